@@ -1,0 +1,46 @@
+"""Sightline captions photos, shows where each word came from, and finds photos by words.
+
+Public names are imported on first use, so that `import sightline` costs milliseconds and no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sightline.batch import SceneBatch, TextBatch
+    from sightline.caption import Caption, WordTrace
+    from sightline.errors import SightlineError
+    from sightline.scene import Concept, Scene
+    from sightline.vision.store import FeatureStore
+
+_HOMES = {
+    "Caption": "sightline.caption",
+    "Concept": "sightline.scene",
+    "FeatureStore": "sightline.vision.store",
+    "Scene": "sightline.scene",
+    "SceneBatch": "sightline.batch",
+    "SightlineError": "sightline.errors",
+    "TextBatch": "sightline.batch",
+    "WordTrace": "sightline.caption",
+}
+
+__all__ = [  # noqa: RUF022 - currency first
+    "Scene", "Concept", "Caption", "WordTrace", "SceneBatch", "TextBatch", "FeatureStore", "SightlineError",
+    "__version__",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'sightline' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,91 @@
+"""`Caption`: what was said about one photo, and where each word came from. numpy only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sightline.errors import CountError
+from sightline.scene import Array, Box, Scene
+
+
+@dataclass(frozen=True, eq=False)
+class WordTrace:
+    """Where one word came from.
+
+    Attributes:
+        log_prob: natural logarithm of the word's probability.
+        regions: (n,) attention over the scene's regions, or None.
+        grid: (h·w,) attention over the scene's grid cells, or None.
+        box: the normalised box the word points at, or None (function words point nowhere).
+        score: how sure that box is, in [0, 1].
+        gates: named gate values: `relationship` (JRAN), `sentinel` (AdaptiveAttention), `fusion` and `memory` (R2M).
+    """
+
+    log_prob: float | None = None
+    regions: Array | None = None
+    grid: Array | None = None
+    box: Box | None = None
+    score: float | None = None
+    gates: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Caption:
+    """Words, their log-probability, and per word its trace (empty, or one entry a word)."""
+
+    words: tuple[str, ...]
+    log_prob: float = 0.0
+    trace: tuple[WordTrace, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.trace and len(self.trace) != len(self.words):
+            raise CountError(f"{len(self.words)} words with {len(self.trace)} traces", where=self.text)
+
+    def __len__(self) -> int:
+        """How many words the caption has."""
+        return len(self.words)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """The words, joined by spaces."""
+        return " ".join(self.words)
+
+    def grounded(self, scene: Scene) -> Caption:
+        """Point every word that has region attention at the box it attends to most."""
+        scene.require("boxes", by="Caption.grounded")
+        assert scene.boxes is not None
+        return Caption(self.words, self.log_prob, tuple(_point(word, scene.boxes) for word in self.trace))
+
+    def to_json(self, scene: Scene | None = None) -> dict[str, Any]:
+        """A JSON-ready form; boxes are in pixels where `scene` gives the size, else normalised."""
+        scale = np.ones(4) if scene is None or scene.size is None else np.array([*scene.size, *scene.size])
+        traces = self.trace or tuple(WordTrace() for _ in self.words)
+        return {
+            "caption": self.text,
+            "log_prob": self.log_prob,
+            "words": [
+                {
+                    "word": word,
+                    "box": None if t.box is None else [round(float(v), 4) for v in np.asarray(t.box) * scale],
+                    "score": t.score,
+                    **({"gates": t.gates} if t.gates else {}),
+                }
+                for word, t in zip(self.words, traces, strict=True)
+            ],
+        }
+
+
+def _point(trace: WordTrace, boxes: Array) -> WordTrace:
+    if trace.regions is None or len(trace.regions) == 0:
+        return trace
+    best = int(np.argmax(trace.regions))
+    x1, y1, x2, y2 = (float(v) for v in boxes[best])
+    return WordTrace(
+        trace.log_prob, trace.regions, trace.grid, (x1, y1, x2, y2), float(trace.regions[best]), trace.gates
+    )

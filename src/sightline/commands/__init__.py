@@ -1,0 +1,1 @@
+"""The typed function behind each command of `sightline`."""

@@ -1,0 +1,1 @@
+"""Everyone's files: one reader a format, all giving `CaptionSet` or `SceneSource`."""

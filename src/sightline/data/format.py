@@ -1,0 +1,142 @@
+"""How a file format introduces itself: recognise it, inspect it, read and write it. One `FORMAT` a reader file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sightline.data.records import CaptionSet, Problems, SceneSource
+from sightline.errors import DataError
+from sightline.files import open_bytes, read_json
+from sightline.scene import Scene
+
+HEAD = 65536
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A file or folder to be recognised; what is looked at is read once, and only when asked for."""
+
+    path: Path
+
+    @cached_property
+    def name(self) -> str:
+        """The file name in lower case, without a closing `.gz`."""
+        return self.path.name.lower().removesuffix(".gz")
+
+    @cached_property
+    def is_folder(self) -> bool:
+        """Whether this is a folder."""
+        return self.path.is_dir()
+
+    @cached_property
+    def entries(self) -> list[str]:
+        """The sorted names in a folder ([] for a file)."""
+        return sorted(p.name for p in self.path.iterdir()) if self.is_folder else []
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first 64 KiB, gunzipped (b"" for a folder or an unreadable file)."""
+        if self.is_folder:
+            return b""
+        try:
+            with open_bytes(self.path) as file:
+                return file.read(HEAD)
+        except DataError:
+            return b""
+
+    @cached_property
+    def text(self) -> str | None:
+        """The head as text, or None if it is not UTF-8 text."""
+        if self.is_folder or b"\0" in self.head:
+            return None
+        try:
+            return self.head.decode("utf-8-sig")
+        except UnicodeDecodeError as error:  # a character cut at the end of the head is still text
+            return None if error.start < len(self.head) - 4 else self.head[: error.start].decode("utf-8-sig")
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The whole lines of the head, at most 50 (the last, possibly cut, line is left out if there are others)."""
+        if self.text is None:
+            return []
+        found = self.text.splitlines()
+        return (found[:-1] if len(found) > 1 and len(self.head) == HEAD else found)[:50]
+
+    @cached_property
+    def json_start(self) -> str:
+        """`{` or `[` if the text opens like JSON, else ""."""
+        start = (self.text or "").lstrip()[:1]
+        return start if start in ("{", "[") else ""
+
+    @cached_property
+    def json(self) -> Any:
+        """The parsed JSON or None. Parses the whole file: look at `json_start` and `has_key` first."""
+        if not self.json_start:
+            return None
+        try:
+            return read_json(self.path)
+        except DataError:
+            return None
+
+    def has_key(self, *keys: str) -> bool:
+        """Whether every key occurs as a JSON key (`"key":`) in the head: cheap, and true of damaged files too."""
+        return all(re.search(rf'"{re.escape(key)}"\s*:', self.text or "") for key in keys)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `sightline data inspect` tells about one file or folder."""
+
+    path: str
+    format: str
+    about: str
+    counts: dict[str, int | str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    problem_count: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        format: Format,
+        counts: dict[str, int | str],
+        problems: Problems | None = None,
+        notes: Iterable[str] = (),
+    ) -> Report:
+        """The report of `format` on `path`, with the problems a collecting parse met."""
+        met = problems or Problems(collect=True)
+        return cls(str(path), format.name, format.about, counts, tuple(notes), tuple(map(str, met.errors)), met.total)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format people have on disk. Readers are strict; `inspect` collects every problem instead of raising.
+
+    Attributes:
+        name: what `--to` and reports call it.
+        about: one sentence.
+        matches: whether a probe looks like this format; must also say yes to damaged files of it.
+        inspect: counts and problems; never raises a DataError for a file that `matches`.
+        scenes / captions: strict readers, where the format holds features / captions.
+        write_scenes / write_captions: writers (atomic), returning how many records they wrote.
+    """
+
+    name: str
+    about: str
+    matches: Callable[[Probe], bool]
+    inspect: Callable[[Path], Report]
+    scenes: Callable[[Path], SceneSource] | None = None
+    captions: Callable[[Path], CaptionSet] | None = None
+    write_scenes: Callable[[Path, Iterable[Scene]], int] | None = None
+    write_captions: Callable[[Path, CaptionSet], int] | None = None

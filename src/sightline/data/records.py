@@ -1,0 +1,154 @@
+"""What readers give: photos with sentences (`CaptionSet`), scenes by id (`SceneSource`), and the problems they met."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from sightline.errors import ByteStringError, DataError, DuplicateRecordError, MissingRecordError
+from sightline.scene import Scene
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One caption: its text, and the tokens and Penn tags where the file gives them."""
+
+    text: str
+    tokens: tuple[str, ...] | None = None
+    tags: tuple[str, ...] | None = None
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class Photo:
+    """One image and what people said about it. `file` is as the source names it, often relative to an image folder."""
+
+    id: str
+    sentences: tuple[Sentence, ...] = ()
+    file: str | None = None
+    split: str | None = None
+    size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class CaptionSet:
+    """Photos with their sentences, in file order."""
+
+    photos: tuple[Photo, ...]
+    source: str = ""
+    _index: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for position, photo in enumerate(self.photos):
+            if self._index.setdefault(photo.id, position) != position:
+                raise DuplicateRecordError(
+                    f"image {photo.id} appears twice", where=self.source, fix="merge its captions into one entry"
+                )
+
+    def __len__(self) -> int:
+        """How many photos there are."""
+        return len(self.photos)
+
+    def __iter__(self) -> Iterator[Photo]:
+        return iter(self.photos)
+
+    def __getitem__(self, id: str) -> Photo:
+        try:
+            return self.photos[self._index[id]]
+        except KeyError:
+            raise MissingRecordError(
+                f"no image {id} among the {len(self)} here",
+                where=self.source,
+                fix="check the id's spelling and leading zeros",
+            ) from None
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._index
+
+    def splits(self) -> dict[str, int]:
+        """Photos per split, in order of first appearance."""
+        return dict(Counter(photo.split for photo in self.photos if photo.split is not None))
+
+    def split(self, *names: str) -> CaptionSet:
+        """Only the photos of the splits named."""
+        known = self.splits()
+        for name in names:
+            if name not in known:
+                raise MissingRecordError(
+                    f"no split {name!r}",
+                    where=self.source,
+                    fix=f"choose one of {', '.join(known) or '(none: no photo has a split)'}",
+                )
+        return replace(self, photos=tuple(p for p in self.photos if p.split in names), _index={})
+
+    def sentences(self) -> Iterator[Sentence]:
+        """Every sentence, photo by photo."""
+        for photo in self.photos:
+            yield from photo.sentences
+
+
+class SceneSource(Protocol):
+    """Scenes by image id, read when asked for: memory-mapped or streamed, never all in memory."""
+
+    def __len__(self) -> int:
+        """How many scenes there are."""
+        ...
+
+    def __iter__(self) -> Iterator[Scene]:
+        """Every scene, in file order."""
+        ...
+
+    def __getitem__(self, id: str) -> Scene:
+        """The scene of image `id`, or a MissingRecordError that names file and id."""
+        ...
+
+    def ids(self) -> Sequence[str]:
+        """Every image id, in file order."""
+        ...
+
+
+class Problems:
+    """Where a reader reports what is wrong: strict raises at once, `collect` goes on so that `inspect` lists them all.
+
+    One parser serves both: reading for use is strict, inspecting collects.
+    """
+
+    def __init__(self, collect: bool = False, keep: int = 20) -> None:
+        self.collect = collect
+        self.keep = keep
+        self.errors: list[DataError] = []
+        self.total = 0
+
+    def report(self, error: DataError) -> None:
+        """Raise `error`, or note it when collecting."""
+        if not self.collect:
+            raise error
+        self.total += 1
+        if len(self.errors) < self.keep:
+            self.errors.append(error)
+
+    def __len__(self) -> int:
+        """How many problems were reported, kept or not."""
+        return self.total
+
+
+def check_caption(text: str, where: str, problems: Problems) -> None:
+    """Report a caption that is a printed bytes object, `b'...'`: a Python 2 habit that ruins vocabularies."""
+    if len(text) > 2 and text[0] == "b" and text[1] in "'\"" and text.rstrip()[-1:] == text[1]:
+        problems.report(
+            ByteStringError(
+                f"the caption {text[:40]!r} is a printed bytes object",
+                where=where,
+                fix="write captions as UTF-8 text: decode bytes with .decode('utf-8') instead of str()",
+            )
+        )
+
+
+def check_caption_count(photo: str, found: int, where: str, problems: Problems) -> None:
+    """Report a photo without any caption where captions are the point of the file."""
+    if found == 0:
+        problems.report(
+            MissingRecordError(f"image {photo} has no caption", where=where, fix="add one or remove the image")
+        )

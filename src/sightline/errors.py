@@ -1,0 +1,103 @@
+"""One exception tree. Every message says what is wrong, where, and what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class SightlineError(Exception):
+    """Base of every error Sightline raises on purpose.
+
+    Args:
+        what: the problem, as a sentence without its full stop.
+        where: the file, and the record in it, that has the problem.
+        fix: what the reader can do about it.
+
+    >>> print(DataError("caption 3 is empty", where="refs.json", fix="remove it or write one"))
+    refs.json: caption 3 is empty. To fix: remove it or write one.
+    """
+
+    def __init__(self, what: str, *, where: str | Path | None = None, fix: str | None = None) -> None:
+        super().__init__(what, where, fix)
+        self.what = what.rstrip(".")
+        self.where = None if where is None else str(where)
+        self.fix = None if fix is None else fix.rstrip(".")
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{head}. To fix: {self.fix}." if self.fix else f"{head}."
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild through the keyword-only constructor, so that errors cross process borders whole."""
+        return _rebuild, (type(self), self.what, self.where, self.fix)
+
+
+def _rebuild(kind: type[SightlineError], what: str, where: str | None, fix: str | None) -> SightlineError:
+    return kind(what, where=where, fix=fix)
+
+
+class ConfigError(SightlineError):
+    """A recipe, option or argument that cannot be used."""
+
+
+class ImageError(SightlineError):
+    """A picture that cannot be decoded, or is unsafe to decode."""
+
+
+class CheckpointError(SightlineError):
+    """A model file that is damaged, foreign, or made for something else."""
+
+
+class MissingExtraError(SightlineError):
+    """An optional part is not installed."""
+
+    @classmethod
+    def of(cls, module: str, extra: str, need: str) -> MissingExtraError:
+        """The error for `module` of extra `extra`, wanted for `need`."""
+        return cls(
+            f"{need} needs the package {module}, which is not installed", fix=f"pip install 'sightline[{extra}]'"
+        )
+
+
+class MissingPartError(SightlineError):
+    """A scene lacks a part that a model needs."""
+
+
+class DataError(SightlineError):
+    """A data file that cannot be read as what it claims to be."""
+
+
+class UnknownFormatError(DataError):
+    """A file or folder in no format Sightline knows."""
+
+
+class TruncatedError(DataError):
+    """A file or record that ends too early."""
+
+
+class MissingRecordError(DataError):
+    """An image id, caption or feature that one file names and another does not hold."""
+
+
+class DuplicateRecordError(DataError):
+    """An id that appears twice where it must be unique."""
+
+
+class NonFiniteError(DataError):
+    """A feature, score or box that is NaN or infinite."""
+
+
+class CountError(DataError):
+    """Two files, or two fields, that must agree in number and do not."""
+
+
+class ByteStringError(DataError):
+    """Captions that look like ``b'...'``: bytes that were turned to text with ``str()``."""
+
+
+class BoxError(DataError):
+    """Boxes in the wrong order, unit or range."""
+
+
+class ChecksumError(DataError):
+    """Stored bytes that are not the bytes that were written."""

@@ -1,0 +1,181 @@
+"""Files that are never half-written: atomic replace, checksums, locks; and reading text with clear errors."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from sightline.errors import DataError, TruncatedError
+
+PathLike = str | os.PathLike[str]
+
+
+@contextlib.contextmanager
+def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
+    """Open a temporary neighbour of `path` for writing bytes; on success it takes `path`'s place, on error it vanishes.
+
+    A reader sees the old file or the new one, never a part, even if the machine stops in between.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(target)
+        sync_folder(target.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Write `text` as UTF-8, atomically."""
+    with atomic_write(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def write_json(path: PathLike, value: Any, indent: int | None = None) -> None:
+    """Write `value` as UTF-8 JSON, atomically. NaN is refused: it is not JSON."""
+    write_text(path, json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent) + "\n")
+
+
+def sync_folder(folder: PathLike) -> None:
+    """Make a rename inside `folder` durable, where the system can."""
+    with contextlib.suppress(OSError):  # Windows cannot open folders
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def checksum(data: bytes | memoryview) -> int:
+    """CRC-32 of `data`: fast enough for every record, and enough to notice damage (not to resist an attacker)."""
+    return zlib.crc32(data)
+
+
+def fingerprint(*parts: bytes | str) -> str:
+    """A short stable name (16 hex digits) for what made something: weights, settings, rules."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        raw = part.encode("utf-8") if isinstance(part, str) else part
+        digest.update(len(raw).to_bytes(8, "little"))
+        digest.update(raw)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def lock(path: PathLike) -> Iterator[None]:
+    """Hold `path` as an exclusive lock; a second holder gets a DataError at once. A killed process releases it."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("a+b") as file:
+        try:
+            _lock_file(file)
+        except OSError as error:
+            raise DataError(
+                "another process is writing here",
+                where=target.parent,
+                fix="wait for it to finish, or stop it, then run the command again",
+            ) from error
+        yield
+
+
+def _lock_file(file: IO[bytes]) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def cache_dir() -> Path:
+    """The user's cache folder for Sightline: `SIGHTLINE_CACHE`, else the system's place for caches."""
+    if override := os.environ.get("SIGHTLINE_CACHE"):
+        return Path(override)
+    if os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "sightline"
+
+
+def existing(path: PathLike) -> Path:
+    """`path` as a Path, or a DataError that names the nearest existing parent."""
+    target = Path(path)
+    if target.exists():
+        return target
+    parent = next((p for p in target.parents if p.exists()), Path.cwd())
+    raise DataError("no such file or folder", where=target, fix=f"check the name; {parent} exists")
+
+
+@contextlib.contextmanager
+def open_bytes(path: PathLike) -> Iterator[IO[bytes]]:
+    """Open a file for reading bytes, gunzipping `.gz`; a cut gzip stream is a TruncatedError."""
+    target = existing(path)
+    if target.is_dir():
+        raise DataError("this is a folder, a file was expected", where=target, fix="name a file inside it")
+    try:
+        with gzip.open(target, "rb") if target.suffix == ".gz" else target.open("rb") as file:
+            yield file
+    except (EOFError, zlib.error) as error:
+        raise TruncatedError("the gzip stream ends too early", where=target, fix="copy or download it again") from error
+    except gzip.BadGzipFile as error:
+        raise DataError(
+            "this is not a gzip file", where=target, fix="rename it without .gz, or download it again"
+        ) from error
+    except PermissionError as error:
+        raise DataError("no permission to read it", where=target, fix="change its permissions") from error
+
+
+@contextlib.contextmanager
+def open_text(path: PathLike) -> Iterator[IO[str]]:
+    """Open UTF-8 text (a byte-order mark is skipped, `.gz` is gunzipped); other encodings are a DataError."""
+    with open_bytes(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig") as text:
+        try:
+            yield text
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"not UTF-8 text: {error.reason} near byte {error.start}",
+                where=path,
+                fix="convert it first, for example with `iconv -f latin1 -t utf-8`",
+            ) from error
+
+
+def read_json(path: PathLike) -> Any:
+    """Read a JSON file (`.gz` too); a syntax error names line and column, an early end is a TruncatedError."""
+    with open_text(path) as file:
+        text = file.read()
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg:
+            raise TruncatedError(
+                f"the JSON ends too early ({place})", where=path, fix="copy or download it again"
+            ) from error
+        raise DataError(f"not valid JSON: {error.msg} at {place}", where=path, fix="correct it there") from error

@@ -1,0 +1,1 @@
+"""Numbers to trust: language, grounding, retrieval and diversity metrics without Java."""

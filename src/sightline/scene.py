@@ -1,0 +1,219 @@
+"""`Scene`: what vision saw in one photo. The currency between files, vision and models. numpy only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sightline.errors import BoxError, CountError, DataError, MissingPartError, NonFiniteError
+
+Array = npt.NDArray[np.floating[Any]]
+Box = tuple[float, float, float, float]
+
+# What supplies each part; errors about a missing part quote it.
+SUPPLIERS = {
+    "boxes": "features stored together with their boxes (bottom-up tsv, npz with `boxes`, cocobu_box)",
+    "scores": "a detector's confidences (npz with `cls_prob`, or the default vision model)",
+    "regions": "region features (bottom-up tsv, npz, hdf5, precomp files, or the default vision model)",
+    "grid": "grid features (the default vision model; region files do not hold them)",
+    "vector": "a global vector (cocobu_fc folders, or the default vision model)",
+    "concepts": "concept names (R2M concept files, or the default vision model)",
+    "size": "the image size in pixels (bottom-up tsv, COCO json, Entities xml, or the photo itself)",
+}
+
+
+@dataclass(frozen=True)
+class Concept:
+    """A named thing in the picture; `box` is normalised xyxy, or None where only the name is known."""
+
+    name: str
+    score: float = 1.0
+    box: Box | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What vision saw. Any part may be absent; a model says with `require` which parts it needs.
+
+    Regions keep their stored order everywhere. Where scores exist, that order is descending score.
+
+    Attributes:
+        id: the image id or file name, as text.
+        boxes: (n, 4) normalised x1 y1 x2 y2 in [0, 1].
+        scores: (n,) confidence of each region, descending.
+        regions: (n, d) region features.
+        grid: (h·w, d) grid features, row by row; `grid_shape` is (h, w).
+        vector: (d,) one vector for the whole picture.
+        concepts: names with scores.
+        size: (width, height) in pixels of the image the boxes refer to.
+        fingerprint: which vision model and box rule made this; "" if unknown.
+    """
+
+    id: str
+    boxes: Array | None = None
+    scores: Array | None = None
+    regions: Array | None = None
+    grid: Array | None = None
+    grid_shape: tuple[int, int] | None = None
+    vector: Array | None = None
+    concepts: tuple[Concept, ...] = ()
+    size: tuple[int, int] | None = None
+    fingerprint: str = ""
+    source: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        for name in ("boxes", "scores", "regions", "grid", "vector"):
+            self._check_finite(name)
+        if self.boxes is not None:
+            check_boxes(self.boxes, self.where)
+        if self.scores is not None and np.any(np.diff(self.scores.astype(np.float64)) > 0):
+            raise DataError(
+                "region scores are not in descending order",
+                where=self.where,
+                fix="sort regions by score, or build the scene with Scene.from_detections, which sorts",
+            )
+
+    @property
+    def where(self) -> str:
+        """File and record this scene came from, for messages."""
+        return f"{self.source}, image {self.id}" if self.source else f"image {self.id}"
+
+    def __len__(self) -> int:
+        """How many regions the scene has."""
+        for part in (self.regions, self.boxes, self.scores):
+            if part is not None:
+                return len(part)
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Scene):
+            return NotImplemented
+        arrays = ("boxes", "scores", "regions", "grid", "vector")
+        plain = ("id", "grid_shape", "concepts", "size", "fingerprint")
+        return all(getattr(self, name) == getattr(other, name) for name in plain) and all(
+            _same(getattr(self, name), getattr(other, name)) for name in arrays
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def from_detections(cls, id: str, boxes: Array, scores: Array, regions: Array | None = None, **parts: Any) -> Scene:
+        """A scene from detections in any order: regions are sorted by descending score (stable)."""
+        order = np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")
+        return cls(id, boxes[order], scores[order], None if regions is None else regions[order], **parts)
+
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts this scene has."""
+        present = [n for n in SUPPLIERS if n != "concepts" and getattr(self, n) is not None]
+        return (*present, "concepts") if self.concepts else tuple(present)
+
+    def require(self, *needed: str, by: str = "this model") -> Scene:
+        """Return the scene if it has every part named, else raise a MissingPartError that says what would supply it."""
+        have = self.parts()
+        for name in needed:
+            if name not in have:
+                raise MissingPartError(
+                    f"{by} needs `{name}`, and the scene has only {', '.join(have) or 'its id'}",
+                    where=self.where,
+                    fix=f"supply {SUPPLIERS[name]}",
+                )
+        return self
+
+    def pixel_boxes(self) -> Array:
+        """(n, 4) boxes in pixels of `size`."""
+        self.require("boxes", "size", by="pixel_boxes")
+        assert self.boxes is not None
+        assert self.size is not None
+        return self.boxes * np.array([*self.size, *self.size], dtype=self.boxes.dtype)
+
+    def with_source(self, source: str) -> Scene:
+        """The same scene, remembering the file it came from."""
+        return replace(self, source=source)
+
+    def _check_shapes(self) -> None:
+        for name, ndim in (("boxes", 2), ("scores", 1), ("regions", 2), ("grid", 2), ("vector", 1)):
+            part = getattr(self, name)
+            if part is not None and part.ndim != ndim:
+                raise DataError(f"`{name}` has shape {part.shape}, {ndim} dimensions were expected", where=self.where)
+        counts = {n: len(getattr(self, n)) for n in ("boxes", "scores", "regions") if getattr(self, n) is not None}
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{count} {name}" for name, count in counts.items())
+            raise CountError(f"parts disagree: {told}", where=self.where, fix="extract the features and boxes together")
+        if (self.grid is None) != (self.grid_shape is None):
+            raise DataError("`grid` and `grid_shape` go together", where=self.where)
+        if self.grid is not None and self.grid_shape is not None:
+            height, width = self.grid_shape
+            if height * width != len(self.grid):
+                raise CountError(f"a {height}×{width} grid with {len(self.grid)} cells", where=self.where)
+
+    def _check_finite(self, name: str) -> None:
+        part = getattr(self, name)
+        if part is not None and not np.isfinite(part).all():
+            first = tuple(int(i) for i in np.argwhere(~np.isfinite(part))[0])
+            raise NonFiniteError(
+                f"`{name}` holds NaN or infinity at {list(first)}",
+                where=self.where,
+                fix="extract this image's features again; Sightline never replaces them silently",
+            )
+
+
+def normalise_boxes(boxes: Array, size: tuple[int, int], where: str = "") -> Array:
+    """Pixel xyxy boxes to [0, 1], refusing boxes in another order or of another image size.
+
+    Detectors clip to width - 1 or to width; up to one pixel beyond the border is taken as the border.
+    """
+    width, height = size
+    if width <= 0 or height <= 0:
+        raise BoxError(f"the image size is {width}×{height}", where=where, fix="store the real size in pixels")
+    pixels = np.asarray(boxes, dtype=np.float32)
+    check_order(pixels, where)
+    limit = np.array([width, height, width, height], dtype=np.float32)
+    if pixels.size and (pixels.min() < -1 or (pixels > limit + 1).any()):
+        row = int(np.argmax(((pixels < -1) | (pixels > limit + 1)).any(axis=1)))
+        raise BoxError(
+            f"box {row} is {_told(pixels[row])}, outside the {width}×{height} image",
+            where=where,
+            fix="boxes must be x1 y1 x2 y2 in pixels of the stored image size; rescale them if the photo was resized",
+        )
+    return np.clip(pixels / limit, 0.0, 1.0).astype(np.float32)
+
+
+def check_order(boxes: Array, where: str = "") -> None:
+    """Refuse boxes that are not (n, 4) with x1 <= x2 and y1 <= y2."""
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise BoxError(f"boxes have shape {boxes.shape}, (n, 4) was expected", where=where)
+    wrong = (boxes[:, 2] < boxes[:, 0]) | (boxes[:, 3] < boxes[:, 1])
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise BoxError(
+            f"box {row} is {_told(boxes[row])}: its right or lower edge comes before its left or upper edge",
+            where=where,
+            fix="boxes must be x1 y1 x2 y2; if yours are x y width height, add x to width and y to height",
+        )
+
+
+def check_boxes(boxes: Array, where: str = "") -> None:
+    """Refuse boxes that are not normalised xyxy."""
+    check_order(boxes, where)
+    if boxes.size and (boxes.min() < 0 or boxes.max() > 1):
+        row = int(np.argmax(((boxes < 0) | (boxes > 1)).any(axis=1)))
+        raise BoxError(
+            f"box {row} is {_told(boxes[row])}, outside [0, 1]",
+            where=where,
+            fix="divide pixel boxes by the image size (scene.normalise_boxes)",
+        )
+
+
+def _told(box: Sequence[float] | Array) -> str:
+    return "[" + ", ".join(f"{float(v):.4g}" for v in box) + "]"
+
+
+def _same(one: Array | None, other: Array | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.dtype == other.dtype and np.array_equal(one, other)

@@ -1,0 +1,1 @@
+"""Words: tokenizer, vocabulary, part-of-speech tags, lemmas, synonyms."""

@@ -1,0 +1,1 @@
+"""Seeing: from pixels to scenes, and the feature store."""
