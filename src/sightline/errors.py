@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 
 class SightlineError(Exception):
@@ -17,7 +17,7 @@ class SightlineError(Exception):
     refs.json: caption 3 is empty. To fix: remove it or write one.
     """
 
-    def __init__(self, what: str, *, where: str | Path | None = None, fix: str | None = None) -> None:
+    def __init__(self, what: str, *, where: str | os.PathLike[str] | None = None, fix: str | None = None) -> None:
         super().__init__(what, where, fix)
         self.what = what.rstrip(".")
         self.where = None if where is None else str(where)

@@ -180,7 +180,8 @@ def normalise_boxes(boxes: Array, size: tuple[int, int], where: str = "") -> Arr
             where=where,
             fix="boxes must be x1 y1 x2 y2 in pixels of the stored image size; rescale them if the photo was resized",
         )
-    return np.clip(pixels / limit, 0.0, 1.0).astype(np.float32)
+    normalised: Array = np.clip(pixels / limit, 0.0, 1.0).astype(np.float32)
+    return normalised
 
 
 def check_order(boxes: Array, where: str = "") -> None:

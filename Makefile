@@ -1,0 +1,55 @@
+# Two commands do everything: `make demo` and `make test`. `make` alone lists the others.
+PYTHON ?= python3.11
+VENV ?= .venv
+TORCH_INDEX ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 was not found; say where it is: make demo PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# PyTorch first: on Linux, TORCH_INDEX=https://download.pytorch.org/whl/cpu takes the small CPU build.
+$(VENV)/.torch: constraints.txt | $(BIN)/python
+	$(PIP) torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	@touch $@
+
+$(VENV)/.package: pyproject.toml constraints.txt $(VENV)/.torch
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.package
+	$(PIP) -e '.[dev,meteor]'
+	@touch $@
+
+demo: $(VENV)/.package ## install, then show Sightline at work on the example photos
+	@PATH="$(BIN):$$PATH" sh examples/demo.sh
+
+install: $(VENV)/.package ## make the virtual environment with the package
+
+dev: $(VENV)/.dev ## the same with everything tests need
+
+checks: $(VENV)/.dev ## lint, format and type checks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: checks ## checks, then every test; coverage is counted without the tests that need datasets
+	$(BIN)/python -m pytest -n 2 -m "not data" --cov --cov-report=term:skip-covered --cov-fail-under=90
+	$(BIN)/python -m pytest -n 2 -m data --no-cov || [ $$? -eq 5 ]
+
+bench: $(VENV)/.dev ## every benchmark, each beside its peer in the same run
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docs: $(VENV)/.dev ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean: ## remove the virtual environment and everything built
+	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
+
+.PHONY: help demo install dev checks test bench docs clean

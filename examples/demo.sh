@@ -1,0 +1,14 @@
+#!/bin/sh
+# What `make demo` shows, with the commands it runs. Written files go to demo-output/.
+set -eu
+run() {
+    printf '\n\033[1m$ %s\033[0m\n' "$*"
+    "$@"
+}
+cd "$(dirname "$0")/.."
+mkdir -p demo-output
+run sightline doctor
+run sightline data inspect examples
+run sightline data convert examples demo-output/captions.json --to coco-captions --force
+run sightline data inspect demo-output/captions.json
+printf '\nWritten: %s\n' "$(pwd)/demo-output/captions.json"

@@ -1,0 +1,37 @@
+"""Shared fixtures. Tests marked `data` read the folder SIGHTLINE_DATA points at and are skipped, counted, without it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Time limits per example would make results depend on the machine's load.
+settings.register_profile("sightline", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
+settings.load_profile("sightline")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real datasets."""
+    folder = os.environ.get("SIGHTLINE_DATA")
+    if not folder:
+        pytest.skip("SIGHTLINE_DATA is not set")
+    return Path(folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("SIGHTLINE_DATA"):
+        return
+    for item in items:
+        if item.get_closest_marker("data"):
+            item.add_marker(pytest.mark.skip(reason="SIGHTLINE_DATA is not set"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reason = "SIGHTLINE_DATA is not set"
+    skipped = sum(reason in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+    if skipped:
+        terminalreporter.write_line(f"{skipped} tests need datasets and were skipped: {reason}")

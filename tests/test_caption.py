@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+
+from sightline import Caption, Scene, WordTrace
+from sightline.errors import CountError, MissingPartError
+
+BOXES = np.array([[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]], dtype=np.float32)
+
+
+def test_every_word_points_at_the_region_it_attends_to_most():
+    scene = Scene("1", boxes=BOXES, size=(200, 100))
+    trace = (WordTrace(), WordTrace(-0.5, regions=np.array([0.2, 0.8]), gates={"sentinel": 0.1}))
+    caption = Caption(("a", "dog"), -1.5, trace).grounded(scene)
+    assert caption.trace[0].box is None
+    assert caption.trace[1].box == (0.5, 0.5, 1.0, 1.0)
+    assert caption.to_json(scene) == {
+        "caption": "a dog",
+        "log_prob": -1.5,
+        "words": [
+            {"word": "a", "box": None, "score": None},
+            {"word": "dog", "box": [100.0, 50.0, 200.0, 100.0], "score": 0.8, "gates": {"sentinel": 0.1}},
+        ],
+    }
+
+
+def test_a_caption_without_trace_has_words_without_boxes():
+    caption = Caption(("two", "cats"))
+    assert str(caption) == "two cats"
+    assert len(caption) == 2
+    assert [word["box"] for word in caption.to_json()["words"]] == [None, None]
+
+
+def test_grounding_without_boxes_is_refused():
+    with pytest.raises(MissingPartError, match="boxes"):
+        Caption(("a",), 0.0, (WordTrace(regions=np.ones(1)),)).grounded(Scene("1"))
+
+
+def test_a_trace_of_another_length_is_refused():
+    with pytest.raises(CountError, match="2 words with 1 traces"):
+        Caption(("a", "dog"), 0.0, (WordTrace(),))
