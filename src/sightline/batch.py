@@ -1,0 +1,200 @@
+"""The torch forms of scenes and sentences: padded, masked, ready for models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.errors import CountError, DataError, MissingPartError
+from sightline.scene import Array, Scene
+from sightline.text.vocabulary import PAD, Vocabulary
+
+
+class _Moves:
+    """Moves every tensor field of a dataclass to a device."""
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Self:
+        """A copy on `device`; `dtype` changes floating-point tensors only."""
+        moved = {}
+        for item in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, item.name)
+            if isinstance(value, Tensor):
+                moved[item.name] = value.to(device, dtype if value.is_floating_point() else None, non_blocking=True)
+        return replace(self, **moved)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, eq=False)
+class SceneBatch(_Moves):
+    """B scenes, padded with zeros. A part is None where the scenes do not have it.
+
+    Attributes:
+        ids: image ids.
+        regions: (B, n, d) and region_mask (B, n), True where a region is.
+        boxes: (B, n, 4) normalised; scores: (B, n).
+        grid: (B, L, d) and grid_mask (B, L); grid_shapes: (h, w) each.
+        vector: (B, d).
+        concepts: (B, c) word ids and concept_mask (B, c); concept_scores (B, c).
+        sizes: (B, 2) width and height in pixels, 0 where unknown.
+        fingerprint: of the vision model that made all of them.
+    """
+
+    ids: tuple[str, ...]
+    regions: Tensor | None = None
+    region_mask: Tensor | None = None
+    boxes: Tensor | None = None
+    scores: Tensor | None = None
+    grid: Tensor | None = None
+    grid_mask: Tensor | None = None
+    grid_shapes: tuple[tuple[int, int] | None, ...] = ()
+    vector: Tensor | None = None
+    concepts: Tensor | None = None
+    concept_mask: Tensor | None = None
+    concept_scores: Tensor | None = None
+    sizes: Tensor | None = None
+    fingerprint: str = ""
+
+    def __len__(self) -> int:
+        """How many scenes there are."""
+        return len(self.ids)
+
+    @classmethod
+    def collate(
+        cls,
+        scenes: Sequence[Scene],
+        vocabulary: Vocabulary | None = None,
+        needs: Sequence[str] = (),
+        by: str = "this model",
+    ) -> SceneBatch:
+        """Pad scenes into a batch. Parts in `needs` must be in every scene; others are taken where all have them.
+
+        Concepts become word ids through `vocabulary` (concepts it does not know are left out).
+        """
+        if not scenes:
+            raise CountError("a batch needs at least one scene")
+        for scene in scenes:
+            scene.require(*needs, by=by)
+        marks = {scene.fingerprint for scene in scenes}
+        if len(marks) > 1:
+            raise DataError(
+                f"scenes of different vision models in one batch ({', '.join(sorted(m or 'unknown' for m in marks))})",
+                where=scenes[0].where,
+                fix="extract all features with one model",
+            )
+        regions, region_mask = _pad([s.regions for s in scenes])
+        boxes, box_mask = _pad([s.boxes for s in scenes])
+        scores, score_mask = _pad([s.scores for s in scenes])
+        grid, grid_mask = _pad([s.grid for s in scenes])
+        vector, _ = _pad([None if s.vector is None else s.vector[None] for s in scenes])
+        concepts, concept_mask, concept_scores = _concepts(scenes, vocabulary)
+        return cls(
+            ids=tuple(scene.id for scene in scenes),
+            regions=regions,
+            region_mask=next((m for m in (region_mask, box_mask, score_mask) if m is not None), None),
+            boxes=boxes,
+            scores=scores,
+            grid=grid,
+            grid_mask=grid_mask,
+            grid_shapes=tuple(scene.grid_shape for scene in scenes),
+            vector=None if vector is None else vector[:, 0],
+            concepts=concepts,
+            concept_mask=concept_mask,
+            concept_scores=concept_scores,
+            sizes=torch.tensor([scene.size or (0, 0) for scene in scenes]),
+            fingerprint=scenes[0].fingerprint,
+        )
+
+    def part(self, name: str, by: str = "this model") -> Tensor:
+        """The tensor of a part, or a MissingPartError."""
+        value = getattr(self, name)
+        if not isinstance(value, Tensor):
+            raise MissingPartError(
+                f"{by} needs `{name}`, and not every scene of the batch has it",
+                where=f"images {self.ids[0]} … {self.ids[-1]}",
+                fix="use features that hold it, or another model",
+            )
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class TextBatch(_Moves):
+    """B sentences as ids: start, words, end, padding.
+
+    Attributes:
+        words: surface words (cut to the length limit), without specials.
+        ids: (B, T) with T = longest + 2.
+        mask: (B, T) True on start, words and end.
+        tagged: (B, T) True on words of the chosen parts of speech (nouns by default); None without a tagger.
+    """
+
+    words: tuple[tuple[str, ...], ...]
+    ids: Tensor
+    mask: Tensor
+    tagged: Tensor | None = None
+
+    def __len__(self) -> int:
+        """How many sentences there are."""
+        return len(self.words)
+
+    @property
+    def lengths(self) -> Tensor:
+        """(B,) ids a sentence has, start and end counted."""
+        return self.mask.sum(1)
+
+    @classmethod
+    def collate(
+        cls,
+        sentences: Sequence[Sequence[str]],
+        vocabulary: Vocabulary,
+        *,
+        max_words: int | None = None,
+        mark: Callable[[Sequence[Sequence[str]]], Sequence[Sequence[bool]]] | None = None,
+    ) -> TextBatch:
+        """Encode and pad sentences of words. `mark` tells which words of each whole sentence are of the chosen kind."""
+        if not sentences:
+            raise CountError("a batch needs at least one sentence")
+        words = tuple(tuple(sentence[:max_words]) for sentence in sentences)
+        encoded = [vocabulary.encode(sentence) for sentence in words]
+        ids = torch.full((len(words), max(map(len, encoded))), PAD, dtype=torch.long)
+        for row, sentence_ids in zip(ids, encoded, strict=True):
+            row[: len(sentence_ids)] = torch.tensor(sentence_ids)
+        mask = torch.arange(ids.shape[1]) < torch.tensor([len(e) for e in encoded])[:, None]
+        tagged = None
+        if mark is not None:
+            tagged = torch.zeros_like(mask)
+            for row, flags, kept in zip(tagged, mark(sentences), words, strict=True):
+                row[1 : len(kept) + 1] = torch.tensor(flags[: len(kept)], dtype=torch.bool)
+        return cls(words, ids, mask, tagged)
+
+
+def _pad(parts: Sequence[Array | None]) -> tuple[Tensor | None, Tensor | None]:
+    """Stack arrays of different first dimension, padded with zeros; the mask is True where there is data."""
+    arrays = [part for part in parts if part is not None]
+    if not arrays or len(arrays) != len(parts):
+        return None, None
+    widths = {array.shape[1:] for array in arrays}
+    if len(widths) > 1:
+        raise CountError(f"features of different width in one batch: {sorted(widths)}", fix="use one feature source")
+    counts = [len(array) for array in arrays]
+    dtype = np.result_type(*arrays)
+    padded = np.zeros((len(arrays), max(counts), *arrays[0].shape[1:]), dtype=dtype)
+    for row, array in zip(padded, arrays, strict=True):
+        row[: len(array)] = array
+    mask = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
+    return torch.from_numpy(padded), mask
+
+
+def _concepts(
+    scenes: Sequence[Scene], vocabulary: Vocabulary | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    if vocabulary is None or not any(scene.concepts for scene in scenes):
+        return None, None, None
+    known = [[c for c in scene.concepts if c.name in vocabulary] for scene in scenes]
+    ids, mask = _pad([np.array([vocabulary.id(c.name) for c in row], dtype=np.float64) for row in known])
+    scores, _ = _pad([np.array([c.score for c in row], dtype=np.float32) for row in known])
+    assert ids is not None
+    return ids.long(), mask, scores
