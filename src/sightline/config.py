@@ -1,0 +1,205 @@
+"""One strict loader: YAML or plain data into a tree of dataclasses. A wrong key or type names the nearest valid one.
+
+A choice between dataclasses is a union whose members have a `kind: Literal[...]` field: `model: {kind: updown, …}`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+
+from sightline.errors import ConfigError
+from sightline.files import PathLike, open_text
+
+T = TypeVar("T")
+
+
+def load_yaml(path: PathLike) -> dict[str, Any]:
+    """Read a YAML mapping; a syntax error names line and column, and a key given twice is refused."""
+    with open_text(path) as file:
+        try:
+            value = yaml.load(file, Loader=_Loader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+            raise ConfigError(f"not valid YAML: {error.problem}{place}", where=path, fix="correct it there") from error
+    if not isinstance(value, dict):
+        raise ConfigError("a mapping of keys to values was expected", where=path, fix="write `key: value` lines")
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that refuses a key given twice and reads 1e-4 as a number, as YAML 1.2 does."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def build(kind: type[T], values: Mapping[str, Any], where: str | Path = "") -> T:
+    """Build the dataclass `kind` from plain values, strictly."""
+    built: T = _build_dataclass(kind, values, "", str(where))
+    return built
+
+
+def override(values: dict[str, Any], assignments: typing.Sequence[str]) -> dict[str, Any]:
+    """Apply `a.b.c=value` (the value is YAML) to nested plain values, giving new ones."""
+    result = merge({}, values)
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"{assignment!r} is not key=value", fix="write for example optimiser.rate=1e-4")
+        try:
+            value = yaml.load(text, Loader=_Loader)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"the value of {path} is not valid: {text}", fix="quote it") from error
+        nested: Any = value
+        for key in reversed(path.split(".")):
+            nested = {key: nested}
+        result = merge(result, nested)
+    return result
+
+
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `changes`, mapping by mapping; a mapping with another `kind` replaces the old one whole."""
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        same_kind = not (isinstance(value, Mapping) and isinstance(old, Mapping)) or (
+            value.get("kind", old.get("kind")) == old.get("kind")
+        )
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and same_kind:
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = merge({}, value) if isinstance(value, Mapping) else value
+    return merged
+
+
+def _build_dataclass(kind: Any, values: Any, path: str, where: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise _wrong(path, f"a {kind.__name__} with keys", values, where)
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind) if field.init]
+    for key in values:
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, n=1)
+            hint = f"did you mean `{near[0]}`? " if near else ""
+            raise ConfigError(
+                f"unknown key `{_join(path, key)}`", where=where, fix=f"{hint}valid keys: {', '.join(names)}"
+            )
+    for field in dataclasses.fields(kind):
+        missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if field.init and missing and field.name not in values:
+            raise ConfigError(f"the key `{_join(path, field.name)}` is missing", where=where, fix="add it")
+    return kind(**{key: _build(hints[key], value, _join(path, key), where) for key, value in values.items()})
+
+
+def _build(hint: Any, value: Any, path: str, where: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _build_union(arguments, value, path, where)
+    if origin is Literal:
+        if value in arguments and type(value) in {type(a) for a in arguments}:
+            return value
+        near = difflib.get_close_matches(str(value), [str(a) for a in arguments], n=1)
+        hint_text = f"did you mean `{near[0]}`? " if near else ""
+        raise ConfigError(
+            f"`{path}` is {value!r}", where=where, fix=f"{hint_text}choose one of {', '.join(map(str, arguments))}"
+        )
+    if origin in (tuple, list):
+        return _build_sequence(origin, arguments, value, path, where)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise _wrong(path, "a mapping", value, where)
+        return {k: _build(arguments[1], v, _join(path, k), where) for k, v in value.items()}
+    if dataclasses.is_dataclass(hint):
+        return _build_dataclass(hint, value, path, where)
+    return _build_scalar(hint, value, path, where)
+
+
+def _build_union(members: tuple[Any, ...], value: Any, path: str, where: str) -> Any:
+    if value is None and type(None) in members:
+        return None
+    members = tuple(member for member in members if member is not type(None))
+    choices = {_kind(member): member for member in members if dataclasses.is_dataclass(member)}
+    if isinstance(value, Mapping) and choices:
+        if len(choices) == 1:
+            return _build(next(iter(choices.values())), value, path, where)
+        wanted = value.get("kind")
+        if wanted not in choices:
+            near = difflib.get_close_matches(str(wanted), [str(c) for c in choices], n=1)
+            hint = f"did you mean `{near[0]}`? " if near else ""
+            raise ConfigError(
+                f"`{_join(path, 'kind')}` is {wanted!r}",
+                where=where,
+                fix=f"{hint}choose one of {', '.join(map(str, choices))}",
+            )
+        return _build(choices[wanted], value, path, where)
+    for member in members:
+        try:
+            return _build(member, value, path, where)
+        except ConfigError:
+            continue
+    raise _wrong(path, " or ".join(_name(member) for member in members), value, where)
+
+
+def _build_sequence(origin: Any, arguments: tuple[Any, ...], value: Any, path: str, where: str) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise _wrong(path, "a list", value, where)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        if len(value) != len(arguments):
+            raise _wrong(path, f"a list of {len(arguments)}", value, where)
+        hints = arguments
+    else:
+        hints = (arguments[0],) * len(value)
+    return origin(_build(h, v, f"{path}[{i}]", where) for i, (h, v) in enumerate(zip(hints, value, strict=True)))
+
+
+def _build_scalar(hint: Any, value: Any, path: str, where: str) -> Any:
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if type(value) is not hint:
+        raise _wrong(path, _name(hint), value, where)
+    return value
+
+
+def _kind(member: Any) -> Any:
+    hint = typing.get_type_hints(member).get("kind")
+    return get_args(hint)[0] if get_origin(hint) is Literal else member.__name__
+
+
+def _name(hint: Any) -> str:
+    plain = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "a path"}
+    return plain.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _wrong(path: str, expected: str, value: Any, where: str) -> ConfigError:
+    return ConfigError(f"`{path or 'recipe'}` is {value!r}", where=where or None, fix=f"give {expected}")
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)

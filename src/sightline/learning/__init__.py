@@ -1,0 +1,1 @@
+"""Learning: recipes, objectives and the loop."""
