@@ -75,3 +75,13 @@ def test_scenes_are_equal_when_all_their_parts_are():
     assert one != Scene("1", boxes=BOXES, regions=np.zeros((2, 3)), fingerprint="a")
     assert one != Scene("1", boxes=BOXES, fingerprint="a")
     assert one != "1"
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_no_kind_of_number_hides_what_is_not_finite(bad, dtype, order):
+    largest = np.finfo(dtype).max
+    Scene("1", regions=np.array([[largest, -largest], [0, -0.0]], dtype=dtype, order=order))
+    with pytest.raises(NonFiniteError, match=r"\[1, 0\]"):
+        Scene("1", regions=np.array([[largest, 1], [bad, 2]], dtype=dtype, order=order))

@@ -1,0 +1,69 @@
+"""Sightline's own feature store as a data format: recognised, inspected, read and written like any other."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from sightline.data.format import Format, Probe, Report
+from sightline.data.records import Problems
+from sightline.errors import DataError
+from sightline.scene import Scene
+from sightline.vision.store import FeatureStore
+from sightline.vision.store_layout import INDEX, NAME, SETTINGS, shard_name
+
+
+def _matches(probe: Probe) -> bool:
+    return len({SETTINGS, INDEX, shard_name(0)}.intersection(probe.entries)) >= 2  # one file may be lost
+
+
+def _inspect(path: Path) -> Report:
+    """Count what the store holds, reading every record and comparing its checksum."""
+    problems = Problems(collect=True)
+    try:
+        store = FeatureStore(path)
+    except DataError as error:
+        problems.report(error)
+        return Report.of(path, FORMAT, {}, problems)
+    parts: Counter[str] = Counter()
+    lengths: set[int] = set()
+    for id in store.ids():
+        try:
+            scene = store[id]
+        except DataError as error:
+            problems.report(error)
+        else:
+            parts.update(scene.parts())
+            lengths.add(len(scene))
+    counts: dict[str, int | str] = {"scenes": len(store), **{f"with {name}": n for name, n in parts.items()}}
+    if lengths:
+        counts["regions per scene"] = f"{min(lengths)}–{max(lengths)}"
+    notes = (f"numbers are {store.dtype}", f"made by {store.fingerprint or '(unknown)'}")
+    return Report.of(path, FORMAT, counts, problems, notes)
+
+
+def write_scenes(path: Path, scenes: Iterable[Scene], dtype: str | None = None) -> int:
+    """Write scenes into a store (float16 unless `dtype` says float32) and return how many it holds.
+
+    A store that is there already is continued: what it holds is compared, not written again. A run that stops keeps
+    what it finished.
+    """
+    source = iter(scenes)
+    first = list(itertools.islice(source, 1))
+    fingerprint = first[0].fingerprint if first else ""
+    with FeatureStore.writer(path, fingerprint=fingerprint, dtype=dtype) as writer:
+        for scene in itertools.chain(first, source):
+            writer.ensure(scene)
+        return len(writer)
+
+
+FORMAT = Format(
+    name=NAME,
+    about="Sightline's own feature store: memory-mapped, checksummed scenes in one folder.",
+    matches=_matches,
+    inspect=_inspect,
+    scenes=FeatureStore,
+    write_scenes=write_scenes,
+)

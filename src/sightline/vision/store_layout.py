@@ -1,0 +1,221 @@
+"""The feature store on disk: its settings, the bytes of one record, and the lines of the index.
+
+A store is a folder of three kinds of file:
+
+- `store.json`: version, number type and the fingerprint of what made the scenes.
+- `data-00000.bin`, `data-00001.bin`, …: records one after the other, each starting at a multiple of 64 bytes. A record
+  is a short JSON text (shapes, grid shape, image size, concepts) and then the arrays, little-endian, each on a multiple
+  of 64 bytes. Boxes and scores are float32; regions, grid and vector have the store's number type.
+- `index.jsonl`: one line a flush, `[[id, file number, offset, bytes of JSON, bytes in all, CRC-32 of the record], …,
+  CRC-32 of this line]`. A record exists once its line does, and the line is written after the record. Whatever follows
+  the last line break is the trace of a writer that was stopped, and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sightline.errors import ChecksumError, DataError, DuplicateRecordError, NonFiniteError
+from sightline.files import checksum, existing, read_json, write_json
+from sightline.scene import Array, Concept, Scene
+
+NAME = "sightline-store"
+VERSION = 1
+SETTINGS, INDEX, LOCK = "store.json", "index.jsonl", ".lock"
+ALIGN = 64
+DTYPES = ("float16", "float32")
+PARTS = ("boxes", "scores", "regions", "grid", "vector")
+EXACT = ("boxes", "scores")  # float16 would move a box edge by up to a pixel in 4,000
+
+
+def shard_name(number: int) -> str:
+    """The file name of data file `number`."""
+    return f"data-{number:05d}.bin"
+
+
+def aligned(size: int) -> int:
+    """`size` rounded up to a multiple of 64."""
+    return -(-size // ALIGN) * ALIGN
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is said once for the whole store."""
+
+    dtype: str
+    fingerprint: str
+
+    def write(self, folder: Path) -> None:
+        """Write `store.json`, atomically."""
+        said = {"format": NAME, "version": VERSION, **asdict(self)}
+        write_json(folder / SETTINGS, {**said, "checksum": self._checksum()}, indent=2)
+
+    @classmethod
+    def read(cls, folder: Path) -> Settings:
+        """Read `store.json`, refusing what is not a store, a damaged one, and one of a later version."""
+        file = existing(folder) / SETTINGS
+        if not file.is_file():
+            raise DataError(
+                f"this is not a feature store: it holds no {SETTINGS}",
+                where=folder,
+                fix="name the folder that `sightline extract` wrote",
+            )
+        said = read_json(file)
+        if not isinstance(said, dict) or said.get("format") != NAME or not isinstance(said.get("version"), int):
+            raise DataError("this is not the settings file of a feature store", where=file, fix="name another folder")
+        if said["version"] > VERSION:
+            raise DataError(
+                f"the store has version {said['version']}, and this Sightline reads up to {VERSION}",
+                where=file,
+                fix="pip install --upgrade sightline",
+            )
+        settings = cls(str(said.get("dtype")), str(said.get("fingerprint")))
+        if said.get("checksum") != settings._checksum() or settings.dtype not in DTYPES:
+            raise ChecksumError("the settings are damaged", where=file, fix="restore the file from a copy of the store")
+        return settings
+
+    def _checksum(self) -> int:
+        return checksum(json.dumps([VERSION, self.dtype, self.fingerprint]).encode())
+
+
+class Entry(NamedTuple):
+    """Where a record is, and the checksum of its bytes."""
+
+    id: str
+    shard: int
+    offset: int
+    meta: int
+    size: int
+    crc: int
+
+
+def index_line(entries: Iterable[Entry]) -> bytes:
+    """The index line of records that are flushed together, its own checksum last."""
+    body = json.dumps(list(entries), separators=(",", ":"))[:-1].encode("ascii")
+    return b"%s,%d]\n" % (body, checksum(body))
+
+
+@dataclass(frozen=True)
+class Index:
+    """The index as read.
+
+    Attributes:
+        entries: the records, in the order they were added.
+        end: the bytes that whole lines take; what follows them is the torn tail of a stopped writer.
+        damaged: the numbers (from 1) of whole lines whose checksum is wrong.
+        where: the file.
+    """
+
+    entries: dict[str, Entry]
+    end: int
+    damaged: tuple[int, ...]
+    where: Path
+
+    @classmethod
+    def read(cls, folder: Path) -> Index:
+        """Read `index.jsonl`."""
+        file = existing(folder / INDEX)
+        raw = file.read_bytes()
+        lines = raw.split(b"\n")[:-1]
+        whole = [_is_whole(line) for line in lines]
+        rows = (json.loads(line)[:-1] for line, fine in zip(lines, whole, strict=True) if fine)
+        found = list(map(Entry._make, itertools.chain.from_iterable(rows)))
+        entries = {entry.id: entry for entry in found}
+        if len(entries) < len(found) and len(entries) < len(set(found)):
+            twice = next(entry.id for entry in found if entries[entry.id] != entry)
+            raise DuplicateRecordError(
+                f"image {twice} has two different records", where=file, fix="extract the photos into a new store"
+            )
+        damaged = tuple(number for number, fine in enumerate(whole, 1) if not fine)
+        return cls(entries, raw.rfind(b"\n") + 1, damaged, file)
+
+    def refuse_damage(self) -> Index:
+        """The index itself, or a ChecksumError if a line of it is damaged."""
+        if self.damaged:
+            raise ChecksumError(
+                f"line {self.damaged[0]} is damaged (damaged lines in all: {len(self.damaged)})",
+                where=self.where,
+                fix=f"drop damaged records with FeatureStore.repair({str(self.where.parent)!r}), "
+                "then extract the missing photos again",
+            )
+        return self
+
+
+def _is_whole(line: bytes) -> bool:
+    cut = line.rfind(b",")
+    return cut > 0 and line[cut + 1 :] == b"%d]" % checksum(line[:cut])
+
+
+def encode(scene: Scene, dtype: str) -> tuple[bytes, int]:
+    """The record of `scene`, and how many bytes of it are JSON.
+
+    Converting to float16 loses digits; a value that float16 cannot hold is refused.
+    """
+    arrays = [(name, _fit(scene, name, dtype)) for name in PARTS if getattr(scene, name) is not None]
+    meta: dict[str, Any] = {"shapes": {name: array.shape for name, array in arrays}}
+    if scene.grid_shape is not None:
+        meta["grid_shape"] = [int(n) for n in scene.grid_shape]
+    if scene.size is not None:
+        meta["size"] = [int(n) for n in scene.size]
+    if scene.concepts:
+        meta["concepts"] = [[c.name, float(c.score), c.box and [float(v) for v in c.box]] for c in scene.concepts]
+    try:  # ASCII only, so that file names which are not valid Unicode survive as escapes
+        text = json.dumps(meta, separators=(",", ":"), allow_nan=False).encode("ascii")
+    except ValueError as error:
+        raise NonFiniteError(
+            "a concept's score or box is NaN or infinite", where=scene.where, fix="extract this image again"
+        ) from error
+    return _padded([text, *(array for _, array in arrays)]), len(text)
+
+
+def _fit(scene: Scene, name: str, dtype: str) -> Array:
+    part: Array = getattr(scene, name)
+    target = np.dtype("<f4" if name in EXACT or dtype == "float32" else "<f2")
+    limit = float(np.finfo(target).max)
+    if part.size and not np.can_cast(part.dtype, target) and (part.max() > limit or part.min() < -limit):
+        row = tuple(int(i) for i in np.argwhere((part > limit) | (part < -limit))[0])
+        raise DataError(
+            f"`{name}` holds {float(part[row]):.6g} at {list(row)}, and {target.name} ends at {limit:.6g}",
+            where=scene.where,
+            fix="make the store with dtype='float32'" if target.name == "float16" else "scale the values down",
+        )
+    return np.ascontiguousarray(part, dtype=target)
+
+
+def _padded(pieces: Iterable[bytes | Array]) -> bytes:
+    chunks: list[memoryview | bytes] = []
+    for piece in pieces:
+        data = memoryview(piece) if isinstance(piece, bytes) else piece.data
+        chunks += [data, bytes(-data.nbytes % ALIGN)]
+    return b"".join(chunks)
+
+
+def decode(record: memoryview, entry: Entry, settings: Settings, source: str) -> Scene:
+    """The scene in `record`; its arrays are read-only views of it."""
+    meta = json.loads(bytes(record[: entry.meta]))
+    arrays: dict[str, Array] = {}
+    at = aligned(entry.meta)
+    for name, shape in meta["shapes"].items():
+        dtype = "<f4" if name in EXACT or settings.dtype == "float32" else "<f2"
+        arrays[name] = np.ndarray(shape, dtype, buffer=record, offset=at)
+        at = aligned(at + arrays[name].nbytes)
+    return Scene(
+        entry.id,
+        **arrays,
+        grid_shape=_tuple(meta.get("grid_shape")),
+        concepts=tuple(Concept(name, score, _tuple(box)) for name, score, box in meta.get("concepts", ())),
+        size=_tuple(meta.get("size")),
+        fingerprint=settings.fingerprint,
+        source=source,
+    )
+
+
+def _tuple(numbers: list[Any] | None) -> Any:
+    return None if numbers is None else tuple(numbers)
