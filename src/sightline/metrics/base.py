@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from sightline.errors import DuplicateRecordError, MissingRecordError
 
 
@@ -49,3 +52,14 @@ class LanguageMetric(ABC):
     @abstractmethod
     def compute(self) -> Scores:
         """Scores of everything since the last reset."""
+
+    def resampled(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+        """Corpus scores of R resamples of the images, each key an (R,) array, for bootstrap intervals.
+
+        `weights` is (R, I): how often resample r draws image i, in the order of `update`. This mean of per-image scores
+        is right for metrics whose corpus score is that mean; the others override it with their summed statistics.
+        """
+        per_image = self.compute().per_image.values()
+        table = np.array([[scores[key] for key in self.keys] for scores in per_image])
+        means = weights @ table / weights.sum(axis=1, keepdims=True)
+        return {key: means[:, column] for column, key in enumerate(self.keys)}

@@ -1,0 +1,137 @@
+"""BLEU, ROUGE-L and CIDEr-D, Sightline against pycocoevalcap, in the same run: CPU seconds and the largest difference.
+
+    python benchmarks/language_metrics.py [--images 5000] [--whole] [--json]
+
+`--whole` adds the PTB tokenizer and METEOR, which pycocoevalcap runs in Java (counted: its child processes' time too).
+Without pycocoevalcap only Sightline is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib
+import importlib.util
+import io
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from captions_for_benchmarks import captions, plain
+from sightline.metrics.base import LanguageMetric
+from sightline.metrics.bleu import Bleu
+from sightline.metrics.cider import CIDErD
+from sightline.metrics.rouge import RougeL
+
+PEERS = {
+    "BLEU-1…4": "bleu.bleu.Bleu",
+    "ROUGE-L": "rouge.rouge.Rouge",
+    "CIDEr-D": "cider.cider.Cider",
+    "METEOR": "meteor.meteor.Meteor",
+}
+Table = list[list[float]]
+
+
+def cpu_seconds() -> float:
+    """Of this process and its finished children."""
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system
+
+
+def measured(call: Callable[[], Any], repeats: int) -> tuple[float, Any]:
+    """The fewest CPU seconds of some runs, and what the last one gave."""
+    best = float("inf")
+    for _ in range(repeats):
+        gc.collect()
+        start = cpu_seconds()
+        result = call()
+        best = min(best, cpu_seconds() - start)
+    return best, result
+
+
+def ours(metric: LanguageMetric, said: dict[str, str], heard: dict[str, list[str]]) -> Table:
+    """Update and compute; a row for the corpus, then one for each image."""
+    metric.reset()
+    metric.update(said, heard)
+    scores = metric.compute()
+    return [list(scores.corpus.values()), *(list(row.values()) for row in scores.per_image.values())]
+
+
+def peer(name: str, said: dict[str, str], heard: dict[str, list[str]]) -> Table:
+    """The same of pycocoevalcap."""
+    module, _, kind = f"pycocoevalcap.{PEERS[name]}".rpartition(".")
+    with contextlib.redirect_stdout(io.StringIO()):
+        scorer = getattr(importlib.import_module(module), kind)()
+        corpus, images = scorer.compute_score(heard, {id: [text] for id, text in said.items()})
+        del scorer  # METEOR's Java process ends with it
+    rows = np.array(images, np.float64)
+    return [np.atleast_1d(corpus).tolist(), *(rows.T if rows.ndim == 2 else rows[:, None]).tolist()]
+
+
+def tokenise_peer(raw: list[list[str]]) -> list[list[str]]:
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        found = PTBTokenizer().tokenize({i: [{"caption": text} for text in of] for i, of in enumerate(raw)})
+    return list(found.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--whole", action="store_true", help="the tokenizer and METEOR too")
+    parser.add_argument("--repeats", type=int, default=5, help="runs of Sightline's side, the best counts")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    options = parser.parse_args()
+
+    source, raw = captions(options.images)
+    texts = [[plain(text) for text in of] for of in raw]
+    said = {str(i): of[0] for i, of in enumerate(texts)}
+    heard = {str(i): of[1:] for i, of in enumerate(texts)}
+    has_peer = importlib.util.find_spec("pycocoevalcap") is not None
+    rows: list[dict[str, Any]] = []
+
+    metrics: dict[str, LanguageMetric] = {"BLEU-1…4": Bleu(), "ROUGE-L": RougeL(), "CIDEr-D": CIDErD()}
+    if options.whole:
+        tokenise = importlib.import_module("sightline.text.tokenizer").ptb_tokenize_all
+        metrics["METEOR"] = importlib.import_module("sightline.metrics.meteor").Meteor()
+        mine, words = measured(lambda: tokenise([text for of in raw for text in of]), options.repeats)
+        other, theirs = measured(lambda: tokenise_peer(raw), 1) if has_peer else (None, [])
+        differ = sum(a != b for a, b in zip(words, (t for of in theirs for t in of), strict=False))
+        rows.append(row("PTB tokenizer", mine, other, float(differ) if has_peer else None))
+    for name, metric in metrics.items():
+        mine, table = measured(lambda m=metric: ours(m, said, heard), options.repeats)  # type: ignore[misc]
+        other, expected = measured(lambda n=name: peer(n, said, heard), 1) if has_peer else (None, None)  # type: ignore[misc]
+        difference = float(np.abs(np.array(table) - np.array(expected)).max()) if has_peer else None
+        rows.append(row(name, mine, other, difference))
+    total = sum(r["sightline_s"] for r in rows)
+    rows.append(row("together", total, sum(r["pycocoevalcap_s"] for r in rows) if has_peer else None, None))
+    report = {"captions": source, "images": len(said), "references": sum(map(len, heard.values())), "rows": rows}
+    print(json.dumps(report) if options.json else printed(report))
+
+
+def row(name: str, mine: float, other: float | None, difference: float | None) -> dict[str, Any]:
+    ratio = None if other is None else other / mine
+    return {"metric": name, "sightline_s": mine, "pycocoevalcap_s": other, "ratio": ratio, "difference": difference}
+
+
+def printed(report: dict[str, Any]) -> str:
+    lines = [
+        f"{report['captions']}: {report['images']} images, {report['references']} references; CPU seconds",
+        f"{'':14}{'pycocoevalcap':>14}{'Sightline':>11}{'ratio':>8}  largest difference (tokenizer: sentences)",
+    ]
+    for r in report["rows"]:
+        other = f"{r['pycocoevalcap_s']:.2f}" if r["pycocoevalcap_s"] is not None else "not here"
+        ratio = f"{r['ratio']:.1f}x" if r["ratio"] is not None else ""
+        difference = f"{r['difference']:.1e}" if r["difference"] is not None else ""
+        lines.append(f"{r['metric']:14}{other:>14}{r['sightline_s']:11.3f}{ratio:>8}  {difference}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""CIDEr (Vedantam et al. 2015): tf-idf weighted n-gram agreement. CIDEr-D is what coco-caption prints as "CIDEr"."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sightline.errors import DataError
+from sightline.metrics.base import LanguageMetric, Scores
+from sightline.metrics.ngrams import (
+    ORDERS,
+    FloatArray,
+    IntArray,
+    Lineup,
+    NGrams,
+    Words,
+    count_ngrams,
+    counted,
+    images_with,
+    name_ngrams,
+    norms,
+)
+
+SIGMA = 6.0  # width of CIDEr-D's length penalty
+ONE_IMAGE = (
+    "CIDEr weighs words by how few images use them. With a single image every weight is log 1 = 0 and so is the score: "
+    "score more images together, or give document frequencies saved from a larger set."
+)
+
+
+@dataclass(frozen=True)
+class DocumentFrequencies:
+    """In how many of `images` images each n-gram stands, as saved files hold it (`document_frequency`, `ref_len`).
+
+    Keys are tuples of words, or of token ids written as text. `images` is the number itself, not its logarithm.
+    """
+
+    counts: Mapping[Words, float]
+    images: float
+
+    def __post_init__(self) -> None:
+        if not self.images >= 1:
+            raise DataError(
+                f"document frequencies over {self.images} images",
+                fix="`images` is the number of images they were counted on (`ref_len` in saved files)",
+            )
+
+    @classmethod
+    def of(cls, references: Iterable[Sequence[str]]) -> DocumentFrequencies:
+        """Count over the references of every image."""
+        counts: Counter[Words] = Counter()
+        images = 0
+        for sentences in references:
+            counts.update({words for sentence in sentences for words in counted(sentence)})
+            images += 1
+        return cls(dict(counts), images)
+
+    def weights(self, ngrams: Iterable[Words]) -> FloatArray:
+        """idf of each n-gram; one that was never counted weighs as if it stood in one image."""
+        return idf_weights(np.array([self.counts.get(words, 0.0) for words in ngrams]), self.images)
+
+
+@dataclass(frozen=True)
+class WeightedMatch:
+    """One n-gram of a hypothesis, its idf, in how many references it stands, and what it adds to the score."""
+
+    words: Words
+    count: int
+    idf: float
+    references: int
+    share: float
+
+
+class CIDErD(LanguageMetric):
+    """CIDEr-D: counts clipped at the reference's, and a penalty for a different length. Corpus: the mean.
+
+    Args:
+        frequencies: document frequencies to use; by default they are counted on the references scored.
+    """
+
+    keys: tuple[str, ...] = ("CIDEr",)
+    title = "CIDEr-D"
+    clipped = True
+
+    def __init__(self, frequencies: DocumentFrequencies | None = None) -> None:
+        super().__init__()
+        self.frequencies = frequencies
+
+    def reset(self) -> None:
+        """Forget every image (given document frequencies stay)."""
+        super().reset()
+        self._counted: DocumentFrequencies | None = None
+
+    def compute(self) -> Scores:
+        """Scores of everything since the last reset; zero for no image, and for one alone (see `ONE_IMAGE`)."""
+        scores = self._scores() if self._hypotheses else np.zeros(0)
+        per_image = {id: {self.keys[0]: s} for id, s in zip(self._hypotheses, scores.tolist(), strict=True)}
+        return Scores({self.keys[0]: float(scores.mean()) if len(scores) else 0.0}, per_image)
+
+    def explain(self, hypothesis: str, references: Sequence[str]) -> list[WeightedMatch]:
+        """Every n-gram of the hypothesis with its share of the score (they add up to it), single words first.
+
+        Weights come from the given document frequencies, or from all references updated so far.
+        """
+        df = self.frequencies or self._count()
+        said = _weigh(hypothesis, df)
+        shares: dict[Words, float] = dict.fromkeys(said, 0.0)
+        holders = dict.fromkeys(said, 0)
+        lengths_said = _lengths(said)
+        for reference in references:
+            heard = _weigh(reference, df)
+            scale = 10 / (ORDERS * len(references)) * self._penalty(_bigrams(hypothesis) - _bigrams(reference))
+            lengths = [ours * theirs for ours, theirs in zip(lengths_said, _lengths(heard), strict=True)]
+            for words in said.keys() & heard.keys():
+                holders[words] += 1
+                weight = min(said[words], heard[words]) if self.clipped else said[words]
+                shares[words] += scale * weight * heard[words] / (lengths[len(words) - 1] or 1.0)
+        idf = df.weights(said)
+        return [
+            WeightedMatch(words, count, float(weight), holders[words], shares[words])
+            for (words, count), weight in zip(counted(hypothesis).items(), idf, strict=True)
+        ]
+
+    def _count(self) -> DocumentFrequencies:
+        if self._counted is None or self._counted.images != len(self._references):
+            self._counted = DocumentFrequencies.of(self._references.values() or [()])
+        return self._counted
+
+    def _penalty(self, difference: int) -> float:
+        return float(length_penalty(np.array([difference]))[0]) if self.clipped else 1.0
+
+    def _scores(self) -> FloatArray:
+        """(I,) the score of each image."""
+        lineup = Lineup.of(self._hypotheses, self._references)
+        sentences, ours = lineup.tokens.sentences, lineup.hypothesis[lineup.image]  # ours: each sentence's hypothesis
+        total = len(lineup.image)
+        dots, lengths = np.zeros((ORDERS, total)), np.zeros((ORDERS, total))
+        names: list[Words] = [()]
+        for n, ngrams in enumerate(count_ngrams(lineup.tokens)):
+            if self.frequencies is None:
+                idf = idf_weights(_images_with(lineup, ngrams), len(lineup.hypothesis))
+            else:
+                names = name_ngrams(ngrams, names, lineup.tokens.vocabulary)
+                idf = self.frequencies.weights(names)
+            weights = ngrams.count * idf[ngrams.gram]
+            lengths[n] = norms(ngrams, weights, sentences, total)
+            dots[n] = self._products(lineup, ngrams, weights)
+        bigrams = np.maximum(lineup.tokens.lengths - 1, 0)
+        penalty = length_penalty(bigrams[ours] - bigrams) if self.clipped else np.ones(total)
+        theirs = ours != np.arange(total)
+        agreement = (cosines(dots, lengths[:, ours], lengths) * penalty)[:, theirs]
+        return mean_agreement(agreement, lineup.image[theirs], len(lineup.hypothesis))
+
+    def _products(self, lineup: Lineup, ngrams: NGrams, weights: FloatArray) -> FloatArray:
+        """(S,) dot product of every reference with its hypothesis."""
+        batches = list(lineup.matches(ngrams))
+        if not batches:
+            return np.zeros(len(lineup.image))
+        ours, theirs = (np.concatenate(part) for part in zip(*batches, strict=True))
+        order = np.argsort(ngrams.first[ours], kind="stable")
+        ours, theirs = ours[order], theirs[order]
+        weight = np.minimum(weights[ours], weights[theirs]) if self.clipped else weights[ours]
+        return np.bincount(ngrams.sentence[theirs], weight * weights[theirs], len(lineup.image)).astype(np.float64)
+
+
+class CIDEr(CIDErD):
+    """Plain CIDEr: cosines of tf-idf vectors, without clipping and length penalty. Times ten, like CIDEr-D."""
+
+    keys = ("CIDEr_plain",)
+    title = "CIDEr (plain)"
+    clipped = False
+
+
+def idf_weights(frequency: FloatArray | IntArray, images: float) -> FloatArray:
+    """Inverse document frequency of n-grams that stand in `frequency` of `images` images; never seen counts as once."""
+    weights: FloatArray = np.log(float(images)) - np.log(np.maximum(1.0, frequency))
+    return weights
+
+
+def length_penalty(difference: IntArray) -> FloatArray:
+    """CIDEr-D's Gaussian of the difference in length (in bigrams)."""
+    distance = np.abs(difference)
+    table = [math.e ** (-(float(d) ** 2) / (2 * SIGMA**2)) for d in range(int(distance.max(initial=0)) + 1)]
+    return np.array(table)[distance]
+
+
+def cosines(dots: FloatArray, ours: FloatArray, theirs: FloatArray) -> FloatArray:
+    """Dot products over both norms; a vector of length zero agrees with nothing."""
+    scale = ours * theirs
+    return np.divide(dots, scale, out=np.zeros_like(dots), where=scale != 0)
+
+
+def mean_agreement(agreement: FloatArray, hypothesis: IntArray, hypotheses: int) -> FloatArray:
+    """(H,) scores from (4, P) agreements: mean over the orders and over a hypothesis' references, times ten."""
+    sums = np.stack([np.bincount(hypothesis, row, hypotheses) for row in agreement])
+    scores: FloatArray = sums.mean(axis=0) / np.bincount(hypothesis, minlength=hypotheses) * 10.0
+    return scores
+
+
+def _images_with(lineup: Lineup, ngrams: NGrams) -> IntArray:
+    """(G,) in how many images a reference has the n-gram."""
+    image = lineup.image[ngrams.sentence]
+    theirs = ngrams.sentence != lineup.hypothesis[image]
+    return images_with(ngrams.gram[theirs], image[theirs], len(ngrams.last))
+
+
+def _weigh(sentence: str, df: DocumentFrequencies) -> dict[Words, float]:
+    counts = counted(sentence)
+    return {words: n * float(idf) for (words, n), idf in zip(counts.items(), df.weights(counts), strict=True)}
+
+
+def _lengths(weights: Mapping[Words, float]) -> list[float]:
+    return [math.sqrt(sum(w * w for words, w in weights.items() if len(words) == n)) for n in range(1, ORDERS + 1)]
+
+
+def _bigrams(sentence: str) -> int:
+    return max(len(sentence.split()) - 1, 0)

@@ -1,0 +1,196 @@
+"""Image-text retrieval: recall at k both ways, median and mean rank, over the full set or as the mean of folds.
+
+Scores come in blocks, so that the matrix of all images and all captions never exists. A query's rank is one plus the
+number of wrong items that score at least as well as the right one: ties count against the model, so a model that gives
+every pair the same score ranks last instead of first. (Published code sorts and lets ties fall as they may.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sightline.errors import ConfigError, CountError, MissingRecordError, NonFiniteError
+from sightline.metrics.ngrams import FloatArray, IntArray
+
+# (image indices (b,), caption indices (c,)) → (b, c) scores, higher is better.
+Similarity = Callable[[IntArray, IntArray], npt.NDArray[np.floating[Any]]]
+Block = tuple[slice, slice]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks from 1: of each image's best own caption among the captions, of each caption's image among the images."""
+
+    image_to_text: IntArray  # (images,)
+    text_to_image: IntArray  # (captions,)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One way of retrieval. Recalls are percentages of the queries; the median rank is rounded down, as published."""
+
+    recalls: dict[int, float]
+    median_rank: float
+    mean_rank: float
+
+    @classmethod
+    def of(cls, ranks: IntArray, ks: Sequence[int]) -> Direction:
+        """Summarise ranks that start at 1."""
+        recalls = {k: 100.0 * float(np.mean(ranks <= k)) for k in ks}
+        return cls(recalls, float(np.floor(np.median(ranks))), float(np.mean(ranks)))
+
+
+@dataclass(frozen=True)
+class RetrievalScores:
+    """Both ways of retrieval; with several folds every number is the mean over them."""
+
+    image_to_text: Direction
+    text_to_image: Direction
+    images: int  # that a caption is ranked against (of one fold)
+    folds: int
+    label: str
+
+    @property
+    def rsum(self) -> float:
+        """The sum of all recalls."""
+        return sum(self.image_to_text.recalls.values()) + sum(self.text_to_image.recalls.values())
+
+    def as_dict(self) -> dict[str, float | int | str]:
+        """Flat and ready for JSON."""
+        flat: dict[str, float | int | str] = {"label": self.label, "images": self.images, "folds": self.folds}
+        for name, way in (("i2t", self.image_to_text), ("t2i", self.text_to_image)):
+            flat |= {f"{name}_R@{k}": value for k, value in way.recalls.items()}
+            flat |= {f"{name}_median_rank": way.median_rank, f"{name}_mean_rank": way.mean_rank}
+        return flat | {"rsum": self.rsum}
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Several models that score together: the mean of their scores."""
+
+    members: tuple[Similarity, ...]
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise ConfigError("an ensemble of no models", fix="give at least one")
+
+    @property
+    def label(self) -> str:
+        """What tables call it, so that nobody takes it for one model."""
+        return f"ensemble of {len(self.members)} (scores averaged)"
+
+    def __call__(self, images: IntArray, captions: IntArray) -> FloatArray:
+        """The mean score of each pair."""
+        mean: FloatArray = np.mean([np.asarray(m(images, captions), np.float64) for m in self.members], axis=0)
+        return mean
+
+
+def evaluate_retrieval(
+    similarity: Similarity,
+    owner: npt.ArrayLike,
+    *,
+    ks: Sequence[int] = (1, 5, 10),
+    folds: Sequence[npt.ArrayLike] | None = None,
+    block: tuple[int, int] = (256, 2048),
+) -> RetrievalScores:
+    """Rank captions for images and images for captions.
+
+    Args:
+        similarity: scores of a block of pairs; its attribute `label`, where it has one, is kept in the result.
+        owner: (captions,) the index of the image each caption belongs to; any number of captions an image.
+        ks: the k of recall at k.
+        folds: image indices of each fold, ranked by itself ("1K" is the mean of folds of 1,000); None is the full set.
+        block: how many images and captions are scored at a time.
+    """
+    owners = np.asarray(owner, np.int64)
+    pools = [np.unique(owners)] if folds is None else [np.asarray(fold, np.int64) for fold in folds]
+    if not pools or not all(len(pool) for pool in pools):
+        raise ConfigError("there is nothing to rank: a fold holds no image", fix="give folds of at least one image")
+    if min(int(owners.min(initial=0)), *(int(pool.min()) for pool in pools)) < 0:
+        raise ConfigError("an image index is negative", fix="count images from 0")
+    ranks = [rank_pool(similarity, owners, pool, block) for pool in pools]
+    return RetrievalScores(
+        _mean([Direction.of(r.image_to_text, ks) for r in ranks]),
+        _mean([Direction.of(r.text_to_image, ks) for r in ranks]),
+        images=round(float(np.mean([len(pool) for pool in pools]))),
+        folds=len(pools),
+        label=getattr(similarity, "label", "single model"),
+    )
+
+
+def consecutive_folds(size: int, count: int) -> list[IntArray]:
+    """`count` folds of `size` images each, from the first image on."""
+    return [np.arange(start, start + size) for start in range(0, size * count, size)]
+
+
+def rank_pool(
+    similarity: Similarity,
+    owner: IntArray,
+    images: IntArray,
+    block: tuple[int, int],
+    watch: Callable[[list[Block]], Iterable[Block]] = iter,
+) -> Ranks:
+    """Rank within some images and their captions. `watch` passes the blocks on, for a progress bar."""
+    if len(np.unique(images)) != len(images):
+        raise CountError("an image is twice in a fold", fix="give each image once")
+    row = np.full(max(int(owner.max(initial=-1)), int(images.max())) + 1, -1)
+    row[images] = np.arange(len(images))
+    captions = np.flatnonzero(row[owner] >= 0)
+    own = row[owner[captions]]  # (C,) the row of each caption's image
+    without = np.setdiff1d(np.arange(len(images)), own)
+    if len(without):
+        raise MissingRecordError("an image has no caption", where=f"image index {images[without[0]]}")
+
+    right = _own_scores(similarity, images, captions, own, block)
+    best = np.full(len(images), -np.inf)
+    np.maximum.at(best, own, right)
+    text, image = np.ones(len(images), np.int64), np.ones(len(captions), np.int64)
+    for rows, columns in watch(list(_blocks(len(images), len(captions), block))):
+        scores = _scored(similarity, images[rows], captions[columns])
+        wrong = own[columns] != np.arange(len(images))[rows, None]
+        text[rows] += ((scores >= best[rows, None]) & wrong).sum(axis=1)
+        image[columns] += ((scores >= right[columns]) & wrong).sum(axis=0)
+    return Ranks(text, image)
+
+
+def _own_scores(
+    similarity: Similarity, images: IntArray, captions: IntArray, own: IntArray, block: tuple[int, int]
+) -> FloatArray:
+    """(C,) the score of each caption with its own image: what the others are compared with."""
+    scores = np.zeros(len(captions))
+    for start in range(0, len(images), block[0]):
+        rows = slice(start, start + block[0])
+        mine = np.flatnonzero((own >= start) & (own < start + block[0]))
+        for first in range(0, len(mine), block[1]):
+            columns = mine[first : first + block[1]]
+            scored = _scored(similarity, images[rows], captions[columns])
+            scores[columns] = scored[own[columns] - start, np.arange(len(columns))]
+    return scores
+
+
+def _scored(similarity: Similarity, images: IntArray, captions: IntArray) -> npt.NDArray[np.floating[Any]]:
+    scores = np.asarray(similarity(images, captions))
+    if scores.shape != (len(images), len(captions)):
+        raise CountError(f"{len(images)} images and {len(captions)} captions got scores of shape {scores.shape}")
+    if np.isnan(scores).any():
+        i, c = np.argwhere(np.isnan(scores))[0]
+        raise NonFiniteError("a score is NaN", where=f"image index {images[i]}, caption index {captions[c]}")
+    return scores
+
+
+def _blocks(rows: int, columns: int, block: tuple[int, int]) -> Iterator[Block]:
+    for row in range(0, rows, block[0]):
+        for column in range(0, columns, block[1]):
+            yield slice(row, row + block[0]), slice(column, column + block[1])
+
+
+def _mean(ways: Sequence[Direction]) -> Direction:
+    recalls = {k: float(np.mean([way.recalls[k] for way in ways])) for k in ways[0].recalls}
+    ranks = [[way.median_rank, way.mean_rank] for way in ways]
+    median, mean = np.mean(ranks, axis=0).tolist()
+    return Direction(recalls, median, mean)

@@ -1,0 +1,104 @@
+"""ROUGE-L (Lin 2004) as coco-caption computes it: F of the longest common subsequence with beta 1.2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sightline.metrics.base import LanguageMetric, Scores
+
+BETA = 1.2  # recall weighs more than precision
+
+
+@dataclass(frozen=True)
+class CommonSubsequence:
+    """The longest common subsequence of a hypothesis and one reference, and the word places it takes in both."""
+
+    words: tuple[str, ...]
+    in_hypothesis: tuple[int, ...]
+    in_reference: tuple[int, ...]
+    precision: float
+    recall: float
+
+
+class RougeL(LanguageMetric):
+    """ROUGE-L: the best precision and the best recall over the references, taken independently. Corpus: the mean."""
+
+    keys = ("ROUGE_L",)
+    title = "ROUGE-L"
+
+    def compute(self) -> Scores:
+        """Scores of everything since the last reset; zero for no image at all."""
+        scores = [_rouge(said, self._references[id]) for id, said in self._hypotheses.items()]
+        corpus = float(np.mean(scores)) if scores else 0.0
+        per_image = {id: {"ROUGE_L": score} for id, score in zip(self._hypotheses, scores, strict=True)}
+        return Scores({"ROUGE_L": corpus}, per_image)
+
+    def explain(self, hypothesis: str, references: Sequence[str]) -> list[CommonSubsequence]:
+        """For each reference the words it shares with the hypothesis, in order."""
+        return [_common(hypothesis.split(" "), reference.split(" ")) for reference in references]
+
+
+def _rouge(hypothesis: str, references: Sequence[str]) -> float:
+    said = hypothesis.split(" ")  # at single spaces: an empty sentence is one empty word
+    heard = [reference.split(" ") for reference in references]
+    common = lcs_lengths(said, heard)
+    precision = max(common) / len(said)
+    recall = max([length / len(words) for length, words in zip(common, heard, strict=True)])
+    if not precision or not recall:
+        return 0.0
+    return ((1 + BETA**2) * precision * recall) / (recall + BETA**2 * precision)
+
+
+def lcs_lengths(hypothesis: Sequence[str], references: Sequence[Sequence[str]]) -> list[int]:
+    """Length of the longest common subsequence of the hypothesis with each reference.
+
+    Bit-parallel dynamic programming (Hyyrö 2004): bit j of `row` is 0 where the column of lengths rises at word j.
+    All references stand side by side in one integer; the 0 bit between them stops the carry of the addition.
+    """
+    places = dict.fromkeys(hypothesis, 0)
+    bit = 1
+    gaps = 0
+    for reference in references:
+        for word in reference:
+            if word in places:
+                places[word] |= bit
+            bit <<= 1
+        gaps |= bit
+        bit <<= 1
+    words = row = (bit - 1) ^ gaps
+    for word in hypothesis:
+        if here := places[word]:
+            rising = row & here
+            row = ((row + rising) | (row - rising)) & words
+    lengths = []
+    risen = words ^ row
+    for reference in references:
+        size = len(reference)
+        lengths.append((risen & ((1 << size) - 1)).bit_count())
+        risen >>= size + 1
+    return lengths
+
+
+def _common(hypothesis: Sequence[str], reference: Sequence[str]) -> CommonSubsequence:
+    """One longest common subsequence, by the textbook table."""
+    best = [[0] * (len(reference) + 1) for _ in range(len(hypothesis) + 1)]
+    for i, word in enumerate(hypothesis):
+        for j, other in enumerate(reference):
+            best[i + 1][j + 1] = best[i][j] + 1 if word == other else max(best[i][j + 1], best[i + 1][j])
+    pairs: list[tuple[int, int]] = []
+    i, j = len(hypothesis), len(reference)
+    while i and j:
+        if hypothesis[i - 1] == reference[j - 1]:
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+        elif best[i - 1][j] >= best[i][j - 1]:
+            i -= 1
+        else:
+            j -= 1
+    pairs.reverse()
+    ours, theirs = tuple(i for i, _ in pairs), tuple(j for _, j in pairs)
+    words = tuple(hypothesis[i] for i in ours)
+    return CommonSubsequence(words, ours, theirs, len(words) / len(hypothesis), len(words) / len(reference))
