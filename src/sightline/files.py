@@ -179,3 +179,5 @@ def read_json(path: PathLike) -> Any:
                 f"the JSON ends too early ({place})", where=path, fix="copy or download it again"
             ) from error
         raise DataError(f"not valid JSON: {error.msg} at {place}", where=path, fix="correct it there") from error
+    except (RecursionError, ValueError) as error:  # absurd nesting, or a number of thousands of digits
+        raise DataError(f"this JSON cannot be read: {error}", where=path, fix="correct or remove it") from error

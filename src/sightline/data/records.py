@@ -133,6 +133,9 @@ class Problems:
         """How many problems were reported, kept or not."""
         return self.total
 
+    def __bool__(self) -> bool:
+        return True  # so that `problems or Problems()` keeps a collector that is still empty
+
 
 def check_caption(text: str, where: str, problems: Problems) -> None:
     """Report a caption that is a printed bytes object, `b'...'`: a Python 2 habit that ruins vocabularies."""

@@ -1,0 +1,93 @@
+"""Captions in a spreadsheet file, `.csv` or `.tsv` with a header: `file,caption`, open_clip's `filepath<TAB>title`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from sightline.data.caption_table import CAPTION_COLUMNS, FILE_COLUMNS, Row, column, from_rows, to_rows
+from sightline.data.captions import line_of, report_captions
+from sightline.data.format import Format, Probe
+from sightline.data.records import CaptionSet, Problems
+from sightline.errors import CountError, DataError
+from sightline.files import open_text, write_text
+
+
+def matches(probe: Probe) -> bool:
+    """A table whose header names a file and a caption column, or that is called captions.csv or captions.tsv."""
+    if probe.name in ("captions.csv", "captions.tsv"):
+        return True
+    if not probe.name.endswith((".csv", ".tsv", ".txt")) or not probe.lines:
+        return False
+    header = next(csv.reader(probe.lines[:1], delimiter=_delimiter(probe.lines[0])))
+    return column(header, FILE_COLUMNS) is not None and column(header, CAPTION_COLUMNS) is not None
+
+
+def read(path: Path, problems: Problems | None = None, check_files: bool = True) -> CaptionSet:
+    """Photos with captions; several rows per photo are allowed. `check_files` wants each photo beside the table."""
+    met = Problems() if problems is None else problems
+    return from_rows(_rows(path, met), path, met, check_files)
+
+
+def write(path: Path, captions: CaptionSet) -> int:
+    """Write a row per caption, with tabs where the name ends in `.tsv`; returns the number of photos."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter="\t" if path.suffix == ".tsv" else ",")
+    writer.writerow(("file", "caption"))
+    writer.writerows(to_rows(captions))
+    write_text(path, text.getvalue())
+    return len(captions)
+
+
+def _delimiter(header: str) -> str:
+    return "\t" if "\t" in header else ","
+
+
+def _rows(path: Path, problems: Problems) -> Iterator[Row]:
+    with open_text(path) as file:
+        cast(io.TextIOWrapper, file).reconfigure(
+            newline=""
+        )  # captions may hold line breaks, which csv keeps as they are
+        header_line = file.readline()
+        reader = csv.reader(file, delimiter=_delimiter(header_line), strict=True)
+        header = next(csv.reader([header_line], delimiter=_delimiter(header_line)), [])
+        places = [_place(header, wanted, path) for wanted in (FILE_COLUMNS, CAPTION_COLUMNS)]
+        try:
+            for cells in reader:
+                line = reader.line_num + 1
+                if len(cells) != len(header):
+                    problems.report(
+                        CountError(
+                            f"{len(cells)} columns, the header has {len(header)}",
+                            where=line_of(path, line),
+                            fix='put captions that hold the separator into "quotation marks"',
+                        )
+                    )
+                    continue
+                yield Row(line, cells[places[0]], (cells[places[1]],))
+        except csv.Error as error:
+            problems.report(DataError(f"not a valid table: {error}", where=line_of(path, reader.line_num + 1)))
+
+
+def _place(header: list[str], wanted: tuple[str, ...], path: Path) -> int:
+    name = column(header, wanted)
+    if name is None:
+        raise DataError(
+            f"the header {header} has no column {', '.join(wanted[:-1])} or {wanted[-1]}",
+            where=line_of(path, 1),
+            fix="the first line must name the columns, such as `file,caption`",
+        )
+    return header.index(name)
+
+
+FORMAT: Format = Format(
+    "captions-csv",
+    "photos with captions in a table (.csv or .tsv with a header; open_clip's filepath and title)",
+    matches,
+    inspect=lambda path: report_captions(path, FORMAT, read),
+    captions=read,
+    write_captions=write,
+)

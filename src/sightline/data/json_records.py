@@ -1,0 +1,230 @@
+"""JSON records with checked fields: an error names the file, the record, and what was expected there."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sightline.data.records import Problems
+from sightline.errors import DataError, DuplicateRecordError, NonFiniteError
+from sightline.files import open_bytes, open_text, read_json
+
+T = TypeVar("T")
+
+_ID_KEYS = ("id", "image_id", "cocoid", "imgid", "file_path", "image")
+_CHUNK = 1 << 20
+
+
+class Record:
+    """One JSON object and its place in the file. Every getter checks the type and says where a wrong one is."""
+
+    __slots__ = ("index", "list_name", "path", "value")
+
+    def __init__(self, value: Any, path: Path, list_name: str = "", index: int | str | None = None) -> None:
+        self.value: dict[str, Any] = value
+        self.path, self.list_name, self.index = path, list_name, index
+        if not isinstance(value, dict):
+            raise self.error(f"an object {{…}} was expected, not {told(value)}")
+
+    def __str__(self) -> str:
+        return self.where
+
+    @property
+    def where(self) -> str:
+        """File, list and position, with the record's id where it has one."""
+        if self.index is None:
+            return str(self.path)
+        place = f"{self.path}, " + (
+            f"line {self.index}" if self.list_name == "line" else f"{self.list_name}[{self.index!r}]"
+        )
+        held = self.value if isinstance(self.value, dict) else {}
+        name = next((key for key in _ID_KEYS if isinstance(held.get(key), int | str)), None)
+        return place if name is None else f"{place} ({name} {held[name]})"
+
+    def error(self, what: str, fix: str | None = None) -> DataError:
+        """A DataError about this record."""
+        return DataError(what, where=self.where, fix=fix)
+
+    def has(self, key: str) -> bool:
+        """Whether `key` is present and not null."""
+        return self.value.get(key) is not None
+
+    def text(self, key: str) -> str:
+        """The text under `key`."""
+        found = self.value.get(key)
+        if not isinstance(found, str):
+            raise self._wrong(key, "text")
+        if not found.isascii():
+            self._check_unicode(key, found)
+        return found
+
+    def integer(self, key: str) -> int:
+        """The whole number under `key`."""
+        found = self.value.get(key)
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise self._wrong(key, "a whole number")
+        return found
+
+    def number(self, key: str) -> float:
+        """The finite number under `key`."""
+        found: Any = self.value.get(key)
+        if not is_number(found):
+            raise self._wrong(key, "a number")
+        if not math.isfinite(found):
+            raise NonFiniteError(f"{key!r} is {found}", where=self.where, fix="write a finite number")
+        return float(found)
+
+    def identity(self, key: str) -> str:
+        """The id under `key`, a number or text, as text."""
+        found = self.value.get(key)
+        if type(found) is int:  # not bool, which is an int to isinstance
+            return str(found)
+        if not isinstance(found, str) or not found:
+            raise self._wrong(key, "an id (a whole number or text)")
+        return self.text(key)
+
+    def items(self, key: str) -> list[Any]:
+        """The list under `key`."""
+        found = self.value.get(key)
+        if not isinstance(found, list):
+            raise self._wrong(key, "a list")
+        return found
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """The list of texts under `key`."""
+        found = self.items(key)
+        for position, item in enumerate(found):
+            if not isinstance(item, str):
+                raise self.error(f"{key!r}[{position}] must be text, not {told(item)}")
+            if not item.isascii():
+                self._check_unicode(f"{key}[{position}]", item)
+        return tuple(found)
+
+    def one_or_many(self, key: str) -> tuple[str, ...]:
+        """The text, or the list of texts, under `key`."""
+        return self.texts(key) if isinstance(self.value.get(key), list) else (self.text(key),)
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        """The object under `key`."""
+        found = self.value.get(key)
+        if not isinstance(found, dict):
+            raise self._wrong(key, "an object {…}")
+        return found
+
+    def box(self, key: str) -> tuple[float, float, float, float]:
+        """The four finite numbers under `key`, in whatever order the format has them."""
+        return four_numbers(self.value.get(key), f"{key!r}", self.where)
+
+    def size(self) -> tuple[int, int] | None:
+        """(`width`, `height`) in pixels, or None where the record has neither."""
+        if not self.has("width") and not self.has("height"):
+            return None
+        width, height = self.integer("width"), self.integer("height")
+        if width <= 0 or height <= 0:
+            raise self.error(f"the image size is {width}×{height}", fix="store the real size in pixels")
+        return width, height
+
+    def _wrong(self, key: str, expected: str) -> DataError:
+        if key not in self.value:
+            return self.error(f"{key!r} is missing ({expected} was expected)", fix=f"add {key!r}")
+        return self.error(f"{key!r} must be {expected}, not {told(self.value[key])}")
+
+    def _check_unicode(self, key: str, text: str) -> None:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise self.error(
+                f"{key!r} holds half of a surrogate pair, which is not text: {text[:40]!a}",
+                fix="write the file again as UTF-8",
+            ) from None
+
+
+def told(value: Any) -> str:
+    """What a JSON value is, for messages."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict | list):
+        kind = "an object" if isinstance(value, dict) else "a list"
+        return f"{kind} of {len(value)}"
+    return ("the text " if isinstance(value, str) else "the number ") + repr(value)[:40]
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a JSON number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def four_numbers(value: Any, name: str, where: str) -> tuple[float, float, float, float]:
+    """`value` as four finite numbers, or an error that calls it `name`."""
+    if not isinstance(value, list) or len(value) != 4 or not all(map(is_number, value)):
+        raise DataError(f"{name} must be a list of four numbers, not {told(value)}", where=where)
+    if not all(map(math.isfinite, value)):
+        raise NonFiniteError(f"{name} is {value}", where=where, fix="write finite numbers")
+    one, two, three, four = map(float, value)
+    return one, two, three, four
+
+
+def parse_each(
+    values: list[Any] | dict[str, Any], path: Path, list_name: str, problems: Problems, parse: Callable[[Record], T]
+) -> Iterator[T]:
+    """`parse` of every record; one that raises a DataError is reported (so: raised, or noted and left out)."""
+    for index, value in values.items() if isinstance(values, dict) else enumerate(values):
+        try:
+            parsed = parse(Record(value, path, list_name, index))
+        except DataError as error:
+            problems.report(error)
+            continue
+        yield parsed
+
+
+def read_object(path: Path) -> Record:
+    """The JSON object that a file holds."""
+    return Record(read_json(path), path)
+
+
+def read_list(path: Path) -> list[Any]:
+    """The JSON list that a file holds."""
+    value = read_json(path)
+    if not isinstance(value, list):
+        raise DataError(f"a JSON list […] was expected, not {told(value)}", where=path)
+    return value
+
+
+def report_repeated_keys(path: Path, problems: Problems) -> None:
+    """Report keys that one object of a valid JSON file holds twice; plain parsing would silently keep the last."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                problems.report(
+                    DuplicateRecordError(f"the key {key!r} appears twice", where=path, fix="merge the two entries")
+                )
+            seen.add(key)
+
+    with open_text(path) as file:
+        json.loads(file.read(), object_pairs_hook=check)
+
+
+def first_key(path: Path, *keys: str) -> str | None:
+    """Whichever of `keys` occurs first in a JSON file as `"key":`, found without parsing; works on cut files too."""
+    pattern = re.compile(b'"(' + b"|".join(re.escape(key.encode()) for key in keys) + rb')"\s*:')
+    tail = b""
+    try:
+        with open_bytes(path) as file:
+            while chunk := file.read(_CHUNK):
+                if found := pattern.search(tail + chunk):
+                    return found.group(1).decode()
+                tail = chunk[-256:]
+    except DataError:
+        return None
+    return None
+
+
+def json_id(id: str) -> int | str:
+    """An id as files hold it: a number where the text is a plain one, so that `7` and `007` stay apart."""
+    return int(id) if id.isascii() and id.isdigit() and (id == "0" or id[0] != "0") else id

@@ -1,0 +1,79 @@
+"""A plain folder of photos, with or without a table of captions in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from sightline.data import captions_csv, captions_jsonl
+from sightline.data.captions import IMAGE_SUFFIXES, report_captions
+from sightline.data.format import Format, Probe, Report
+from sightline.data.records import CaptionSet, Photo, Problems
+
+_Reader = Callable[[Path, Problems], CaptionSet]
+TABLES: dict[str, _Reader] = {
+    "captions.csv": captions_csv.read,
+    "captions.tsv": captions_csv.read,
+    "captions.jsonl": captions_jsonl.read,
+    "metadata.csv": captions_csv.read,
+    "metadata.jsonl": captions_jsonl.read,
+}
+
+
+def matches(probe: Probe) -> bool:
+    """A folder with a table of captions, or one of whose files at least half are pictures."""
+    if any(_is_table(probe.path / name) for name in probe.entries if name in TABLES):
+        return True
+    pictures = sum(map(_is_picture, probe.entries))
+    others = sum(Path(name).suffix != "" and not name.startswith(".") for name in probe.entries) - pictures
+    return pictures > 0 and pictures >= others
+
+
+def photo_files(folder: Path) -> list[str]:
+    """Every picture below `folder`, relative to it and sorted; hidden files and folders are left out."""
+    inside = (path.relative_to(folder) for path in folder.rglob("*") if _is_picture(path.name) and path.is_file())
+    return sorted(path.as_posix() for path in inside if not any(part.startswith(".") for part in path.parts))
+
+
+def table_of(folder: Path) -> Path | None:
+    """The table of captions in `folder`, if there is one."""
+    return next((folder / name for name in TABLES if (folder / name).is_file() and _is_table(folder / name)), None)
+
+
+def read(path: Path, problems: Problems | None = None) -> CaptionSet:
+    """Every photo of the folder, with its captions where the table has some. The id is the path inside the folder."""
+    table = table_of(path)
+    captions = (
+        CaptionSet(()) if table is None else TABLES[table.name](table, Problems() if problems is None else problems)
+    )
+    named = {PurePosixPath(photo.id).as_posix() for photo in captions}  # `./a.jpg` is `a.jpg`
+    bare = tuple(Photo(file, (), file) for file in photo_files(path) if file not in named)
+    return CaptionSet((*captions.photos, *bare), str(path))
+
+
+def inspect(path: Path) -> Report:
+    """Counts of photos by kind, and of captions."""
+    report = report_captions(path, FORMAT, read)
+    kinds = Counter(Path(file).suffix.lower().removeprefix(".") for file in photo_files(path))
+    notes = report.notes if table_of(path) else (*report.notes, "no table of captions is in it")
+    return replace(report, counts={**report.counts, **dict(sorted(kinds.items()))}, notes=notes)
+
+
+def _is_table(path: Path) -> bool:
+    probe = Probe(path)
+    return captions_csv.matches(probe) or captions_jsonl.matches(probe)
+
+
+def _is_picture(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
+
+
+FORMAT = Format(
+    "photo-folder",
+    "a folder of photos, with captions where it holds captions.csv, .tsv or .jsonl",
+    matches,
+    inspect,
+    captions=read,
+)

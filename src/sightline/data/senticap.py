@@ -1,0 +1,65 @@
+"""SentiCap: Karpathy's layout with a sentiment per sentence; a photo with both sentiments is listed twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from sightline.data.captions import Gathering, caption_report, collect
+from sightline.data.format import Format, Probe, Report
+from sightline.data.json_records import Record, parse_each, read_object
+from sightline.data.karpathy import file_of, parse_sentence
+from sightline.data.records import CaptionSet, Photo, Problems, Sentence
+
+SENTIMENTS = {1: "positive", 0: "negative"}
+
+
+def matches(probe: Probe) -> bool:
+    """A JSON object whose sentences have `word_sentiment`."""
+    return probe.json_start == "{" and probe.has_key("sentences", "word_sentiment")
+
+
+def read(path: Path, problems: Problems | None = None) -> CaptionSet:
+    """Every photo once, with all its captions. A sentence's id is `<imgid>/<positive|negative>/<k>`."""
+    met = Problems() if problems is None else problems
+    gathering = Gathering()
+    for photo in parse_each(read_object(path).items("images"), path, "images", met, lambda r: _photo(r, met)):
+        gathering.add(photo)
+    return CaptionSet(tuple(gathering.photos()), str(path))
+
+
+def sentiment_of(sentence: Sentence) -> str:
+    """`positive` or `negative`, for a sentence that `read` gave."""
+    return (sentence.id or "").split("/")[1]
+
+
+def inspect(path: Path) -> Report:
+    """Counts of photos, captions and sentiments."""
+    captions, problems = collect(path, read)
+    report = caption_report(path, FORMAT, captions, problems)
+    found = Counter(map(sentiment_of, captions.sentences() if captions else ()))
+    return replace(report, counts={**report.counts, **{f"{name} captions": n for name, n in found.items()}})
+
+
+def _photo(image: Record, problems: Problems) -> Photo:
+    id = image.identity("imgid")
+    entries, place = image.items("sentences"), f"image {id}, sentences"
+    sentences = tuple(parse_each(entries, image.path, place, problems, lambda r: _sentence(id, r, problems)))
+    return Photo(id, sentences, file_of(image), image.text("split") if image.has("split") else None)
+
+
+def _sentence(photo: str, record: Record, problems: Problems) -> Sentence:
+    sentiment = SENTIMENTS.get(record.integer("sentiment"))
+    if sentiment is None:
+        raise record.error("'sentiment' must be 1 (positive) or 0 (negative)")
+    return replace(parse_sentence(record, problems), id=f"{photo}/{sentiment}/{record.index}")
+
+
+FORMAT = Format(
+    "senticap",
+    "SentiCap: COCO captions with a positive or negative sentiment",
+    matches,
+    inspect,
+    captions=read,
+)

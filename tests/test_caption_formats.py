@@ -1,0 +1,264 @@
+"""Caption formats in JSON: what a good file gives, and how a broken one is told."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caption_samples import (
+    BLIP,
+    CLIPSCORE,
+    COCO,
+    EVALUATION,
+    KARPATHY,
+    NEURALTALK,
+    RESULTS,
+    SENTICAP,
+    drop,
+    format_of,
+    put,
+    repeat,
+)
+from sightline.data import (
+    blip_json,
+    clipscore,
+    coco_captions,
+    coco_eval,
+    coco_results,
+    karpathy,
+    neuraltalk_raw,
+    senticap,
+)
+from sightline.data.records import CaptionSet
+from sightline.errors import (
+    ByteStringError,
+    CountError,
+    DataError,
+    DuplicateRecordError,
+    MissingRecordError,
+    NonFiniteError,
+    TruncatedError,
+)
+
+SAMPLES: dict[str, Any] = {
+    "karpathy": KARPATHY,
+    "senticap": SENTICAP,
+    "neuraltalk_raw": NEURALTALK,
+    "coco_captions": COCO,
+    "coco_results": RESULTS,
+    "coco_eval": EVALUATION,
+    "blip_json": BLIP,
+    "clipscore": CLIPSCORE,
+}
+
+
+def written(tmp_path: Path, value: Any) -> Path:
+    path = tmp_path / "sample.json"
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def texts(captions: CaptionSet) -> dict[str, list[str]]:
+    return {photo.id: [sentence.text for sentence in photo.sentences] for photo in captions}
+
+
+def test_karpathy_gives_cocoid_or_imgid_files_splits_and_tokens(tmp_path: Path) -> None:
+    captions = karpathy.read(written(tmp_path, KARPATHY))
+    assert texts(captions) == {"391895": ["A man.", "A moped."], "7": ["Two dogs "]}
+    assert captions.splits() == {"test": 1, "train": 1}
+    assert [photo.file for photo in captions] == ["val2014/COCO_val2014_000000391895.jpg", "1000092795.jpg"]
+    assert captions["7"].sentences[0].tokens == ("two", "dogs")
+    assert [s.id for s in captions.sentences()] == ["770337", "771687", "35"]
+
+
+def test_karpathy_sentences_without_raw_text_are_their_joined_tokens(tmp_path: Path) -> None:
+    path = written(tmp_path, {"images": [{"imgid": 0, "sentences": [{"tokens": ["a", "dog"]}]}]})
+    assert texts(karpathy.read(path)) == {"0": ["a dog"]}
+
+
+def test_senticap_joins_a_photo_listed_for_each_sentiment(tmp_path: Path) -> None:
+    path = written(tmp_path, SENTICAP)
+    captions = senticap.read(path)
+    assert texts(captions) == {"5": ["Nice food.", "Bad food."]}
+    assert [senticap.sentiment_of(sentence) for sentence in captions.sentences()] == ["positive", "negative"]
+    assert senticap.FORMAT.inspect(path).counts["negative captions"] == 1
+
+
+def test_neuraltalk_lists_use_the_path_where_there_is_no_id(tmp_path: Path) -> None:
+    captions = neuraltalk_raw.read(written(tmp_path, NEURALTALK))
+    assert texts(captions) == {"4": ["one dog", "a dog"], "b.jpg": ["x"]}
+    assert captions["4"].file == "a/1.jpg"
+
+
+def test_coco_captions_keep_the_order_of_images_and_of_annotations(tmp_path: Path) -> None:
+    captions = coco_captions.read(written(tmp_path, COCO))
+    assert list(texts(captions).items()) == [("9", ["Some food\n"]), ("4", ["A bear.", "A brown bear"])]
+    assert captions["4"].size == (500, 375)
+    assert captions["4"].sentences[1].id == "32"
+
+
+def test_references_made_without_file_names_are_read(tmp_path: Path) -> None:
+    bare = {"images": [{"id": 1}], "annotations": [{"id": 0, "image_id": 1, "caption": "x"}]}
+    assert texts(coco_captions.read(written(tmp_path, bare))) == {"1": ["x"]}
+
+
+def test_results_are_captions_by_id(tmp_path: Path) -> None:
+    assert coco_results.read_results(written(tmp_path, RESULTS)) == {"404464": "a man", "5": "snow"}
+
+
+def test_an_evaluation_gives_scores_and_the_captions_they_belong_to(tmp_path: Path) -> None:
+    found = coco_eval.read_evaluation(written(tmp_path, EVALUATION))
+    assert found.overall == {"CIDEr": 1.1, "Bleu_4": 0.3}
+    assert found.images == {"42": {"CIDEr": 0.9, "SPICE": {"All": {"f": 0.2}}}}
+    assert texts(found.captions) == {"42": ["a dog"]}
+
+
+def test_blip_rows_of_one_photo_are_joined(tmp_path: Path) -> None:
+    captions = blip_json.read(written(tmp_path, BLIP))
+    assert texts(captions) == {"coco_1": ["a dog", "one dog"], "coco_2": ["a cat", "the cat"]}
+    assert captions["coco_2"].file == "val2014/b.jpg"
+
+
+def test_blip_photos_without_id_are_called_after_their_file(tmp_path: Path) -> None:
+    path = written(tmp_path, [{"image": "a.jpg", "caption": ["x"]}])
+    assert texts(blip_json.read(path)) == {"a.jpg": ["x"]}
+
+
+def test_clipscore_takes_one_caption_or_several(tmp_path: Path) -> None:
+    path = written(tmp_path, {"a": "one dog", "b": ["two dogs", "three"]})
+    assert texts(clipscore.read(path)) == {"a": ["one dog"], "b": ["two dogs", "three"]}
+
+
+def test_empty_captions_are_read_as_they_are_and_counted(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, [{"image_id": 1, "caption": ""}, {"image_id": 2, "caption": " "}, {"image_id": 3, "caption": "x"}]
+    )
+    assert coco_results.read_results(path)["1"] == ""
+    report = coco_results.FORMAT.inspect(path)
+    assert report.notes == ("2 captions are empty",)
+    assert report.problem_count == 0
+
+
+BYTES = "b'a dog'"
+BROKEN = [
+    ("karpathy", drop("images"), DataError, "'images' is missing"),
+    ("karpathy", drop("images", 1, "imgid"), DataError, r"images\[1\].*'imgid' is missing"),
+    ("karpathy", put(True, "images", 0, "cocoid"), DataError, r"images\[0\].*'cocoid' must be an id"),
+    ("karpathy", put(3, "images", 0), DataError, r"images\[0\]: an object .* not the number 3"),
+    ("karpathy", put(7, "images", 0, "sentences", 1, "raw"), DataError, r"391895, sentences\[1\].*'raw' must be text"),
+    (
+        "karpathy",
+        put(["a", None], "images", 0, "sentences", 0, "tokens"),
+        DataError,
+        r"'tokens'\[1\] must be text, not null",
+    ),
+    ("karpathy", put(BYTES, "images", 0, "sentences", 0, "raw"), ByteStringError, r"sentences\[0\].*printed bytes"),
+    ("karpathy", put([1], "images", 0, "sentids"), CountError, r"images\[0\].*lists 1 sentences, `sentences` holds 2"),
+    ("karpathy", put([1, 2], "images", 0, "sentids"), CountError, r"images\[0\].*differ"),
+    ("karpathy", put([], "images", 0, "sentences"), DataError, "391895"),
+    ("karpathy", repeat("images"), DuplicateRecordError, "image 391895 appears twice"),
+    ("senticap", put(2, "images", 0, "sentences", 0, "sentiment"), DataError, r"image 5, sentences\[0\].*positive"),
+    ("senticap", drop("images", 1, "sentences", 0, "tokens"), DataError, r"'tokens' is missing"),
+    ("neuraltalk_raw", drop(0, "file_path"), DataError, r"\[0\].*'file_path' is missing"),
+    ("neuraltalk_raw", put("one", 0, "captions"), DataError, r"\[0\] \(id 4\).*'captions' must be a list"),
+    ("neuraltalk_raw", put([], 1, "captions"), MissingRecordError, r"image b\.jpg has no caption"),
+    ("neuraltalk_raw", put([BYTES], 1, "captions"), ByteStringError, r"\[1\]"),
+    ("neuraltalk_raw", repeat(), DuplicateRecordError, "image 4 appears twice"),
+    ("coco_captions", drop("annotations"), DataError, "'annotations' is missing"),
+    (
+        "coco_captions",
+        drop("annotations", 1, "caption"),
+        DataError,
+        r"annotations\[1\] \(id 31\).*'caption' is missing",
+    ),
+    ("coco_captions", put(None, "annotations", 1, "caption"), DataError, r"'caption' must be text, not null"),
+    ("coco_captions", put(BYTES, "annotations", 2, "caption"), ByteStringError, r"annotations\[2\] \(id 32\)"),
+    ("coco_captions", put(77, "annotations", 0, "image_id"), MissingRecordError, r"annotations\[0\].*no image 77"),
+    ("coco_captions", put(31, "annotations", 2, "id"), DuplicateRecordError, "annotation id 31 appears twice"),
+    ("coco_captions", drop("annotations", 1), MissingRecordError, "image 9 has no caption"),
+    ("coco_captions", repeat("images"), DuplicateRecordError, "image 9 appears twice"),
+    ("coco_captions", put("", "images", 0, "id"), DataError, r"images\[0\].*'id' must be an id"),
+    ("coco_captions", put(0, "images", 0, "width"), DataError, r"images\[0\].*image size is 0×480"),
+    ("coco_captions", put(4.5, "images", 0, "height"), DataError, r"'height' must be a whole number"),
+    ("coco_captions", put("\ud83d", "annotations", 0, "caption"), DataError, r"annotations\[0\].*surrogate"),
+    ("coco_results", put({"a": 1}, 1, "caption"), DataError, r"\[1\] \(image_id 5\).*must be text, not an object of 1"),
+    ("coco_results", put([1, 2], 1, "caption"), DataError, r"not a list of 2"),
+    ("coco_results", drop(0, "image_id"), DataError, r"\[0\].*'image_id' is missing"),
+    ("coco_results", repeat(), DuplicateRecordError, "image 404464 appears twice"),
+    ("coco_results", put(BYTES, 0, "caption"), ByteStringError, "404464"),
+    ("coco_eval", drop("imgToEval", "42", "caption"), DataError, r"imgToEval\['42'\].*'caption' is missing"),
+    ("coco_eval", put(float("nan"), "overall", "CIDEr"), NonFiniteError, "'CIDEr' is nan"),
+    ("coco_eval", put([], "imgToEval"), DataError, r"'imgToEval' must be an object"),
+    ("blip_json", drop(1, "image"), DataError, r"\[1\].*'image' is missing"),
+    (
+        "blip_json",
+        put("val2014/c.jpg", 2, "image"),
+        DuplicateRecordError,
+        r"\[2\].*coco_2 is val2014/b\.jpg and val2014/c",
+    ),
+    ("blip_json", put([], 0, "caption"), MissingRecordError, "image coco_1 has no caption"),
+    ("blip_json", put(False, 0, "caption"), DataError, r"\[0\].*'caption' must be text, not false"),
+    ("clipscore", put(3, "photo two"), DataError, "'photo two' must be text"),
+    ("clipscore", put([], "photo two"), MissingRecordError, "photo two has no caption"),
+    ("clipscore", put(BYTES, "photo two"), ByteStringError, "photo two"),
+]
+
+
+@pytest.mark.parametrize(("module", "change", "error", "message"), BROKEN)
+def test_a_broken_file_is_refused_with_its_place_and_inspected_without_raising(
+    module: str, change: Callable[[Any], None], error: type[DataError], message: str, tmp_path: Path
+) -> None:
+    value = copy.deepcopy(SAMPLES[module])
+    change(value)
+    path = written(tmp_path, value)
+    format = format_of(module)
+    assert format.captions is not None
+    with pytest.raises(error, match=message) as caught:
+        format.captions(path)
+    assert str(path) in str(caught.value)
+    report = format.inspect(path)
+    assert str(caught.value) in report.problems
+
+
+@pytest.mark.parametrize("module", SAMPLES)
+def test_a_file_cut_in_the_middle_of_a_text_is_truncated(module: str, tmp_path: Path) -> None:
+    path = tmp_path / "cut.json"
+    whole = json.dumps(SAMPLES[module])
+    cut = whole.rindex('"', 0, 2 * len(whole) // 3) + 1
+    path.write_text(whole[: cut + (whole[:cut].count('"') % 2 == 0)])
+    format = format_of(module)
+    assert format.captions is not None
+    with pytest.raises(TruncatedError, match=r"cut\.json"):
+        format.captions(path)
+    assert format.inspect(path).problem_count == 1
+
+
+@pytest.mark.parametrize("module", SAMPLES)
+def test_a_file_of_the_wrong_kind_of_json_says_what_was_expected(module: str, tmp_path: Path) -> None:
+    wrong: Any = [] if isinstance(SAMPLES[module], dict) else {}
+    with pytest.raises(DataError, match="was expected, not"):
+        format_of(module).captions(written(tmp_path, wrong))  # type: ignore[misc]
+
+
+def test_all_problems_of_a_file_are_counted_and_the_good_records_too(tmp_path: Path) -> None:
+    value = copy.deepcopy(COCO)
+    notes = value["annotations"]
+    assert isinstance(notes, list)
+    notes += [{"id": 100 + i, "image_id": 999, "caption": "x"} for i in range(50)]
+    report = coco_captions.FORMAT.inspect(written(tmp_path, value))
+    assert report.problem_count == 50
+    assert len(report.problems) == 20
+    assert report.counts == {"photos": 2, "captions": 3}
+
+
+def test_a_key_that_json_would_silently_drop_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "twice.json"
+    path.write_text('{"a": "one dog", "b": "a cat", "a": "two dogs"}')
+    with pytest.raises(DuplicateRecordError, match="'a' appears twice"):
+        clipscore.read(path)
+    assert clipscore.FORMAT.inspect(path).problem_count == 1

@@ -1,0 +1,159 @@
+"""Photos with captions in tables, and plain folders of photos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caption_samples import write_photo
+from sightline.data import captions_csv, captions_jsonl, photo_folder
+from sightline.data.format import Probe
+from sightline.data.records import CaptionSet
+from sightline.errors import ByteStringError, CountError, DataError, MissingRecordError, TruncatedError
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for name in ("a.jpg", "b.PNG", "sub/c.webp", ".hidden.jpg", ".cache/d.jpg"):
+        write_photo(tmp_path / name)
+    return tmp_path
+
+
+def table(folder: Path, text: str, name: str = "captions.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def texts(captions: CaptionSet) -> dict[str, list[str]]:
+    return {photo.id: [sentence.text for sentence in photo.sentences] for photo in captions}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("captions.csv", "file,caption\na.jpg,A dog\nb.PNG,A cat\na.jpg,The dog\n"),
+        ("captions.csv", "FileName, Caption\r\na.jpg,A dog\r\nb.PNG,A cat\r\na.jpg,The dog\r\n"),
+        ("captions.tsv", "title\tfilepath\nA dog\ta.jpg\nA cat\tb.PNG\nThe dog\ta.jpg\n"),
+        ("open_clip.csv", "filepath\ttitle\na.jpg\tA dog\nb.PNG\tA cat\na.jpg\tThe dog\n"),
+        ("kaggle.txt", "image,caption\na.jpg,A dog\nb.PNG,A cat\na.jpg,The dog\n"),
+        ("more.csv", '\ufefflicence,path,text\nCC0,a.jpg,"A dog"\n,b.PNG,A cat\n,a.jpg,The dog'),
+    ],
+)
+def test_tables_of_all_usual_headers_give_the_same_captions(name: str, text: str, photos: Path) -> None:
+    path = table(photos, text, name)
+    assert captions_csv.matches(Probe(path))
+    captions = captions_csv.read(path)
+    assert texts(captions) == {"a.jpg": ["A dog", "The dog"], "b.PNG": ["A cat"]}
+    assert captions["a.jpg"].file == "a.jpg"
+
+
+def test_quoted_captions_keep_commas_quotes_and_line_breaks(photos: Path) -> None:
+    path = table(photos, 'file,caption\na.jpg,"One, two ""three""\r\nfour"\nb.PNG,x\n')
+    assert texts(captions_csv.read(path))["a.jpg"] == ['One, two "three"\r\nfour']
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"image": "a.jpg", "caption": "A dog"}\n{"image": "a.jpg", "caption": "The dog"}\n',
+        '{"file_name": "a.jpg", "text": ["A dog", "The dog"], "width": 3}\n',
+    ],
+)
+def test_lines_of_json_give_one_or_many_captions(text: str, photos: Path) -> None:
+    path = table(photos, text, "metadata.jsonl")
+    assert captions_jsonl.matches(Probe(path))
+    assert texts(captions_jsonl.read(path)) == {"a.jpg": ["A dog", "The dog"]}
+
+
+BROKEN_CSV = [
+    ("a.jpg,A dog\n", DataError, r"line 1: the header \['a.jpg', 'A dog'\] has no column file, .* or path"),
+    ("", DataError, r"line 1: the header \[\] has no column"),
+    ("file,words\na.jpg,A dog\n", DataError, "has no column caption, title or text"),
+    ("file,caption\na.jpg,A dog\nz.jpg,A cat\n", MissingRecordError, r"line 3: there is no file 'z\.jpg'"),
+    ("file,caption\na.jpg,A dog, and a cat\n", CountError, "line 2: 3 columns, the header has 2"),
+    ("file,caption\na.jpg\n", CountError, "line 2: 1 columns"),
+    ("file,caption\na.jpg,b'A dog'\n", ByteStringError, "line 2: .*printed bytes"),
+    ("file,caption\n,A dog\n", DataError, "line 2: the file is empty"),
+    ('file,caption\na.jpg,"A dog\n', DataError, "not a valid table: unexpected end of data"),
+    ("file,caption\n" + "long name " * 100 + ",A dog\n", MissingRecordError, "line 2: there is no file"),
+]
+
+
+@pytest.mark.parametrize(("text", "error", "message"), BROKEN_CSV)
+def test_broken_tables_are_refused_with_their_line(
+    text: str, error: type[DataError], message: str, photos: Path
+) -> None:
+    path = table(photos, text)
+    with pytest.raises(error, match=message) as caught:
+        captions_csv.read(path)
+    assert str(path) in str(caught.value)
+    assert str(caught.value) in captions_csv.FORMAT.inspect(path).problems
+    assert str(caught.value) in photo_folder.FORMAT.inspect(photos).problems
+
+
+BROKEN_JSONL = [
+    ('{"file": "a.jpg", "caption": "x"}\n{"file": "z.jpg", "caption": "x"}\n', MissingRecordError, r"line 2: .*z\.jpg"),
+    ('{"file": "a.jpg", "words": "x"}\n', DataError, "line 1: there is no caption, title or text among file, words"),
+    ('{"caption": "x"}\n', DataError, "line 1: there is no file"),
+    ('{"file": "a.jpg", "caption": 3}\n', DataError, "line 1: 'caption' must be text, not the number 3"),
+    ('{"file": 5, "caption": "x"}\n', DataError, "line 1: 'file' must be text"),
+    ("[1]\n", DataError, "line 1: an object"),
+    ('{"file": "a.jpg" "caption": "x"}\n', DataError, "line 1: not valid JSON"),
+    ('{"file": "a.jpg", "caption": "x"}\n{"file": "a.jpg", "cap', TruncatedError, "line 2: not valid JSON"),
+    ('{"file": "a.jpg", "caption": "x"}\n\n', DataError, "line 2: the line is empty"),
+]
+
+
+@pytest.mark.parametrize(("text", "error", "message"), BROKEN_JSONL)
+def test_broken_lines_of_json_are_refused_with_their_line(
+    text: str, error: type[DataError], message: str, photos: Path
+) -> None:
+    path = table(photos, text, "captions.jsonl")
+    with pytest.raises(error, match=message) as caught:
+        captions_jsonl.read(path)
+    assert str(path) in str(caught.value)
+    assert str(caught.value) in captions_jsonl.FORMAT.inspect(path).problems
+
+
+def test_captions_are_read_without_their_photos_where_that_is_wanted(tmp_path: Path) -> None:
+    path = table(tmp_path, "file,caption\nfar/away.jpg,A dog\n")
+    assert texts(captions_csv.read(path, check_files=False)) == {"far/away.jpg": ["A dog"]}
+
+
+def test_a_folder_gives_every_photo_with_its_captions(photos: Path) -> None:
+    table(photos, "file,caption\n./sub/c.webp,A boat\na.jpg,A dog\n")
+    captions = photo_folder.read(photos)
+    assert texts(captions) == {"./sub/c.webp": ["A boat"], "a.jpg": ["A dog"], "b.PNG": []}
+    report = photo_folder.FORMAT.inspect(photos)
+    assert report.counts == {"photos": 3, "captions": 2, "jpg": 1, "png": 1, "webp": 1}
+    assert report.notes == ("1 photos have no caption",)
+
+
+def test_a_folder_without_captions_is_counted_by_kind(photos: Path) -> None:
+    assert photo_folder.matches(Probe(photos))
+    assert texts(photo_folder.read(photos)) == {"a.jpg": [], "b.PNG": [], "sub/c.webp": []}
+    report = photo_folder.FORMAT.inspect(photos)
+    assert report.counts == {"photos": 3, "captions": 0, "jpg": 1, "png": 1, "webp": 1}
+    assert report.notes == ("no table of captions is in it",)
+
+
+@pytest.mark.parametrize("suffix", "jpg jpeg png webp avif gif bmp tif tiff heic JPG".split())
+def test_every_kind_of_picture_makes_a_photo_folder(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / f"x.{suffix}").touch()
+    assert photo_folder.matches(Probe(tmp_path))
+    assert photo_folder.photo_files(tmp_path) == [f"x.{suffix}"]
+
+
+def test_a_metadata_table_about_something_else_makes_no_photo_folder(tmp_path: Path) -> None:
+    table(tmp_path, "station,rain\n1,2\n", "metadata.csv")
+    assert not photo_folder.matches(Probe(tmp_path))
+    table(tmp_path, "file_name,text\nx.jpg,A dog\n", "metadata.csv")
+    assert photo_folder.matches(Probe(tmp_path))
+
+
+def test_a_folder_of_other_files_with_a_picture_among_them_is_not_a_photo_folder(tmp_path: Path) -> None:
+    for name in ("1.npz", "2.npz", "plot.png"):
+        (tmp_path / name).touch()
+    assert not photo_folder.matches(Probe(tmp_path))
