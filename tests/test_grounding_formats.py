@@ -153,9 +153,10 @@ def test_the_grounding_reference_keeps_words_classes_and_boxes_together(tmp_path
     assert reference.lemmas == {"man": ["men"]}
     photo = reference.photos["1007129816"]
     assert photo.size == (333, 500)
-    (caption,) = photo.captions
-    assert [caption.tokens[word] for word in caption.words] == list(caption.classes) == ["man", "dog"]
-    assert caption.boxes[0] == (1.0, 2.0, 30.0, 40.0)
+    (caption,) = photo.sentences
+    labels = [word.label for word in caption.words]
+    assert [caption.tokens[word.index] for word in caption.words] == labels == ["man", "dog"]
+    assert caption.words[0].boxes == ((1.0, 2.0, 30.0, 40.0),)
     plain = gvd_reference.read(written(tmp_path, REFERENCE))["1007129816"]
     assert (plain.file, plain.sentences[0].text) == ("1007129816.jpg", "a man and a dog")
 

@@ -37,6 +37,7 @@ class GroundedPhoto:
     id: str
     sentences: tuple[GroundedSentence, ...]
     size: tuple[int, int] | None = None
+    split: str | None = None
 
 
 @dataclass(frozen=True)

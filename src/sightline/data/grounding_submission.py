@@ -18,25 +18,19 @@ from sightline.data.json_records import Record, parse_each, read_object, report_
 from sightline.data.records import Problems
 from sightline.errors import ConfigError, CountError, DataError
 from sightline.files import write_json
-from sightline.scene import Box
+from sightline.grounding import GroundedPrediction
 
 SENTENCES = {"GT": 5, "gen": 1}
 
 
 @dataclass(frozen=True)
-class PredictedWords:
-    """The object words of one sentence: word `words[i]` is of class `classes[i]` and in `boxes[i]` (xyxy pixels)."""
-
-    classes: tuple[str, ...] = ()
-    words: tuple[int, ...] = ()
-    boxes: tuple[Box, ...] = ()
-
-
-@dataclass(frozen=True)
 class Submission:
-    """Predictions by image id. `mode` is `GT` or `gen`; `external_data` says what else was learnt from, if anything."""
+    """Predictions by image id, a tuple of object words for each sentence.
 
-    results: Mapping[str, tuple[PredictedWords, ...]]
+    `mode` is `GT` or `gen`; `external_data` says what else was learnt from, if anything.
+    """
+
+    results: Mapping[str, tuple[tuple[GroundedPrediction, ...], ...]]
     mode: str = "gen"
     external_data: str = ""
 
@@ -89,21 +83,21 @@ def inspect(path: Path) -> Report:
     submission, problems = collect(path, read_submission)
     if submission is None:
         return Report.of(path, FORMAT, {}, problems)
-    words = sum(len(sentence.words) for sentences in submission.results.values() for sentence in sentences)
+    words = sum(len(sentence) for sentences in submission.results.values() for sentence in sentences)
     counts: dict[str, int | str] = {"photos": len(submission.results), "object words": words, "mode": submission.mode}
     return Report.of(path, FORMAT, counts, problems)
 
 
-def _sentences(id: str, sentences: Any, mode: str, path: Path, problems: Problems) -> tuple[PredictedWords, ...]:
+def _sentences(
+    id: str, sentences: Any, mode: str, path: Path, problems: Problems
+) -> tuple[tuple[GroundedPrediction, ...], ...]:
     where = f"{path}, image {id}"
     if not isinstance(sentences, list):
         raise DataError(f"a list of sentences was expected, not {told(sentences)}", where=where)
     if len(sentences) != SENTENCES[mode]:
         raise CountError(f"{len(sentences)} sentences, {mode} mode has {SENTENCES[mode]} per image", where=where)
     names = ("clss", "idx_in_sent", "bbox")
-    return tuple(
-        parse_each(sentences, path, f"image {id}", problems, lambda r: PredictedWords(*object_words(r, names)))
-    )
+    return tuple(parse_each(sentences, path, f"image {id}", problems, lambda record: object_words(record, names)))
 
 
 def _mode_of(results: dict[str, Any]) -> str:
@@ -118,9 +112,12 @@ def _details(whole: Record) -> str:
     return external.text("details") if external.has("details") else ""
 
 
-def _to_json(sentence: PredictedWords) -> dict[str, Any]:
-    boxes = [list(box) for box in sentence.boxes]
-    return {"clss": list(sentence.classes), "idx_in_sent": list(sentence.words), "bbox": boxes}
+def _to_json(sentence: tuple[GroundedPrediction, ...]) -> dict[str, Any]:
+    return {
+        "clss": [word.label for word in sentence],
+        "idx_in_sent": [word.index for word in sentence],
+        "bbox": [list(word.box) for word in sentence],
+    }
 
 
 FORMAT = Format(

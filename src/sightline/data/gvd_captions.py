@@ -7,10 +7,11 @@ from pathlib import Path
 from sightline.data.captions import collect
 from sightline.data.cocotalk import read_talk
 from sightline.data.format import Format, Probe, Report
-from sightline.data.gvd_reference import GroundedPhoto, counts_of, parse_captions, plain_photo
+from sightline.data.gvd_reference import counts_of, parse_captions, plain_photo
 from sightline.data.json_records import read_list, told
 from sightline.data.records import CaptionSet, Problems
 from sightline.errors import CountError, DataError, MissingRecordError
+from sightline.grounding import GroundedPhoto
 
 
 def matches(probe: Probe) -> bool:

@@ -12,27 +12,8 @@ from sightline.data.format import Format, Probe, Report
 from sightline.data.json_records import Record, four_numbers, parse_each, read_object
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence
 from sightline.errors import BoxError, CountError, DuplicateRecordError, MissingRecordError
+from sightline.grounding import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.scene import Box
-
-
-@dataclass(frozen=True)
-class GroundedCaption:
-    """A caption with its object words: word `words[i]` is of class `classes[i]` and in `boxes[i]` (xyxy pixels)."""
-
-    tokens: tuple[str, ...]
-    classes: tuple[str, ...]
-    words: tuple[int, ...]
-    boxes: tuple[Box, ...]
-
-
-@dataclass(frozen=True)
-class GroundedPhoto:
-    """A photo with its grounded captions; `size` is (width, height)."""
-
-    id: str
-    captions: tuple[GroundedCaption, ...]
-    size: tuple[int, int] | None = None
-    split: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +45,7 @@ def read_reference(path: Path, problems: Problems | None = None) -> GroundingRef
             raise DuplicateRecordError(f"image {id} appears twice", where=image.where, fix="merge the two entries")
         names = ("tokens", "process_clss", "process_idx", "process_bnd_box")
         found = parse_captions(image.items("captions"), path, id, names, met)
-        for name in {name for caption in found for name in caption.classes} - known:
+        for name in {word.label for sentence in found for word in sentence.words} - known:
             raise MissingRecordError(f"`vocab` does not hold the class {name!r}", where=image.where)
         photos[id] = GroundedPhoto(id, found, _size(image))
 
@@ -75,22 +56,21 @@ def read_reference(path: Path, problems: Problems | None = None) -> GroundingRef
 
 def parse_captions(
     values: list[Any], path: Path, photo: str, names: Sequence[str], problems: Problems
-) -> tuple[GroundedCaption, ...]:
+) -> tuple[GroundedSentence, ...]:
     """The captions of one photo; `names` are the keys of tokens, classes, word indices and boxes."""
 
-    def parse(record: Record) -> GroundedCaption:
-        tokens, classes, words, boxes = names
-        return GroundedCaption(
-            record.texts(tokens), *object_words(record, (classes, words, boxes), record.texts(tokens))
-        )
+    def parse(record: Record) -> GroundedSentence:
+        tokens = record.texts(names[0])
+        words = object_words(record, names[1:], tokens)
+        return GroundedSentence(tokens, tuple(GroundedWord(word.index, word.label, (word.box,)) for word in words))
 
     return tuple(parse_each(values, path, f"image {photo}, captions", problems, parse))
 
 
 def object_words(
     record: Record, names: Sequence[str], tokens: Sequence[str] | None = None
-) -> tuple[tuple[str, ...], tuple[int, ...], tuple[Box, ...]]:
-    """Classes, word indices and boxes of one caption, equal in number and inside the sentence."""
+) -> tuple[GroundedPrediction, ...]:
+    """The object words of one caption: classes, word indices and boxes, equal in number and inside the sentence."""
     class_key, word_key, box_key = names
     classes, words, boxes = record.texts(class_key), record.items(word_key), record.items(box_key)
     if not len(classes) == len(words) == len(boxes):
@@ -101,7 +81,8 @@ def object_words(
             raise record.error(f"{word_key!r} must hold word positions counted from 0, not {word!r}")
         if tokens is not None and word >= len(tokens):
             raise CountError(f"{word_key!r} names word {word}, the caption has {len(tokens)}", where=record.where)
-    return classes, tuple(words), tuple(_box(box, f"{box_key!r}[{i}]", record) for i, box in enumerate(boxes))
+    checked = [_box(box, f"{box_key!r}[{i}]", record) for i, box in enumerate(boxes)]
+    return tuple(map(GroundedPrediction, words, classes, checked))
 
 
 def read(path: Path, problems: Problems | None = None) -> CaptionSet:
@@ -112,7 +93,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
 
 def plain_photo(photo: GroundedPhoto) -> Photo:
     """The photo with its captions as plain sentences."""
-    sentences = tuple(Sentence(" ".join(caption.tokens), caption.tokens) for caption in photo.captions)
+    sentences = tuple(Sentence(" ".join(caption.tokens), caption.tokens) for caption in photo.sentences)
     return Photo(photo.id, sentences, f"{photo.id}.jpg", photo.split, photo.size)
 
 
@@ -129,8 +110,8 @@ def counts_of(photos: Sequence[GroundedPhoto]) -> dict[str, int | str]:
     """Photos, captions and object words, for reports."""
     return {
         "photos": len(photos),
-        "captions": sum(len(photo.captions) for photo in photos),
-        "object words": sum(len(caption.words) for photo in photos for caption in photo.captions),
+        "captions": sum(len(photo.sentences) for photo in photos),
+        "object words": sum(len(caption.words) for photo in photos for caption in photo.sentences),
     }
 
 
