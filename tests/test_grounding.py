@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightline import Caption, WordTrace
 from sightline.errors import CountError, DuplicateRecordError, MissingRecordError
 from sightline.grounding import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
-from sightline.metrics.grounding import AttentionAccuracy, GroundingF1, found, iou
+from sightline.metrics.grounding import AttentionAccuracy, GroundingF1, found, iou, mentions
 
 LABELS = ("dog", "man", "ball")
 corner = st.integers(0, 6)
@@ -162,3 +163,9 @@ def test_mistakes_are_refused():
     assert accuracy.compute().per_sentence == {"1": (None,)}
     accuracy.reset()
     assert accuracy.compute().accuracy.count == 0
+
+
+def test_a_caption_mentions_the_classes_of_its_words_that_point_somewhere():
+    trace = (WordTrace(), WordTrace(box=(0.0, 0.0, 0.5, 0.5)), WordTrace(box=(0.5, 0.5, 1.0, 1.0)), WordTrace())
+    caption = Caption(("two", "dogs", "run", "man"), -1.0, trace)
+    assert mentions(caption, (200, 100), {"dog", "man"}) == [GroundedPrediction(1, "dog", (0.0, 0.0, 100.0, 50.0))]

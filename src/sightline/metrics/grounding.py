@@ -9,9 +9,10 @@ The rules are those of the GVD evaluation of Flickr30k Entities (Zhou et al. 201
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sightline.caption import Caption
 from sightline.errors import CountError, DuplicateRecordError, MissingRecordError
 from sightline.grounding import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.scene import Box
@@ -234,6 +235,23 @@ class GroundingF1:
                 self._hits["recall_loc"][word.label].append(hit)
             outcome.append(hit)
         return outcome
+
+
+def mentions(
+    caption: Caption,
+    size: tuple[int, int],
+    classes: Container[str],
+    lemmatise: Callable[[str], str] = lambda word: lemma(word, "n"),
+) -> list[GroundedPrediction]:
+    """The classes that a grounded caption mentions, each with the box its word points at, in pixels of `size`."""
+    width, height = size
+    found: list[GroundedPrediction] = []
+    for index, (word, trace) in enumerate(zip(caption.words, caption.trace, strict=False)):
+        label = lemmatise(word)
+        if trace.box is not None and label in classes:
+            x1, y1, x2, y2 = trace.box
+            found.append(GroundedPrediction(index, label, (x1 * width, y1 * height, x2 * width, y2 * height)))
+    return found
 
 
 def _area(box: Box) -> float:
