@@ -1,0 +1,265 @@
+"""Region features in one HDF5 file, in the layouts people have.
+
+- M2: `<id>_features` (n, d), perhaps `<id>_boxes` (pixels) and `<id>_cls_prob` (n, classes).
+- self-critical: a dataset per id.
+- POS-SCAN's source: `image_features` (images, n, d) and `image_bb`, whose rows are images without ids.
+- GVD's `dets_labels` and `nms_num` are recognised and counted: they hold detections of features stored elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from sightline.data.atomic_paths import atomic_file
+from sightline.data.feature_source import (
+    FeatureSource,
+    Sizes,
+    box_parts,
+    distinct,
+    feature_parts,
+    inspect_scenes,
+    plain_name,
+    score_parts,
+    size_of,
+)
+from sightline.data.format import Format, Probe, Report
+from sightline.data.numpy_files import AnyArray
+from sightline.data.per_process import PerProcess
+from sightline.data.records import Problems
+from sightline.errors import CountError, DataError, DuplicateRecordError, MissingExtraError, TruncatedError
+from sightline.files import PathLike
+from sightline.scene import Scene
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+_FEATURES = "_features"
+_GVD = frozenset({"dets_labels", "nms_num"})
+
+
+def open_hdf5(path: Path) -> Any:
+    """The open `h5py.File`, or an error that tells a cut file from one that is no HDF5."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtraError.of("h5py", "train", f"reading {path.name}") from error
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if "truncated" in str(error):
+            raise TruncatedError("the HDF5 file ends too early", where=path, fix="copy or download it again") from error
+        raise DataError(f"not a readable HDF5 file: {error}", where=path, fix="copy or download it again") from error
+
+
+def read_dataset(dataset: Any, where: str, row: int) -> AnyArray:
+    """One row of a dataset."""
+    with _damage(where):
+        return dataset[row]  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _damage(where: PathLike) -> Iterator[None]:
+    """Turn what h5py raises on damaged parts of a file into one kind of error."""
+    try:
+        yield
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError) as error:
+        raise DataError(f"damaged HDF5: {error}", where=where, fix="copy or download the file again") from error
+
+
+class Hdf5Features(FeatureSource):
+    """Scenes of one HDF5 file.
+
+    Args:
+        path: the file.
+        sizes: (width, height) of every image, for boxes in pixels; without it they are left out.
+        ids: names for the rows of `image_features`, which has none; by default their numbers from 0.
+    """
+
+    def __init__(self, path: PathLike, sizes: Sizes | None = None, ids: Sequence[str] | None = None) -> None:
+        super().__init__(path)
+        self.sizes = sizes
+        self._file = PerProcess(partial(open_hdf5, self.path))
+        self._row_ids = None if ids is None else list(ids)
+        with _damage(self.path):
+            self.layout = _layout(self._file())
+        if self.layout == "gvd":
+            raise DataError(
+                "these are GVD's detections, without the features",
+                where=self.path,
+                fix="read the folder of <image id>.npy that came with it",
+            )
+        if self.layout == "unknown":
+            raise DataError(
+                "neither <id>_features, nor image_features, nor a floating-point dataset per id",
+                where=self.path,
+                fix="check that it is a feature file; `*_ims.h5` belongs to its folder: name that",
+            )
+
+    def ids(self) -> list[str]:
+        """Every image id, in file order."""
+        return self._ids
+
+    def read(self, id: str) -> Scene:
+        """The scene of an id that `ids` lists."""
+        where = f"{self.path}, image {id}"
+        parts = self._row_parts(id, where) if self.layout == "rows" else self._keyed_parts(id, where)
+        return Scene(id, **parts, source=str(self.path))
+
+    def notes(self) -> tuple[str, ...]:
+        """The layout, and what is left out."""
+        told = {"m2": "layout: <id>_features", "per id": "layout: a dataset per id", "rows": "layout: image_features"}
+        notes = [told[self.layout]]
+        if self.layout == "rows" and self._row_ids is None:
+            notes.append("images are known by their row only: Hdf5Features(path, ids=...) names them")
+        if self.layout != "per id" and self.sizes is None:
+            notes.append("boxes in pixels need the image sizes: Hdf5Features(path, sizes=...) reads them")
+        return tuple(notes)
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        file = self._file()
+        if self.layout != "rows":
+            with _damage(self.path):
+                keys = list(map(_text, file))
+            if self.layout == "per id":
+                return keys
+            return [key.removesuffix(_FEATURES) for key in keys if key.endswith(_FEATURES)]
+        with _damage(self.path):
+            rows = len(file["image_features"])
+        ids = [str(row) for row in range(rows)] if self._row_ids is None else self._row_ids
+        if len(ids) != rows:
+            raise CountError(
+                f"{len(ids)} ids for {rows} rows of image_features", where=self.path, fix="give one id a row"
+            )
+        if len(set(ids)) != rows:
+            raise DuplicateRecordError("an id is given twice", where=self.path, fix="give every row its own id")
+        return ids
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {id: row for row, id in enumerate(self._ids)}
+
+    def _keyed_parts(self, id: str, where: str) -> dict[str, Any]:
+        file = self._file()
+        names = (
+            {"features": id} if self.layout == "per id" else {n: f"{id}_{n}" for n in ("features", "boxes", "cls_prob")}
+        )
+        with _damage(where):
+            stored = {name: file[key] for name, key in names.items() if name == "features" or key in file}
+            arrays = {name: found[()] for name, found in stored.items()}
+            size = stored["boxes"].attrs.get("size") if "boxes" in stored else None
+        return {
+            **feature_parts(arrays["features"], where),
+            **score_parts(arrays.get("cls_prob")),
+            **box_parts(
+                arrays.get("boxes"),
+                size_of(id, self.sizes, where) if size is None else (int(size[0]), int(size[1])),
+                where,
+            ),
+        }
+
+    def _row_parts(self, id: str, where: str) -> dict[str, Any]:
+        file, row = self._file(), self._rows[id]
+        with _damage(where):
+            features = file["image_features"][row]
+            stored = file["image_bb"] if "image_bb" in file else None  # noqa: SIM401 - get() hides damage
+            count = len(self._ids) if stored is None else len(stored)
+        if count != len(self._ids):
+            raise CountError(
+                f"{count} rows of image_bb for {len(self._ids)} of image_features",
+                where=where,
+                fix="extract both together",
+            )
+        boxes = None if stored is None else read_dataset(stored, where, row)
+        return feature_parts(features, where) | box_parts(boxes, size_of(id, self.sizes, where), where)
+
+
+def _layout(file: Any) -> str:
+    if "image_features" in file:
+        return "rows"
+    if all(name in file for name in _GVD):
+        return "gvd"
+    first = list(map(_text, itertools.islice(file, 6)))
+    if any(key.endswith(_FEATURES) for key in first):
+        return "m2"
+    per_id = first and set(first).isdisjoint({"feats", "boxes"}) and all(_holds_floats(file[key]) for key in first)
+    return "per id" if per_id else "unknown"
+
+
+def _text(key: str | bytes) -> str:
+    return (
+        key if isinstance(key, str) else key.decode("utf-8", "replace")
+    )  # h5py gives names that are no UTF-8 as bytes
+
+
+def _holds_floats(item: Any) -> bool:
+    return getattr(item, "dtype", None) is not None and item.dtype.kind == "f" and 1 <= item.ndim <= 3
+
+
+def matches(probe: Probe) -> bool:
+    """An HDF5 file in one of the layouts; a damaged one unless its name is that of labels or a precomp part."""
+    if not probe.head.startswith(HDF5_MAGIC):
+        return False
+    with contextlib.suppress(DataError, MissingExtraError), open_hdf5(probe.path) as file, _damage(probe.path):
+        return _layout(file) != "unknown"
+    return not any(part in probe.name for part in ("label", "_ims", "talk"))
+
+
+def inspect(path: Path) -> Report:
+    """Count images and regions one by one, collecting what is wrong."""
+    with contextlib.suppress(DataError), open_hdf5(path) as file, _damage(path):
+        if _layout(file) == "gvd":
+            return _inspect_detections(path, file)
+    return inspect_scenes(path, FORMAT, Hdf5Features)
+
+
+def _inspect_detections(path: Path, file: Any) -> Report:
+    problems = Problems(collect=True)
+    images, kept = len(file["dets_labels"]), len(file["nms_num"])
+    if images != kept:
+        problems.report(CountError(f"{images} rows of dets_labels for {kept} of nms_num", where=path))
+    note = "GVD's detections; the features are in a folder of <image id>.npy"
+    counts: dict[str, int | str] = {"images": images, "boxes per image": int(file["dets_labels"].shape[1])}
+    return Report.of(path, FORMAT, counts, problems, [note])
+
+
+def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
+    """Write M2's layout: `<id>_features`, and where the scene has them `<id>_boxes` in pixels and `<id>_cls_prob`.
+
+    `<id>_boxes` carries the image size as its attribute `size`; `<id>_cls_prob` is (n, 1), the score of each region.
+    """
+    count = 0
+    with atomic_file(path) as draft, _new_hdf5(draft) as file:
+        for scene in distinct(scenes, path):
+            id = plain_name(scene)
+            file[f"{id}{_FEATURES}"] = scene.require("regions", by="M2's hdf5").regions
+            if scene.boxes is not None:
+                file[f"{id}_boxes"] = scene.pixel_boxes()
+                file[f"{id}_boxes"].attrs["size"] = scene.size
+            if scene.scores is not None:
+                file[f"{id}_cls_prob"] = scene.scores[:, None]
+            count += 1
+    return count
+
+
+@contextlib.contextmanager
+def _new_hdf5(path: Path) -> Iterator[Any]:
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtraError.of("h5py", "train", "writing HDF5") from error
+    with h5py.File(path, "w") as file:
+        yield file
+
+
+FORMAT = Format(
+    name="m2-hdf5",
+    about="Region features in one HDF5 file: M2's <id>_features, self-critical's dataset per id, POS-SCAN's rows",
+    matches=matches,
+    inspect=inspect,
+    scenes=Hdf5Features,
+    write_scenes=write_scenes,
+)

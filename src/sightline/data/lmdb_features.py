@@ -1,0 +1,155 @@
+"""self-critical's `.lmdb`: the bytes of an npz or npy file under each image id. A file, or a folder with `data.mdb`."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import weakref
+from collections.abc import Iterable
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sightline.data.atomic_paths import atomic_file
+from sightline.data.feature_source import FeatureSource, distinct, feature_parts, inspect_scenes, plain_name
+from sightline.data.format import Format, Probe, Report
+from sightline.data.npz_folder import FEATURE_KEYS
+from sightline.data.numpy_files import parse_arrays
+from sightline.data.per_process import PerProcess
+from sightline.errors import DataError, MissingExtraError, TruncatedError
+from sightline.files import PathLike, existing
+from sightline.scene import Scene
+
+_MAGIC = b"\xde\xc0\xef\xbe"
+_MAGIC_AT = 16
+_FIRST_MAP = 1 << 30
+_RESERVED = re.compile(r"__\w+__")  # where lmdbdict, which self-critical writes with, keeps `__len__` and the like
+_OPEN: weakref.WeakValueDictionary[tuple[int, str, int, int], Any] = weakref.WeakValueDictionary()
+
+
+def _lmdb(need: str) -> Any:
+    try:
+        import lmdb
+    except ImportError as error:
+        raise MissingExtraError.of("lmdb", "train", need) from error
+    return lmdb
+
+
+def _data_file(path: Path) -> Path:
+    return path / "data.mdb" if path.is_dir() else path
+
+
+def open_lmdb(path: Path) -> Any:
+    """The environment, read-only, shared by all who read it: LMDB cannot open a database twice in one process."""
+    state = existing(_data_file(path)).stat()
+    key = (os.getpid(), str(path.resolve()), state.st_ino, state.st_mtime_ns)
+    environment = _OPEN.get(key)
+    if environment is None:
+        for inherited in [other for (process, *_), other in _OPEN.items() if process != os.getpid()]:
+            inherited.close()  # of the parent of this forked process, and of no use here
+        environment = _OPEN[key] = _open_new(path)
+    return environment
+
+
+def _open_new(path: Path) -> Any:
+    """A file shorter than its own page count is refused: touching the missing pages would kill Python."""
+    lmdb = _lmdb(f"reading {path.name}")
+    try:
+        environment = lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False)
+    except lmdb.Error as error:
+        raise DataError(f"not a readable LMDB: {error}", where=path, fix="copy or download it again") from error
+    promised = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    found = _data_file(path).stat().st_size
+    if found < promised:
+        environment.close()
+        raise TruncatedError(
+            f"the LMDB has {found} of its {promised} bytes", where=path, fix="copy or download it again"
+        )
+    return environment
+
+
+class LmdbFeatures(FeatureSource):
+    """Scenes of one LMDB; values are npz with `feat` (or `z`, `features`), or npy."""
+
+    def __init__(self, path: PathLike) -> None:
+        super().__init__(path)
+        self._environment = PerProcess(partial(open_lmdb, self.path))
+
+    def ids(self) -> list[str]:
+        """Every image id, in key order."""
+        return self._ids
+
+    def read(self, id: str) -> Scene:
+        """The scene of an id that `ids` lists."""
+        where = f"{self.path}, image {id}"
+        with self._environment().begin() as transaction:
+            value = bytes(transaction.get(id.encode("utf-8", "surrogateescape")))
+        arrays = parse_arrays(value, where, FEATURE_KEYS)
+        return Scene(id, **feature_parts(next(iter(arrays.values())), where), source=str(self.path))
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        with self._environment().begin() as transaction:
+            keys = (
+                bytes(key).decode("utf-8", "surrogateescape") for key in transaction.cursor().iternext(values=False)
+            )
+            return [key for key in keys if not _RESERVED.fullmatch(key)]
+
+
+def matches(probe: Probe) -> bool:
+    """A folder with `data.mdb`, or a file that begins like one, or is called so."""
+    if probe.is_folder:
+        return "data.mdb" in probe.entries
+    return probe.head[_MAGIC_AT : _MAGIC_AT + 4] == _MAGIC or probe.name.endswith((".lmdb", ".mdb"))
+
+
+def inspect(path: Path) -> Report:
+    """Count images and regions one by one, collecting what is wrong."""
+    return inspect_scenes(path, FORMAT, LmdbFeatures)
+
+
+def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
+    """Write one file: the regions of each scene as npz bytes with the key `feat`, under the scene's id."""
+    lmdb = _lmdb("writing LMDB")
+    count = 0
+    with atomic_file(path) as draft:
+        environment = lmdb.open(str(draft), subdir=False, lock=False, map_size=_FIRST_MAP, sync=False)
+        try:
+            for scene in distinct(scenes, path):
+                regions = scene.require("regions", by="self-critical's lmdb").regions
+                value = io.BytesIO()
+                np.savez(value, feat=regions)  # type: ignore[arg-type]
+                _put(lmdb, environment, _key(scene), value.getvalue())
+                count += 1
+            environment.sync(True)
+        finally:
+            environment.close()
+    return count
+
+
+def _key(scene: Scene) -> bytes:
+    if _RESERVED.fullmatch(scene.id):
+        raise DataError(f"the id {scene.id!r} is one of lmdbdict's own", where=scene.where, fix="rename it")
+    return plain_name(scene).encode("utf-8")
+
+
+def _put(lmdb: Any, environment: Any, key: bytes, value: bytes) -> None:
+    try:
+        with environment.begin(write=True) as transaction:
+            transaction.put(key, value)
+    except lmdb.MapFullError:
+        environment.set_mapsize(2 * environment.info()["map_size"] + len(value))
+        _put(lmdb, environment, key, value)
+
+
+FORMAT = Format(
+    name="lmdb",
+    about="Region features in an LMDB, as self-critical packs its folders",
+    matches=matches,
+    inspect=inspect,
+    scenes=LmdbFeatures,
+    write_scenes=write_scenes,
+)

@@ -1,0 +1,191 @@
+"""Folders with one npy or npz an image.
+
+- self-critical: `cocobu_att/<id>.npz` (`feat`, or `z` in the test files), and beside it, where they exist,
+  `cocobu_fc/<id>.npy` (a global vector) and `cocobu_box/<id>.npy` (boxes in pixels). Name the parent or `cocobu_att`.
+- xmodaler and X-LAN: `<id>.npz` with `features` and perhaps `boxes`, `image_w`, `image_h`, `cls_prob`.
+- GVD and POS-SCAN: `<id>.npy` (100, d).
+
+An array (n, d) is regions, (h, w, d) a grid, (d,) a global vector.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sightline.data.atomic_paths import atomic_folder
+from sightline.data.feature_source import (
+    FeatureSource,
+    Size,
+    Sizes,
+    box_parts,
+    distinct,
+    existing_folder,
+    feature_parts,
+    inspect_scenes,
+    plain_name,
+    score_parts,
+    size_of,
+)
+from sightline.data.format import Format, Probe, Report
+from sightline.data.numpy_files import AnyArray, parse_arrays
+from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.files import PathLike, open_bytes
+from sightline.scene import Scene
+
+FEATURE_KEYS = ("feat", "features", "z")
+WANTED = (*FEATURE_KEYS, "boxes", "cls_prob", "image_w", "image_h")
+_SUFFIXES = (".npz", ".npy")
+
+
+class NpzFolder(FeatureSource):
+    """Scenes of a folder of npz or npy files.
+
+    Args:
+        path: the folder, or the parent of a `*_att` folder.
+        sizes: (width, height) of every image. Most of these files give boxes in pixels and no image size; without
+            sizes the scenes of those have no boxes.
+    """
+
+    def __init__(self, path: PathLike, sizes: Sizes | None = None) -> None:
+        super().__init__(path)
+        self.folder = _features_folder(existing_folder(self.path))
+        self.sizes = sizes
+        self._vectors = _beside(self.folder, "fc")
+        self._boxes = _beside(self.folder, "box")
+
+    def ids(self) -> list[str]:
+        """Every image id, in the order of file names."""
+        return list(self._files)
+
+    def read(self, id: str) -> Scene:
+        """The scene of an id that `ids` lists."""
+        name = self._files[id]
+        where = f"{self.folder / name}, image {id}"
+        arrays = _load(self.folder / name, WANTED, where)
+        key = next((key for key in FEATURE_KEYS if key in arrays), None)
+        if key is None:
+            raise MissingRecordError("no features in it", where=where, fix="store them under `feat` or `features`")
+        parts = {**feature_parts(arrays[key], where), **score_parts(arrays.get("cls_prob"))}
+        if self._vectors is not None:
+            parts["vector"] = _load(self._vectors / f"{id}.npy", ("vector",), where)["vector"]
+        boxes = arrays.get("boxes")
+        if self._boxes is not None:
+            boxes = _load(self._boxes / f"{id}.npy", ("boxes",), where)["boxes"]
+        parts |= box_parts(boxes, _stored_size(arrays) or size_of(id, self.sizes, where), where)
+        return Scene(id, **parts, source=str(self.folder / name))
+
+    def notes(self) -> tuple[str, ...]:
+        """Which folders were found, and whether boxes can be used."""
+        found = [f"global vectors from {self._vectors.name}"] if self._vectors else []
+        if self._boxes is not None and self.sizes is None:
+            found.append(
+                f"{self._boxes.name} holds pixels and no image sizes: NpzFolder(path, sizes=...) reads the boxes"
+            )
+        return tuple(found)
+
+    @cached_property
+    def _files(self) -> dict[str, str]:
+        files: dict[str, str] = {}
+        for name in sorted(entry.name for entry in self.folder.iterdir()):
+            id = Path(name).stem
+            if Path(name).suffix not in _SUFFIXES or name.startswith("."):
+                continue
+            if id in files:
+                raise DuplicateRecordError(
+                    f"both {files[id]} and {name} are features of image {id}", where=self.folder, fix="remove one"
+                )
+            files[id] = name
+        return files
+
+
+def _features_folder(path: Path) -> Path:
+    found = sorted(entry for entry in path.iterdir() if entry.name.endswith("_att") and entry.is_dir())
+    if len(found) > 1:
+        raise DataError(
+            f"several feature folders: {', '.join(entry.name for entry in found)}", where=path, fix="name one of them"
+        )
+    return found[0] if found else path
+
+
+def _beside(folder: Path, kind: str) -> Path | None:
+    sibling = folder.with_name(f"{folder.name.removesuffix('_att')}_{kind}")
+    return sibling if folder.name.endswith("_att") and sibling.is_dir() else None
+
+
+def _load(path: Path, wanted: tuple[str, ...], where: str) -> dict[str, AnyArray]:
+    if not path.is_file():
+        raise MissingRecordError(f"{path.name} is missing from {path.parent}", where=where, fix="extract it again")
+    with open_bytes(path) as file:
+        return parse_arrays(file.read(), path, wanted)
+
+
+def _stored_size(arrays: dict[str, Any]) -> Size | None:
+    if "image_w" not in arrays or "image_h" not in arrays:
+        return None
+    return int(np.ravel(arrays["image_w"])[0]), int(np.ravel(arrays["image_h"])[0])
+
+
+def matches(probe: Probe) -> bool:
+    """A folder of npz or npy files that are not `*_ims.npy`, or the parent of `*_att`."""
+    if not probe.is_folder:
+        return False
+    arrays = [name for name in probe.entries if name.endswith(_SUFFIXES)]
+    if 2 * len(arrays) > len(probe.entries):
+        return not any(name.endswith("_ims.npy") for name in arrays)
+    return any(name.endswith("_att") and _has_arrays(probe.path / name) for name in probe.entries)
+
+
+def _has_arrays(folder: Path) -> bool:
+    if not folder.is_dir():
+        return False
+    return any(entry.suffix in _SUFFIXES for entry in itertools.islice(folder.iterdir(), 50))
+
+
+def inspect(path: Path) -> Report:
+    """Count images and regions file by file, collecting what is wrong."""
+    return inspect_scenes(path, FORMAT, NpzFolder)
+
+
+def write_scenes(path: PathLike, scenes: Iterable[Scene], name: str = "cocobu") -> int:
+    """Write self-critical's folders `<name>_att`, `<name>_fc` and, if the first scene has boxes, `<name>_box`.
+
+    `fc` is the scene's global vector or, as self-critical makes it, the mean of its regions.
+    """
+    count = 0
+    with atomic_folder(path) as draft:
+        for scene in distinct(scenes, path):
+            if count == 0:
+                kinds = ("att", "fc", "box") if scene.boxes is not None else ("att", "fc")
+                folders = {kind: draft / f"{name}_{kind}" for kind in kinds}
+                for folder in folders.values():
+                    folder.mkdir()
+            _write(scene, folders)
+            count += 1
+    return count
+
+
+def _write(scene: Scene, folders: dict[str, Path]) -> None:
+    id = plain_name(scene)
+    regions = scene.require("regions", by="self-critical's folders").regions
+    assert regions is not None
+    vector = regions.mean(axis=0) if scene.vector is None else scene.vector
+    np.savez_compressed(folders["att"] / f"{id}.npz", feat=regions)
+    np.save(folders["fc"] / f"{id}.npy", vector)
+    if "box" in folders:
+        np.save(folders["box"] / f"{id}.npy", scene.pixel_boxes())
+
+
+FORMAT = Format(
+    name="npz-folder",
+    about="Region features in one npz or npy an image: self-critical's cocobu_att, xmodaler, GVD",
+    matches=matches,
+    inspect=inspect,
+    scenes=NpzFolder,
+    write_scenes=write_scenes,
+)

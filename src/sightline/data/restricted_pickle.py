@@ -1,0 +1,146 @@
+"""Pickles from strangers, without running them: only the classes named are made, everything else is refused.
+
+A pickle is a program that may call any function. Here a name is looked up in `allowed` and nowhere else, so that the
+worst a hostile file can do is to be refused.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
+from typing import IO, Any
+
+import numpy as np
+
+from sightline.errors import DataError, TruncatedError
+from sightline.files import PathLike, open_bytes
+
+
+class _Sealed(type):
+    """Classes whose attributes a pickle cannot replace."""
+
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise pickle.UnpicklingError(f"it sets {name} of {cls.__name__}")
+
+
+class Inert(metaclass=_Sealed):
+    """What a pickled object becomes: its attributes, and none of its behaviour."""
+
+    def __init__(self, *args: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+            raise pickle.UnpicklingError(f"the state of a {type(self).__name__} is a {type(state).__name__}")
+        self.__dict__.update(state)
+
+
+class Namespace(Inert):
+    """A pickled `argparse.Namespace`: options as attributes."""
+
+
+class _Type(metaclass=_Sealed):
+    """A pickled `numpy.dtype` of plain numbers."""
+
+    def __init__(self, name: str = "", *_: object) -> None:
+        if not re.fullmatch(r"[fiu][1248]|b1", str(name)):
+            raise pickle.UnpicklingError(f"a number of type {name!r}")
+        self.dtype = np.dtype(name)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        order = str(state[1]) if len(state) > 1 else ""
+        if order not in ("<", ">", "|", "="):
+            raise pickle.UnpicklingError(f"a byte order {order!r}")
+        self.dtype = self.dtype.newbyteorder(order)  # type: ignore[arg-type]
+
+
+class _Scalar(metaclass=_Sealed):
+    """A pickled numpy number, read as a Python one."""
+
+    def __new__(cls, kind: _Type, raw: bytes | str = b"") -> Any:
+        data = raw.encode("latin1") if isinstance(raw, str) else raw  # Python 2 pickled bytes as text
+        if len(data) != kind.dtype.itemsize:
+            raise pickle.UnpicklingError(f"a number of {len(data)} bytes")
+        return np.frombuffer(data, dtype=kind.dtype)[0].item()
+
+
+class _Object(metaclass=_Sealed):
+    """How protocols 0 and 1 make an object: `copy_reg._reconstructor(class, object, None)`."""
+
+    def __new__(cls, kind: type, base: object = None, state: object = None) -> Any:
+        if not isinstance(kind, type) or not issubclass(kind, Inert) or base is not Inert:
+            raise pickle.UnpicklingError(f"it makes a {kind!r} from a {base!r}")
+        return kind()
+
+
+class _Bytes(metaclass=_Sealed):
+    """How Python 3 writes bytes in protocols that know only text: `_codecs.encode(text, "latin1")`, or `bytes()`."""
+
+    def __new__(cls, text: str = "", encoding: str = "latin1") -> Any:
+        if not isinstance(text, str) or encoding != "latin1":
+            raise pickle.UnpicklingError(f"it encodes as {encoding!r}")
+        return text.encode("latin1")
+
+
+# Harmless names that data pickles use. A name without a dot stands for that class in any module.
+CONTAINERS: dict[str, type] = {
+    "collections.OrderedDict": OrderedDict,
+    "collections.defaultdict": defaultdict,
+    "argparse.Namespace": Namespace,
+    **{f"{module}.{kind.__name__}": kind for module in ("builtins", "__builtin__") for kind in (int, float, set, list)},
+}
+NUMBERS: dict[str, type] = {
+    "numpy.dtype": _Type,
+    "numpy.core.multiarray.scalar": _Scalar,
+    "numpy._core.multiarray.scalar": _Scalar,
+}
+
+
+_PROTOCOL: dict[str, type] = {
+    "_codecs.encode": _Bytes,
+    **{f"{module}._reconstructor": _Object for module in ("copyreg", "copy_reg")},
+    **{f"{module}.object": Inert for module in ("builtins", "__builtin__")},
+    **{f"{module}.bytes": _Bytes for module in ("builtins", "__builtin__")},
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: IO[bytes], allowed: Mapping[str, type]) -> None:
+        super().__init__(file, encoding="latin1")
+        self._allowed = {**_PROTOCOL, **allowed}
+
+    def find_class(self, module: str, name: str) -> type:
+        found = self._allowed.get(f"{module}.{name}") or self._allowed.get(name)
+        if found is None:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return found
+
+
+def load(file: IO[bytes], allowed: Mapping[str, type] = CONTAINERS, where: PathLike | None = None) -> Any:
+    """Read one pickle, making only the classes in `allowed`; anything else in it is a DataError.
+
+    Args:
+        file: the pickle; Python 2's are read too, their byte strings as latin-1.
+        allowed: `module.name` to the class to use for it, or a bare `Name` for a class of that name in any module.
+            Give an `Inert` subclass for anything that is not a container.
+        where: the file's name, for messages.
+    """
+    name = where or getattr(file, "name", None)
+    try:
+        return _Unpickler(file, allowed).load()
+    except EOFError as error:
+        raise TruncatedError("the pickle ends too early", where=name, fix="copy or download it again") from error
+    except pickle.UnpicklingError as error:
+        if "truncated" in str(error):
+            raise TruncatedError("the pickle ends too early", where=name, fix="copy or download it again") from error
+        raise DataError(f"the pickle is refused: {error}", where=name, fix="only use files you trust") from error
+    except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"not a readable pickle: {error}", where=name, fix="copy or download it again") from error
+
+
+def load_path(path: PathLike, allowed: Mapping[str, type] = CONTAINERS) -> Any:
+    """`load` for a file on disk (`.gz` too)."""
+    with open_bytes(path) as file:
+        return load(file, allowed, path)
