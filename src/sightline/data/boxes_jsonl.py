@@ -167,7 +167,7 @@ def _check(row: Any, where: str) -> None:
 
 FORMAT = Format(
     "boxes-jsonl",
-    "machine-made COCO-80 boxes, a line of JSON per image, in thousandths",
+    "Machine-made COCO-80 boxes, a line of JSON per image, in thousandths",
     matches,
     inspect,
     scenes=read,

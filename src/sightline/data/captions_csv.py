@@ -85,7 +85,7 @@ def _place(header: list[str], wanted: tuple[str, ...], path: Path) -> int:
 
 FORMAT: Format = Format(
     "captions-csv",
-    "photos with captions in a table (.csv or .tsv with a header; open_clip's filepath and title)",
+    "Photos with captions in a table (.csv or .tsv with a header; open_clip's filepath and title)",
     matches,
     inspect=lambda path: report_captions(path, FORMAT, read),
     captions=read,

@@ -62,7 +62,7 @@ def _row(line: str, number: int, path: Path) -> Row:
 
 FORMAT: Format = Format(
     "captions-jsonl",
-    "photos with captions as lines of JSON (.jsonl)",
+    "Photos with captions as lines of JSON (.jsonl)",
     matches,
     inspect=lambda path: report_captions(path, FORMAT, read),
     captions=read,

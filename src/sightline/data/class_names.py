@@ -33,4 +33,4 @@ def inspect(path: Path) -> Report:
     return Report.of(path, FORMAT, {"classes": len(names or ())}, problems)
 
 
-FORMAT = Format("class-names", "class names, one per line (flickr30k_class_name.txt)", matches, inspect)
+FORMAT = Format("class-names", "Class names, one per line (flickr30k_class_name.txt)", matches, inspect)

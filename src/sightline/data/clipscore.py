@@ -58,7 +58,7 @@ def _photos(whole: Record, problems: Problems) -> list[Photo]:
 
 FORMAT: Format = Format(
     "clipscore-json",
-    "captions by photo in one JSON object, {id: caption or list of captions}, as CLIPScore takes them",
+    "Captions by photo in one JSON object, {id: caption or list of captions}, as CLIPScore takes them",
     matches,
     inspect=lambda path: report_captions(path, FORMAT, read),
     captions=read,

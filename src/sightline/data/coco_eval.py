@@ -50,7 +50,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
 
 FORMAT: Format = Format(
     "coco-evaluation",
-    "a dump of coco-caption scores with the captions they belong to",
+    "A dump of coco-caption scores with the captions they belong to",
     matches,
     inspect=lambda path: report_captions(path, FORMAT, read),
     captions=read,

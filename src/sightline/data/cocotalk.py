@@ -186,7 +186,7 @@ def _captioned(
 
 FORMAT = Format(
     "cocotalk",
-    "neuraltalk2 / self-critical words and labels (cocotalk.json with cocotalk_label.h5, flickrtalk, dic_flickr30k)",
+    "Neuraltalk2 / self-critical words and labels (cocotalk.json with cocotalk_label.h5, flickrtalk, dic_flickr30k)",
     matches,
     inspect,
     captions=read,

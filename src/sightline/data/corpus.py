@@ -36,4 +36,4 @@ def _is_sentence(line: str) -> bool:
     return len(words) > 1 and "\t" not in line and not words[1].isdigit()
 
 
-FORMAT = Format("corpus", "a text corpus, a sentence per line", matches, inspect)
+FORMAT = Format("corpus", "A text corpus, a sentence per line", matches, inspect)

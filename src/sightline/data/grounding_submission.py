@@ -122,7 +122,7 @@ def _to_json(sentence: tuple[GroundedPrediction, ...]) -> dict[str, Any]:
 
 FORMAT = Format(
     "grounding-submission",
-    "predicted boxes of object words, for GVD's grounding evaluation",
+    "Predicted boxes of object words, for GVD's grounding evaluation",
     matches,
     inspect,
 )

@@ -47,4 +47,4 @@ def inspect(path: Path) -> Report:
     )
 
 
-FORMAT = Format("split-ids", "ids of the photos of each split (split_ids_*.json)", matches, inspect)
+FORMAT = Format("split-ids", "Ids of the photos of each split (split_ids_*.json)", matches, inspect)

@@ -84,7 +84,7 @@ def _is_name(line: str) -> bool:
 
 FORMAT = Format(
     "image-list",
-    "a list of photos, a file name per line (a split of Flickr8k or COCO)",
+    "A list of photos, a file name per line (a split of Flickr8k or COCO)",
     matches,
     inspect,
 )

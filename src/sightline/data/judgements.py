@@ -63,7 +63,7 @@ def _parse(line: str, where: str) -> Judgement:
 
 FORMAT = Format(
     "flickr8k-judgements",
-    "expert judgements of captions for photos (ExpertAnnotations.txt)",
+    "Expert judgements of captions for photos (ExpertAnnotations.txt)",
     matches,
     inspect,
 )

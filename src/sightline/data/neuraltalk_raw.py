@@ -30,7 +30,7 @@ def _photo(record: Record, problems: Problems) -> Photo:
 
 FORMAT: Format = Format(
     "neuraltalk-raw",
-    "raw input of neuraltalk2 and AdaptiveAttention: a JSON list of file paths with captions",
+    "Raw input of neuraltalk2 and AdaptiveAttention: a JSON list of file paths with captions",
     matches,
     inspect=lambda path: report_captions(path, FORMAT, read),
     captions=read,

@@ -72,7 +72,7 @@ def _is_picture(name: str) -> bool:
 
 FORMAT = Format(
     "photo-folder",
-    "a folder of photos, with captions where it holds captions.csv, .tsv or .jsonl",
+    "A folder of photos, with captions where it holds captions.csv, .tsv or .jsonl",
     matches,
     inspect,
     captions=read,

@@ -1,0 +1,120 @@
+"""The command line: one dict of commands, each a typed function that is imported only when it is called."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sightline import __version__
+from sightline.errors import ConfigError, SightlineError
+
+
+class Command(NamedTuple):
+    """Where a command's function lives, and one line about it."""
+
+    target: str
+    about: str
+
+    def load(self) -> Callable[..., int | None]:
+        """Import the function."""
+        module, name = self.target.split(":")
+        function: Callable[..., int | None] = getattr(importlib.import_module(module), name)
+        return function
+
+
+COMMANDS = {
+    "data inspect": Command("sightline.commands.data:inspect", "Tell what files hold and what is wrong with them."),
+    "data convert": Command("sightline.commands.data:convert", "Convert features or captions to another format."),
+    "data formats": Command("sightline.commands.data:formats", "List the formats that can be read and written."),
+    "doctor": Command("sightline.commands.doctor:doctor", "Show versions, device, threads, and optional parts."),
+    "completion": Command("sightline.commands.completion:completion", "Print a completion script for your shell."),
+}
+
+OPTIONS = {
+    "--help": "Show this, or the help of a command: sightline data inspect --help",
+    "--version": "Show the version.",
+    "--debug": "Show the whole traceback of an error.",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `sightline ARGV…` and return the exit code: 0 done, 1 problems found, 2 bad input, 130 interrupted."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        return _run(arguments)
+    except SightlineError as error:
+        return _fail(str(error), 2, debug)
+    except KeyboardInterrupt:
+        return _fail("Interrupted. What was finished is kept; run the same command to go on.", 130, debug)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        hint = " Free some space and run the same command again." if error.errno == errno.ENOSPC else ""
+        return _fail(f"{error.filename or 'system'}: {error.strerror or error}.{hint}", 2, debug)
+    except Exception as error:  # the last resort: a defect of ours still gives a sentence, not a traceback
+        return _fail(f"Unexpected {type(error).__name__}: {error}. Run again with --debug and report it.", 1, debug)
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("--help", "-h", "help"):
+        print(overview())
+        return 0
+    if arguments[0] in ("--version", "-V"):
+        print(f"sightline {__version__}")
+        return 0
+    name, rest = _find(arguments)
+    if name is None:
+        print(overview(arguments[0]))
+        return 0
+    function = COMMANDS[name].load()
+    import tyro
+
+    return tyro.cli(function, prog=f"sightline {name}", args=rest) or 0
+
+
+def _find(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The command the arguments begin with and what follows; None for a group without a command, such as `data`."""
+    for size in (2, 1):
+        name = " ".join(arguments[:size])
+        if len(arguments) >= size and name in COMMANDS:
+            return name, arguments[size:]
+    group = [name for name in COMMANDS if name.split()[0] == arguments[0]]
+    if group and (len(arguments) == 1 or arguments[1] in ("--help", "-h")):
+        return None, []
+    wanted = " ".join(a for a in arguments[:2] if not a.startswith("-")) if group else arguments[0]
+    near = difflib.get_close_matches(wanted, COMMANDS, n=1, cutoff=0.5)
+    hint = f"did you mean `sightline {near[0]}`? " if near else ""
+    raise ConfigError(f"there is no command {wanted!r}", fix=f"{hint}`sightline --help` lists the commands")
+
+
+def overview(group: str = "") -> str:
+    """The text of `sightline --help`, or of one group of commands."""
+    chosen = {name: command for name, command in COMMANDS.items() if not group or name.split()[0] == group}
+    width = max(map(len, [*chosen, *OPTIONS])) + 2
+    lines = [f"usage: sightline {group + ' ' if group else ''}COMMAND [options]", ""]
+    if not group:
+        lines += ["Captions photos, shows where each word came from, and finds photos by words.", ""]
+    lines += ["commands:", *(f"  {name:<{width}}{command.about}" for name, command in chosen.items()), ""]
+    lines += ["options:", *(f"  {name:<{width}}{about}" for name, about in OPTIONS.items())]
+    return "\n".join(lines)
+
+
+def _fail(sentence: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    print(f"{red}{sentence}{plain}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

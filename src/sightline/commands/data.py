@@ -1,0 +1,129 @@
+"""`sightline data …`: inspect and convert the files people have."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from sightline.data import convert as converting
+from sightline.data import inspect as inspecting
+from sightline.data.format import Report
+from sightline.errors import ConfigError
+from sightline.scene import Scene
+
+Paths = Annotated[tuple[Path, ...], tyro.conf.Positional]
+
+
+def inspect(paths: Paths, *, json: bool = False, quiet: bool = False) -> int:
+    """Tell what files or folders are, how much they hold and what is wrong with them.
+
+    A folder in no format of its own is walked. Exit code 1 if a problem was found.
+
+    Args:
+        paths: files or folders.
+        json: print one JSON array, an object per file.
+        quiet: print only what has problems.
+    """
+    if not paths:
+        raise ConfigError("no file was named", fix="sightline data inspect FILE…")
+    console = Console(soft_wrap=True)
+    reports: list[Report] = []
+    for path in paths:
+        for report in inspecting.inspect(path):
+            reports.append(report)
+            if not json and (report.problem_count or not quiet):
+                _print_report(console, report)
+    if json:
+        print(json_module.dumps([report.to_json() for report in reports], ensure_ascii=False, indent=2))
+    return 1 if any(report.problem_count for report in reports) else 0
+
+
+def convert(
+    source: Annotated[Path, tyro.conf.Positional],
+    destination: Annotated[Path, tyro.conf.Positional],
+    *,
+    to: str | None = None,
+    split: str | None = None,
+    force: bool = False,
+    json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Convert features or captions to another format. Every record is checked; nothing is half-written.
+
+    A destination without suffix becomes a Sightline feature store, which a second run continues where it stopped.
+
+    Args:
+        source: a file or folder in any format that `sightline data formats` lists.
+        destination: where to write.
+        to: the format to write; by default the destination's name tells.
+        split: keep the photos of this split only (captions).
+        force: write over an existing file.
+        json: print one JSON object.
+        quiet: no progress bar, no summary.
+    """
+    converting.refuse_existing(destination, force)
+    bar = _passing if quiet or json else _progress
+    done = converting.convert(source, destination, to, split=split, progress=bar)
+    if json:
+        print(json_module.dumps(asdict(done), ensure_ascii=False))
+    elif not quiet:
+        print(
+            f"{done.destination}: {done.records:,} {done.kind} as {done.destination_format}, from {done.source_format}"
+        )
+
+
+def formats(*, json: bool = False, quiet: bool = False) -> None:
+    """List the formats that can be read and written.
+
+    Args:
+        json: print one JSON array.
+        quiet: print the names only.
+    """
+    from sightline.data.formats import FORMATS
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": format.name,
+            "about": format.about,
+            "reads": [kind for kind, f in (("scenes", format.scenes), ("captions", format.captions)) if f],
+            "writes": [k for k, f in (("scenes", format.write_scenes), ("captions", format.write_captions)) if f],
+        }
+        for format in FORMATS
+    ]
+    if json:
+        print(json_module.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    for row in rows:
+        written = f" [writes {', '.join(row['writes'])}]" if row["writes"] else ""
+        print(row["name"] if quiet else f"{row['name']:<22}{row['about']}{written}")
+
+
+def _print_report(console: Console, report: Report) -> None:
+    colour = "red" if report.problem_count else "yellow" if report.format == "unknown" else "green"
+    console.print(f"[bold]{escape(report.path)}[/bold]  [{colour}]{report.format}[/{colour}]: {escape(report.about)}")
+    if report.counts:
+        told = ", ".join(f"{n:,} {name}" if isinstance(n, int) else f"{name} {n}" for name, n in report.counts.items())
+        console.print(f"  {escape(told)}", highlight=False)
+    for note in report.notes:
+        console.print(f"  note: {escape(note)}", highlight=False)
+    for problem in report.problems:
+        console.print(f"  [red]problem[/red]: {escape(problem)}", highlight=False)
+    if report.problem_count > len(report.problems):
+        console.print(f"  [red]… and {report.problem_count - len(report.problems):,} more problems[/red]")
+
+
+def _passing(scenes: Iterable[Scene], total: int) -> Iterable[Scene]:
+    return scenes
+
+
+def _progress(scenes: Iterable[Scene], total: int) -> Iterable[Scene]:
+    from rich.progress import track
+
+    return track(scenes, description="converting", total=total, console=Console(stderr=True))

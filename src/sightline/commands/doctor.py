@@ -1,0 +1,103 @@
+"""`sightline doctor`: what is installed, what is not and how to get it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json as json_module
+import os
+import platform
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from sightline import __version__
+from sightline.files import cache_dir
+
+REQUIRED = ("numpy", "torch", "pillow", "safetensors", "pyyaml", "tyro", "rich")
+
+# Optional packages: module, what it is for, the extra that brings it.
+OPTIONAL = {
+    "pycocoevalcap": ("the METEOR metric's data", "meteor"),
+    "lancedb": ("search beyond 100,000 photos", "search"),
+    "fastapi": ("the web page and HTTP API", "serve"),
+    "ray": ("work on several machines", "ray"),
+    "h5py": ("hdf5 features and labels", "train"),
+    "lmdb": ("lmdb features", "train"),
+    "tensorboard": ("training curves in TensorBoard", "train"),
+    "pillow_heif": ("HEIC photos", "heic"),
+}
+
+
+def doctor(*, json: bool = False, quiet: bool = False) -> int:
+    """Show versions, device, threads, and which optional parts are present or how to get them.
+
+    Exit code 1 if a required part is missing.
+
+    Args:
+        json: print one JSON object.
+        quiet: print nothing; only the exit code tells.
+    """
+    found = examine()
+    if json:
+        print(json_module.dumps(found, indent=2))
+    elif not quiet:
+        _print(found)
+    return 0 if all(found["required"].values()) else 1
+
+
+def examine() -> dict[str, Any]:
+    """Everything `doctor` tells, as data."""
+    return {
+        "sightline": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "required": {name: _version(name) for name in REQUIRED},
+        "optional": {
+            module: {"version": _version(module), "for": purpose, "install": f"pip install 'sightline[{extra}]'"}
+            for module, (purpose, extra) in OPTIONAL.items()
+        },
+        "cpus": os.cpu_count(),
+        **_torch(),
+        "cache": str(cache_dir()),
+        "text_encoding": sys.stdout.encoding,
+    }
+
+
+def _torch() -> dict[str, Any]:
+    if find_spec("torch") is None:
+        return {"devices": [], "threads": None}
+    import torch
+
+    devices = ["cpu"]
+    if torch.cuda.is_available():
+        devices += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        devices.append("mps")
+    return {"devices": devices, "threads": torch.get_num_threads()}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name.replace("_", "-"))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_row("sightline", found["sightline"])
+    table.add_row("python", f"{found['python']} on {found['platform']}")
+    table.add_row("devices", ", ".join(found["devices"]) or "[red]none[/red]")
+    table.add_row("threads", f"{found['threads']} of {found['cpus']} CPUs")
+    table.add_row("cache", found["cache"])
+    for name, version in found["required"].items():
+        table.add_row(name, version or f"[red]missing[/red]: pip install {name}")
+    for name, part in found["optional"].items():
+        have = part["version"] or "[yellow]not installed[/yellow]"
+        how = "" if part["version"] else f": {part['install']}".replace("[", "\\[")
+        table.add_row(name, f"{have} ({part['for']}){how}")
+    console.print(table)
