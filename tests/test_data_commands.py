@@ -4,17 +4,17 @@ import json
 import shutil
 from pathlib import Path
 
-import caption_samples
 import numpy as np
 import pytest
-from feature_samples import sample_scenes
 
+import caption_samples
+from feature_samples import sample_scenes
 from sightline import FeatureStore, cli
 from sightline.data import bottom_up_tsv
 from sightline.data.convert import convert
 from sightline.data.formats import FORMATS
 from sightline.data.inspect import identify, inspect
-from sightline.errors import ConfigError, UnknownFormatError
+from sightline.errors import ConfigError, MissingRecordError, UnknownFormatError
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -127,10 +127,32 @@ def test_a_conversion_that_makes_no_sense_is_refused(tmp_path, destination, to, 
         convert(EXAMPLES, tmp_path / destination, to)
 
 
-def test_features_have_no_split(tmp_path):
+def test_features_are_converted_by_split_where_the_format_has_splits(tmp_path):
     bottom_up_tsv.write_scenes(tmp_path / "a.tsv", sample_scenes())
     with pytest.raises(ConfigError, match="no splits"):
         convert(tmp_path / "a.tsv", tmp_path / "store", split="train")
+    convert(tmp_path / "a.tsv", tmp_path / "f30k_precomp", "precomp")
+    assert convert(tmp_path / "f30k_precomp", tmp_path / "store", split="train").records == 3
+    with pytest.raises(MissingRecordError, match="no features of split 'dev'"):
+        convert(tmp_path / "f30k_precomp", tmp_path / "dev", split="dev")
+
+
+def test_repair_drops_damaged_records_so_that_they_can_be_written_again(tmp_path, capsys):
+    source, store = tmp_path / "a.tsv", tmp_path / "store"
+    bottom_up_tsv.write_scenes(source, sample_scenes())
+    convert(source, store)
+    data = store / "data-00000.bin"
+    raw = bytearray(data.read_bytes())
+    raw[10] ^= 0xFF
+    data.write_bytes(raw)
+    assert cli.main(["data", "inspect", str(store)]) == 1
+    assert f"`sightline data repair {store}`" in capsys.readouterr().out
+    assert cli.main(["data", "repair", str(store)]) == 0
+    assert "1 damaged records dropped" in capsys.readouterr().out
+    assert cli.main(["data", "repair", str(store), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dropped"] == 0
+    assert convert(source, store).records == 3
+    assert cli.main(["data", "inspect", str(store)]) == 0
 
 
 def test_a_progress_bar_is_shown_while_features_pass(tmp_path, capsys):

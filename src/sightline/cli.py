@@ -31,6 +31,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "data inspect": Command("sightline.commands.data:inspect", "Tell what files hold and what is wrong with them."),
     "data convert": Command("sightline.commands.data:convert", "Convert features or captions to another format."),
+    "data repair": Command("sightline.commands.data:repair", "Drop damaged records from a feature store."),
     "data formats": Command("sightline.commands.data:formats", "List the formats that can be read and written."),
     "doctor": Command("sightline.commands.doctor:doctor", "Show versions, device, threads, and optional parts."),
     "completion": Command("sightline.commands.completion:completion", "Print a completion script for your shell."),

@@ -17,6 +17,7 @@ from sightline.data import inspect as inspecting
 from sightline.data.format import Report
 from sightline.errors import ConfigError
 from sightline.scene import Scene
+from sightline.vision.store import FeatureStore
 
 Paths = Annotated[tuple[Path, ...], tyro.conf.Positional]
 
@@ -63,7 +64,7 @@ def convert(
         source: a file or folder in any format that `sightline data formats` lists.
         destination: where to write.
         to: the format to write; by default the destination's name tells.
-        split: keep the photos of this split only (captions).
+        split: keep the photos of this split only.
         force: write over an existing file.
         json: print one JSON object.
         quiet: no progress bar, no summary.
@@ -77,6 +78,21 @@ def convert(
         print(
             f"{done.destination}: {done.records:,} {done.kind} as {done.destination_format}, from {done.source_format}"
         )
+
+
+def repair(store: Annotated[Path, tyro.conf.Positional], *, json: bool = False, quiet: bool = False) -> None:
+    """Drop damaged records from a feature store, so that their photos can be extracted or converted again.
+
+    Args:
+        store: the folder of the store.
+        json: print one JSON object.
+        quiet: print nothing.
+    """
+    dropped = FeatureStore.repair(store)
+    if json:
+        print(json_module.dumps({"store": str(store), "dropped": dropped}, ensure_ascii=False))
+    elif not quiet:
+        print(f"{store}: {dropped:,} damaged records dropped")
 
 
 def formats(*, json: bool = False, quiet: bool = False) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from sightline.data.format import Format
 from sightline.data.formats import FORMATS
 from sightline.data.inspect import identify
+from sightline.data.records import SceneSource
 from sightline.errors import ConfigError, DataError
 from sightline.files import PathLike
 from sightline.scene import Scene
@@ -55,9 +56,7 @@ def convert(
     origin = identify(source)
     target = _target(Path(destination), to, origin)
     if origin.scenes is not None and target.write_scenes is not None:
-        if split is not None:
-            raise ConfigError("features carry no splits", fix="leave --split out")
-        scenes = origin.scenes(Path(source))
+        scenes = _scenes(origin, Path(source), split)
         written = target.write_scenes(Path(destination), progress(iter(scenes), len(scenes)))
         kind = "scenes"
     elif origin.captions is not None and target.write_captions is not None:
@@ -71,6 +70,13 @@ def convert(
             fix="choose another format with --to; `sightline data formats` lists them",
         )
     return Converted(str(source), origin.name, str(destination), target.name, kind, written)
+
+
+def _scenes(origin: Format, source: Path, split: str | None) -> SceneSource:
+    if split is not None and origin.split_scenes is None:
+        raise ConfigError(f"features in {origin.name} have no splits", where=source, fix="leave --split out")
+    assert origin.scenes is not None
+    return origin.scenes(source) if split is None or origin.split_scenes is None else origin.split_scenes(source, split)
 
 
 def _target(destination: Path, to: str | None, origin: Format) -> Format:

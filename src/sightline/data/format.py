@@ -129,6 +129,7 @@ class Format:
         matches: whether a probe looks like this format; must also say yes to damaged files of it.
         inspect: counts and problems; never raises a DataError for a file that `matches`.
         scenes / captions: strict readers, where the format holds features / captions.
+        split_scenes: the same for the features of one split, where the format has splits.
         write_scenes / write_captions: writers (atomic), returning how many records they wrote.
     """
 
@@ -138,5 +139,6 @@ class Format:
     inspect: Callable[[Path], Report]
     scenes: Callable[[Path], SceneSource] | None = None
     captions: Callable[[Path], CaptionSet] | None = None
+    split_scenes: Callable[[Path, str], SceneSource] | None = None
     write_scenes: Callable[[Path, Iterable[Scene]], int] | None = None
     write_captions: Callable[[Path, CaptionSet], int] | None = None

@@ -205,5 +205,6 @@ FORMAT = Format(
     inspect=inspect,
     scenes=PrecompFeatures,
     captions=read_captions,
+    split_scenes=PrecompFeatures,
     write_scenes=write_scenes,
 )

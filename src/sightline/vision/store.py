@@ -165,7 +165,7 @@ class FeatureStore:
         return ChecksumError(
             f"the record of image {entry.id} is damaged ({entry.size} bytes from byte {entry.offset})",
             where=self.path / shard_name(entry.shard),
-            fix=f"drop it with FeatureStore.repair({str(self.path)!r}), then extract this photo again",
+            fix=f"drop it with `sightline data repair {self.path}`, then extract this photo again",
         )
 
 
@@ -198,7 +198,7 @@ class _Shards:
                 f"the file ends at byte {len(data)}, inside or before the record of image {entry.id} "
                 f"({entry.size} bytes from byte {entry.offset})",
                 where=self._folder / shard_name(entry.shard),
-                fix=f"copy the store again, or drop the record with FeatureStore.repair({str(self._folder)!r}) "
+                fix=f"copy the store again, or drop the record with `sightline data repair {self._folder}` "
                 "and extract this photo again",
             )
         self._touched += entry.size
@@ -215,7 +215,7 @@ class _Shards:
             raise TruncatedError(
                 f"the record of image {entry.id} cannot be read: the file is missing or empty",
                 where=file,
-                fix=f"copy the store again, or drop the record with FeatureStore.repair({str(self._folder)!r}) "
+                fix=f"copy the store again, or drop the record with `sightline data repair {self._folder}` "
                 "and extract this photo again",
             ) from error
 

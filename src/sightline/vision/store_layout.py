@@ -142,7 +142,7 @@ class Index:
             raise ChecksumError(
                 f"line {self.damaged[0]} is damaged (damaged lines in all: {len(self.damaged)})",
                 where=self.where,
-                fix=f"drop damaged records with FeatureStore.repair({str(self.where.parent)!r}), "
+                fix=f"drop damaged records with `sightline data repair {self.where.parent}`, "
                 "then extract the missing photos again",
             )
         return self
