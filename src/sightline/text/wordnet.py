@@ -1,0 +1,200 @@
+"""WordNet 3.0 without its glosses: senses, hypernyms, lexicographer files, compounds. Loaded on first use.
+
+A synset's id is its offset in the database, prefixed by 1 to 4 for noun, verb, adjective and adverb (WordNet's own
+numbering in its Prolog files): 102084071 is the noun synset *dog, domestic dog, Canis familiaris*.
+Lemmas are looked up as given, lower-cased, with a space or an underscore between the words of a compound; inflected
+forms are the business of `sightline.text.lemmas`. A part of speech is "n", "v", "a" or "r".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import compress
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sightline.errors import ConfigError, DataError
+
+Pos = Literal["n", "v", "a", "r"]
+POS: tuple[Pos, ...] = get_args(Pos)
+ASSET = Path(__file__).parent / "assets" / "wordnet.npz"
+REMEMBERED = 1 << 16
+
+LEXFILES = (
+    "adj.all", "adj.pert", "adv.all", "noun.Tops", "noun.act", "noun.animal", "noun.artifact", "noun.attribute",
+    "noun.body", "noun.cognition", "noun.communication", "noun.event", "noun.feeling", "noun.food", "noun.group",
+    "noun.location", "noun.motive", "noun.object", "noun.person", "noun.phenomenon", "noun.plant", "noun.possession",
+    "noun.process", "noun.quantity", "noun.relation", "noun.shape", "noun.state", "noun.substance", "noun.time",
+    "verb.body", "verb.change", "verb.cognition", "verb.communication", "verb.competition", "verb.consumption",
+    "verb.contact", "verb.creation", "verb.emotion", "verb.motion", "verb.perception", "verb.possession",
+    "verb.social", "verb.stative", "verb.weather", "adj.ppl",
+)  # fmt: skip
+
+Ints = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class _PartOfSpeech:
+    """Senses of word i are `senses[starts[i]:starts[i + 1]]`; `seen[i]` counts it in the sense-tagged texts."""
+
+    starts: Ints
+    senses: Ints
+    seen: Ints
+
+
+@dataclass(frozen=True)
+class _Lexicon:
+    words: list[str]  # sorted
+    parts: dict[Pos, _PartOfSpeech]
+    ids: Ints  # of synsets, sorted; the other arrays name synsets by their row here
+
+
+@dataclass(frozen=True)
+class _Hierarchy:
+    """Parents of synset row i are `parents[starts[i]:starts[i + 1]]`."""
+
+    parents: Ints
+    starts: Ints
+    lexfiles: Ints
+
+
+def _starts(counts: Ints) -> Ints:
+    return np.concatenate(([0], np.cumsum(counts, dtype=np.int32)))
+
+
+@cache
+def _lexicon() -> _Lexicon:
+    with np.load(ASSET, allow_pickle=False) as stored:
+        words = stored["words"].tobytes().decode("utf-8").split("\n")
+        parts: dict[Pos, _PartOfSpeech] = {}
+        for pos in POS:
+            places = np.cumsum(stored[f"{pos}_words"])
+            counts, seen = np.zeros(len(words), dtype=np.uint8), np.zeros(len(words), dtype=np.uint16)
+            counts[places], seen[places] = stored[f"{pos}_counts"], stored[f"{pos}_seen"]
+            parts[pos] = _PartOfSpeech(_starts(counts), stored[f"{pos}_senses"], seen)
+        return _Lexicon(words, parts, np.cumsum(stored["ids"], dtype=np.int32))
+
+
+@cache
+def _hierarchy() -> _Hierarchy:
+    with np.load(ASSET, allow_pickle=False) as stored:
+        counts = stored["parent_counts"]
+        own = np.repeat(np.arange(len(counts), dtype=np.int32), counts)  # parents are stored as distances
+        return _Hierarchy(own + stored["parents"], _starts(counts), stored["lexfiles"])
+
+
+def _row(synset: int) -> int:
+    ids = _lexicon().ids
+    row = int(np.searchsorted(ids, synset))
+    if row == len(ids) or ids[row] != synset:
+        raise DataError(
+            f"{synset} is not the id of a synset", where="WordNet 3.0", fix="take ids from senses() or synsets()"
+        )
+    return row
+
+
+@cache
+def exceptions(pos: Pos) -> dict[str, tuple[str, ...]]:
+    """Irregular inflected forms of a part of speech and their base forms: `exceptions("n")["men"]` is ("man",)."""
+    with np.load(ASSET, allow_pickle=False) as stored:
+        lines = stored[f"{_known(pos)}_exceptions"].tobytes().decode("utf-8").split("\n")
+    return {form: tuple(bases) for form, *bases in (line.split() for line in lines)}
+
+
+def _known(pos: str) -> Pos:
+    for known in POS:
+        if pos == known:
+            return known
+    raise ConfigError(f"{pos!r} is not a part of speech", fix='use "n", "v", "a" or "r"')
+
+
+@lru_cache(REMEMBERED)
+def _place(lemma: str) -> int | None:
+    words, wanted = _lexicon().words, lemma.lower().replace("_", " ")
+    place = bisect_left(words, wanted)  # a dict would double the time it takes to load
+    return place if place < len(words) and words[place] == wanted else None
+
+
+@lru_cache(REMEMBERED)
+def senses(lemma: str, pos: Pos) -> tuple[int, ...]:
+    """The synsets of `lemma` as one part of speech, most frequent sense first; () where WordNet has none."""
+    place, part = _place(lemma), _lexicon().parts[_known(pos)]
+    if place is None:
+        return ()
+    rows = part.senses[part.starts[place] : part.starts[place + 1]]
+    return tuple(_lexicon().ids[rows].tolist())
+
+
+@lru_cache(REMEMBERED)
+def synsets(lemma: str, pos: Pos | None = None) -> frozenset[int]:
+    """The synsets of `lemma`, of one part of speech or of all."""
+    return frozenset(synset for part in _of(pos) for synset in senses(lemma, part))
+
+
+def share_synset(a: str, b: str, pos: Pos | None = None) -> bool:
+    """Whether two lemmas have a synset in common. A word WordNet does not hold shares none, not even with itself."""
+    return not synsets(a, pos).isdisjoint(synsets(b, pos))
+
+
+def pos_of(word: str) -> frozenset[Pos]:
+    """The parts of speech in which `word`, as written, is a lemma."""
+    return frozenset(pos for pos in POS if has(word, pos))
+
+
+def has(lemma: str, pos: Pos) -> bool:
+    """Whether WordNet holds `lemma` as this part of speech."""
+    place, part = _place(lemma), _lexicon().parts[_known(pos)]
+    return place is not None and bool(part.starts[place] != part.starts[place + 1])
+
+
+def frequency(lemma: str, pos: Pos) -> int:
+    """How often `lemma` was seen, in all its senses, in WordNet's sense-tagged texts."""
+    place, part = _place(lemma), _lexicon().parts[_known(pos)]
+    return 0 if place is None else int(part.seen[place])
+
+
+def is_compound(words: Sequence[str], pos: Pos | None = None) -> bool:
+    """Whether these two or more words are one lemma ("fire", "hydrant"); the last must be a lemma itself."""
+    return len(words) > 1 and any(has(" ".join(words), part) for part in _of(pos))
+
+
+def hypernyms(synset: int) -> tuple[int, ...]:
+    """The direct hypernyms of a noun or verb synset (for a name, what it is an instance of); () at the top."""
+    row, tree = _row(synset), _hierarchy()
+    return tuple(_lexicon().ids[tree.parents[tree.starts[row] : tree.starts[row + 1]]].tolist())
+
+
+@lru_cache(REMEMBERED)
+def ancestors(synset: int) -> frozenset[int]:
+    """The synset and all its hypernyms, up to the top."""
+    found, fresh = {synset}, [synset]
+    while fresh:
+        fresh = [parent for child in fresh for parent in hypernyms(child) if parent not in found]
+        found.update(fresh)
+    return frozenset(found)
+
+
+def hypernym_closure(lemma: str, pos: Pos) -> frozenset[int]:
+    """The synsets of `lemma` in all its senses, and everything above them."""
+    return frozenset().union(*(ancestors(synset) for synset in senses(lemma, pos)))
+
+
+def lexfile(synset: int) -> str:
+    """The lexicographer file a synset belongs to: "noun.person", "noun.food", "verb.motion" …"""
+    return LEXFILES[int(_hierarchy().lexfiles[_row(synset)])]
+
+
+def lemmas(pos: Pos) -> Iterator[str]:
+    """Every lemma of a part of speech, in alphabetical order."""
+    part = _lexicon().parts[_known(pos)]
+    return compress(_lexicon().words, np.diff(part.starts).tolist())
+
+
+def _of(pos: Pos | None) -> tuple[Pos, ...]:
+    return POS if pos is None else (_known(pos),)
