@@ -123,6 +123,14 @@ def test_doctor_tells_versions_devices_and_how_to_get_optional_parts(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_doctor_tells_of_a_torch_that_cannot_be_imported(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libfoo is missing')")
+    done = sightline("doctor", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 1
+    assert "cannot be imported: OSError: libfoo is missing" in done.stdout
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_knows_every_command(shell, capsys):
     assert cli.main(["completion", shell]) == 0

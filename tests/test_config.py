@@ -115,6 +115,10 @@ def test_yaml_mistakes_are_told_with_their_place(tmp_path):
     path.write_text("a: 1\na: 2\n")
     with pytest.raises(ConfigError, match="'a' is given twice"):
         load_yaml(path)
+    for broken in ("? [a]\n: b\n", 'a: "\\x"\n', "a: 2024-13-45\n", "a: \x07\n"):
+        path.write_text(broken)
+        with pytest.raises(ConfigError, match="not valid YAML"):
+            load_yaml(path)
     path.write_text("- a\n")
     with pytest.raises(ConfigError, match="mapping"):
         load_yaml(path)

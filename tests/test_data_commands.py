@@ -1,7 +1,10 @@
 """`sightline data …`, from the outside: what it prints, writes and refuses."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,7 @@ import pytest
 
 import caption_samples
 from feature_samples import sample_scenes
-from sightline import FeatureStore, cli
+from sightline import FeatureStore, Scene, cli
 from sightline.data import bottom_up_tsv
 from sightline.data.convert import convert
 from sightline.data.formats import FORMATS
@@ -58,6 +61,74 @@ def test_problems_are_listed_in_red_words_and_quiet_shows_only_them(tmp_path, ca
     assert "5 photos" not in shown
     assert "is a printed bytes object" in shown
     assert "… and 10 more problems" in shown
+
+
+def test_one_bad_entry_never_stops_the_walk(tmp_path, capsys):
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "fake.json.gz").write_bytes(b"not gzip")
+    (tmp_path / "caf\udce9.md").write_text("x")
+    shutil.copy(EXAMPLES / "cat.jpg", tmp_path / "cat.jpg")
+    (tmp_path / "words.txt").write_text("a dog runs\ntwo cats sleep\n")
+    assert cli.main(["data", "inspect", str(tmp_path / "cat.jpg")]) == 1  # named, and in no format
+    assert "a JPEG picture" in capsys.readouterr().out
+    (tmp_path / "cat.jpg").unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "sightline", "data", "inspect", str(tmp_path), "--json"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stderr
+    reports = {Path(r["path"]).name: r for r in json.loads(done.stdout)}
+    assert "a broken link" in reports["gone.json"]["problems"][0]
+    assert "neither a file nor a folder" in reports["pipe"]["problems"][0]
+    assert "not a gzip file" in reports["fake.json.gz"]["problems"][0]
+    assert reports["words.txt"]["format"] == "corpus"
+    assert len(reports) == 5
+
+
+def test_gzip_is_written_where_the_name_says_so(tmp_path):
+    convert(EXAMPLES, tmp_path / "captions.json.gz", "coco-captions")
+    assert (tmp_path / "captions.json.gz").read_bytes()[:2] == b"\x1f\x8b"
+    assert convert(tmp_path / "captions.json.gz", tmp_path / "again.csv.gz").records == 5
+
+
+def test_parts_that_a_format_does_not_hold_are_told(tmp_path, capsys):
+    bottom_up_tsv.write_scenes(tmp_path / "a.tsv", sample_scenes())
+    assert cli.main(["data", "convert", str(tmp_path / "a.tsv"), str(tmp_path / "b.lmdb")]) == 0
+    assert "note: lmdb does not hold boxes, size; they were left out" in capsys.readouterr().out
+    assert convert(tmp_path / "a.tsv", tmp_path / "store").left_out == ()
+
+
+def test_values_beyond_float16_need_a_store_of_float32(tmp_path, capsys):
+    bottom_up_tsv.write_scenes(
+        tmp_path / "a.tsv", [Scene("1", boxes=np.zeros((1, 4)), regions=np.full((1, 2), 1e6), size=(9, 9))]
+    )
+    command = ["data", "convert", str(tmp_path / "a.tsv"), str(tmp_path / "store")]
+    assert cli.main(command) == 2
+    assert "--dtype float32" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "store")
+    assert cli.main([*command, "--dtype", "float32"]) == 0
+    assert FeatureStore(tmp_path / "store")["1"].regions.tolist() == [[1e6, 1e6]]
+
+
+def test_a_terminated_conversion_leaves_no_hidden_file(tmp_path):
+    code = (
+        "import os, signal, sys; from sightline import cli\n"
+        "def stop(scenes):\n"
+        "    for n, scene in enumerate(scenes):\n"
+        "        yield scene\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "import sightline.commands.data as data; data._progress = stop\n"
+        "sys.exit(cli.main(['data', 'convert', sys.argv[1], sys.argv[2]]))"
+    )
+    bottom_up_tsv.write_scenes(tmp_path / "a.tsv", sample_scenes())
+    (tmp_path / "out").mkdir()
+    command = [sys.executable, "-c", code, str(tmp_path / "a.tsv"), str(tmp_path / "out" / "b.tsv")]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 143
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_file_too_broken_to_count_is_reported_not_raised(tmp_path):
@@ -150,7 +221,7 @@ def test_repair_drops_damaged_records_so_that_they_can_be_written_again(tmp_path
     assert cli.main(["data", "repair", str(store)]) == 0
     assert "1 damaged records dropped" in capsys.readouterr().out
     assert cli.main(["data", "repair", str(store), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["dropped"] == 0
+    assert json.loads(capsys.readouterr().out) == {"store": str(store), "records": 0, "index_lines": 0}
     assert convert(source, store).records == 3
     assert cli.main(["data", "inspect", str(store)]) == 0
 

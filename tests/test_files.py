@@ -31,9 +31,14 @@ def test_json_reads_back_as_written(tmp_path_factory, value):
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "file"
     files.write_text(path, "old")
-    with pytest.raises(RuntimeError), files.atomic_write(path) as file:
-        file.write(b"half")
-        raise RuntimeError
+
+    def fail_half_way():
+        with files.atomic_write(path) as file:
+            file.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -42,6 +47,19 @@ def test_a_written_file_has_ordinary_permissions(tmp_path):
     files.write_text(tmp_path / "file", "x")
     (tmp_path / "plain").write_text("x")
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_what_cannot_be_written_is_told_by_its_own_name(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DataError, match=r"out\.json: cannot write: .*choose a folder"):
+        files.write_json(tmp_path / "file" / "out.json", 1)
+
+
+def test_text_is_gzipped_where_the_name_says_so_and_read_by_what_it_is(tmp_path):
+    files.write_text(tmp_path / "x.json.gz", "[1]")
+    assert gzip.decompress((tmp_path / "x.json.gz").read_bytes()) == b"[1]"
+    (tmp_path / "x.json.gz").rename(tmp_path / "renamed.json")
+    assert files.read_json(tmp_path / "renamed.json") == [1]
 
 
 def test_nan_is_not_json(tmp_path):

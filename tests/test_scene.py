@@ -42,7 +42,7 @@ def test_a_bad_part_is_refused_by_name_and_image(parts, kind, words):
 
 def test_a_missing_part_is_named_with_what_would_supply_it():
     scene = Scene("1", regions=np.ones((2, 3)))
-    with pytest.raises(MissingPartError, match="JRAN needs `grid`.*only regions.*default vision model"):
+    with pytest.raises(MissingPartError, match=r"JRAN needs `grid`.*only regions.*default vision model"):
         scene.require("regions", "grid", by="JRAN")
     assert scene.require("regions") is scene
 
@@ -62,8 +62,10 @@ def test_pixel_boxes_normalise_and_come_back():
 
 def test_a_pixel_over_the_border_is_the_border_and_two_are_an_error():
     assert normalise_boxes(np.array([[-0.5, 0, 100.7, 50]]), (100, 50))[0].tolist() == [0, 0, 1, 1]
-    with pytest.raises(BoxError, match="box 0 is .* outside the 100×50 image"):
+    with pytest.raises(BoxError, match=r"box 0 is .* outside the 100×50 image"):
         normalise_boxes(np.array([[0, 0, 102, 50]]), (100, 50), "x.tsv")
+    with pytest.raises(BoxError, match="pixels were expected"):
+        normalise_boxes(np.array([[0.1, 0.1, 0.5, 0.5]]), (100, 50))
     with pytest.raises(BoxError, match="size is 0×50"):
         normalise_boxes(np.zeros((1, 4)), (0, 50))
 

@@ -118,7 +118,7 @@ def test_float32_features_are_rounded_to_float16_but_boxes_and_scores_are_kept(t
 def test_a_value_beyond_float16_is_refused_not_clipped(tmp_path: Path, value: float) -> None:
     regions = np.zeros((2, 3), np.float32)
     regions[1, 2] = value
-    with pytest.raises(DataError, match=r"`regions` holds .* at \[1, 2\].*65504.*dtype='float32'"):
+    with pytest.raises(DataError, match=r"`regions` holds .* at \[1, 2\].*65504.*--dtype float32"):
         make(tmp_path, [Scene("a", regions=regions, fingerprint=MAKER)])
     assert len(FeatureStore(tmp_path)) == 0
     kept = make(tmp_path / "wide", [Scene("a", regions=regions, fingerprint=MAKER)], dtype="float32")["a"]
@@ -327,10 +327,10 @@ def test_a_flipped_byte_anywhere_in_a_record_is_noticed_and_repaired(tmp_path: P
         assert opened[given_scenes[2].id] == given_scenes[2]
         assert list(opened.verify()) == [given_scenes[1].id]
         assert store.verify().keys() == opened.verify().keys()
-    assert FeatureStore.repair(tmp_path) == 1
+    assert FeatureStore.repair(tmp_path) == (1, 0)
     assert FeatureStore(tmp_path).ids() == (given_scenes[0].id, given_scenes[2].id)
     assert make(tmp_path, [given_scenes[1]])[given_scenes[1].id] == given_scenes[1]
-    assert FeatureStore.repair(tmp_path) == 0
+    assert FeatureStore.repair(tmp_path) == (0, 0)
 
 
 def test_a_flipped_byte_in_the_index_is_noticed_and_repaired(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_a_flipped_byte_in_the_index_is_noticed_and_repaired(tmp_path: Path) -> 
             FeatureStore(tmp_path)
         with pytest.raises(ChecksumError, match="line 2 is damaged"):
             make(tmp_path, [])
-    assert FeatureStore.repair(tmp_path) == 1
+    assert FeatureStore.repair(tmp_path) == (0, 1)
     assert list(FeatureStore(tmp_path)) == [a_scene(0), a_scene(2)]
 
 

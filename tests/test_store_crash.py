@@ -130,7 +130,7 @@ def test_a_data_file_cut_at_any_byte_of_its_last_record_keeps_the_earlier_record
         assert [store[scene.id] for scene in scenes[:2]] == scenes[:2]
         with pytest.raises(TruncatedError, match=f"ends at byte {cut}"):
             store[scenes[2].id]
-    assert FeatureStore.repair(tmp_path) == 1
+    assert sum(FeatureStore.repair(tmp_path)) == 1
     with FeatureStore.writer(tmp_path, fingerprint="maker") as writer:
         writer.add(scenes[2])
     assert list(FeatureStore(tmp_path)) == scenes

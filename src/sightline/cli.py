@@ -5,8 +5,11 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
+import io
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -49,12 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show is shown with escapes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that unfinished files are cleared away
     try:
         return _run(arguments)
     except SightlineError as error:
         return _fail(str(error), 2, debug)
     except KeyboardInterrupt:
-        return _fail("Interrupted. What was finished is kept; run the same command to go on.", 130, debug)
+        return _fail("Interrupted. Nothing is half-written; run the same command again to go on.", 130, debug)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

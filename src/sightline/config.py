@@ -27,10 +27,11 @@ def load_yaml(path: PathLike) -> dict[str, Any]:
     with open_text(path) as file:
         try:
             value = yaml.load(file, Loader=_Loader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+            mark = getattr(error, "problem_mark", None)
             place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-            raise ConfigError(f"not valid YAML: {error.problem}{place}", where=path, fix="correct it there") from error
+            problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+            raise ConfigError(f"not valid YAML: {problem}{place}", where=path, fix="correct it there") from error
     if not isinstance(value, dict):
         raise ConfigError("a mapping of keys to values was expected", where=path, fix="write `key: value` lines")
     return value
@@ -71,7 +72,7 @@ def override(values: dict[str, Any], assignments: typing.Sequence[str]) -> dict[
             raise ConfigError(f"{assignment!r} is not key=value", fix="write for example optimiser.rate=1e-4")
         try:
             value = yaml.load(text, Loader=_Loader)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             raise ConfigError(f"the value of {path} is not valid: {text}", fix="quote it") from error
         nested: Any = value
         for key in reversed(path.split(".")):

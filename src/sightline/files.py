@@ -8,11 +8,11 @@ import hashlib
 import io
 import json
 import os
-import tempfile
+import secrets
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from sightline.errors import DataError, TruncatedError
 
@@ -26,26 +26,37 @@ def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
     A reader sees the old file or the new one, never a part, even if the machine stops in between.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    temporary = Path(name)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(target)
         sync_folder(target.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise unwritable(target, error) from error
         raise
 
 
+def unwritable(path: PathLike, error: OSError) -> DataError:
+    """What to tell when `path` cannot be written: no space, no permission, no such disk."""
+    return DataError(
+        f"cannot write: {os.strerror(error.errno) if error.errno else error}",
+        where=path,
+        fix="make room there, or choose a folder you may write to",
+    )
+
+
 def write_text(path: PathLike, text: str) -> None:
-    """Write `text` as UTF-8, atomically."""
+    """Write `text` as UTF-8, atomically; gzipped where the name ends in `.gz`."""
+    raw = text.encode("utf-8")
     with atomic_write(path) as file:
-        file.write(text.encode("utf-8"))
+        file.write(gzip.compress(raw, mtime=0) if Path(path).suffix == ".gz" else raw)
 
 
 def write_json(path: PathLike, value: Any, indent: int | None = None) -> None:
@@ -61,12 +72,6 @@ def sync_folder(folder: PathLike) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def checksum(data: bytes | memoryview) -> int:
@@ -135,13 +140,18 @@ def existing(path: PathLike) -> Path:
 
 @contextlib.contextmanager
 def open_bytes(path: PathLike) -> Iterator[IO[bytes]]:
-    """Open a file for reading bytes, gunzipping `.gz`; a cut gzip stream is a TruncatedError."""
+    """Open a file for reading bytes, gunzipping what is gzip; a cut gzip stream is a TruncatedError."""
     target = existing(path)
     if target.is_dir():
         raise DataError("this is a folder, a file was expected", where=target, fix="name a file inside it")
     try:
-        with gzip.open(target, "rb") if target.suffix == ".gz" else target.open("rb") as file:
-            yield file
+        with target.open("rb") as raw:
+            packed = raw.peek(2)[:2] == b"\x1f\x8b" or target.suffix == ".gz"
+            if packed:
+                with gzip.GzipFile(fileobj=raw) as unpacked:
+                    yield cast(IO[bytes], unpacked)
+            else:
+                yield raw
     except (EOFError, zlib.error) as error:
         raise TruncatedError("the gzip stream ends too early", where=target, fix="copy or download it again") from error
     except gzip.BadGzipFile as error:
@@ -159,8 +169,9 @@ def open_text(path: PathLike) -> Iterator[IO[str]]:
         try:
             yield text
         except UnicodeDecodeError as error:
+            bad = bytes(error.object[error.start : error.end])
             raise DataError(
-                f"not UTF-8 text: {error.reason} near byte {error.start}",
+                f"not UTF-8 text: the bytes {bad!r} are no character ({error.reason})",
                 where=path,
                 fix="convert it first, for example with `iconv -f latin1 -t utf-8`",
             ) from error

@@ -178,6 +178,12 @@ def normalise_boxes(boxes: Array, size: tuple[int, int], where: str = "") -> Arr
         raise BoxError(f"the image size is {width}×{height}", where=where, fix="store the real size in pixels")
     pixels = np.asarray(boxes, dtype=np.float32)
     check_order(pixels, where)
+    if pixels.size and pixels.max() <= 1 and (pixels % 1).any() and min(size) > 16:
+        raise BoxError(
+            "the boxes lie in [0, 1], and pixels were expected",
+            where=where,
+            fix="store boxes in pixels of the image size",
+        )
     limit = np.array([width, height, width, height], dtype=np.float32)
     if pixels.size and (pixels.min() < -1 or (pixels > limit + 1).any()):
         row = int(np.argmax(((pixels < -1) | (pixels > limit + 1)).any(axis=1)))

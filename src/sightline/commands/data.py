@@ -6,7 +6,7 @@ import json as json_module
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.markup import escape
 from sightline.data import convert as converting
 from sightline.data import inspect as inspecting
 from sightline.data.format import Report
+from sightline.data.records import SceneSource
 from sightline.errors import ConfigError
 from sightline.scene import Scene
 from sightline.vision.store import FeatureStore
@@ -25,7 +26,7 @@ Paths = Annotated[tuple[Path, ...], tyro.conf.Positional]
 def inspect(paths: Paths, *, json: bool = False, quiet: bool = False) -> int:
     """Tell what files or folders are, how much they hold and what is wrong with them.
 
-    A folder in no format of its own is walked. Exit code 1 if a problem was found.
+    A folder in no format of its own is walked. Exit code 1 if a problem was found or a file you named is unknown.
 
     Args:
         paths: files or folders.
@@ -42,8 +43,9 @@ def inspect(paths: Paths, *, json: bool = False, quiet: bool = False) -> int:
             if not json and (report.problem_count or not quiet):
                 _print_report(console, report)
     if json:
-        print(json_module.dumps([report.to_json() for report in reports], ensure_ascii=False, indent=2))
-    return 1 if any(report.problem_count for report in reports) else 0
+        print(json_module.dumps([report.to_json() for report in reports], indent=2))
+    named = {str(path) for path in paths}
+    return 1 if any(r.problem_count or (r.format == "unknown" and r.path in named) for r in reports) else 0
 
 
 def convert(
@@ -52,6 +54,7 @@ def convert(
     *,
     to: str | None = None,
     split: str | None = None,
+    dtype: Literal["float16", "float32"] | None = None,
     force: bool = False,
     json: bool = False,
     quiet: bool = False,
@@ -65,19 +68,22 @@ def convert(
         destination: where to write.
         to: the format to write; by default the destination's name tells.
         split: keep the photos of this split only.
+        dtype: the numbers a new feature store holds; by default float16.
         force: write over an existing file.
         json: print one JSON object.
         quiet: no progress bar, no summary.
     """
     converting.refuse_existing(destination, force)
-    bar = _passing if quiet or json else _progress
-    done = converting.convert(source, destination, to, split=split, progress=bar)
+    bar: converting.Progress = iter if quiet or json else _progress
+    done = converting.convert(source, destination, to, split=split, dtype=dtype, progress=bar)
     if json:
-        print(json_module.dumps(asdict(done), ensure_ascii=False))
+        print(json_module.dumps(asdict(done)))
     elif not quiet:
         print(
             f"{done.destination}: {done.records:,} {done.kind} as {done.destination_format}, from {done.source_format}"
         )
+        if done.left_out:
+            print(f"note: {done.destination_format} does not hold {', '.join(done.left_out)}; they were left out")
 
 
 def repair(store: Annotated[Path, tyro.conf.Positional], *, json: bool = False, quiet: bool = False) -> None:
@@ -90,9 +96,10 @@ def repair(store: Annotated[Path, tyro.conf.Positional], *, json: bool = False, 
     """
     dropped = FeatureStore.repair(store)
     if json:
-        print(json_module.dumps({"store": str(store), "dropped": dropped}, ensure_ascii=False))
+        print(json_module.dumps({"store": str(store), **dropped._asdict()}))
     elif not quiet:
-        print(f"{store}: {dropped:,} damaged records dropped")
+        lines = f", and {dropped.index_lines:,} damaged lines of the index (up to 64 records each)"
+        print(f"{store}: {dropped.records:,} damaged records dropped{lines if dropped.index_lines else ''}")
 
 
 def formats(*, json: bool = False, quiet: bool = False) -> None:
@@ -135,11 +142,7 @@ def _print_report(console: Console, report: Report) -> None:
         console.print(f"  [red]… and {report.problem_count - len(report.problems):,} more problems[/red]")
 
 
-def _passing(scenes: Iterable[Scene], total: int) -> Iterable[Scene]:
-    return scenes
-
-
-def _progress(scenes: Iterable[Scene], total: int) -> Iterable[Scene]:
+def _progress(scenes: SceneSource) -> Iterable[Scene]:
     from rich.progress import track
 
-    return track(scenes, description="converting", total=total, console=Console(stderr=True))
+    return track(scenes, description="converting", total=len(scenes), console=Console(stderr=True))

@@ -42,7 +42,7 @@ def doctor(*, json: bool = False, quiet: bool = False) -> int:
         print(json_module.dumps(found, indent=2))
     elif not quiet:
         _print(found)
-    return 0 if all(found["required"].values()) else 1
+    return 0 if all(found["required"].values()) and "torch_error" not in found else 1
 
 
 def examine() -> dict[str, Any]:
@@ -66,8 +66,10 @@ def examine() -> dict[str, Any]:
 def _torch() -> dict[str, Any]:
     if find_spec("torch") is None:
         return {"devices": [], "threads": None}
-    import torch
-
+    try:
+        import torch
+    except Exception as error:  # a broken installation is what a doctor is for
+        return {"devices": [], "threads": None, "torch_error": f"{type(error).__name__}: {error}"}
     devices = ["cpu"]
     if torch.cuda.is_available():
         devices += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
@@ -85,13 +87,16 @@ def _version(name: str) -> str | None:
 
 def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    console = Console(soft_wrap=True)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_row("sightline", found["sightline"])
     table.add_row("python", f"{found['python']} on {found['platform']}")
     table.add_row("devices", ", ".join(found["devices"]) or "[red]none[/red]")
+    if "torch_error" in found:
+        table.add_row("torch", f"[red]cannot be imported[/red]: {escape(found['torch_error'])}")
     table.add_row("threads", f"{found['threads']} of {found['cpus']} CPUs")
     table.add_row("cache", found["cache"])
     for name, version in found["required"].items():

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sightline.data.format import Format
 from sightline.data.formats import FORMATS
 from sightline.data.inspect import identify
 from sightline.data.records import SceneSource
+from sightline.data.store_format import write_scenes as write_store
 from sightline.errors import ConfigError, DataError
 from sightline.files import PathLike
 from sightline.scene import Scene
+from sightline.vision.store_layout import NAME as STORE
 
 # What a destination's name says about its format; `--to` overrides it.
 _BY_SUFFIX = {
@@ -35,9 +38,10 @@ class Converted:
     destination_format: str
     kind: str  # "scenes" or "captions"
     records: int
+    left_out: tuple[str, ...] = ()  # parts of the scenes that the destination's format does not hold
 
 
-Progress = Callable[[Iterable[Scene], int], Iterable[Scene]]
+Progress = Callable[[SceneSource], Iterable[Scene]]
 
 
 def convert(
@@ -46,30 +50,40 @@ def convert(
     to: str | None = None,
     *,
     split: str | None = None,
-    progress: Progress = lambda scenes, total: scenes,
+    dtype: str | None = None,
+    progress: Progress = iter,
 ) -> Converted:
     """Read `source` in whatever format it is and write `destination`.
 
     Features are converted if both formats hold features, else captions if both hold captions. `split` keeps the photos
-    of one split. `progress` wraps the scenes as they pass.
+    of one split; `dtype` is what a feature store holds, float16 or float32. `progress` wraps the scenes as they pass.
     """
     origin = identify(source)
     target = _target(Path(destination), to, origin)
     if origin.scenes is not None and target.write_scenes is not None:
         scenes = _scenes(origin, Path(source), split)
-        written = target.write_scenes(Path(destination), progress(iter(scenes), len(scenes)))
-        kind = "scenes"
+        write = partial(write_store, dtype=dtype) if target.name == STORE else target.write_scenes
+        lost: set[str] = set()
+        written = write(Path(destination), _noting(progress(scenes), target.keeps, lost))
+        kind, left_out = "scenes", tuple(sorted(lost))
     elif origin.captions is not None and target.write_captions is not None:
         captions = origin.captions(Path(source))
         written = target.write_captions(Path(destination), captions.split(split) if split else captions)
-        kind = "captions"
+        kind, left_out = "captions", ()
     else:
         raise ConfigError(
             f"{origin.name} holds {_holds(origin)} and {target.name} can be written from {_takes(target)}",
             where=source,
             fix="choose another format with --to; `sightline data formats` lists them",
         )
-    return Converted(str(source), origin.name, str(destination), target.name, kind, written)
+    return Converted(str(source), origin.name, str(destination), target.name, kind, written, left_out)
+
+
+def _noting(scenes: Iterable[Scene], keeps: tuple[str, ...], lost: set[str]) -> Iterator[Scene]:
+    """Pass scenes on, adding to `lost` the parts that will not be kept."""
+    for scene in scenes:
+        lost.update(set(scene.parts()).difference(keeps))
+        yield scene
 
 
 def _scenes(origin: Format, source: Path, split: str | None) -> SceneSource:
@@ -80,9 +94,10 @@ def _scenes(origin: Format, source: Path, split: str | None) -> SceneSource:
 
 
 def _target(destination: Path, to: str | None, origin: Format) -> Format:
-    name = to or _BY_SUFFIX.get(destination.suffix)
-    if name is None and destination.suffix == "" and origin.scenes is not None:
-        name = "sightline-store"
+    suffix = Path(destination.name.lower().removesuffix(".gz")).suffix
+    name = to or _BY_SUFFIX.get(suffix)
+    if name is None and suffix == "" and origin.scenes is not None:
+        name = STORE
     by_name = {format.name: format for format in FORMATS}
     writable = [n for n, f in by_name.items() if f.write_scenes or f.write_captions]
     if name is None:

@@ -41,14 +41,23 @@ class Probe:
 
     @cached_property
     def head(self) -> bytes:
-        """The first 64 KiB, gunzipped (b"" for a folder or an unreadable file)."""
+        """The first 64 KiB, gunzipped (b"" for a folder or an unreadable file; `damage` tells why)."""
+        return self._opened if isinstance(self._opened, bytes) else b""
+
+    @cached_property
+    def damage(self) -> DataError | None:
+        """Why the file cannot be read at all, or None."""
+        return self._opened if isinstance(self._opened, DataError) else None
+
+    @cached_property
+    def _opened(self) -> bytes | DataError:
         if self.is_folder:
             return b""
         try:
             with open_bytes(self.path) as file:
                 return file.read(HEAD)
-        except DataError:
-            return b""
+        except DataError as error:
+            return error
 
     @cached_property
     def text(self) -> str | None:
@@ -131,6 +140,7 @@ class Format:
         scenes / captions: strict readers, where the format holds features / captions.
         split_scenes: the same for the features of one split, where the format has splits.
         write_scenes / write_captions: writers (atomic), returning how many records they wrote.
+        keeps: the parts of a scene that `write_scenes` writes; the others are left out, and `convert` says so.
     """
 
     name: str
@@ -142,3 +152,4 @@ class Format:
     split_scenes: Callable[[Path, str], SceneSource] | None = None
     write_scenes: Callable[[Path, Iterable[Scene]], int] | None = None
     write_captions: Callable[[Path, CaptionSet], int] | None = None
+    keeps: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from sightline.errors import DataError, UnknownFormatError
 from sightline.files import PathLike, existing
 
 _DEPTH = 4
+_PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"WEBP": "WebP", b"GIF8": "GIF", b"ftypavif": "AVIF"}
 
 
 def identify(path: PathLike) -> Format:
@@ -32,18 +33,38 @@ def inspect(path: PathLike) -> Iterator[Report]:
 
 
 def _inspect(path: Path, depth: int) -> Iterator[Report]:
+    """One bad file is a report with a problem; it never stops the others."""
+    if not path.is_file() and not path.is_dir():
+        kind = "a broken link" if path.is_symlink() else "neither a file nor a folder"
+        yield _unreadable(path, DataError(f"this is {kind}", where=path, fix="remove it or mend it"))
+        return
     probe = Probe(path)
-    found = _match(probe)
-    if found is not None:
-        try:
+    found: Format | None = None
+    try:
+        found = _match(probe)
+        if found is not None:
             yield found.inspect(path)
-        except DataError as error:  # so broken that counting was not possible
-            yield Report(str(path), found.name, found.about, problems=(str(error),), problem_count=1)
-    elif probe.is_folder and depth and probe.entries:
-        for name in probe.entries:
-            yield from _inspect(path / name, depth - 1)
-    else:
-        yield Report(str(path), "unknown", f"{_looks_like(probe)}, in no format Sightline reads")
+        elif probe.is_folder and depth and probe.entries:
+            for name in _chosen(probe.entries):
+                yield from _inspect(path / name, depth - 1)
+        elif probe.damage is not None:
+            yield _unreadable(path, probe.damage)
+        else:
+            yield Report(str(path), "unknown", f"{_looks_like(probe)}, in no format Sightline reads")
+    except (DataError, OSError) as error:  # so broken that counting was not possible
+        yield _unreadable(path, error, found)
+
+
+def _unreadable(path: Path, error: DataError | OSError, found: Format | None = None) -> Report:
+    told = str(error) if isinstance(error, DataError) else f"{path}: {error.strerror or error}."
+    name, about = (found.name, found.about) if found else ("unknown", "It cannot be read")
+    return Report(str(path), name, about, problems=(told,), problem_count=1)
+
+
+def _chosen(entries: list[str]) -> list[str]:
+    """The entries of a folder to look at: `x_fc` and `x_box` are told with their `x_att`."""
+    features = {name.removesuffix("_att") for name in entries if name.endswith("_att")}
+    return [n for n in entries if not (n.endswith(("_fc", "_box")) and n.rsplit("_", 1)[0] in features)]
 
 
 def _match(probe: Probe) -> Format | None:
@@ -60,4 +81,7 @@ def _looks_like(probe: Probe) -> str:
         return f"a JSON object with the keys {', '.join(list(map(str, probe.json))[:6])}"
     if isinstance(probe.json, list):
         return f"a JSON list of {len(probe.json)} items"
+    picture = next((kind for magic, kind in _PICTURES.items() if magic in probe.head[:16]), None)
+    if picture is not None:
+        return f"a {picture} picture (name its folder to inspect photos)"
     return "a binary file" if probe.text is None else "a text file"

@@ -17,6 +17,7 @@ import itertools
 import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from sightline.errors import ChecksumError, DataError, DuplicateRecordError, MissingRecordError, TruncatedError
 from sightline.files import PathLike, atomic_write, checksum, lock
@@ -25,6 +26,13 @@ from sightline.vision.store_layout import INDEX, LOCK, Entry, Index, Settings, d
 from sightline.vision.store_writer import FLUSH_EVERY, SHARD_BYTES, StoreWriter, prepare, refuse_foreign
 
 RESIDENT = 64 << 20
+
+
+class Repaired(NamedTuple):
+    """What a repair dropped: damaged records, and damaged lines of the index (each of up to 64 records)."""
+
+    records: int
+    index_lines: int
 
 
 class FeatureStore:
@@ -138,8 +146,8 @@ class FeatureStore:
                 writer.close()
 
     @staticmethod
-    def repair(path: PathLike) -> int:
-        """Drop damaged records from the index, so that their photos can be extracted again; return how many."""
+    def repair(path: PathLike) -> Repaired:
+        """Drop damaged records and lines from the index, so that their photos can be extracted again."""
         folder = Path(path)
         Settings.read(folder)
         with lock(folder / LOCK):
@@ -149,7 +157,7 @@ class FeatureStore:
             damaged = store.verify()
             if damaged:
                 _replace_index(folder, (entry for entry in store._entries.values() if entry.id not in damaged))
-            return len(index.damaged) + len(damaged)
+            return Repaired(len(damaged), len(index.damaged))
 
     def _find(self, id: str) -> Entry:
         try:

@@ -184,7 +184,9 @@ def _fit(scene: Scene, name: str, dtype: str) -> Array:
         raise DataError(
             f"`{name}` holds {float(part[row]):.6g} at {list(row)}, and {target.name} ends at {limit:.6g}",
             where=scene.where,
-            fix="make the store with dtype='float32'" if target.name == "float16" else "scale the values down",
+            fix="make the store with float32 (`--dtype float32`)"
+            if target.name == "float16"
+            else "scale the values down",
         )
     return np.ascontiguousarray(part, dtype=target)
 
