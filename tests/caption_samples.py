@@ -214,11 +214,11 @@ def format_of(module: str) -> Format:
 
 
 def write_labels(path: Path, **changes: object) -> Path:
-    """A label file, with some datasets replaced (or left out, where None)."""
+    """A label file, with some datasets replaced (or left out, where None); lists are written as uint32."""
     with h5py.File(path, "w") as file:
         for name, value in {**LABELS, **changes}.items():
             if value is not None:
-                file[name] = np.asarray(value, dtype=None if name == "box_ind" else "uint32")
+                file[name] = value if isinstance(value, np.ndarray) else np.asarray(value, "uint32")
     return path
 
 

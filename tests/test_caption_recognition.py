@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from caption_samples import COCO, INSTANCES, KARPATHY, MODULES, TALK, format_of, write_labels, write_samples
 from sightline.data.format import Probe
-from sightline.errors import DataError
+from sightline.errors import DataError, TruncatedError
 
 FORMATS = {module: format_of(module) for module in MODULES}
 TEXT_MODULES = [module for module in MODULES if module not in ("entities", "photo_folder")]
+LINE_MODULES = (
+    "captions_csv conceptual_captions flickr_token judgements image_list word_counts class_names corpus".split()
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +56,50 @@ def test_a_gzipped_file_is_claimed_and_inspected_like_the_plain_one(
     assert FORMATS[module].inspect(packed).counts == FORMATS[module].inspect(samples[module]).counts
 
 
-@pytest.mark.parametrize("module", TEXT_MODULES)
-def test_a_cut_file_is_still_claimed_and_its_cut_is_reported(module: str, samples: dict[str, Path]) -> None:
-    whole = samples[module].read_text(encoding="utf-8")
-    cut = samples[module].with_name("cut_" + samples[module].name.replace("cap_", "caps_"))
-    cut.write_text(whole[: len(whole) - 6], encoding="utf-8")
+def cut_copy(sample: Path, content: bytes, suffix: str = "") -> Path:
+    cut = sample.with_name("cut_" + sample.name.replace("cap_", "caps_") + suffix)
+    cut.write_bytes(content)
+    return cut
+
+
+@pytest.mark.parametrize("module", [module for module in TEXT_MODULES if module not in LINE_MODULES])
+def test_cut_json_is_still_claimed_and_its_cut_is_reported(module: str, samples: dict[str, Path]) -> None:
+    whole = samples[module].read_bytes()
+    assert whole[:1] in (b"{", b"[")
+    cut = cut_copy(samples[module], whole[:-6])
     assert claimed(cut) == [module]
-    if whole.lstrip()[0] in "{[":
-        assert FORMATS[module].inspect(cut).problem_count > 0
+    (problem,) = FORMATS[module].inspect(cut).problems
+    assert "copy or download it again" in problem
+
+
+@pytest.mark.parametrize("module", LINE_MODULES)
+def test_a_cut_in_the_last_line_is_still_claimed_and_spoils_no_line_before_it(
+    module: str, samples: dict[str, Path]
+) -> None:
+    # Where a caption, a name or a number may be any shorter one, no reader can notice the cut itself.
+    whole = samples[module].read_bytes()
+    last = whole.rindex(b"\n", 0, -1) + 1
+    before = FORMATS[module].inspect(cut_copy(samples[module], whole[:last])).counts
+    for end in range(last + 1, len(whole)):
+        cut = cut_copy(samples[module], whole[:end])
+        assert claimed(cut)[0] == module  # the first has it; half of these few lines may look like another's
+        report = FORMATS[module].inspect(cut)
+        assert report.problem_count <= 1
+        assert all(int(report.counts[name]) >= int(count) for name, count in before.items())
+        assert report.problem_count or report.counts != before
+        assert all(f"line {len(whole.splitlines())}" in problem for problem in report.problems)
+
+
+@pytest.mark.parametrize("module", TEXT_MODULES)
+def test_a_cut_gzip_stream_is_truncated(module: str, samples: dict[str, Path]) -> None:
+    packed = gzip.compress(samples[module].read_bytes())
+    for kept in (len(packed) - 5, len(packed) // 2):
+        cut = cut_copy(samples[module], packed[:kept], ".gz")
+        (problem,) = FORMATS[module].inspect(cut).problems
+        assert "the gzip stream ends too early" in problem
+        if (read := FORMATS[module].captions or FORMATS[module].scenes) is not None:
+            with pytest.raises(TruncatedError, match="the gzip stream ends too early"):
+                read(cut)
 
 
 def test_names_formats_and_sentences_of_the_formats_are_distinct() -> None:
@@ -93,11 +132,18 @@ def test_label_files_are_claimed_by_content_and_broken_ones_by_name(tmp_path: Pa
     assert claimed(broken) == ["cocotalk"]
 
 
+def test_lists_of_ids_are_claimed_unless_they_are_those_of_a_precomp_folder(tmp_path: Path) -> None:
+    for name in ("train.txt", "ids.txt", "val.txt.gz", "train_ids.txt"):
+        text = b"1000092795\n36979\n"
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        assert claimed(tmp_path / name) == ([] if name == "train_ids.txt" else ["image_list"])
+
+
 def test_foreign_files_are_claimed_by_nobody(tmp_path: Path) -> None:
     foreign = {
         "empty.txt": "",
         "empty.json": "",
-        "ids.txt": "391895\n60623\n",
+        "train_ids.txt": "391895\n60623\n",
         "vocab.json": json.dumps({"word2idx": {"a": 1}, "idx2word": {"1": "a"}, "idx": 2}),
         "mixed.json": json.dumps({"about": "a file of scores", "sets": {"a": [1, 2]}}),
         "config.json": json.dumps({"name": "a model of ours", "layers": 3}),

@@ -107,7 +107,97 @@ def test_brackets_that_do_not_pair_are_refused_with_their_line(line: str, messag
     path = write(tmp_path, marked=f"A dog .\n{line}\n")
     with pytest.raises(DataError, match=rf"36979\.txt, line 2: .*{message}") as caught:
         entities.read_photos(path)
-    assert str(caught.value) in entities.FORMAT.inspect(path).problems
+    assert entities.FORMAT.inspect(path).problems == (str(caught.value),)
+
+
+@pytest.mark.parametrize(
+    ("marked", "error", "message"),
+    [
+        ("", TruncatedError, "36979.txt: the file is empty"),
+        ("\n", TruncatedError, "36979.txt: the file is empty"),
+        ("A dog .\n" * 5 + "\n", DataError, "36979.txt, line 6: the line is empty"),
+        ("A dog .\n\nA cat .\n", DataError, "36979.txt, line 2: the line is empty"),
+    ],
+)
+def test_no_caption_is_made_of_nothing(marked: str, error: type[DataError], message: str, tmp_path: Path) -> None:
+    path = write(tmp_path, marked=marked)
+    with pytest.raises(error, match=message) as caught:
+        entities.read_photos(path)
+    assert entities.FORMAT.inspect(path).problems == (str(caught.value),)
+
+
+@pytest.mark.parametrize("count", [4, 5, 6])
+def test_photos_without_five_captions_are_counted_in_a_note(count: int, tmp_path: Path) -> None:
+    report = entities.FORMAT.inspect(write(tmp_path, marked="[/EN#1/people A man] .\n" * count))
+    assert report.counts["captions"] == count
+    assert report.notes == (() if count == 5 else ("1 photos do not have 5 captions",))
+
+
+def test_a_packed_member_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+    large = "A dog .\n" * (1 << 20)
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(NAME[0], XML)
+        archive.writestr(NAME[1], large)
+    assert path.stat().st_size < 50_000
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    (write_folder(folder) / NAME[1]).write_text(large)
+    for source in (path, write(tmp_path, marked=large), folder):
+        with pytest.raises(DataError, match=r"36979\.txt is larger than 4 MiB"):
+            entities.read_photos(source)
+        assert entities.FORMAT.inspect(source).problem_count == 1
+
+
+def test_an_archive_of_nothing_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path, xml=None, marked=None)
+    with pytest.raises(TruncatedError, match="it holds no Sentences"):
+        entities.read_photos(path)
+    assert entities.FORMAT.inspect(path).problem_count == 1
+
+
+def test_an_unusual_packing_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "annotations.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr(NAME[1], MARKED)
+    with pytest.raises(DataError, match=r"36979\.txt is not packed with deflate"):
+        entities.read_photos(path)
+
+
+@given(damage=st.binary(min_size=1, max_size=3), place=st.floats(0, 1))
+def test_no_damage_of_a_zip_archive_raises_anything_but_a_data_error(
+    tmp_path_factory: pytest.TempPathFactory, damage: bytes, place: float
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in zip(NAME, (XML, MARKED), strict=True):
+            archive.writestr(name, text)
+    raw = bytearray(path.read_bytes())
+    at = int(place * (len(raw) - len(damage)))
+    raw[at : at + len(damage)] = damage
+    path.write_bytes(raw)
+    report = entities.FORMAT.inspect(path)
+    assert report.problem_count or entities.read_photos(path)
+
+
+def test_an_encrypted_archive_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "annotations.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(NAME[1], MARKED)
+    raw = bytearray(path.read_bytes())
+    raw[6] |= 1  # the flag of the member's own header
+    raw[raw.index(b"PK\1\2") + 8] |= 1  # and of its entry in the directory
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match="encrypted"):
+        entities.read_photos(path)
+
+
+def test_a_tgz_is_claimed_and_read_like_a_tar_gz(tmp_path: Path) -> None:
+    archive = write(tmp_path)
+    path = tmp_path / "entities.tgz"
+    path.write_bytes(archive.read_bytes())
+    assert entities.FORMAT.matches(Probe(path))
+    assert entities.read_photos(path) == entities.read_photos(archive)
 
 
 @pytest.mark.parametrize(

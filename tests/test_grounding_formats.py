@@ -41,6 +41,8 @@ SAMPLES: dict[str, Any] = {
     "grounding_submission": SUBMISSION,
 }
 
+CAPTION = ("annotations", 0, "captions", 0)
+
 
 def written(tmp_path: Path, value: Any) -> Path:
     path = tmp_path / "sample.json"
@@ -121,6 +123,9 @@ def test_there_are_eighty_coco_classes_and_the_well_known_places_hold() -> None:
         ('["7",[[0,0.5,0,0,1]]]', CountError, "six numbers .* not 5"),
         ('["7",[[0,"x",0,0,1,1]]]', DataError, "list of six numbers"),
         ('["7",[[0,NaN,0,0,1,1]]]', NonFiniteError, "image 7, box 0"),
+        ('["7",[[0,0.5,0,0,1,1' + "0" * 400 + "]]]", NonFiniteError, "image 7, box 0"),
+        ('["7",[[0,0.5,0,0,1,' + "9" * 5000 + "]]]", DataError, "line 3: this JSON cannot be read"),
+        ('["7",' + "[" * 100_000, DataError, "line 3: this JSON cannot be read"),
         ('["7",[3]]', DataError, "not the number 3"),
         ('["7"]', DataError, "line 3: a list of an id and its boxes"),
         ("[null,[]]", DataError, "line 3: the id must be text"),
@@ -140,8 +145,10 @@ def test_broken_machine_boxes_are_refused_with_line_and_image(
 
 
 def test_cut_machine_boxes_are_truncated(tmp_path: Path) -> None:
-    with pytest.raises(TruncatedError, match="line 2: the last line ends too early"):
-        boxes_jsonl.read(written(tmp_path, BOXES[:-4]))
+    line = '["7",[[0,0.5,0,0,1,1]]]'
+    for cut in range(1, len(line)):
+        with pytest.raises(TruncatedError, match=r"line 3: not valid JSON.*copy or download"):
+            boxes_jsonl.read(written(tmp_path, BOXES + line[:cut]))
     path = tmp_path / "boxes.jsonl.gz"
     path.write_bytes(gzip.compress(BOXES.encode())[:-5])
     assert boxes_jsonl.FORMAT.inspect(path).problem_count == 1
@@ -159,6 +166,22 @@ def test_the_grounding_reference_keeps_words_classes_and_boxes_together(tmp_path
     assert caption.words[0].boxes == ((1.0, 2.0, 30.0, 40.0),)
     plain = gvd_reference.read(written(tmp_path, REFERENCE))["1007129816"]
     assert (plain.file, plain.sentences[0].text) == ("1007129816.jpg", "a man and a dog")
+
+
+@given(box=st.tuples(*[st.integers(-3, 12)] * 4))
+def test_a_reference_box_is_at_most_one_pixel_beyond_the_photo_or_refused(
+    box: tuple[int, ...], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    value = copy.deepcopy(REFERENCE)
+    put([8, 6], "annotations", 0, "image_size")(value)
+    put([box, [0, 0, 8, 6]], *CAPTION, "process_bnd_box")(value)
+    path = written(tmp_path_factory.getbasetemp(), value)
+    x1, y1, x2, y2 = box
+    if -1 <= x1 <= x2 <= 9 and -1 <= y1 <= y2 <= 7:
+        assert gvd_reference.read_reference(path).photos["1007129816"].sentences[0].words[0].boxes == (box,)
+    else:
+        with pytest.raises(BoxError, match=r"captions\[0\]: 'process_bnd_box'\[0\] is"):
+            gvd_reference.read_reference(path)
 
 
 def test_splits_are_ids_by_name(tmp_path: Path) -> None:
@@ -179,7 +202,6 @@ def test_an_image_that_a_submission_holds_twice_is_found(tmp_path: Path) -> None
         grounding_submission.read_submission(path)
 
 
-CAPTION = ("annotations", 0, "captions", 0)
 BROKEN = [
     ("coco_instances", put([100, 50, 190, 90], "annotations", 0, "bbox"), BoxError, r"\(id 1\).*x1 y1 x2 y2"),
     (
@@ -190,6 +212,13 @@ BROKEN = [
     ),
     ("coco_instances", put([10, 10, 5], "annotations", 0, "bbox"), DataError, r"'bbox' must be a list of four numbers"),
     ("coco_instances", put([10, 10, 5, float("inf")], "annotations", 0, "bbox"), NonFiniteError, r"annotations\[0\]"),
+    (
+        "coco_instances",
+        put([10, 10, 5, 10**400], "annotations", 0, "bbox"),
+        NonFiniteError,
+        r"annotations\[0\].*'bbox'",
+    ),
+    ("coco_instances", put(10**400, "images", 0, "width"), DataError, r"images\[0\].*the image size is 1000"),
     ("coco_instances", put(5, "annotations", 1, "category_id"), MissingRecordError, r"annotations\[1\].*no id 5"),
     ("coco_instances", put(5, "annotations", 1, "image_id"), MissingRecordError, r"annotations\[1\].*no image 5"),
     ("coco_instances", put("x", "annotations", 1, "iscrowd"), DataError, r"'iscrowd' must be a whole number"),
@@ -206,6 +235,13 @@ BROKEN = [
     ("gvd_reference", put(["man", "cat"], *CAPTION, "process_clss"), MissingRecordError, r"annotations\[0\].*'cat'"),
     ("gvd_reference", put([[1, 2, 0, 4]] * 2, *CAPTION, "process_bnd_box"), BoxError, r"'process_bnd_box'\[0\] is"),
     ("gvd_reference", put([[1, 2, 3]] * 2, *CAPTION, "process_bnd_box"), DataError, r"four numbers, not a list of 3"),
+    (
+        "gvd_reference",
+        put([[1, 2, 30, 40], [100, 200, 3000, 3700]], *CAPTION, "process_bnd_box"),
+        BoxError,
+        r"image 1007129816, captions\[0\]: 'process_bnd_box'\[1\] is .*outside the 333×500 photo",
+    ),
+    ("gvd_reference", put(["²", 5], "annotations", 0, "image_size"), DataError, r"must be \[width, height\]"),
     ("gvd_reference", put([500], "annotations", 0, "image_size"), DataError, r"1007129816.*must be \[width, height\]"),
     ("gvd_reference", repeat("annotations"), DuplicateRecordError, "image 1007129816 appears twice"),
     ("gvd_split", put(["1"], "test"), DuplicateRecordError, "id 1 is in train and in test"),

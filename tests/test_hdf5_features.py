@@ -65,7 +65,10 @@ def test_what_is_written_is_read_by_iteration_and_by_id(
 def test_m2_boxes_need_the_image_sizes_and_the_notes_say_so(tmp_path: Path) -> None:
     path = file_of(tmp_path, **m2())
     assert Hdf5Features(path)["7"].boxes is None
-    assert any("sizes" in note for note in FORMAT.inspect(path).notes)
+    assert any(note.startswith("boxes of 2 images left out") for note in FORMAT.inspect(path).notes)
+    bare = file_of(tmp_path, **{"7_features": REGIONS})
+    assert FORMAT.inspect(bare).notes == ("layout: <id>_features",)
+    path = file_of(tmp_path, **m2())
     np.testing.assert_allclose(Hdf5Features(path, sizes=SIZES)["7"].pixel_boxes(), PIXELS, atol=1e-4)
 
 
@@ -76,6 +79,47 @@ def test_m2_probabilities_become_scores_only_in_descending_order(tmp_path: Path)
     np.testing.assert_array_equal(source["7"].scores, np.array([0.9, 0.1], np.float32))
     assert source["8"].scores is None
     np.testing.assert_array_equal(source["8"].regions, REGIONS + 1)
+    assert any(note.startswith("scores of 1 images left out") for note in FORMAT.inspect(path).notes)
+
+
+def test_an_image_with_probabilities_and_no_features_is_missing_not_absent(tmp_path: Path) -> None:
+    path = file_of(tmp_path, **m2(**{"9_cls_prob": np.ones((2, 3), np.float32)}))
+    source = Hdf5Features(path)
+    assert source.ids() == ["7", "8", "9"]
+    with pytest.raises(MissingRecordError, match="image 9: 9_cls_prob without 9_features") as caught:
+        list(source)
+    report = FORMAT.inspect(path)
+    assert report.problems == (str(caught.value),)
+    assert report.counts["images"] == 2
+
+
+UNPLACED: dict[str, tuple[type[DataError], dict[str, Any]]] = {
+    "more boxes than regions": (CountError, {"8_boxes": np.tile(PIXELS, (2, 1))}),
+    "NaN boxes": (NonFiniteError, {"8_boxes": PIXELS * np.nan}),
+    "more probabilities than regions": (CountError, {"8_cls_prob": np.ones((5, 4), np.float32)}),
+    "NaN probabilities": (NonFiniteError, {"8_cls_prob": np.full((2, 4), np.nan, np.float32)}),
+    "text for features": (DataError, {"8_features": "text"}),
+}
+
+
+@pytest.mark.parametrize("name", UNPLACED)
+def test_what_a_scene_cannot_have_is_checked_all_the_same(name: str, tmp_path: Path) -> None:
+    kind, changed = UNPLACED[name]
+    path = file_of(tmp_path, **m2(**changed))
+    with pytest.raises(DataError) as caught:
+        Hdf5Features(path)["8"]
+    assert type(caught.value) is kind
+    assert FORMAT.inspect(path).problems == (str(caught.value),)
+
+
+@pytest.mark.parametrize("size", [(640,), (640, np.nan), "wide", (640, 480, 3)])
+def test_a_stored_size_that_is_none_is_refused(size: Any, tmp_path: Path) -> None:
+    path = file_of(tmp_path, **m2())
+    with h5py.File(path, "r+") as file:
+        file["8_features"].attrs["size"] = size
+    with pytest.raises(DataError, match="image 8: the stored image size is"):
+        Hdf5Features(path)["8"]
+    assert FORMAT.inspect(path).problem_count == 1
 
 
 def test_a_dataset_per_id_is_read(tmp_path: Path) -> None:

@@ -85,12 +85,16 @@ BROKEN = [
     ("flickr_token", TOKENS + "4.jpg#0\tb'A dog .'\n", ByteStringError, "line 4: .*printed bytes"),
     ("flickr_token", TOKENS + "\n4.jpg#0\tA dog .\n", DataError, "line 4: the line is empty"),
     ("image_list", "1.jpg\n2.jpg\nthree\n", DataError, "line 3: 'three' is not the name of a picture"),
+    ("image_list", "1.jpg\n2.jpg\n3\n", DataError, "line 3: '3' is not the name of a picture"),
+    ("image_list", "1\n2\n3.jpg\n", DataError, r"line 3: '3\.jpg' is not an id of digits"),
+    ("image_list", "1\n2\n1\n", DuplicateRecordError, "line 3: 1 appears twice"),
     ("image_list", "1.jpg\n2.jpg\n1.jpg\n", DuplicateRecordError, r"line 3: 1\.jpg appears twice"),
     ("judgements", JUDGEMENTS + "1.jpg\t2.jpg#2\t1\t1\n", DataError, "line 3: not `photo<TAB>caption id"),
     ("judgements", JUDGEMENTS + "1.jpg\t9.jpg#2\t1\t5\t1\n", DataError, "line 3: the scores 1, 5, 1"),
     ("judgements", JUDGEMENTS + "1.jpg\t2.jpg#2\t2\t2\t2\n", DuplicateRecordError, r"line 3: 2\.jpg#2 is judged twice"),
     ("word_counts", WORD_COUNTS + "cat\n", DataError, "line 6: 'cat' is not a word, a space and a count"),
     ("word_counts", WORD_COUNTS + "cat -4\n", DataError, "line 6"),
+    ("word_counts", WORD_COUNTS + "cat " + "9" * 5000 + "\n", DataError, "line 6"),
     ("word_counts", WORD_COUNTS + "a 3\n", DuplicateRecordError, "line 6: the word 'a' appears twice"),
     ("word_counts", WORD_COUNTS + "b'cat' 3\n", ByteStringError, "line 6"),
     ("corpus", "Two dogs .\n  \nA cat .\n", DataError, "line 2: the line is empty"),
@@ -171,6 +175,14 @@ def test_lists_of_names_give_photos_their_split(tmp_path: Path) -> None:
     found = image_list.with_splits(CAPTIONS, lists(tmp_path, train="a.jpg", test="b.jpg"))
     assert [photo.split for photo in found] == ["train", "test", None]
     assert found.split("test").photos == (Photo("b.jpg", split="test"),)
+
+
+def test_lists_of_ids_give_photos_their_split_by_file_or_id(tmp_path: Path) -> None:
+    captions = CaptionSet((Photo("0", (), "images/36979.jpg"), Photo("65567.jpg"), Photo("391895", (), "a.jpg")))
+    found = image_list.with_splits(captions, lists(tmp_path, train="36979 391895", val="65567"))
+    assert [photo.split for photo in found] == ["train", "val", "train"]
+    with pytest.raises(MissingRecordError, match="such as 7 of test"):
+        image_list.with_splits(captions, lists(tmp_path, test="7"))
 
 
 def test_a_photo_in_two_lists_or_in_no_file_is_told(tmp_path: Path) -> None:

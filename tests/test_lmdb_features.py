@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import pickle
 import sys
 from pathlib import Path
@@ -118,6 +119,32 @@ def test_a_cut_database_is_refused_before_it_can_crash_python(keep: int, tmp_pat
         LmdbFeatures(path).ids()
     assert FORMAT.matches(Probe(path))
     assert FORMAT.inspect(path).problem_count == 1
+
+
+def _spoil_leaves(path: Path) -> None:
+    with path.open("r+b") as file:
+        for start in range(2 * mmap.PAGESIZE, path.stat().st_size, mmap.PAGESIZE):
+            file.seek(start + 10)  # the flags of a page
+            if file.read(2) == b"\x02\x00":
+                file.seek(start + 10)
+                file.write(bytes(2))
+
+
+def test_a_damaged_page_is_told_as_damage(tmp_path: Path) -> None:
+    path = database(tmp_path / "x.lmdb", {b"1": saved(REGIONS)})
+    _spoil_leaves(path)
+    with pytest.raises(DataError, match=r"x\.lmdb: damaged LMDB"):
+        LmdbFeatures(path).ids()
+    assert FORMAT.inspect(path).problem_count == 1
+
+
+def test_a_page_damaged_after_the_ids_were_read_is_told_with_the_image(tmp_path: Path) -> None:
+    path = database(tmp_path / "x.lmdb", {b"1": saved(REGIONS)})
+    source = LmdbFeatures(path)
+    assert source.ids() == ["1"]
+    _spoil_leaves(path)
+    with pytest.raises(DataError, match=r"x\.lmdb, image 1: damaged LMDB"):
+        source["1"]
 
 
 def test_a_folder_without_a_database_is_refused(tmp_path: Path) -> None:

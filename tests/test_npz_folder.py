@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +53,8 @@ def test_what_is_written_is_read_from_the_parent_and_from_the_folder(
     scenes = data.draw(scene_lists(boxes=data.draw(st.booleans())))
     path = tmp_path_factory.mktemp("npz") / "features"
     assert write_scenes(path, scenes) == len(scenes)
-    sizes = {scene.id: scene.size for scene in scenes} if scenes[0].size else None
     for place in (path, path / "cocobu_att"):
-        source = NpzFolder(place, sizes=sizes)
+        source = NpzFolder(place)
         assert_same_scenes(list(source), scenes)
         assert_same_scenes([source[scene.id] for scene in scenes], scenes)
         for scene in scenes:
@@ -71,7 +73,7 @@ def test_boxes_need_the_image_sizes_and_the_report_says_so(tmp_path: Path) -> No
     assert report.problem_count == 0
     assert report.counts["images"] == 2
     assert report.counts["with a global vector"] == 2
-    assert any("sizes" in note for note in report.notes)
+    assert any(note.startswith("boxes of 2 images left out") and "sizes" in note for note in report.notes)
     scene = NpzFolder(folder, sizes={"7": (640, 480)})["7"]
     np.testing.assert_allclose(scene.pixel_boxes(), PIXELS, atol=1e-4)
 
@@ -98,7 +100,9 @@ def test_xmodaler_files_hold_size_and_boxes_and_scores_in_descending_order(tmp_p
     np.testing.assert_array_equal(source["5"].scores, np.array([0.7, 0.06], np.float32))
     assert source["6"].scores is None
     np.testing.assert_array_equal(source["6"].regions, REGIONS)
-    assert FORMAT.inspect(tmp_path).counts["with scores"] == 1
+    report = FORMAT.inspect(tmp_path)
+    assert report.counts["with scores"] == 1
+    assert report.notes == ("scores of 1 images left out: the stored order of the regions is not by descending score",)
 
 
 def test_an_array_is_a_vector_regions_or_a_grid_by_its_dimensions(tmp_path: Path) -> None:
@@ -196,10 +200,84 @@ def test_a_damaged_file_is_named_by_reading_and_listed_by_inspection(
     assert report.counts["images"] == 1
 
 
-def test_files_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
+PLACED = {"boxes": PIXELS, "image_w": 640, "image_h": 480}
+STORED: dict[str, tuple[type[DataError], dict[str, Any]]] = {
+    "more boxes than regions": (CountError, {"boxes": np.tile(PIXELS, (2, 1))}),
+    "NaN boxes": (NonFiniteError, {"boxes": PIXELS * np.nan}),
+    "x y width height": (BoxError, {"boxes": PIXELS[:, [2, 3, 0, 1]]}),
+    "boxes of five numbers": (BoxError, {"boxes": np.ones((2, 5))}),
+    "text for boxes": (DataError, {"boxes": np.array(["a", "b"])}),
+    "text for boxes with a size": (DataError, PLACED | {"boxes": np.array(["a", "b"])}),
+    "a size of NaN": (DataError, PLACED | {"image_w": np.nan}),
+    "an empty size": (DataError, PLACED | {"image_w": np.array([])}),
+    "text for a size": (DataError, PLACED | {"image_h": "480"}),
+    "text for probabilities": (DataError, {"cls_prob": np.array(["a", "b"])}),
+    "one probability": (DataError, {"cls_prob": 0.5}),
+    "NaN probabilities": (NonFiniteError, {"cls_prob": np.full((2, 3), np.nan)}),
+    "no region at all": (CountError, {"features": np.ones((0, 3), np.float32)}),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_what_a_scene_cannot_have_is_checked_all_the_same(name: str, tmp_path: Path) -> None:
+    kind, arrays = STORED[name]
+    np.savez(tmp_path / "5.npz", **{"features": REGIONS} | arrays)
+    with pytest.raises(DataError) as caught:
+        NpzFolder(tmp_path)["5"]
+    assert type(caught.value) is kind
+    assert str(tmp_path / "5.npz") in str(caught.value)
+    report = FORMAT.inspect(tmp_path)
+    assert report.problems == (str(caught.value),)
+    assert report.notes == ()
+
+
+@pytest.mark.parametrize("vector", [np.array(["x"]), REGIONS, np.ones(3, np.int64)])
+def test_a_global_vector_that_is_none_is_refused(vector: np.ndarray, tmp_path: Path) -> None:
+    folder = self_critical(tmp_path / "x")
+    np.save(folder / FC, vector)
+    with pytest.raises(DataError, match=r"cocobu_fc/8\.npy"):
+        NpzFolder(folder)["8"]
+    assert FORMAT.inspect(folder).problem_count == 1
+
+
+def test_an_npz_member_is_unpacked_only_as_far_as_its_header_says(tmp_path: Path) -> None:
+    array = io.BytesIO()
+    np.save(array, REGIONS)
+    with zipfile.ZipFile(tmp_path / "5.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("feat.npy", array.getvalue() + bytes(50 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"5\.npz: feat\.npy holds more than the 24 bytes"):
+            NpzFolder(tmp_path)["5"]
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("header", ["(0, 1" + "0" * 30 + ")", "(1" + "0" * 30 + ", 0)"])
+def test_a_header_of_an_impossible_shape_is_refused(header: str, tmp_path: Path) -> None:
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {header}, }}\n".encode()
+    (tmp_path / "5.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    with pytest.raises(DataError, match=r"5\.npy: its npy header says"):
+        NpzFolder(tmp_path)["5"]
+
+
+def test_files_of_other_kinds_are_passed_over_and_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "5.npz", feat=REGIONS)
+    np.savez(tmp_path / "6.npz", feat=REGIONS)
     (tmp_path / "LICENSE").touch()
-    assert NpzFolder(tmp_path).ids() == ["5"]
+    assert FORMAT.matches(Probe(tmp_path))
+    assert NpzFolder(tmp_path).ids() == ["5", "6"]
+    assert FORMAT.inspect(tmp_path).notes == ("other files here, to be named one by one: LICENSE",)
+
+
+@pytest.mark.parametrize("other", ["cocotalk.json", "cocotest_att", "notes_fc"])
+def test_a_parent_is_taken_for_features_only_where_it_holds_nothing_else(other: str, tmp_path: Path) -> None:
+    folder = self_critical(tmp_path / "x")
+    assert FORMAT.matches(Probe(folder))
+    (folder / other).mkdir()
+    assert not FORMAT.matches(Probe(folder))
+    assert FORMAT.matches(Probe(folder / "cocobu_att"))
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -241,6 +319,7 @@ def test_a_folder_with_something_in_it_is_not_overwritten(tmp_path: Path) -> Non
         ([Scene("../x", regions=REGIONS)], DataError),
         ([Scene("1", vector=REGIONS[0])], MissingPartError),
         ([*sample_scenes(1), Scene("2", regions=REGIONS)], MissingPartError),
+        ([Scene("2", regions=REGIONS), *sample_scenes(1)], CountError),
         (sample_scenes(1) * 2, DuplicateRecordError),
     ],
 )

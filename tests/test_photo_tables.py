@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from caption_samples import write_photo
 from sightline.data import captions_csv, captions_jsonl, photo_folder
@@ -37,6 +38,7 @@ def texts(captions: CaptionSet) -> dict[str, list[str]]:
         ("captions.csv", "FileName, Caption\r\na.jpg,A dog\r\nb.PNG,A cat\r\na.jpg,The dog\r\n"),
         ("captions.tsv", "title\tfilepath\nA dog\ta.jpg\nA cat\tb.PNG\nThe dog\ta.jpg\n"),
         ("open_clip.csv", "filepath\ttitle\na.jpg\tA dog\nb.PNG\tA cat\na.jpg\tThe dog\n"),
+        ("excel.csv", '\ufefffile;caption\r\na.jpg;A dog\r\nb.PNG;"A cat"\r\na.jpg;The dog\r\n'),
         ("kaggle.txt", "image,caption\na.jpg,A dog\nb.PNG,A cat\na.jpg,The dog\n"),
         ("more.csv", '\ufefflicence,path,text\nCC0,a.jpg,"A dog"\n,b.PNG,A cat\n,a.jpg,The dog'),
     ],
@@ -76,6 +78,8 @@ BROKEN_CSV = [
     ("file,caption\na.jpg\n", CountError, "line 2: 1 columns"),
     ("file,caption\na.jpg,b'A dog'\n", ByteStringError, "line 2: .*printed bytes"),
     ("file,caption\n,A dog\n", DataError, "line 2: the file is empty"),
+    ("file;caption\na.jpg;A dog; and a cat\n", CountError, "line 2: 3 columns, the header has 2"),
+    ("file,caption," + "x" * 200_000 + "\na.jpg,A dog\n", DataError, "line 1: not a valid table: field larger"),
     ('file,caption\na.jpg,"A dog\n', DataError, "not a valid table: unexpected end of data"),
     ("file,caption\n" + "long name " * 100 + ",A dog\n", MissingRecordError, "line 2: there is no file"),
 ]
@@ -100,6 +104,8 @@ BROKEN_JSONL = [
     ('{"file": "a.jpg", "caption": 3}\n', DataError, "line 1: 'caption' must be text, not the number 3"),
     ('{"file": 5, "caption": "x"}\n', DataError, "line 1: 'file' must be text"),
     ("[1]\n", DataError, "line 1: an object"),
+    ("[" * 100_000 + "\n", DataError, "line 1: this JSON cannot be read"),
+    ('{"file": "a.jpg", "caption": ' + "9" * 5000 + "}\n", DataError, "line 1: this JSON cannot be read"),
     ('{"file": "a.jpg" "caption": "x"}\n', DataError, "line 1: not valid JSON"),
     ('{"file": "a.jpg", "caption": "x"}\n{"file": "a.jpg", "cap', TruncatedError, "line 2: not valid JSON"),
     ('{"file": "a.jpg", "caption": "x"}\n\n', DataError, "line 2: the line is empty"),
@@ -115,6 +121,17 @@ def test_broken_lines_of_json_are_refused_with_their_line(
         captions_jsonl.read(path)
     assert str(path) in str(caught.value)
     assert str(caught.value) in captions_jsonl.FORMAT.inspect(path).problems
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize("name", ["captions.csv", "mine.csv"])
+def test_a_utf16_table_is_claimed_and_said_to_be_one(name: str, encoding: str, photos: Path) -> None:
+    path = photos / name
+    path.write_bytes(("\ufeff" * (encoding == "utf-16-be") + "file\tcaption\na.jpg\tEin Café\n").encode(encoding))
+    assert captions_csv.matches(Probe(path))
+    with pytest.raises(DataError, match=r"this is UTF-16 text\. To fix: save it as UTF-8"):
+        captions_csv.read(path)
+    assert captions_csv.FORMAT.inspect(path).problem_count == 1
 
 
 def test_captions_are_read_without_their_photos_where_that_is_wanted(tmp_path: Path) -> None:
@@ -144,6 +161,48 @@ def test_every_kind_of_picture_makes_a_photo_folder(suffix: str, tmp_path: Path)
     (tmp_path / f"x.{suffix}").touch()
     assert photo_folder.matches(Probe(tmp_path))
     assert photo_folder.photo_files(tmp_path) == [f"x.{suffix}"]
+
+
+HEADS = {
+    "bigtiff": b"II+\0\x08\0\0\0",
+    "heic": b"\0\0\0\x18ftypheic",
+    "avif": b"\0\0\0\x20ftypavif",
+    "mif1": b"\0\0\0\x20ftypmif1",
+}
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp", "tiff"])
+def test_every_kind_of_picture_begins_like_one(kind: str, tmp_path: Path) -> None:
+    Image.new("RGB", (3, 2)).save(tmp_path / "a.jpg", kind)
+    assert photo_folder.FORMAT.inspect(tmp_path).problems == ()
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_kinds_that_are_rarely_written_are_known_by_their_first_bytes(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.heic").write_bytes(HEADS[kind].ljust(100, b"\0"))
+    assert photo_folder.FORMAT.inspect(tmp_path).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (b"", TruncatedError, "the picture is empty"),
+        (b"Not a picture at all", DataError, "not a picture"),
+        (b"\0\0\0\x18ftypmp42", DataError, "not a picture"),
+        (b"RIFF\0\0\0\0WAVE", DataError, "not a picture"),
+        (b"\xff\xd8", DataError, "not a picture"),
+    ],
+)
+def test_a_file_that_is_only_called_a_picture_is_reported(
+    content: bytes, error: type[DataError], message: str, photos: Path
+) -> None:
+    path = photos / "sub" / "a b.jpg"
+    path.write_bytes(content)
+    with pytest.raises(error, match=rf"a b\.jpg: {message}") as caught:
+        photo_folder.read(photos)
+    report = photo_folder.FORMAT.inspect(photos)
+    assert report.problems == (str(caught.value),)
+    assert report.counts["photos"] == 4
 
 
 def test_a_metadata_table_about_something_else_makes_no_photo_folder(tmp_path: Path) -> None:

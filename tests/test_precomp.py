@@ -109,9 +109,39 @@ def test_ids_that_splits_share_are_written_with_the_split(tmp_path: Path) -> Non
     expected = ["test/40", "test/41", "testall/40", "testall/41"]
     assert PrecompFeatures(folder).ids() == expected
     assert [photo.id for photo in read_captions(folder)] == expected
-    assert PrecompFeatures(folder, "testall").ids() == expected[2:]
     assert [photo.id for photo in read_captions(folder).split("test")] == expected[:2]
     assert any("split/id" in note for note in FORMAT.inspect(folder).notes)
+
+
+def test_the_ids_of_one_split_are_as_they_are_stored(tmp_path: Path) -> None:
+    folder = precomp(precomp(tmp_path, "test"), "testall")
+    source = PrecompFeatures(folder, "testall")
+    assert source.ids() == ["40", "41"]
+    assert source.notes() == ()
+    assert [photo.id for photo in read_captions(folder, split="testall")] == ["40", "41"]
+    with pytest.raises(MissingRecordError, match="no split 'dev'"):
+        read_captions(folder, split="dev")
+
+
+def test_a_split_without_features_and_other_files_are_noted(tmp_path: Path) -> None:
+    folder = precomp(precomp(tmp_path), "dev", ids=("50", "51"))
+    (folder / "dev_ims.npy").unlink()
+    (folder / "vocab.json").write_text("{}")
+    report = FORMAT.inspect(folder)
+    assert report.problem_count == 0
+    assert report.notes == (
+        "captions without features (no _ims.npy or _ims.h5): dev",
+        "other files here, to be named one by one: vocab.json",
+    )
+
+
+def test_splits_of_two_widths_are_a_problem(tmp_path: Path) -> None:
+    folder = precomp(precomp(tmp_path), "dev", ids=("50", "51"))
+    np.save(folder / "dev_ims.npy", FEATURES[..., :3])
+    with pytest.raises(CountError, match=r"split dev, row 0, image 50: .* 3 wide, those of the first image 4"):
+        list(PrecompFeatures(folder))
+    assert len(list(PrecompFeatures(folder, "dev"))) == 2
+    assert FORMAT.inspect(folder).problem_count == 2
 
 
 def test_ids_that_differ_are_left_as_they_are(tmp_path: Path) -> None:
@@ -285,6 +315,16 @@ def test_boxes_of_the_pos_scan_variant_are_checked(tmp_path: Path) -> None:
         file["boxes"] = np.zeros((1, 3, 4), np.float32)
     with pytest.raises(CountError, match=r"train_ims_box\.h5: 1 entries for 2 images"):
         PrecompFeatures(folder)["41"]
+    for wrong in (np.full((2, 3, 4), np.nan), np.ones((2, 2, 4))):
+        with h5py.File(folder / "train_ims_box.h5", "w") as file:
+            file["boxes"] = wrong
+        with pytest.raises((CountError, NonFiniteError), match="row 1, image 41"):
+            PrecompFeatures(folder)["41"]
+    for none in (0.5, None):
+        with h5py.File(folder / "train_ims_box.h5", "w") as file:
+            file.create_group("boxes") if none is None else file.create_dataset("boxes", data=none)
+        with pytest.raises(DataError, match=r"train_ims_box\.h5: "):
+            PrecompFeatures(folder)["41"]
     with h5py.File(folder / "train_ims_box.h5", "w") as file:
         file["bogus"] = np.zeros((1, 3, 4), np.float32)
     with pytest.raises(MissingRecordError, match="no dataset 'boxes'"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import io
 import json
 import pickle
@@ -147,6 +148,18 @@ def test_a_damaged_pickle_never_escapes_as_another_kind_of_error(keep: int, data
         assert str(error)  # noqa: PT017 - any outcome but another exception is right
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x80\x04\x8e" + b"\xff" * 8 + b"x.",  # BINBYTES8 of 2**64 - 1 bytes
+        b"\x80\x04\x8e" + (1 << 62).to_bytes(8, "little") + b"x.",
+    ],
+)
+def test_a_pickle_that_asks_for_impossible_memory_is_refused(raw: bytes) -> None:
+    with pytest.raises(DataError, match="more memory"):
+        read(raw)
+
+
 @pytest.mark.parametrize("keep", [1, 5, -1])
 def test_a_cut_pickle_is_a_truncation(keep: int) -> None:
     with pytest.raises(TruncatedError, match="ends too early"):
@@ -230,6 +243,18 @@ def test_a_vocabulary_that_hides_a_call_is_refused(tmp_path: Path) -> None:
     assert scan_vocabulary.FORMAT.inspect(path).problem_count == 1
 
 
+def test_a_gzipped_vocabulary_is_the_same_words(tmp_path: Path) -> None:
+    words = [*scan_vocabulary.SPECIAL, "dog"]
+    parts = {"word2idx": {word: i for i, word in enumerate(words)}, "idx2word": dict(enumerate(words)), "idx": 5}
+    path = tmp_path / "vocab.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(parts).encode()))
+    assert scan_vocabulary.FORMAT.matches(Probe(path))
+    assert read_vocabulary(path) == words
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(TruncatedError, match=r"vocab\.json\.gz"):
+        read_vocabulary(path)
+
+
 def test_another_order_of_special_words_is_noted(tmp_path: Path) -> None:
     path = tmp_path / "vocab.json"
     path.write_text(json.dumps(vocabulary(["a", "b", "c", "d"])))
@@ -263,6 +288,7 @@ def test_document_frequencies_of_word_ids_are_told_apart(tmp_path: Path) -> None
         {"document_frequency": {("a",): 1.0}},
         {"document_frequency": {"a b": 1.0}, "ref_len": 3},
         {"document_frequency": {("a",): "many"}, "ref_len": 3},
+        {"document_frequency": {("a",): 10**400}, "ref_len": 3},
         {"document_frequency": Evil(exec, "raise SystemExit"), "ref_len": 3},
     ],
 )

@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 from caption_samples import GVD_CAPTIONS, LABELS, TALK, write_labels
 from sightline.data import cocotalk, gvd_captions, talk_labels
-from sightline.errors import CountError, DataError, MissingExtraError, MissingRecordError, TruncatedError
+from sightline.errors import BoxError, CountError, DataError, MissingExtraError, MissingRecordError, TruncatedError
+from sightline.grounding import GroundedWord
 
 
 def write_talk(folder: Path, name: str = "cocotalk.json", **changes: Any) -> Path:
@@ -105,10 +107,17 @@ def test_json_without_labels_and_labels_without_json_are_inspected_with_a_note(t
 BROKEN_LABELS = [
     ({"labels": None}, DataError, "no dataset 'labels'"),
     ({"labels": [1, 2, 3]}, DataError, r"shape \(3,\)"),
+    ({"labels": np.full((3, 4), b"a")}, DataError, r"`labels` has type \|S1 and shape \(3, 4\), whole numbers"),
+    ({"labels": np.ones((3, 4))}, DataError, "`labels` has type float64"),
+    ({"label_length": [[2], [1], [4]]}, DataError, r"`label_length` has type uint32 and shape \(3, 1\)"),
+    ({"label_start_ix": 1}, DataError, r"`label_start_ix` has type uint32 and shape \(\)"),
     ({"label_length": [2, 1]}, CountError, "3 rows of `labels`, 2 of `label_length`"),
     ({"label_start_ix": [1]}, CountError, "1 of `label_start_ix`, 2 of `label_end_ix`"),
     ({"label_start_ix": [0, 3]}, CountError, "photo 0 has the rows 0 to 2 of 3"),
     ({"label_end_ix": [2, 4]}, CountError, "photo 1 has the rows 3 to 4 of 3"),
+    ({"label_end_ix": [1, 2]}, CountError, "photo 1 has the rows 3 to 2 of 3, after row 1"),
+    ({"label_end_ix": [1, 3]}, CountError, "photo 1 has the rows 3 to 3 of 3, after row 1"),
+    ({"label_start_ix": [1, 3], "label_end_ix": [2, 2]}, CountError, "the rows 3 to 3 belong to no photo"),
     ({"label_start_ix": [1, 2]}, CountError, "photo 1 has the rows 2 to 3 of 3, after row 2"),
     ({"label_start_ix": [1, 5], "label_end_ix": [2, 3]}, CountError, "photo 1 has the rows 5 to 3"),
     ({"label_length": [2, 2, 4]}, CountError, "row 2 has `label_length` 2 and 1 words"),
@@ -129,6 +138,42 @@ def test_inconsistent_labels_are_refused_by_row_or_photo(
         cocotalk.read(path)
     assert str(labels) in str(caught.value)
     assert str(caught.value) in cocotalk.FORMAT.inspect(path).problems
+
+
+def test_an_exclusive_end_loses_no_caption_silently(tmp_path: Path) -> None:
+    path = write_talk(tmp_path, images=[{"id": i} for i in range(4)])
+    starts = np.array([1, 3, 4, 8])
+    ends = np.array([2, 3, 7, 9])
+    rows = {"labels": np.ones((9, 2), dtype=int), "label_length": [2] * 9}
+    labels = write_labels(tmp_path / "cocotalk_label.h5", label_start_ix=starts, label_end_ix=ends, **rows)
+    assert [len(photo.sentences) for photo in cocotalk.read(path)] == [2, 1, 4, 2]
+    write_labels(labels, label_start_ix=starts, label_end_ix=ends - 1, **rows)
+    report = cocotalk.FORMAT.inspect(path)
+    told = [f"photo {image} has the rows" for image in (1, 2, 3)] + ["the rows 9 to 9 belong to no photo"]
+    assert [expected in problem for expected, problem in zip(told, report.problems, strict=True)] == [True] * 4
+
+
+def test_labels_that_are_a_group_are_no_dataset(tmp_path: Path) -> None:
+    labels = write_labels(tmp_path / "x_label.h5", labels=None)
+    with h5py.File(labels, "r+") as file:
+        file.create_group("labels")
+    with pytest.raises(DataError, match="there is no dataset 'labels'"):
+        talk_labels.read_labels(labels)
+
+
+def test_a_damaged_chunk_of_labels_is_told(tmp_path: Path) -> None:
+    labels = write_labels(tmp_path / "x_label.h5", labels=None, label_length=[300] * 3)
+    packed = np.random.default_rng(0).integers(1, 4, (3, 300))
+    with h5py.File(labels, "r+") as file:
+        file.create_dataset("labels", data=packed, compression="gzip")
+        chunk = file["labels"].id.get_chunk_info(0)
+    assert np.array_equal(talk_labels.read_labels(labels).rows, packed)
+    with labels.open("r+b") as raw:
+        raw.seek(chunk.byte_offset + 20)
+        raw.write(b"\xff" * 40)
+    with pytest.raises(DataError, match="its datasets cannot be read"):
+        talk_labels.read_labels(labels)
+    assert cocotalk.FORMAT.inspect(labels).problem_count == 1
 
 
 BROKEN_WORDS = [
@@ -156,7 +201,7 @@ def test_broken_words_and_photos_are_refused(
 
 
 def test_a_cut_label_file_is_truncated(tmp_path: Path) -> None:
-    labels = write_labels(tmp_path / "cocotalk_label.h5", labels=np.ones((3, 5000)), label_length=[5000] * 3)
+    labels = write_labels(tmp_path / "cocotalk_label.h5", labels=np.ones((3, 5000), int), label_length=[5000] * 3)
     labels.write_bytes(labels.read_bytes()[:-20_000])
     with pytest.raises(TruncatedError, match="copy or download it again"):
         talk_labels.read_labels(labels)
@@ -192,9 +237,16 @@ def test_gvd_captions_take_ids_and_splits_from_the_dictionary_beside_them(tmp_pa
     path.write_text(json.dumps(GVD_CAPTIONS))
     one, two = gvd_captions.read_photos(path)
     assert (one.id, one.split, two.id) == ("11", "train", "12")
-    assert one.captions[0].classes == ("dog",)
-    assert one.captions[0].boxes == ((1.0, 2.0, 3.0, 4.0),)
+    assert one.sentences[0].words == (GroundedWord(1, "dog", ((1.0, 2.0, 3.0, 4.0),)),)
     assert [s.text for s in gvd_captions.read(path).sentences()] == ["a dog", "a"]
+
+
+def test_gvd_boxes_outside_the_photo_of_the_dictionary_are_refused(tmp_path: Path) -> None:
+    write_talk(tmp_path, "dic_flickr30k.json")
+    path = tmp_path / "cap_flickr30k.json"
+    path.write_text(json.dumps(GVD_CAPTIONS).replace("[1, 2, 3, 4]", "[1, 2, 3, 5]"))
+    with pytest.raises(BoxError, match=r"image 11, captions\[0\]: 'bbox'\[0\] is .* outside the 4×3 photo"):
+        gvd_captions.read_photos(path)
 
 
 def test_gvd_captions_without_their_dictionary_or_of_another_run_are_refused(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
+from sightline.data.atomic_paths import writing
 from sightline.data.base64_floats import decode_floats
-from sightline.data.feature_source import FeatureSource, distinct, inspect_scenes, plain_name
+from sightline.data.feature_source import FeatureSource, distinct, inspect_scenes, plain_name, regions_of
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import Problems
 from sightline.errors import ByteStringError, CountError, DataError, DuplicateRecordError, TruncatedError
@@ -261,7 +262,7 @@ def inspect(path: Path) -> Report:
 def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     """Write a TSV (gzipped if the name ends in `.gz`). Features become float32, boxes pixels of the scene's size."""
     count = 0
-    with contextlib.ExitStack() as stack:
+    with writing(path), contextlib.ExitStack() as stack:
         file: IO[bytes] = stack.enter_context(atomic_write(path))
         if Path(path).suffix == ".gz":
             file = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0)))
@@ -274,11 +275,9 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
 def _line(scene: Scene) -> bytes:
     scene.require("boxes", "regions", "size", by="a bottom-up TSV")
     assert scene.size is not None
-    assert scene.regions is not None
-    if len(scene) == 0:
-        raise CountError("the scene has no region, and a TSV line needs one", where=scene.where)
+    regions = regions_of(scene, "a bottom-up TSV")
     head = "\t".join([plain_name(scene), *map(str, scene.size), str(len(scene))])
-    packed = (base64.b64encode(part.astype("<f4").tobytes()) for part in (scene.pixel_boxes(), scene.regions))
+    packed = (base64.b64encode(part.astype("<f4").tobytes()) for part in (scene.pixel_boxes(), regions))
     return b"\t".join([head.encode("utf-8"), *packed]) + b"\n"
 
 
@@ -289,4 +288,5 @@ FORMAT = Format(
     inspect=inspect,
     scenes=BottomUpTsv,
     write_scenes=write_scenes,
+    keeps=("boxes", "regions", "size"),
 )

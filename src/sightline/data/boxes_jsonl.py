@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from array import array
 from collections.abc import Iterator, Sequence
@@ -14,7 +12,7 @@ import numpy as np
 
 from sightline.data.captions import collect, line_of, mostly
 from sightline.data.format import Format, Probe, Report
-from sightline.data.json_records import is_number, told
+from sightline.data.json_records import is_finite, is_number, parse_line, told
 from sightline.data.records import Problems
 from sightline.errors import (
     BoxError,
@@ -23,7 +21,6 @@ from sightline.errors import (
     DuplicateRecordError,
     MissingRecordError,
     NonFiniteError,
-    TruncatedError,
 )
 from sightline.files import open_text
 from sightline.scene import Array, Concept, Scene
@@ -129,14 +126,7 @@ def inspect(path: Path) -> Report:
 
 
 def _parse(line: str, where: str) -> tuple[str, list[list[float]]]:
-    try:
-        value = json.loads(line)
-    except json.JSONDecodeError as error:
-        if not line.endswith("\n"):
-            raise TruncatedError(
-                "the last line ends too early", where=where, fix="copy or download it again"
-            ) from error
-        raise DataError(f"not valid JSON: {error.msg} at column {error.colno}", where=where) from error
+    value = parse_line(line, where)
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
         raise DataError(f'a list of an id and its boxes was expected, ["id", [...]], not {told(value)}', where=where)
     id, rows = value
@@ -152,8 +142,8 @@ def _check(row: Any, where: str) -> None:
         raise DataError(f"a box must be a list of six numbers, not {told(row)}", where=where)
     if len(row) != 6:
         raise CountError(f"a box must have six numbers (class, score, x1, y1, x2, y2), not {len(row)}", where=where)
-    if not all(map(math.isfinite, row)):
-        raise NonFiniteError(f"the box is {row}", where=where, fix="run the detector again on this image")
+    if not all(map(is_finite, row)):
+        raise NonFiniteError(f"the box is {str(row)[:80]}", where=where, fix="run the detector again on this image")
     kind, score, x1, y1, x2, y2 = row
     if kind not in range(len(COCO_80)):
         raise DataError(f"class {kind} is not one of COCO's 80, counted from 0", where=where)

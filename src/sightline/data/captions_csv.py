@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Iterator
@@ -13,16 +14,19 @@ from sightline.data.captions import line_of, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.records import CaptionSet, Problems
 from sightline.errors import CountError, DataError
-from sightline.files import open_text, write_text
+from sightline.files import open_bytes, open_text, write_text
+
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def matches(probe: Probe) -> bool:
     """A table whose header names a file and a caption column, or that is called captions.csv or captions.tsv."""
     if probe.name in ("captions.csv", "captions.tsv"):
         return True
-    if not probe.name.endswith((".csv", ".tsv", ".txt")) or not probe.lines:
+    lines = probe.head.decode("utf-16", "ignore").splitlines() if probe.head.startswith(_UTF16) else probe.lines
+    if not probe.name.endswith((".csv", ".tsv", ".txt")) or not lines:
         return False
-    header = next(csv.reader(probe.lines[:1], delimiter=_delimiter(probe.lines[0])))
+    header = _header(lines[0])
     return column(header, FILE_COLUMNS) is not None and column(header, CAPTION_COLUMNS) is not None
 
 
@@ -43,19 +47,33 @@ def write(path: Path, captions: CaptionSet) -> int:
 
 
 def _delimiter(header: str) -> str:
-    return "\t" if "\t" in header else ","
+    """Whichever occurs most; spreadsheets write `;` where the comma divides decimals."""
+    return max("\t,;", key=header.count)
+
+
+def _header(line: str) -> list[str]:
+    return next(csv.reader([line], delimiter=_delimiter(line)), [])
+
+
+def _check_encoding(path: Path) -> None:
+    with open_bytes(path) as file:
+        if file.read(2) in _UTF16:
+            raise DataError(
+                "this is UTF-16 text", where=path, fix="save it as UTF-8 (in a spreadsheet: the type `CSV UTF-8`)"
+            )
 
 
 def _rows(path: Path, problems: Problems) -> Iterator[Row]:
+    _check_encoding(path)
     with open_text(path) as file:
         cast(io.TextIOWrapper, file).reconfigure(
             newline=""
         )  # captions may hold line breaks, which csv keeps as they are
         header_line = file.readline()
         reader = csv.reader(file, delimiter=_delimiter(header_line), strict=True)
-        header = next(csv.reader([header_line], delimiter=_delimiter(header_line)), [])
-        places = [_place(header, wanted, path) for wanted in (FILE_COLUMNS, CAPTION_COLUMNS)]
         try:
+            header = _header(header_line)
+            places = [_place(header, wanted, path) for wanted in (FILE_COLUMNS, CAPTION_COLUMNS)]
             for cells in reader:
                 line = reader.line_num + 1
                 if len(cells) != len(header):

@@ -9,9 +9,9 @@ from pathlib import Path
 from sightline.data.caption_table import CAPTION_COLUMNS, FILE_COLUMNS, Row, column, from_rows, to_rows
 from sightline.data.captions import line_of, numbered_lines, report_captions
 from sightline.data.format import Format, Probe
-from sightline.data.json_records import Record
+from sightline.data.json_records import Record, parse_line
 from sightline.data.records import CaptionSet, Problems
-from sightline.errors import DataError, TruncatedError
+from sightline.errors import DataError
 from sightline.files import write_text
 
 
@@ -45,11 +45,7 @@ def _rows(path: Path, problems: Problems) -> Iterator[Row]:
 
 
 def _row(line: str, number: int, path: Path) -> Row:
-    try:
-        record = Record(json.loads(line), path, "line", number)
-    except json.JSONDecodeError as error:
-        kind = TruncatedError if error.pos >= len(line) or "Unterminated" in error.msg else DataError
-        raise kind(f"not valid JSON: {error.msg} at column {error.colno}", where=line_of(path, number)) from error
+    record = Record(parse_line(line, line_of(path, number)), path, "line", number)
     file, caption = column(record.value, FILE_COLUMNS), column(record.value, CAPTION_COLUMNS)
     if file is None or caption is None:
         missing = FILE_COLUMNS if file is None else CAPTION_COLUMNS

@@ -10,7 +10,7 @@ from pathlib import Path
 from sightline.data.format import Format
 from sightline.data.formats import FORMATS
 from sightline.data.inspect import identify
-from sightline.data.records import SceneSource
+from sightline.data.records import CaptionSet, SceneSource
 from sightline.data.store_format import write_scenes as write_store
 from sightline.errors import ConfigError, DataError
 from sightline.files import PathLike
@@ -67,8 +67,7 @@ def convert(
         written = write(Path(destination), _noting(progress(scenes), target.keeps, lost))
         kind, left_out = "scenes", tuple(sorted(lost))
     elif origin.captions is not None and target.write_captions is not None:
-        captions = origin.captions(Path(source))
-        written = target.write_captions(Path(destination), captions.split(split) if split else captions)
+        written = target.write_captions(Path(destination), read_captions(origin, Path(source), split))
         kind, left_out = "captions", ()
     else:
         raise ConfigError(
@@ -84,6 +83,16 @@ def _noting(scenes: Iterable[Scene], keeps: tuple[str, ...], lost: set[str]) -> 
     for scene in scenes:
         lost.update(set(scene.parts()).difference(keeps))
         yield scene
+
+
+def read_captions(origin: Format, source: Path, split: str | None) -> CaptionSet:
+    """The captions of a file, or of one split of it."""
+    assert origin.captions is not None
+    if split is None:
+        return origin.captions(source)
+    if origin.split_captions is not None:
+        return origin.split_captions(source, split)
+    return origin.captions(source).split(split)
 
 
 def _scenes(origin: Format, source: Path, split: str | None) -> SceneSource:

@@ -36,7 +36,7 @@ def read_document_frequencies(path: PathLike) -> DocumentFrequencies:
     try:
         ref_len = float(whole["ref_len"])
         counts = {_ngram(key): float(value) for key, value in whole["document_frequency"].items()}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(
             f"not n-grams with numbers: {error}", where=path, fix="make it with self-critical's prepro_ngrams.py"
         ) from error

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from sightline.data.captions import collect
 from sightline.data.entities_annotation import Annotation, PixelBox, parse_annotation
@@ -20,6 +21,9 @@ from sightline.data.format import Format, Probe, Report
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence
 from sightline.errors import DataError, MissingRecordError, TruncatedError
 from sightline.files import existing
+
+_CAPTIONS = 5  # of every photo
+_LARGEST = 4 << 20  # bytes of one file; real ones have a few thousand
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ def read_photos(path: Path, problems: Problems | None = None) -> dict[str, Entit
     met = Problems() if problems is None else problems
     sentences: dict[str, tuple[EntitiesSentence, ...]] = {}
     annotations: dict[str, Annotation] = {}
+    damaged: set[str] = set()
     for name, raw in _files(existing(path)):
         where = f"{path}: {name.parent.name}/{name.name}"
         try:
@@ -70,10 +75,14 @@ def read_photos(path: Path, problems: Problems | None = None) -> dict[str, Entit
                 sentences[name.stem] = _sentences(text, where)
             else:
                 annotations[name.stem] = parse_annotation(text, where)
-        except UnicodeDecodeError as error:
-            met.report(DataError(f"not UTF-8 text: {error.reason} at byte {error.start}", where=where))
-        except DataError as error:
-            met.report(error)
+        except (DataError, UnicodeDecodeError) as error:
+            met.report(error if isinstance(error, DataError) else DataError(f"not UTF-8 text: {error}", where=where))
+            damaged.add(name.stem)
+    if not sentences and not annotations and not damaged:
+        met.report(TruncatedError("it holds no Sentences/<id>.txt", where=path, fix="copy or download it again"))
+    for id in damaged:  # told already; its other half is not missing
+        sentences.pop(id, None)
+        annotations.pop(id, None)
     return _paired(path, sentences, annotations, met)
 
 
@@ -97,7 +106,9 @@ def inspect(path: Path) -> Report:
         "chains with boxes": sum(len(photo.boxes) for photo in photos),
         "boxes": sum(photo.box_count for photo in photos),
     }
-    return Report.of(path, FORMAT, counts, problems)
+    odd = sum(len(photo.sentences) != _CAPTIONS for photo in photos)
+    notes = [f"{odd} photos do not have {_CAPTIONS} captions"] if odd else []
+    return Report.of(path, FORMAT, counts, problems, notes)
 
 
 def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -105,11 +116,12 @@ def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     if path.is_dir():
         for file in (*sorted((path / "Annotations").iterdir()), *sorted((path / "Sentences").iterdir())):
             if _is_wanted(PurePosixPath(file.parent.name, file.name)):
-                yield PurePosixPath(file.parent.name, file.name), file.read_bytes()
+                with file.open("rb") as content:
+                    yield PurePosixPath(file.parent.name, file.name), _limited(content, path, file.name)
         return
     try:
         yield from _zipped(path) if path.suffix == ".zip" else _tarred(path)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         raise TruncatedError(
             f"the archive cannot be read to its end ({error})", where=path, fix="copy or download it again"
         ) from error
@@ -120,14 +132,29 @@ def _tarred(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
         for member in archive:
             content = archive.extractfile(member) if _is_wanted(PurePosixPath(member.name)) else None
             if content is not None:
-                yield PurePosixPath(member.name), content.read()
+                yield PurePosixPath(member.name), _limited(content, path, member.name)
 
 
 def _zipped(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if _is_wanted(PurePosixPath(name)):
-                yield PurePosixPath(name), archive.read(name)
+        for member in archive.infolist():
+            name = PurePosixPath(member.filename)
+            if not _is_wanted(name):
+                continue
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise DataError(f"{name} is not packed with deflate", where=path, fix="pack it again as a plain zip")
+            with archive.open(member) as content:
+                yield name, _limited(content, path, member.filename)
+
+
+def _limited(file: IO[bytes], path: Path, name: str) -> bytes:
+    """The content, refused beyond a size no real file has: an archive of a few bytes can unpack to anything."""
+    content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise DataError(
+            f"{name} is larger than {_LARGEST >> 20} MiB", where=path, fix="remove it, or download it again"
+        )
+    return content
 
 
 def _is_wanted(name: PurePosixPath) -> bool:
@@ -137,7 +164,12 @@ def _is_wanted(name: PurePosixPath) -> bool:
 
 
 def _sentences(text: str, where: str) -> tuple[EntitiesSentence, ...]:
+    if not text.strip():
+        raise TruncatedError("the file is empty", where=where, fix="copy or download it again")
     lines = text.removesuffix("\n").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            raise DataError("the line is empty", where=f"{where}, line {number}", fix="remove it")
     return tuple(parse_sentence(line, f"{where}, line {number}") for number, line in enumerate(lines, 1))
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from sightline.data.format import Format, Report
+from sightline.data.numpy_files import AnyArray
 from sightline.data.records import Problems
-from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError, NonFiniteError
 from sightline.files import PathLike, existing
-from sightline.scene import Array, Scene, normalise_boxes
+from sightline.scene import Array, Scene, check_order, normalise_boxes
 
 Size = tuple[int, int]
 Sizes = Mapping[str, Size]
@@ -29,6 +30,7 @@ class FeatureSource(ABC):
 
     def __init__(self, path: PathLike) -> None:
         self.path = existing(path)
+        self._left_out: dict[str, set[str]] = {}  # ids by the part that their scenes lack though the file has it
 
     @abstractmethod
     def ids(self) -> Sequence[str]:
@@ -39,14 +41,20 @@ class FeatureSource(ABC):
         """The scene of an id that `ids` lists."""
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of this file should know."""
-        return ()
+        """What a reader of this file should know; what is left out is known once the scenes were read."""
+        reasons = {
+            "boxes": f"they are in pixels and no size is stored; {type(self).__name__}(path, sizes=...) reads them",
+            "scores": "the stored order of the regions is not by descending score",
+        }
+        return tuple(f"{part} of {len(ids)} images left out: {reasons[part]}" for part, ids in self._left_out.items())
 
     def each(self, problems: Problems) -> Iterator[Scene]:
         """Every scene in file order; what is wrong with one goes to `problems`."""
+        widths: dict[str, int] = {}
         for id in self.ids():
             try:
                 scene = self.read(id)
+                _check_widths(scene, widths)
             except DataError as error:
                 problems.report(error)
             else:
@@ -67,6 +75,27 @@ class FeatureSource(ABC):
             raise self._missing(id)
         return self.read(id)
 
+    def parts(
+        self,
+        id: str,
+        features: AnyArray,
+        where: str,
+        *,
+        boxes: AnyArray | None = None,
+        probabilities: AnyArray | None = None,
+        size: Size | None = None,
+    ) -> dict[str, Any]:
+        """The parts of a scene from the arrays stored for it; all are checked, also those the scene cannot have."""
+        parts = feature_parts(features, where)
+        count = len(parts["regions"]) if "regions" in parts else None
+        if probabilities is not None:
+            parts |= score_parts(probabilities, count, where)
+        parts |= box_parts(boxes, size, count, where)
+        for part, stored in (("boxes", boxes), ("scores", probabilities)):
+            if stored is not None and part not in parts:
+                self._left_out.setdefault(part, set()).add(id)
+        return parts
+
     @cached_property
     def _known(self) -> frozenset[str]:
         return frozenset(self.ids())
@@ -85,10 +114,12 @@ def existing_folder(path: PathLike) -> Path:
     return folder
 
 
-def feature_parts(features: Array, where: str) -> dict[str, Any]:
+def feature_parts(features: AnyArray, where: str) -> dict[str, Any]:
     """The part of a scene that an array is: (d,) a global vector, (n, d) regions, (h, w, d) a grid."""
-    if not np.issubdtype(features.dtype, np.floating):
+    if features.dtype.kind != "f":
         raise DataError(f"features are {features.dtype}, floating point was expected", where=where)
+    if features.size == 0:
+        raise CountError(f"features have shape {features.shape}: none at all", where=where, fix="extract them again")
     if features.ndim == 1:
         return {"vector": features}
     if features.ndim == 2:
@@ -99,11 +130,27 @@ def feature_parts(features: Array, where: str) -> dict[str, Any]:
     raise DataError(f"features have shape {features.shape}", where=where, fix="store (n, d) region features")
 
 
-def box_parts(boxes: Array | None, size: Size | None, where: str) -> dict[str, Any]:
+def box_parts(boxes: AnyArray | None, size: Size | None, count: int | None, where: str) -> dict[str, Any]:
     """`boxes` and `size` of a scene from boxes in pixels; without a size the boxes are left out, for want of a unit."""
-    if size is None:
-        return {}
-    return {"size": size} if boxes is None else {"size": size, "boxes": normalise_boxes(boxes, size, where)}
+    parts: dict[str, Any] = {} if size is None else {"size": size}
+    if boxes is not None:
+        _check_numbers("boxes", boxes, (2,), count, where)
+        check_order(boxes, where)
+        if size is not None:
+            parts["boxes"] = normalise_boxes(boxes, size, where)
+    return parts
+
+
+def pixel_size(width: Any, height: Any, where: str) -> Size:
+    """(width, height) from two stored numbers."""
+    stored = [np.ravel(value) for value in (width, height)]
+    if not all(value.dtype.kind in "fiu" and value.size == 1 and 1 <= value[0] < 1 << 31 for value in stored):
+        raise DataError(
+            f"the stored image size is {stored[0][:3]} × {stored[1][:3]}",
+            where=where,
+            fix="store its width and height in pixels",
+        )
+    return int(stored[0][0]), int(stored[1][0])
 
 
 def size_of(id: str, sizes: Sizes | None, where: str) -> Size | None:
@@ -117,17 +164,53 @@ def size_of(id: str, sizes: Sizes | None, where: str) -> Size | None:
     return sizes[id]
 
 
-def score_parts(probabilities: Array | None) -> dict[str, Any]:
+def score_parts(probabilities: AnyArray, count: int | None, where: str) -> dict[str, Any]:
     """`scores` from per-class probabilities (n, classes), background first, or from confidences (n,) or (n, 1).
 
     Scenes keep their stored order, and their scores descend. Files of 10 to 100 boxes are often not in that order:
     then the scores are left out rather than the regions moved.
     """
-    if probabilities is None or probabilities.size == 0:
-        return {}
+    _check_numbers("cls_prob", probabilities, (1, 2), count, where)
     table = probabilities.reshape(len(probabilities), -1)
     scores = table[:, min(1, table.shape[1] - 1) :].max(axis=1)
+    scores = scores.astype(np.result_type(scores, np.float16), copy=False)  # whole numbers become floats
     return {"scores": scores} if np.all(scores[1:] <= scores[:-1]) else {}
+
+
+def _check_numbers(name: str, stored: AnyArray, dimensions: tuple[int, ...], count: int | None, where: str) -> None:
+    if stored.dtype.kind not in "fiu":
+        raise DataError(f"`{name}` is {stored.dtype}, numbers were expected", where=where)
+    if stored.ndim not in dimensions or stored.size == 0:
+        raise DataError(f"`{name}` has shape {stored.shape}", where=where, fix="store one row a region")
+    if count is not None and len(stored) != count:
+        raise CountError(
+            f"{len(stored)} rows of `{name}` for {count} regions",
+            where=where,
+            fix="extract the features and boxes together",
+        )
+    if not np.isfinite(stored).all():
+        raise NonFiniteError(
+            f"`{name}` holds NaN or infinity", where=where, fix="extract this image again; nothing is replaced silently"
+        )
+
+
+def _check_widths(scene: Scene, first: dict[str, int]) -> None:
+    """Refuse features of another width than the first ones had, which `first` remembers."""
+    for part in ("regions", "grid", "vector"):
+        width = 0 if (array := getattr(scene, part)) is None else array.shape[-1]
+        if width and width != first.setdefault(part, width):
+            raise CountError(
+                f"features ({part}) are {width} wide, those of the first image {first[part]}",
+                where=scene.where,
+                fix="keep features of different models in different files",
+            )
+
+
+def passed_over(names: Iterable[str]) -> tuple[str, ...]:
+    """The note on files of a folder that its reader has no use for."""
+    found = sorted(name for name in names if not name.startswith("."))
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return (f"other files here, to be named one by one: {', '.join(found[:5])}{more}",) if found else ()
 
 
 def distinct(scenes: Iterable[Scene], where: PathLike) -> Iterator[Scene]:
@@ -144,9 +227,20 @@ def plain_name(scene: Scene) -> str:
     """The scene's id, refused where it cannot name a file or dataset."""
     if not scene.id or scene.id.startswith(".") or any(c in scene.id for c in "/\\\0\t\r\n"):
         raise DataError(
-            f"the id {scene.id!r} cannot name a record", where=scene.where, fix="use ids without slashes, tabs or dots"
+            f"the id {scene.id!r} cannot name a record",
+            where=scene.where,
+            fix="use ids without slashes, tabs or a leading dot",
         )
     return scene.id
+
+
+def regions_of(scene: Scene, by: str) -> Array:
+    """The regions of a scene to be written `by` a format: it must have one at least."""
+    regions = scene.require("regions", by=by).regions
+    assert regions is not None
+    if regions.size == 0:
+        raise CountError(f"the scene has no region, and {by} needs one", where=scene.where, fix="leave this image out")
+    return regions
 
 
 def inspect_scenes(path: Path, format: Format, open_source: Callable[[Path], FeatureSource]) -> Report:
@@ -161,15 +255,17 @@ def survey(
 ) -> tuple[dict[str, int | str], tuple[str, ...]]:
     """The counts and notes of `inspect_scenes`."""
     tally = Tally()
-    notes: tuple[str, ...] = ()
     try:
         source = open_source(path)
-        notes = source.notes()
+    except DataError as error:
+        problems.report(error)
+        return tally.counts(), ()
+    try:
         for scene in source.each(problems):
             tally.add(scene)
     except DataError as error:
         problems.report(error)
-    return tally.counts(), notes
+    return tally.counts(), source.notes()
 
 
 class Tally:

@@ -138,7 +138,7 @@ class Format:
         matches: whether a probe looks like this format; must also say yes to damaged files of it.
         inspect: counts and problems; never raises a DataError for a file that `matches`.
         scenes / captions: strict readers, where the format holds features / captions.
-        split_scenes: the same for the features of one split, where the format has splits.
+        split_scenes / split_captions: the same for one split, where that differs from picking it out of the whole.
         write_scenes / write_captions: writers (atomic), returning how many records they wrote.
         keeps: the parts of a scene that `write_scenes` writes; the others are left out, and `convert` says so.
     """
@@ -150,6 +150,7 @@ class Format:
     scenes: Callable[[Path], SceneSource] | None = None
     captions: Callable[[Path], CaptionSet] | None = None
     split_scenes: Callable[[Path, str], SceneSource] | None = None
+    split_captions: Callable[[Path, str], CaptionSet] | None = None
     write_scenes: Callable[[Path, Iterable[Scene]], int] | None = None
     write_captions: Callable[[Path, CaptionSet], int] | None = None
     keeps: tuple[str, ...] = ()

@@ -40,7 +40,8 @@ def read_photos(path: Path, problems: Problems | None = None, dictionary: Path |
                 DataError(f"a list of captions was expected, not {told(captions)}", where=f"{path}, [{position}]")
             )
             continue
-        found = parse_captions(captions, path, image.id, ("caption", "clss", "idx", "bbox"), met)
+        names = ("caption", "clss", "idx", "bbox")
+        found = parse_captions(captions, path, image.id, names, met, image.size)
         photos.append(GroundedPhoto(image.id, found, image.size, image.split))
     return photos
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +45,11 @@ def read_reference(path: Path, problems: Problems | None = None) -> GroundingRef
         if id in photos:
             raise DuplicateRecordError(f"image {id} appears twice", where=image.where, fix="merge the two entries")
         names = ("tokens", "process_clss", "process_idx", "process_bnd_box")
-        found = parse_captions(image.items("captions"), path, id, names, met)
+        size = _size(image)
+        found = parse_captions(image.items("captions"), path, id, names, met, size)
         for name in {word.label for sentence in found for word in sentence.words} - known:
             raise MissingRecordError(f"`vocab` does not hold the class {name!r}", where=image.where)
-        photos[id] = GroundedPhoto(id, found, _size(image))
+        photos[id] = GroundedPhoto(id, found, size)
 
     for _ in parse_each(whole.items("annotations"), path, "annotations", met, add):
         pass
@@ -55,22 +57,30 @@ def read_reference(path: Path, problems: Problems | None = None) -> GroundingRef
 
 
 def parse_captions(
-    values: list[Any], path: Path, photo: str, names: Sequence[str], problems: Problems
+    values: list[Any],
+    path: Path,
+    photo: str,
+    names: Sequence[str],
+    problems: Problems,
+    size: tuple[int, int] | None = None,
 ) -> tuple[GroundedSentence, ...]:
     """The captions of one photo; `names` are the keys of tokens, classes, word indices and boxes."""
 
     def parse(record: Record) -> GroundedSentence:
         tokens = record.texts(names[0])
-        words = object_words(record, names[1:], tokens)
+        words = object_words(record, names[1:], tokens, size)
         return GroundedSentence(tokens, tuple(GroundedWord(word.index, word.label, (word.box,)) for word in words))
 
     return tuple(parse_each(values, path, f"image {photo}, captions", problems, parse))
 
 
 def object_words(
-    record: Record, names: Sequence[str], tokens: Sequence[str] | None = None
+    record: Record,
+    names: Sequence[str],
+    tokens: Sequence[str] | None = None,
+    size: tuple[int, int] | None = None,
 ) -> tuple[GroundedPrediction, ...]:
-    """The object words of one caption: classes, word indices and boxes, equal in number and inside the sentence."""
+    """The object words of one caption: classes, words and boxes, equally many, inside the sentence and the photo."""
     class_key, word_key, box_key = names
     classes, words, boxes = record.texts(class_key), record.items(word_key), record.items(box_key)
     if not len(classes) == len(words) == len(boxes):
@@ -81,7 +91,7 @@ def object_words(
             raise record.error(f"{word_key!r} must hold word positions counted from 0, not {word!r}")
         if tokens is not None and word >= len(tokens):
             raise CountError(f"{word_key!r} names word {word}, the caption has {len(tokens)}", where=record.where)
-    checked = [_box(box, f"{box_key!r}[{i}]", record) for i, box in enumerate(boxes)]
+    checked = [_box(box, f"{box_key!r}[{i}]", record, size) for i, box in enumerate(boxes)]
     return tuple(map(GroundedPrediction, words, classes, checked))
 
 
@@ -117,15 +127,22 @@ def counts_of(photos: Sequence[GroundedPhoto]) -> dict[str, int | str]:
 
 def _size(image: Record) -> tuple[int, int]:
     size = image.items("image_size")
-    if len(size) != 2 or not all(str(side).isdigit() and int(side) > 0 for side in size):
+    if len(size) != 2 or not all(re.fullmatch(r"0*[1-9]\d{0,8}", str(side), re.ASCII) for side in size):
         raise image.error(f"'image_size' must be [width, height], not {size}")
     return int(size[0]), int(size[1])
 
 
-def _box(value: Any, name: str, record: Record) -> Box:
+def _box(value: Any, name: str, record: Record, size: tuple[int, int] | None) -> Box:
     x1, y1, x2, y2 = four_numbers(value, name, record.where)
     if x2 < x1 or y2 < y1:
         raise BoxError(f"{name} is {value}", where=record.where, fix="boxes must be x1 y1 x2 y2 in pixels")
+    # Up to one pixel beyond the border is taken as the border, as in scene.normalise_boxes.
+    if size is not None and (min(x1, y1) < -1 or x2 > size[0] + 1 or y2 > size[1] + 1):
+        raise BoxError(
+            f"{name} is {value}, outside the {size[0]}×{size[1]} photo",
+            where=record.where,
+            fix="boxes must be x1 y1 x2 y2 in pixels of the original photo, and its size width, height",
+        )
     return x1, y1, x2, y2
 
 

@@ -9,34 +9,45 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sightline.data.atomic_paths import atomic_file
 from sightline.data.feature_source import (
     FeatureSource,
     Sizes,
-    box_parts,
     distinct,
-    feature_parts,
     inspect_scenes,
+    pixel_size,
     plain_name,
-    score_parts,
+    regions_of,
     size_of,
 )
 from sightline.data.format import Format, Probe, Report
 from sightline.data.numpy_files import AnyArray
 from sightline.data.per_process import PerProcess
 from sightline.data.records import Problems
-from sightline.errors import CountError, DataError, DuplicateRecordError, MissingExtraError, TruncatedError
+from sightline.errors import (
+    CountError,
+    DataError,
+    DuplicateRecordError,
+    MissingExtraError,
+    MissingRecordError,
+    TruncatedError,
+)
 from sightline.files import PathLike
 from sightline.scene import Scene
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _FEATURES = "_features"
+_M2 = re.compile(r"(?P<id>.*)_(?:features|boxes|cls_prob)", re.DOTALL)
 _GVD = frozenset({"dets_labels", "nms_num"})
 
 
@@ -56,16 +67,16 @@ def open_hdf5(path: Path) -> Any:
 
 def read_dataset(dataset: Any, where: str, row: int) -> AnyArray:
     """One row of a dataset."""
-    with _damage(where):
-        return dataset[row]  # type: ignore[no-any-return]
+    with damage(where):
+        return np.asarray(dataset[row])
 
 
 @contextlib.contextmanager
-def _damage(where: PathLike) -> Iterator[None]:
+def damage(where: PathLike) -> Iterator[None]:
     """Turn what h5py raises on damaged parts of a file into one kind of error."""
     try:
         yield
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError, MemoryError) as error:
+    except (OSError, RuntimeError, LookupError, AttributeError, TypeError, ValueError, MemoryError) as error:
         raise DataError(f"damaged HDF5: {error}", where=where, fix="copy or download the file again") from error
 
 
@@ -83,7 +94,7 @@ class Hdf5Features(FeatureSource):
         self.sizes = sizes
         self._file = PerProcess(partial(open_hdf5, self.path))
         self._row_ids = None if ids is None else list(ids)
-        with _damage(self.path):
+        with damage(self.path):
             self.layout = _layout(self._file())
         if self.layout == "gvd":
             raise DataError(
@@ -111,23 +122,21 @@ class Hdf5Features(FeatureSource):
     def notes(self) -> tuple[str, ...]:
         """The layout, and what is left out."""
         told = {"m2": "layout: <id>_features", "per id": "layout: a dataset per id", "rows": "layout: image_features"}
-        notes = [told[self.layout]]
+        notes = [told[self.layout], *super().notes()]
         if self.layout == "rows" and self._row_ids is None:
             notes.append("images are known by their row only: Hdf5Features(path, ids=...) names them")
-        if self.layout != "per id" and self.sizes is None:
-            notes.append("boxes in pixels need the image sizes: Hdf5Features(path, sizes=...) reads them")
         return tuple(notes)
 
     @cached_property
     def _ids(self) -> list[str]:
         file = self._file()
         if self.layout != "rows":
-            with _damage(self.path):
+            with damage(self.path):
                 keys = list(map(_text, file))
             if self.layout == "per id":
                 return keys
-            return [key.removesuffix(_FEATURES) for key in keys if key.endswith(_FEATURES)]
-        with _damage(self.path):
+            return list(dict.fromkeys(match["id"] for key in keys if (match := _M2.fullmatch(key))))
+        with damage(self.path):
             rows = len(file["image_features"])
         ids = [str(row) for row in range(rows)] if self._row_ids is None else self._row_ids
         if len(ids) != rows:
@@ -147,24 +156,30 @@ class Hdf5Features(FeatureSource):
         names = (
             {"features": id} if self.layout == "per id" else {n: f"{id}_{n}" for n in ("features", "boxes", "cls_prob")}
         )
-        with _damage(where):
-            stored = {name: file[key] for name, key in names.items() if name == "features" or key in file}
-            arrays = {name: found[()] for name, found in stored.items()}
-            size = stored["boxes"].attrs.get("size") if "boxes" in stored else None
-        return {
-            **feature_parts(arrays["features"], where),
-            **score_parts(arrays.get("cls_prob")),
-            **box_parts(
-                arrays.get("boxes"),
-                size_of(id, self.sizes, where) if size is None else (int(size[0]), int(size[1])),
-                where,
-            ),
-        }
+        with damage(where):
+            stored = {name: file[key] for name, key in names.items() if key in file}
+            if "features" not in stored:
+                raise MissingRecordError(
+                    f"{' and '.join(map(names.__getitem__, stored))} without {names['features']}",
+                    where=where,
+                    fix="extract this image again",
+                )
+            arrays = {name: np.asarray(found[()]) for name, found in stored.items()}
+            pair = np.ravel(stored["features"].attrs.get("size", ()))
+        size = pixel_size(pair[:1], pair[1:], where) if pair.size else size_of(id, self.sizes, where)
+        return self.parts(
+            id,
+            arrays["features"],
+            where,
+            boxes=arrays.get("boxes"),
+            probabilities=arrays.get("cls_prob"),
+            size=size,
+        )
 
     def _row_parts(self, id: str, where: str) -> dict[str, Any]:
         file, row = self._file(), self._rows[id]
-        with _damage(where):
-            features = file["image_features"][row]
+        with damage(where):
+            features = np.asarray(file["image_features"][row])
             stored = file["image_bb"] if "image_bb" in file else None  # noqa: SIM401 - get() hides damage
             count = len(self._ids) if stored is None else len(stored)
         if count != len(self._ids):
@@ -174,7 +189,7 @@ class Hdf5Features(FeatureSource):
                 fix="extract both together",
             )
         boxes = None if stored is None else read_dataset(stored, where, row)
-        return feature_parts(features, where) | box_parts(boxes, size_of(id, self.sizes, where), where)
+        return self.parts(id, features, where, boxes=boxes, size=size_of(id, self.sizes, where))
 
 
 def _layout(file: Any) -> str:
@@ -203,14 +218,14 @@ def matches(probe: Probe) -> bool:
     """An HDF5 file in one of the layouts; a damaged one unless its name is that of labels or a precomp part."""
     if not probe.head.startswith(HDF5_MAGIC):
         return False
-    with contextlib.suppress(DataError, MissingExtraError), open_hdf5(probe.path) as file, _damage(probe.path):
+    with contextlib.suppress(DataError, MissingExtraError), open_hdf5(probe.path) as file, damage(probe.path):
         return _layout(file) != "unknown"
     return not any(part in probe.name for part in ("label", "_ims", "talk"))
 
 
 def inspect(path: Path) -> Report:
     """Count images and regions one by one, collecting what is wrong."""
-    with contextlib.suppress(DataError), open_hdf5(path) as file, _damage(path):
+    with contextlib.suppress(DataError), open_hdf5(path) as file, damage(path):
         if _layout(file) == "gvd":
             return _inspect_detections(path, file)
     return inspect_scenes(path, FORMAT, Hdf5Features)
@@ -229,30 +244,61 @@ def _inspect_detections(path: Path, file: Any) -> Report:
 def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     """Write M2's layout: `<id>_features`, and where the scene has them `<id>_boxes` in pixels and `<id>_cls_prob`.
 
-    `<id>_boxes` carries the image size as its attribute `size`; `<id>_cls_prob` is (n, 1), the score of each region.
+    `<id>_features` carries the image size as its attribute `size`; `<id>_cls_prob` is (n, 1), the score of each region.
     """
-    count = 0
-    with atomic_file(path) as draft, _new_hdf5(draft) as file:
-        for scene in distinct(scenes, path):
-            id = plain_name(scene)
-            file[f"{id}{_FEATURES}"] = scene.require("regions", by="M2's hdf5").regions
-            if scene.boxes is not None:
-                file[f"{id}_boxes"] = scene.pixel_boxes()
-                file[f"{id}_boxes"].attrs["size"] = scene.size
-            if scene.scores is not None:
-                file[f"{id}_cls_prob"] = scene.scores[:, None]
-            count += 1
-    return count
-
-
-@contextlib.contextmanager
-def _new_hdf5(path: Path) -> Iterator[Any]:
     try:
         import h5py
     except ImportError as error:
         raise MissingExtraError.of("h5py", "train", "writing HDF5") from error
-    with h5py.File(path, "w") as file:
-        yield file
+    count = 0
+    with atomic_file(path) as draft, _Disk(draft, "w+") as disk:
+        with h5py.File(disk, "w") as file:
+            for scene in distinct(scenes, path):
+                _put(file, scene)
+                disk.check()
+                count += 1
+        disk.check()
+    return count
+
+
+class _Disk(io.FileIO):
+    """Where h5py writes. Errors are kept until `check`: libhdf5 crashes Python if it cannot finish a file it closes."""
+
+    _error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write all of `data`, unless an earlier write failed."""
+        rest = memoryview(data)
+        try:
+            while rest and self._error is None:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self._error = error
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Make the file `size` bytes long, unless an earlier write failed."""
+        try:
+            return super().truncate(size) if self._error is None else 0
+        except OSError as error:
+            self._error = error
+            return 0
+
+    def check(self) -> None:
+        """Raise the error of a write that failed."""
+        if self._error is not None:
+            raise self._error
+
+
+def _put(file: Any, scene: Scene) -> None:
+    id = plain_name(scene)
+    features = file.create_dataset(f"{id}{_FEATURES}", data=regions_of(scene, "M2's hdf5"))
+    if scene.size is not None:
+        features.attrs["size"] = scene.size
+    if scene.boxes is not None:
+        file[f"{id}_boxes"] = scene.pixel_boxes()
+    if scene.scores is not None:
+        file[f"{id}_cls_prob"] = scene.scores[:, None]
 
 
 FORMAT = Format(
@@ -262,4 +308,5 @@ FORMAT = Format(
     inspect=inspect,
     scenes=Hdf5Features,
     write_scenes=write_scenes,
+    keeps=("boxes", "scores", "regions", "size"),
 )

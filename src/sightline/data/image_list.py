@@ -1,4 +1,4 @@
-"""Lists of photos, a file name per line: Flickr8k's `Flickr_8k.trainImages.txt`, Karpathy's split as names."""
+"""Lists of photos, a file name or an id per line: Flickr8k's `Flickr_8k.trainImages.txt`, Entities' `train.txt`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from sightline.data.captions import IMAGE_SUFFIXES, collect, line_of, mostly, numbered_lines
 from sightline.data.format import Format, Probe, Report
-from sightline.data.records import CaptionSet, Problems
+from sightline.data.records import CaptionSet, Photo, Problems
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 
 _COCO_NAME = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)$")
@@ -17,18 +17,22 @@ _FLICKR_NAME = re.compile(r"(\d+)_[0-9a-f]{10}$")
 
 
 def matches(probe: Probe) -> bool:
-    """Lines that are the name of a picture and nothing else."""
-    return not probe.json_start and mostly(probe.lines, _is_name)
+    """Lines that are the name of a picture, or a number, and nothing else; precomp's `_ids.txt` are not split lists."""
+    ids = probe.name.endswith(".txt") and not probe.name.endswith("_ids.txt") and mostly(probe.lines, _is_id)
+    return not probe.json_start and (ids or mostly(probe.lines, _is_name))
 
 
 def read_names(path: Path, problems: Problems | None = None) -> list[str]:
-    """The names, in file order; one that is not a picture's, or that appears twice, is an error."""
+    """The names or ids, in file order; one that is not like the others, or that appears twice, is an error."""
     met = Problems() if problems is None else problems
     names: dict[str, None] = {}
-    for number, line in numbered_lines(path, met):
+    lines = list(numbered_lines(path, met))
+    ids = sum(_is_id(line) for _, line in lines) > sum(_is_name(line) for _, line in lines)
+    for number, line in lines:
         name, where = line.strip(), line_of(path, number)
-        if not _is_name(line):
-            met.report(DataError(f"{name[:60]!r} is not the name of a picture", where=where))
+        if not (_is_id(line) if ids else _is_name(line)):
+            kind = "an id of digits" if ids else "the name of a picture"
+            met.report(DataError(f"{name[:60]!r} is not {kind}", where=where))
         elif name in names:
             met.report(DuplicateRecordError(f"{name} appears twice", where=where, fix="remove one of the two"))
         else:
@@ -48,9 +52,10 @@ def photo_number(name: str) -> str:
 
 
 def with_splits(captions: CaptionSet, lists: Mapping[str, Path]) -> CaptionSet:
-    """`captions` with each photo's split taken from lists of file names; photos in no list have none.
+    """`captions` with each photo's split taken from lists of file names or ids; photos in no list have none.
 
-    A name in two lists, or of no photo here, is an error.
+    A name is looked for among the photos' files, an id among the files without their suffix and the photos' ids. One
+    in two lists, or of no photo here, is an error.
     """
     split_of: dict[str, str] = {}
     for split, path in lists.items():
@@ -61,7 +66,7 @@ def with_splits(captions: CaptionSet, lists: Mapping[str, Path]) -> CaptionSet:
                     f"{name} is in {split_of[base]} and in {split}", where=path, fix="a photo has one split"
                 )
             split_of[base] = split
-    photos = tuple(replace(p, split=split_of.pop(PurePosixPath(p.file or p.id).name, None)) for p in captions)
+    photos = tuple(replace(photo, split=_taken(split_of, photo)) for photo in captions)
     if split_of:
         name, split = next(iter(split_of.items()))
         raise MissingRecordError(
@@ -78,13 +83,23 @@ def inspect(path: Path) -> Report:
     return Report.of(path, FORMAT, {"photos": len(names or ())}, problems)
 
 
+def _taken(split_of: dict[str, str], photo: Photo) -> str | None:
+    file = PurePosixPath(photo.file or photo.id)
+    name = next((name for name in (file.name, file.stem, photo.id) if name in split_of), None)
+    return None if name is None else split_of.pop(name)
+
+
+def _is_id(line: str) -> bool:
+    return line.strip().isascii() and line.strip().isdigit()
+
+
 def _is_name(line: str) -> bool:
     return line.strip().lower().endswith(IMAGE_SUFFIXES) and "\t" not in line
 
 
 FORMAT = Format(
     "image-list",
-    "A list of photos, a file name per line (a split of Flickr8k or COCO)",
+    "A list of photos, a file name or an id per line (a split of Flickr8k, COCO or Flickr30k Entities)",
     matches,
     inspect,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from sightline.data.format import Format, Probe, Report
 from sightline.data.formats import FORMATS
 from sightline.errors import DataError, UnknownFormatError
-from sightline.files import PathLike, existing
+from sightline.files import PathLike, existing, read_json
 
 _DEPTH = 4
 _PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"WEBP": "WebP", b"GIF8": "GIF", b"ftypavif": "AVIF"}
@@ -77,6 +77,8 @@ def _looks_like(probe: Probe) -> str:
         return f"a folder of {len(probe.entries)} entries" if probe.entries else "an empty folder"
     if probe.path.stat().st_size == 0:
         return "an empty file"
+    if probe.name.endswith(".json") and probe.json is None:
+        read_json(probe.path)  # raises what is wrong with it, and where
     if isinstance(probe.json, dict):
         return f"a JSON object with the keys {', '.join(list(map(str, probe.json))[:6])}"
     if isinstance(probe.json, list):

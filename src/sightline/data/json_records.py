@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sightline.data.records import Problems
-from sightline.errors import DataError, DuplicateRecordError, NonFiniteError
+from sightline.errors import DataError, DuplicateRecordError, NonFiniteError, TruncatedError
 from sightline.files import open_bytes, open_text, read_json
 
 T = TypeVar("T")
 
+_CUT = re.compile(r"[-+.\w]*\s*")  # nothing, or the start of a number or word, where JSON was expected to go on
 _ID_KEYS = ("id", "image_id", "cocoid", "imgid", "file_path", "image")
 _CHUNK = 1 << 20
+_SIDE = 1 << 31  # no picture is that wide
 
 
 class Record:
@@ -74,8 +76,8 @@ class Record:
         found: Any = self.value.get(key)
         if not is_number(found):
             raise self._wrong(key, "a number")
-        if not math.isfinite(found):
-            raise NonFiniteError(f"{key!r} is {found}", where=self.where, fix="write a finite number")
+        if not is_finite(found):
+            raise NonFiniteError(f"{key!r} is {str(found)[:40]}", where=self.where, fix="write a finite number")
         return float(found)
 
     def identity(self, key: str) -> str:
@@ -124,8 +126,10 @@ class Record:
         if not self.has("width") and not self.has("height"):
             return None
         width, height = self.integer("width"), self.integer("height")
-        if width <= 0 or height <= 0:
-            raise self.error(f"the image size is {width}×{height}", fix="store the real size in pixels")
+        if not (0 < width < _SIDE and 0 < height < _SIDE):
+            raise self.error(
+                f"the image size is {str(width)[:20]}×{str(height)[:20]}", fix="store the real size in pixels"
+            )
         return width, height
 
     def _wrong(self, key: str, expected: str) -> DataError:
@@ -158,12 +162,20 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def is_finite(value: float) -> bool:
+    """Whether a JSON number is one that a float can hold: whole numbers of JSON have no limit."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def four_numbers(value: Any, name: str, where: str) -> tuple[float, float, float, float]:
     """`value` as four finite numbers, or an error that calls it `name`."""
     if not isinstance(value, list) or len(value) != 4 or not all(map(is_number, value)):
         raise DataError(f"{name} must be a list of four numbers, not {told(value)}", where=where)
-    if not all(map(math.isfinite, value)):
-        raise NonFiniteError(f"{name} is {value}", where=where, fix="write finite numbers")
+    if not all(map(is_finite, value)):
+        raise NonFiniteError(f"{name} is {str(value)[:80]}", where=where, fix="write finite numbers")
     one, two, three, four = map(float, value)
     return one, two, three, four
 
@@ -179,6 +191,18 @@ def parse_each(
             problems.report(error)
             continue
         yield parsed
+
+
+def parse_line(line: str, where: str) -> Any:
+    """The JSON value that a line holds; a line that ends inside it is a TruncatedError."""
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        cut = "Unterminated" in error.msg or _CUT.fullmatch(line, error.pos)
+        kind, fix = (TruncatedError, "copy or download it again") if cut else (DataError, "correct it there")
+        raise kind(f"not valid JSON: {error.msg} at column {error.colno}", where=where, fix=fix) from error
+    except (RecursionError, ValueError) as error:  # absurd nesting, or a number of thousands of digits
+        raise DataError(f"this JSON cannot be read: {error}", where=where, fix="correct or remove it") from error
 
 
 def read_object(path: Path) -> Record:
@@ -227,4 +251,4 @@ def first_key(path: Path, *keys: str) -> str | None:
 
 def json_id(id: str) -> int | str:
     """An id as files hold it: a number where the text is a plain one, so that `7` and `007` stay apart."""
-    return int(id) if id.isascii() and id.isdigit() and (id == "0" or id[0] != "0") else id
+    return int(id) if id.isascii() and id.isdigit() and len(id) < 20 and (id == "0" or id[0] != "0") else id

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sightline.data.atomic_paths import atomic_file
-from sightline.data.feature_source import FeatureSource, distinct, feature_parts, inspect_scenes, plain_name
+from sightline.data.atomic_paths import atomic_file, writing
+from sightline.data.feature_source import (
+    FeatureSource,
+    distinct,
+    feature_parts,
+    inspect_scenes,
+    plain_name,
+    regions_of,
+)
 from sightline.data.format import Format, Probe, Report
 from sightline.data.npz_folder import FEATURE_KEYS
 from sightline.data.numpy_files import parse_arrays
 from sightline.data.per_process import PerProcess
-from sightline.errors import DataError, MissingExtraError, TruncatedError
+from sightline.errors import DataError, MissingExtraError, MissingRecordError, TruncatedError
 from sightline.files import PathLike, existing
 from sightline.scene import Scene
 
@@ -59,9 +67,9 @@ def _open_new(path: Path) -> Any:
     lmdb = _lmdb(f"reading {path.name}")
     try:
         environment = lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False)
+        promised = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     except lmdb.Error as error:
         raise DataError(f"not a readable LMDB: {error}", where=path, fix="copy or download it again") from error
-    promised = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     found = _data_file(path).stat().st_size
     if found < promised:
         environment.close()
@@ -85,18 +93,29 @@ class LmdbFeatures(FeatureSource):
     def read(self, id: str) -> Scene:
         """The scene of an id that `ids` lists."""
         where = f"{self.path}, image {id}"
-        with self._environment().begin() as transaction:
-            value = bytes(transaction.get(id.encode("utf-8", "surrogateescape")))
+        with self._transaction(where) as transaction:
+            value = transaction.get(id.encode("utf-8", "surrogateescape"))
+        if value is None:
+            raise MissingRecordError("its key leads to no value", where=where, fix="copy or download the LMDB again")
         arrays = parse_arrays(value, where, FEATURE_KEYS)
         return Scene(id, **feature_parts(next(iter(arrays.values())), where), source=str(self.path))
 
     @cached_property
     def _ids(self) -> list[str]:
-        with self._environment().begin() as transaction:
+        with self._transaction(self.path) as transaction:
             keys = (
                 bytes(key).decode("utf-8", "surrogateescape") for key in transaction.cursor().iternext(values=False)
             )
             return [key for key in keys if not _RESERVED.fullmatch(key)]
+
+    @contextlib.contextmanager
+    def _transaction(self, where: PathLike) -> Iterator[Any]:
+        environment = self._environment()
+        try:
+            with environment.begin() as transaction:
+                yield transaction
+        except _lmdb(f"reading {self.path.name}").Error as error:
+            raise DataError(f"damaged LMDB: {error}", where=where, fix="copy or download it again") from error
 
 
 def matches(probe: Probe) -> bool:
@@ -115,13 +134,12 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     """Write one file: the regions of each scene as npz bytes with the key `feat`, under the scene's id."""
     lmdb = _lmdb("writing LMDB")
     count = 0
-    with atomic_file(path) as draft:
+    with atomic_file(path) as draft, writing(path, lmdb.Error):
         environment = lmdb.open(str(draft), subdir=False, lock=False, map_size=_FIRST_MAP, sync=False)
         try:
             for scene in distinct(scenes, path):
-                regions = scene.require("regions", by="self-critical's lmdb").regions
                 value = io.BytesIO()
-                np.savez(value, feat=regions)  # type: ignore[arg-type]
+                np.savez(value, feat=regions_of(scene, "self-critical's lmdb"))
                 _put(lmdb, environment, _key(scene), value.getvalue())
                 count += 1
             environment.sync(True)
@@ -152,4 +170,5 @@ FORMAT = Format(
     inspect=inspect,
     scenes=LmdbFeatures,
     write_scenes=write_scenes,
+    keeps=("regions",),
 )

@@ -1,7 +1,7 @@
 """Folders with one npy or npz an image.
 
 - self-critical: `cocobu_att/<id>.npz` (`feat`, or `z` in the test files), and beside it, where they exist,
-  `cocobu_fc/<id>.npy` (a global vector) and `cocobu_box/<id>.npy` (boxes in pixels). Name the parent or `cocobu_att`.
+  `cocobu_fc/<id>.npy` (a global vector) and `cocobu_box/<id>.npy` (boxes in pixels). Name `cocobu_att`, or its parent.
 - xmodaler and X-LAN: `<id>.npz` with `features` and perhaps `boxes`, `image_w`, `image_h`, `cls_prob`.
 - GVD and POS-SCAN: `<id>.npy` (100, d).
 
@@ -11,6 +11,7 @@ An array (n, d) is regions, (h, w, d) a grid, (d,) a global vector.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -21,26 +22,27 @@ import numpy as np
 from sightline.data.atomic_paths import atomic_folder
 from sightline.data.feature_source import (
     FeatureSource,
-    Size,
     Sizes,
-    box_parts,
     distinct,
     existing_folder,
     feature_parts,
     inspect_scenes,
+    passed_over,
+    pixel_size,
     plain_name,
-    score_parts,
+    regions_of,
     size_of,
 )
 from sightline.data.format import Format, Probe, Report
 from sightline.data.numpy_files import AnyArray, parse_arrays
-from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import PathLike, open_bytes
 from sightline.scene import Scene
 
 FEATURE_KEYS = ("feat", "features", "z")
 WANTED = (*FEATURE_KEYS, "boxes", "cls_prob", "image_w", "image_h")
 _SUFFIXES = (".npz", ".npy")
+_KIND = re.compile(r"(.+)_(?:att|fc|box)")
 
 
 class NpzFolder(FeatureSource):
@@ -71,23 +73,29 @@ class NpzFolder(FeatureSource):
         key = next((key for key in FEATURE_KEYS if key in arrays), None)
         if key is None:
             raise MissingRecordError("no features in it", where=where, fix="store them under `feat` or `features`")
-        parts = {**feature_parts(arrays[key], where), **score_parts(arrays.get("cls_prob"))}
-        if self._vectors is not None:
-            parts["vector"] = _load(self._vectors / f"{id}.npy", ("vector",), where)["vector"]
         boxes = arrays.get("boxes")
         if self._boxes is not None:
             boxes = _load(self._boxes / f"{id}.npy", ("boxes",), where)["boxes"]
-        parts |= box_parts(boxes, _stored_size(arrays) or size_of(id, self.sizes, where), where)
+        stored = "image_w" in arrays and "image_h" in arrays
+        size = pixel_size(arrays["image_w"], arrays["image_h"], where) if stored else size_of(id, self.sizes, where)
+        parts = self.parts(id, arrays[key], where, boxes=boxes, probabilities=arrays.get("cls_prob"), size=size)
+        if self._vectors is not None:
+            parts["vector"] = self._vector(id)
         return Scene(id, **parts, source=str(self.folder / name))
 
     def notes(self) -> tuple[str, ...]:
-        """Which folders were found, and whether boxes can be used."""
-        found = [f"global vectors from {self._vectors.name}"] if self._vectors else []
-        if self._boxes is not None and self.sizes is None:
-            found.append(
-                f"{self._boxes.name} holds pixels and no image sizes: NpzFolder(path, sizes=...) reads the boxes"
-            )
-        return tuple(found)
+        """Which folders and files were found, and what is left out."""
+        vectors = (f"global vectors from {self._vectors.name}",) if self._vectors else ()
+        others = passed_over(entry.name for entry in self.folder.iterdir() if entry.suffix not in _SUFFIXES)
+        return (*vectors, *super().notes(), *others)
+
+    def _vector(self, id: str) -> AnyArray:
+        assert self._vectors is not None
+        path = self._vectors / f"{id}.npy"
+        stored = _load(path, ("vector",), f"{path}, image {id}")["vector"]
+        if "vector" not in (found := feature_parts(stored, str(path))):
+            raise DataError(f"its shape is {stored.shape}, one vector was expected", where=path)
+        return found["vector"]  # type: ignore[no-any-return]
 
     @cached_property
     def _files(self) -> dict[str, str]:
@@ -125,20 +133,15 @@ def _load(path: Path, wanted: tuple[str, ...], where: str) -> dict[str, AnyArray
         return parse_arrays(file.read(), path, wanted)
 
 
-def _stored_size(arrays: dict[str, Any]) -> Size | None:
-    if "image_w" not in arrays or "image_h" not in arrays:
-        return None
-    return int(np.ravel(arrays["image_w"])[0]), int(np.ravel(arrays["image_h"])[0])
-
-
 def matches(probe: Probe) -> bool:
-    """A folder of npz or npy files that are not `*_ims.npy`, or the parent of `*_att`."""
-    if not probe.is_folder:
-        return False
-    arrays = [name for name in probe.entries if name.endswith(_SUFFIXES)]
-    if 2 * len(arrays) > len(probe.entries):
+    """A folder of npz or npy files that are not `*_ims.npy`, or of nothing but one `*_att`, `*_fc` and `*_box`."""
+    names = [name for name in probe.entries if not name.startswith(".")]
+    arrays = [name for name in names if name.endswith(_SUFFIXES)]
+    if 2 * len(arrays) > len(names):
         return not any(name.endswith("_ims.npy") for name in arrays)
-    return any(name.endswith("_att") and _has_arrays(probe.path / name) for name in probe.entries)
+    kinds = [_KIND.fullmatch(name) for name in names]
+    stems = {kind[1] for kind in kinds if kind}
+    return all(kinds) and len(stems) == 1 and _has_arrays(probe.path / f"{stems.pop()}_att")
 
 
 def _has_arrays(folder: Path) -> bool:
@@ -153,9 +156,10 @@ def inspect(path: Path) -> Report:
 
 
 def write_scenes(path: PathLike, scenes: Iterable[Scene], name: str = "cocobu") -> int:
-    """Write self-critical's folders `<name>_att`, `<name>_fc` and, if the first scene has boxes, `<name>_box`.
+    """Write self-critical's folders `<name>_att`, `<name>_fc` and, if the scenes have boxes, `<name>_box`.
 
-    `fc` is the scene's global vector or, as self-critical makes it, the mean of its regions.
+    The npz in `att` hold image size and scores too, under xmodaler's names. `fc` is the scene's global vector or, as
+    self-critical makes it, the mean of its regions: its models need the file. Read again, either is the scene's vector.
     """
     count = 0
     with atomic_folder(path) as draft:
@@ -172,11 +176,16 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene], name: str = "cocobu") 
 
 def _write(scene: Scene, folders: dict[str, Path]) -> None:
     id = plain_name(scene)
-    regions = scene.require("regions", by="self-critical's folders").regions
-    assert regions is not None
-    vector = regions.mean(axis=0) if scene.vector is None else scene.vector
-    np.savez_compressed(folders["att"] / f"{id}.npz", feat=regions)
-    np.save(folders["fc"] / f"{id}.npy", vector)
+    regions = regions_of(scene, "self-critical's folders")
+    arrays: dict[str, Any] = {"feat": regions}
+    if scene.size is not None:
+        arrays["image_w"], arrays["image_h"] = scene.size
+    if scene.scores is not None:
+        arrays["cls_prob"] = scene.scores[:, None]
+    np.savez_compressed(folders["att"] / f"{id}.npz", **arrays)
+    np.save(folders["fc"] / f"{id}.npy", regions.mean(axis=0) if scene.vector is None else scene.vector)
+    if scene.boxes is not None and "box" not in folders:
+        raise CountError("the first image has no boxes, and this one has", where=scene.where, fix="give all or none")
     if "box" in folders:
         np.save(folders["box"] / f"{id}.npy", scene.pixel_boxes())
 
@@ -188,4 +197,5 @@ FORMAT = Format(
     inspect=inspect,
     scenes=NpzFolder,
     write_scenes=write_scenes,
+    keeps=("boxes", "scores", "regions", "vector", "size"),
 )

@@ -20,6 +20,7 @@ AnyArray = npt.NDArray[Any]
 NPY_MAGIC = b"\x93NUMPY"
 ZIP_MAGIC = b"PK\x03\x04"
 _AGAIN = "copy or extract it again"
+_LONGEST_HEADER = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,11 @@ def parse_npy(data: bytes, where: PathLike) -> AnyArray:
     header = read_npy_header(io.BytesIO(data), where)
     if len(data) - header.offset < header.size:
         raise _cut(header, len(data) - header.offset, where)
-    flat = np.frombuffer(data, dtype=header.dtype, count=math.prod(header.shape), offset=header.offset)
-    return _native(flat.reshape(header.shape, order="F" if header.fortran else "C"))
+    try:
+        flat = np.frombuffer(data, dtype=header.dtype, count=math.prod(header.shape), offset=header.offset)
+        return _native(flat.reshape(header.shape, order="F" if header.fortran else "C"))
+    except (ValueError, OverflowError) as error:  # numbers of no bytes, or a side longer than an address
+        raise DataError(f"its npy header says {header.shape} of {header.dtype}", where=where, fix=_AGAIN) from error
 
 
 def parse_npz(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str, AnyArray]:
@@ -68,12 +72,12 @@ def parse_npz(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = {name.removesuffix(".npy"): name for name in archive.namelist()}
-            stored = {key: archive.read(names[key]) for key in wanted if key in names}
+            stored = {key: _member(archive, names[key], where) for key in wanted if key in names}
     except zipfile.BadZipFile as error:
         if "CRC" in str(error):
             raise ChecksumError(f"the bytes were damaged: {error}", where=where, fix=_AGAIN) from error
         raise TruncatedError("the npz ends too early: its directory is missing", where=where, fix=_AGAIN) from error
-    except (EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+    except (EOFError, OSError, ValueError, zlib.error, NotImplementedError, RuntimeError) as error:
         raise DataError(f"the npz cannot be unpacked: {error}", where=where, fix=_AGAIN) from error
     if not stored:
         raise MissingRecordError(
@@ -82,6 +86,19 @@ def parse_npz(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str
             fix="store region features under `feat` or `features`",
         )
     return {key: parse_npy(raw, where) for key, raw in stored.items()}
+
+
+def _member(archive: zipfile.ZipFile, name: str, where: PathLike) -> bytes:
+    """The bytes that a member's npy header declares, and not one more: few packed bytes may hold many."""
+    with archive.open(name) as file:
+        start = file.read(_LONGEST_HEADER)
+        header = read_npy_header(io.BytesIO(start), where)
+        whole = start + file.read(max(0, header.offset + header.size - len(start)))
+        if len(whole) > header.offset + header.size or file.read(1):
+            raise DataError(
+                f"{name} holds more than the {header.size} bytes of its array", where=where, fix="extract it again"
+            )
+    return whole
 
 
 def parse_arrays(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str, AnyArray]:

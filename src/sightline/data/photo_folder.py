@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from sightline.data import captions_csv, captions_jsonl
 from sightline.data.captions import IMAGE_SUFFIXES, report_captions
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import CaptionSet, Photo, Problems
+from sightline.errors import DataError, TruncatedError
 
 _Reader = Callable[[Path, Problems], CaptionSet]
 TABLES: dict[str, _Reader] = {
@@ -20,6 +22,12 @@ TABLES: dict[str, _Reader] = {
     "metadata.csv": captions_csv.read,
     "metadata.jsonl": captions_jsonl.read,
 }
+
+_MAGIC = re.compile(  # of jpeg, png, gif, bmp, tiff, webp; avif and heic
+    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|GIF8[79]a|BM|II[*+]\0|MM\0[*+]|RIFF....WEBP"
+    rb"|....ftyp(?:avi[fs]|hei[cxms]|hev[cxms]|mif1|msf1)",
+    re.DOTALL,
+)
 
 
 def matches(probe: Probe) -> bool:
@@ -43,13 +51,18 @@ def table_of(folder: Path) -> Path | None:
 
 
 def read(path: Path, problems: Problems | None = None) -> CaptionSet:
-    """Every photo of the folder, with its captions where the table has some. The id is the path inside the folder."""
+    """Every photo of the folder, with its captions where the table has some. The id is the path inside the folder.
+
+    A file that is called a picture and begins like none is an error.
+    """
+    met = Problems() if problems is None else problems
     table = table_of(path)
-    captions = (
-        CaptionSet(()) if table is None else TABLES[table.name](table, Problems() if problems is None else problems)
-    )
+    captions = CaptionSet(()) if table is None else TABLES[table.name](table, met)
     named = {PurePosixPath(photo.id).as_posix() for photo in captions}  # `./a.jpg` is `a.jpg`
-    bare = tuple(Photo(file, (), file) for file in photo_files(path) if file not in named)
+    files = photo_files(path)
+    for file in files:
+        _check_picture(path / file, met)
+    bare = tuple(Photo(file, (), file) for file in files if file not in named)
     return CaptionSet((*captions.photos, *bare), str(path))
 
 
@@ -59,6 +72,21 @@ def inspect(path: Path) -> Report:
     kinds = Counter(Path(file).suffix.lower().removeprefix(".") for file in photo_files(path))
     notes = report.notes if table_of(path) else (*report.notes, "no table of captions is in it")
     return replace(report, counts={**report.counts, **dict(sorted(kinds.items()))}, notes=notes)
+
+
+def _check_picture(path: Path, problems: Problems) -> None:
+    """Report a file whose first bytes are those of no kind of picture; the rest is not decoded."""
+    fix = "copy it again, or remove it"
+    try:
+        with path.open("rb", buffering=0) as file:
+            head = file.read(16)
+    except OSError as error:
+        problems.report(DataError(f"the picture cannot be read ({error.strerror})", where=path, fix=fix))
+        return
+    if not head:
+        problems.report(TruncatedError("the picture is empty", where=path, fix=fix))
+    elif not _MAGIC.match(head):
+        problems.report(DataError("not a picture", where=path, fix=fix))
 
 
 def _is_table(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 POS-SCAN's variant has `_ims.h5` (`feats`), `_ims_box.h5` (`boxes`, in pixels), `_files.json` and `_tags.txt`. Line k of
 `_caps.txt` belongs to image k // 5, or to image k where there are as many feature rows as captions. Ids are unique in
-the folder: see `precomp_split.image_ids`.
+what is read, one split or the folder: see `precomp_split.image_ids`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from sightline.data.atomic_paths import atomic_folder
 from sightline.data.feature_source import (
     FeatureSource,
     Sizes,
-    box_parts,
     distinct,
     existing_folder,
-    feature_parts,
+    passed_over,
+    regions_of,
     size_of,
     survey,
 )
 from sightline.data.format import Format, Probe, Report
-from sightline.data.precomp_split import Split, find_splits, image_ids
+from sightline.data.precomp_split import PARTS, Split, find_splits, image_ids
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption
 from sightline.errors import CountError, DataError, MissingRecordError
 from sightline.files import PathLike, write_text
@@ -54,8 +54,8 @@ class PrecompFeatures(FeatureSource):
                 where=self.path,
                 fix=f"there must be {split or 'train'}_ims.npy; splits found: {', '.join(found) or 'none'}",
             )
-        ids = image_ids(found.values())
-        self._prefixed = any(ids[name] != one.stored_ids for name, one in found.items())
+        ids = image_ids(found.values() if split is None else self._splits.values())
+        self._prefixed = any(ids[name] != one.stored_ids for name, one in self._splits.items())
         self._rows = {id: (name, row) for name in self._splits for row, id in enumerate(ids[name])}
 
     def ids(self) -> list[str]:
@@ -68,33 +68,32 @@ class PrecompFeatures(FeatureSource):
         split = self._splits[name]
         where = f"{self.path}, split {name}, row {row}, image {id}"
         assert split.rows is not None
-        parts = feature_parts(split.rows[row], where)
-        if split.boxes is not None:
-            parts |= box_parts(split.boxes[row], size_of(id, self.sizes, where), where)
+        boxes = None if split.boxes is None else split.boxes[row]
+        size = None if boxes is None else size_of(id, self.sizes, where)
+        parts = self.parts(id, split.rows[row], where, boxes=boxes, size=size)
         return Scene(id, **parts, source=f"{self.path}, split {name}, row {row}")
 
     def notes(self) -> tuple[str, ...]:
         """What is left out, and how images are named."""
-        notes = []
-        if self.sizes is None and any(split.boxes is not None for split in self._splits.values()):
-            notes.append(
-                "boxes are in pixels and image sizes are not stored: PrecompFeatures(path, sizes=...) reads them"
-            )
-        if self._prefixed:
-            notes.append("splits share ids, so that images are called split/id")
-        return tuple(notes)
+        names = ("splits share ids, so that images are called split/id",) if self._prefixed else ()
+        return (*super().notes(), *names)
 
 
-def read_captions(path: PathLike, problems: Problems | None = None) -> CaptionSet:
-    """The photos of every split that has captions; tokens and Penn tags where there is `_tags.txt`."""
+def read_captions(path: PathLike, problems: Problems | None = None, split: str | None = None) -> CaptionSet:
+    """The photos of one split, or of every split that has captions, with the ids `PrecompFeatures` gives them.
+
+    Sentences have tokens and Penn tags where there is `_tags.txt`.
+    """
     folder, met = existing_folder(path), Problems() if problems is None else problems
-    splits = find_splits(folder)
+    splits = {name: one for name, one in find_splits(folder).items() if split in (None, name)}
+    if split is not None and not splits:
+        raise MissingRecordError(f"no split {split!r}", where=folder, fix=f"there must be {split}_caps.txt")
     ids = image_ids(splits.values())
     photos: list[Photo] = []
-    for split in splits.values():
-        if split.part("caps.txt"):
+    for one in splits.values():
+        if one.part("caps.txt"):
             try:
-                photos.extend(_photos(split, ids[split.name], met))
+                photos.extend(_photos(one, ids[one.name], met))
             except DataError as error:
                 met.report(error)
     return CaptionSet(tuple(photos), source=str(folder))
@@ -135,7 +134,7 @@ def matches(probe: Probe) -> bool:
 def inspect(path: Path) -> Report:
     """Count images, regions and captions split by split, collecting what is wrong."""
     problems = Problems(collect=True)
-    splits = find_splits(path).values()
+    splits = list(find_splits(path).values())
     try:
         ids = image_ids(splits)
     except DataError as error:  # without ids neither features nor captions can be read
@@ -145,6 +144,10 @@ def inspect(path: Path) -> Report:
     notes: tuple[str, ...] = ()
     if any(split.rows is not None for split in splits):
         counts, notes = survey(path, PrecompFeatures, problems)
+    if bare := [split.name for split in splits if split.rows is None]:
+        notes += (f"captions without features (no _ims.npy or _ims.h5): {', '.join(bare)}",)
+    known = {f"{split.name}_{part}" for split in splits for part in PARTS}
+    notes += passed_over({entry.name for entry in path.iterdir()} - known)
     captions = read_captions(path, problems)
     sentences = [sentence.text for sentence in captions.sentences()]
     counts |= {"captions": len(sentences), "splits": ", ".join(f"{name} {len(ids[name])}" for name in ids)}
@@ -186,9 +189,7 @@ def _row(scene: Scene) -> Array:
         raise DataError(f"the id {scene.id!r} is not one line of text", where=scene.where, fix="rename it")
     if scene.regions is None and scene.vector is not None:
         return scene.vector
-    regions = scene.require("regions", by="precomp features").regions
-    assert regions is not None
-    return regions
+    return regions_of(scene, "precomp features")
 
 
 def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -206,5 +207,7 @@ FORMAT = Format(
     scenes=PrecompFeatures,
     captions=read_captions,
     split_scenes=PrecompFeatures,
+    split_captions=lambda path, split: read_captions(path, split=split),
     write_scenes=write_scenes,
+    keeps=("regions",),
 )

@@ -10,13 +10,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from sightline.data.hdf5_features import open_hdf5, read_dataset
+from sightline.data.hdf5_features import damage, open_hdf5, read_dataset
 from sightline.data.numpy_files import AnyArray, NpyRows
 from sightline.data.per_process import PerProcess
 from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import open_bytes, read_json
 
 CAPTIONS_PER_IMAGE = 5
+PARTS = ("ims.npy", "ims.h5", "ims_box.h5", "caps.txt", "ids.txt", "files.json", "tags.txt")
 _PART = re.compile(r"(?P<split>.+?)_(?:ims\.npy|ims\.h5|caps\.txt)$")
 
 
@@ -42,20 +43,22 @@ class Hdf5Rows:
         self.path = path
         self._dataset = dataset
         self._file = PerProcess(partial(open_hdf5, path))
-        if dataset not in self._file():
-            raise MissingRecordError(f"no dataset {dataset!r}", where=path, fix=f"store the array as {dataset!r}")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the whole dataset."""
-        return tuple(self._file()[self._dataset].shape)
+        with damage(path):
+            if dataset not in self._file():
+                raise MissingRecordError(f"no dataset {dataset!r}", where=path, fix=f"store the array as {dataset!r}")
+            self.shape: tuple[int, ...] = tuple(self._file()[dataset].shape)
+        if not self.shape:
+            raise DataError(f"{dataset!r} is one number", where=path, fix="store one row an image")
 
     def __len__(self) -> int:
         """How many rows there are."""
         return self.shape[0]
 
     def __getitem__(self, row: int) -> AnyArray:
-        return read_dataset(self._file()[self._dataset], f"{self.path}, row {row}", row)
+        where = f"{self.path}, row {row}"
+        with damage(where):
+            dataset = self._file()[self._dataset]
+        return read_dataset(dataset, where, row)
 
 
 @dataclass(frozen=True)
@@ -193,10 +196,10 @@ def find_splits(folder: Path, entries: Iterable[str] | None = None) -> dict[str,
 
 
 def image_ids(splits: Iterable[Split]) -> dict[str, list[str]]:
-    """The image ids of each split, unique in the folder.
+    """The image ids of each split, unique among these splits.
 
     An id is as `ids.txt` has it, or the row number. If two splits share one (`test` is a part of `testall`; numbers
-    start at 0 in each), every id of the folder is written `split/id`.
+    start at 0 in each), every id is written `split/id`.
     """
     stored = {split.name: split.stored_ids for split in splits}
     distinct = {id for ids in stored.values() for id in ids}

@@ -136,6 +136,10 @@ def load(file: IO[bytes], allowed: Mapping[str, type] = CONTAINERS, where: PathL
         if "truncated" in str(error):
             raise TruncatedError("the pickle ends too early", where=name, fix="copy or download it again") from error
         raise DataError(f"the pickle is refused: {error}", where=name, fix="only use files you trust") from error
+    except (MemoryError, OverflowError) as error:  # a length or a place in the memo that no file has
+        raise DataError(
+            "the pickle asks for more memory than there is", where=name, fix="only use files you trust"
+        ) from error
     except (AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(f"not a readable pickle: {error}", where=name, fix="copy or download it again") from error
 

@@ -12,7 +12,7 @@ from sightline.data.format import Format, Probe, Report
 from sightline.data.records import Problems
 from sightline.data.restricted_pickle import CONTAINERS, Inert, load_path
 from sightline.errors import CountError, DataError
-from sightline.files import PathLike, existing, read_json
+from sightline.files import PathLike, existing, open_bytes, read_json
 
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
 _PARTS = ("word2idx", "idx2word", "idx")
@@ -25,7 +25,7 @@ class Vocabulary(Inert):
 def read_vocabulary(path: PathLike) -> list[str]:
     """The words in id order."""
     target = existing(path)
-    with target.open("rb") as file:
+    with open_bytes(target) as file:
         is_json = file.read(64).lstrip().startswith(b"{")
     whole: Any = read_json(target) if is_json else load_path(target, {**CONTAINERS, "Vocabulary": Vocabulary})
     parts = vars(whole) if isinstance(whole, Vocabulary) else whole

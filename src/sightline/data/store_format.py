@@ -66,4 +66,5 @@ FORMAT = Format(
     inspect=_inspect,
     scenes=FeatureStore,
     write_scenes=write_scenes,
+    keeps=("boxes", "scores", "regions", "grid", "vector", "concepts", "size"),
 )

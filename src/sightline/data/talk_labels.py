@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sightline.data.hdf5_features import open_hdf5
 from sightline.data.records import Problems
-from sightline.errors import CountError, DataError, MissingExtraError, TruncatedError
+from sightline.errors import CountError, DataError, MissingExtraError
 from sightline.files import existing
 
 Integers = npt.NDArray[np.integer[Any]]
 
-_DATASETS = ("labels", "label_start_ix", "label_end_ix", "label_length")
+_DIMENSIONS = {"labels": 2, "label_start_ix": 1, "label_end_ix": 1, "label_length": 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +50,13 @@ def is_label_file(path: Path) -> bool:
 
 
 def read_labels(path: Path, problems: Problems | None = None) -> Labels:
-    """The labels of `path`; ranges that overlap or leave the file, and lengths that are not true, are CountErrors."""
+    """The labels of `path`; rows of two photos or of none, and lengths that are not true, are CountErrors."""
     met = Problems() if problems is None else problems
     before = len(met)
     with _open(path) as file:
-        for name in _DATASETS:
-            if name not in file:
-                raise DataError(f"there is no dataset {name!r}", where=path, fix="run prepro_labels.py again")
-        arrays = [file[name][()] for name in _DATASETS]
+        rows, start, end, length = (_integers(file, name, path) for name in _DIMENSIONS)
         box_shape = file["box_ind"].shape if "box_ind" in file else None
-    rows, start, end, length = (array.astype(np.int64) for array in arrays)
-    _check_shapes(path, rows, start, end, length, box_shape)
+    _check_counts(path, rows, start, end, length, box_shape)
     _check_ranges(path, start, end, len(rows), met)
     _check_lengths(path, rows, length, met)
     return Labels(rows, start, end, length, path, sound=len(met) == before)
@@ -76,24 +73,33 @@ def read_box_ind(path: Path, first: int, last: int) -> npt.NDArray[np.floating[A
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[Any]:
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError.of("h5py", "train", f"reading {path.name}") from error
-    try:
-        file = h5py.File(existing(path), "r")
-    except OSError as error:
-        kind = TruncatedError if "truncated" in str(error) else DataError
-        raise kind(f"HDF5 cannot open it ({error})", where=path, fix="copy or download it again") from error
-    with file:
-        yield file
+    """The open file; the many kinds of errors that h5py raises on damaged or unexpected parts become one."""
+    with open_hdf5(existing(path)) as file:
+        try:
+            yield file
+        except (OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
+            raise DataError(
+                f"its datasets cannot be read ({error})", where=path, fix="copy it again, or run prepro_labels.py again"
+            ) from error
 
 
-def _check_shapes(
+def _integers(file: Any, name: str, path: Path) -> Integers:
+    if name not in file or not hasattr(file[name], "dtype"):  # a group has none
+        raise DataError(f"there is no dataset {name!r}", where=path, fix="run prepro_labels.py again")
+    found = np.asarray(file[name][()])
+    if found.dtype.kind not in "iu" or found.ndim != _DIMENSIONS[name]:
+        raise DataError(
+            f"`{name}` has type {found.dtype} and shape {found.shape}, "
+            f"whole numbers in {_DIMENSIONS[name]} dimensions were expected",
+            where=path,
+            fix="run prepro_labels.py again",
+        )
+    return found.astype(np.int64)
+
+
+def _check_counts(
     path: Path, rows: Integers, start: Integers, end: Integers, length: Integers, box_shape: tuple[int, ...] | None
 ) -> None:
-    if rows.ndim != 2:
-        raise DataError(f"`labels` has shape {rows.shape}, (captions, words) was expected", where=path)
     if len(length) != len(rows):
         raise CountError(f"{len(rows)} rows of `labels`, {len(length)} of `label_length`", where=path)
     if len(start) != len(end):
@@ -103,14 +109,23 @@ def _check_shapes(
 
 
 def _check_ranges(path: Path, start: Integers, end: Integers, count: int, problems: Problems) -> None:
-    previous = np.concatenate([[0], end[:-1]]) if len(end) else end
-    wrong = (start < 1) | (end > count) | (start > end + 1) | (start <= previous)
+    ends = np.concatenate([[0], end])
+    previous, last = ends[:-1], int(ends[-1])
+    wrong = (start != previous + 1) | (end < start - 1) | (end > count)
     for image in np.flatnonzero(wrong):
         problems.report(
             CountError(
                 f"photo {image} has the rows {start[image]} to {end[image]} of {count}, after row {previous[image]}",
                 where=path,
-                fix="rows count from 1, both ends belong to the photo, and photos do not share rows",
+                fix="rows count from 1, both ends belong to the photo, and the next photo goes on where it ends",
+            )
+        )
+    if last < count:
+        problems.report(
+            CountError(
+                f"the rows {last + 1} to {count} belong to no photo",
+                where=path,
+                fix="the last photo ends with the last row: `label_end_ix` is inclusive",
             )
         )
 

@@ -14,7 +14,7 @@ from sightline.files import write_text
 
 START, END = "<S>", "</S>"
 
-_LINE = re.compile(r"(\S+) (\d+)$")
+_LINE = re.compile(r"(\S+) (\d{1,18})$")
 
 
 def matches(probe: Probe) -> bool:

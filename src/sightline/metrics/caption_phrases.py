@@ -1,0 +1,273 @@
+"""A tagged caption as a row of phrases: things, actions, relations, and the small words between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sightline.metrics.scene_words import (
+    COLLECTIONS,
+    COLORS,
+    FOLDS,
+    LEADING_VERBS,
+    MEASURES,
+    PICTURES,
+    is_compound,
+    number_word,
+)
+from sightline.text import wordnet
+from sightline.text.lemmas import inflections, lemma, lemma_of_tag
+
+Token = tuple[str, str]  # word and Penn tag
+
+_DETERMINERS = frozenset({"DT", "PDT", "PRP$", "WP$"})
+_NOUNS = frozenset({"NN", "NNS", "NNP", "NNPS"})
+_PLURALS = frozenset({"NNS", "NNPS"})
+_PARTICIPLES = frozenset({"VBG", "VBN", "VBD"})  # taggers take VBN and VBD for each other
+_BE = frozenset("is are was were be been being am 's 're".split())
+_BEFORE_THINGS = frozenset("at in near of on over through under with".split())  # "in running shoes", not "by running"
+_CLAUSE_WORDS = frozenset("as because if when where whereas while whilst".split())
+_LONGEST = 20  # words a noun may be waited for, so that a row of a thousand adjectives is read in time
+_EMPTY_ADJECTIVES = frozenset("other own same such".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A noun phrase: its head, what is said of it, the nouns that stand before the head, and whose it is."""
+
+    head: str
+    attributes: tuple[str, ...] = ()
+    nouns: tuple[str, ...] = ()
+    owner: Thing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A verb. `helped` where a form of *be* stands before it."""
+
+    verb: str
+    tag: str
+    helped: bool = False
+
+    @property
+    def undergone(self) -> bool:
+        """Whether its subject may be what it is done to: *parked*, *eaten*."""
+        return self.tag in ("VBN", "VBD")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word that joins phrases or says something of one."""
+
+    kind: Literal["relation", "adjective", "pronoun", "and", "be", "clause", "owner", "that", "there", "to"]
+    text: str = ""
+
+
+Phrase = Thing | Action | Word
+_OF = Word("relation", "of")
+
+
+def phrases(words: Sequence[str], tags: Sequence[str]) -> list[Phrase]:
+    """Part a tagged caption into phrases; words that build no scene (adverbs, articles on their own) are left out."""
+    tokens = _folded(words, tags)
+    found: list[Phrase] = []
+    at = 0
+    while at < len(tokens):
+        at = _thing(tokens, at, found) or _action(tokens, at, found) or _word(tokens, at, found)
+    return _told_apart(found)
+
+
+def _told_apart(row: list[Phrase]) -> list[Phrase]:
+    """Give *the man's hat* its owner, and let *a picture of a group of people* be people, in a group."""
+    found: list[Phrase] = []
+    for phrase in row:
+        if isinstance(phrase, Thing) and len(found) > 1:
+            first, link = found[-2:]
+            if isinstance(first, Thing) and isinstance(link, Word):
+                merged = _of_thing(first, phrase) if link == _OF else None
+                merged = Thing(phrase.head, phrase.attributes, phrase.nouns, first) if link.kind == "owner" else merged
+                if merged is not None:
+                    del found[-2:]
+                    phrase = merged
+        found.append(phrase)
+    return found
+
+
+def _of_thing(first: Thing, second: Thing) -> Thing | None:
+    """What "first of second" speaks of, where that is the second."""
+    if first.head in PICTURES:
+        return second
+    if first.head in MEASURES:
+        return Thing(second.head, (*second.attributes, *MEASURES[first.head]), second.nouns, second.owner)
+    if first.head in COLLECTIONS:
+        return Thing(second.head, second.attributes, (*second.nouns, *first.nouns, first.head), second.owner)
+    return None
+
+
+def _folded(words: Sequence[str], tags: Sequence[str]) -> list[Token]:
+    """Words that belong together as one token, and colours that stand before nouns as adjectives."""
+    tokens: list[Token] = []
+    at = 0
+    while at < len(words):
+        word, tag = words[at], tags[at]
+        for together, name, its_tag in FOLDS.get(word, ()):
+            if tuple(words[at : at + len(together)]) == together:
+                tokens += [(name, its_tag)] if name else []
+                at += len(together)
+                break
+        else:
+            if tag in _NOUNS and word in COLORS and at + 1 < len(words) and tags[at + 1][0] in "NJC":
+                tag = "JJ"
+            tokens.append((word, tag))
+            at += 1
+    return tokens
+
+
+def _thing(tokens: Sequence[Token], start: int, found: list[Phrase]) -> int:
+    """Read a noun phrase at `start`; the place after it, or 0 where there is none."""
+    at, end = start, len(tokens)
+    while at < end and tokens[at][1] in _DETERMINERS:
+        at += 1
+    before: list[Token] = []
+    while at < min(end, start + _LONGEST) and tokens[at][1] not in _NOUNS:
+        if _describes(tokens, at):
+            before.append(tokens[at])
+        elif not _joins(tokens, at, before):
+            return 0
+        at += 1
+    nouns: list[Token] = []
+    while at < end and tokens[at][1] in _NOUNS and not (nouns and _starts_anew(nouns[-1], tokens[at])):
+        nouns.append(tokens[at])
+        at += 1
+    if not nouns:
+        return 0
+    head = _compound(before, nouns)
+    modifiers: list[str] = []
+    while nouns:
+        modifiers.insert(0, _compound([], nouns))
+    attributes = tuple(_attribute(*token) for token in before if token[0] not in _EMPTY_ADJECTIVES)
+    found.append(Thing(head, attributes, tuple(modifiers)))
+    return at
+
+
+def _describes(tokens: Sequence[Token], at: int) -> bool:
+    tag = tokens[at][1]
+    return tag[0] == "J" or tag == "CD" or (tag in _PARTICIPLES and _before_its_noun(tokens, at))
+
+
+def _before_its_noun(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a participle says something of the noun after it (*a parked car*) rather than of one before it."""
+    if at + 1 == len(tokens) or tokens[at + 1][1][0] not in "NJ":
+        return False
+    if at == 0:
+        return tokens[at][1] == "VBN" or is_compound(f"{tokens[0][0]} {lemma_of_tag(*tokens[1])}", False)
+    word, previous = tokens[at - 1]
+    if previous == "IN":
+        return word in _BEFORE_THINGS or tokens[at][1] == "VBN"
+    return previous in _DETERMINERS or previous[0] == "J" or previous == "CD"
+
+
+def _joins(tokens: Sequence[Token], at: int, before: list[Token]) -> bool:
+    """Whether *and* or an adverb stands inside a noun phrase: *black and white cat*, *very tall man*."""
+    if at + 1 == len(tokens) or not _describes(tokens, at + 1):
+        return False
+    tag = tokens[at][1]
+    return tag[:2] == "RB" or (tag == "CC" and bool(before))
+
+
+def _starts_anew(previous: Token, noun: Token) -> bool:
+    """Whether two nouns belong to two things, a comma lost between them: *tables chairs and lamps*."""
+    if previous[1] not in _PLURALS:
+        return False
+    head = lemma_of_tag(*noun)
+    return not is_compound(f"{previous[0]} {head}", False)
+
+
+def _compound(before: list[Token], nouns: list[Token]) -> str:
+    """Take the head off a noun phrase, with the words that make it a compound: *fire hydrant*."""
+    head = lemma_of_tag(*nouns.pop())
+    for size in (2, 1):
+        if len(nouns) >= size:
+            words = " ".join([word for word, _ in nouns[-size:]] + [head])
+            if is_compound(words, False):
+                del nouns[-size:]
+                return words
+    if before and not nouns and is_compound(f"{before[-1][0]} {head}", before[-1][1][0] not in "V"):
+        return f"{before.pop()[0]} {head}"
+    return head
+
+
+def _attribute(word: str, tag: str) -> str:
+    """The lemma; a participle goes by its verb even if it is tagged as an adjective: *smiling*, *parked*."""
+    if tag == "CD":
+        return number_word(word)
+    if tag == "JJ" and word.endswith(("ing", "ed")) and not inflections(word).isdisjoint({"v+ed", "v+ing"}):
+        return lemma(word, "v")
+    return lemma_of_tag(word, tag)
+
+
+def _action(tokens: Sequence[Token], at: int, found: list[Phrase]) -> int:
+    word, tag = tokens[at]
+    if word in _BE and tag != "POS":
+        main = _after_adverbs(tokens, at + 1)
+        if main < len(tokens) and tokens[main][1] in _PARTICIPLES and not _before_its_noun(tokens, main):
+            return _verb(tokens, main, True, found)
+        found.append(Word("be"))
+        return at + 1
+    return _verb(tokens, at, False, found) if tag[0] == "V" else 0
+
+
+def _after_adverbs(tokens: Sequence[Token], at: int) -> int:
+    while at < len(tokens) and (tokens[at][1][:2] == "RB" or tokens[at][0] in ("been", "being")):
+        at += 1
+    return at
+
+
+def _verb(tokens: Sequence[Token], at: int, helped: bool, found: list[Phrase]) -> int:
+    """Read a verb and its particle; verbs that only lead to it (*trying to catch*, *does not move*) are left out."""
+    while main := _led_to(tokens, at):
+        at = main
+    verb, tag = lemma_of_tag(*tokens[at]), tokens[at][1]
+    after = _after_adverbs(tokens, at + 1)
+    if after < len(tokens) and tokens[after][1] == "RP":
+        phrasal = f"{verb} {tokens[after][0]}"
+        verb = phrasal if wordnet.has(phrasal, "v") else verb
+        at = after
+    found.append(Action(verb, tag, helped))
+    return at + 1
+
+
+def _led_to(tokens: Sequence[Token], at: int) -> int:
+    """The place of the verb that the verb at `at` leads to, or 0."""
+    verb, after = lemma_of_tag(*tokens[at]), _after_adverbs(tokens, at + 1)
+    tags = [tag for _, tag in tokens[after : after + 2]]
+    if verb in LEADING_VERBS and tags == ["TO", "VB"]:
+        return after + 1
+    helper = (verb == "do" and tags[:1] == ["VB"]) or (verb == "have" and tags[:1] == ["VBN"])
+    return after if helper and not _before_its_noun(tokens, after) else 0
+
+
+def _word(tokens: Sequence[Token], at: int, found: list[Phrase]) -> int:
+    word, tag = tokens[at]
+    following = tokens[at + 1][1] if at + 1 < len(tokens) else ""
+    if tag[0] == "J":
+        if word not in _EMPTY_ADJECTIVES:
+            found.append(Word("adjective", _attribute(word, tag)))
+    elif tag == "POS":
+        found.append(Word("be" if following in ("VBG", "DT", "IN") else "owner"))
+    elif word == "to":
+        found.append(Word("to") if following == "VB" else Word("relation", word))
+    elif word == "that" or tag in ("WDT", "WP"):
+        found.append(Word("that"))
+    elif word in _CLAUSE_WORDS and not (word == "as" and found and isinstance(found[-1], Action)):
+        found.append(Word("clause"))
+    elif tag == "IN" or word == "as":
+        found.append(Word("relation", word))
+    elif tag == "CC":
+        found.append(Word("and"))
+    elif tag == "PRP":
+        found.append(Word("pronoun", word))
+    elif tag == "EX":
+        found.append(Word("there"))
+    return at + 1
