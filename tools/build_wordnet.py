@@ -107,7 +107,7 @@ def build(source: Path) -> dict[str, np.ndarray]:
             [row[prefix + offset] for lemma in ordered for offset in senses[pos][lemma]], dtype=np.int32
         )
         arrays[f"{pos}_seen"] = np.array([min(counts[pos, lemma], 65535) for lemma in ordered], dtype=np.uint16)
-        exceptions = (source / f"{FILES[pos]}.exc").read_text("utf-8").replace("_", " ").splitlines()
+        exceptions = (source / f"{FILES[pos]}.exc").read_text("utf-8").splitlines()
         arrays[f"{pos}_exceptions"] = text(exceptions)
     arrays["lexfiles"] = np.array(lexfiles, dtype=np.uint8)
     arrays["parents"] = np.array(parents, dtype=np.int32)

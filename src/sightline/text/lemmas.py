@@ -51,7 +51,8 @@ def _lemma(word: str, pos: Pos) -> str:
 def lemma_of_tag(word: str, tag: str) -> str:
     """The base form of a word with its Penn tag; words of closed classes are only lower-cased.
 
-    The tag tells *saw* VBD (*see*) from *saw* VB. An inflected word WordNet does not hold loses its regular ending: *selfies* NNS gives *selfie*.
+    The tag tells *saw* VBD (*see*) from *saw* VB. An inflected word WordNet does not hold loses its regular ending:
+    *selfies* NNS gives *selfie*.
     """
     word = word.lower()
     if word in _CLITICS:

@@ -1,7 +1,7 @@
 """WordNet 3.0 without its glosses: senses, hypernyms, lexicographer files, compounds. Loaded on first use.
 
-A synset's id is its offset in the database, prefixed by 1 to 4 for noun, verb, adjective and adverb (WordNet's own
-numbering in its Prolog files): 102084071 is the noun synset *dog, domestic dog, Canis familiaris*.
+A synset's id is its offset in Debian's build of the database (verbs differ from Princeton's by a few bytes), prefixed
+by 1 to 4 for noun, verb, adjective and adverb: 102084071 is the noun *dog, domestic dog, Canis familiaris*.
 Lemmas are looked up as given, lower-cased, with a space or an underscore between the words of a compound; inflected
 forms are the business of `sightline.text.lemmas`. A part of speech is "n", "v", "a" or "r".
 """
@@ -104,7 +104,8 @@ def exceptions(pos: Pos) -> dict[str, tuple[str, ...]]:
     """Irregular inflected forms of a part of speech and their base forms: `exceptions("n")["men"]` is ("man",)."""
     with np.load(ASSET, allow_pickle=False) as stored:
         lines = stored[f"{_known(pos)}_exceptions"].tobytes().decode("utf-8").split("\n")
-    return {form: tuple(bases) for form, *bases in (line.split() for line in lines)}
+    rows = ([word.replace("_", " ") for word in line.split()] for line in lines)
+    return {form: tuple(bases) for form, *bases in rows}
 
 
 def _known(pos: str) -> Pos:

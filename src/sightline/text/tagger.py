@@ -1,0 +1,191 @@
+"""Penn Treebank part-of-speech tags: a greedy perceptron with whole-number weights, fast on batches of captions.
+
+Each tag is the one with the highest sum of weights over features of the five words around it and of the tags before it
+(`tag_features` says which). All but the tags depend on word types alone, so the sums of each type are kept once
+computed, and a batch is tagged position by position with a few array operations. Sums of whole numbers know no
+rounding: a sentence gets the same tags alone and in any batch. `tools/build_tagger.py` says what the weights come from.
+
+>>> Tagger.default().tag("a man rides a brown horse".split())
+['DT', 'NN', 'VBZ', 'DT', 'JJ', 'NN']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sightline.errors import DataError
+from sightline.text.tag_features import (
+    AFTER,
+    BEFORE,
+    CLAUSES,
+    OFFSETS,
+    RESTARTS,
+    clause_after,
+    closed_classes,
+    features,
+    form,
+    word_class,
+)
+
+NOUNS = frozenset({"NN", "NNS", "NNP", "NNPS"})
+ASSET = Path(__file__).parent / "assets" / "tagger.npz"
+BATCH = 1024
+EXCLUDED = -10_000  # below any sum of weights
+MOST_TYPES = 1 << 16  # more than these, and the types seen are forgotten, to bound memory
+
+Ints = npt.NDArray[np.integer[Any]]
+
+
+class Tagger:
+    """Tags tokens as the PTB tokenizer gives them, cased or lower-cased. Safe to share between threads.
+
+    Args:
+        weights: the arrays of the asset, by name. With T tags, H = T + 2 (tags, then the two before the sentence), C
+            classes (the first stands for those without weights): `lexical` (n, T) with its feature `names`; `history`
+            (H, H, T) by the tags two and one before; `class_history` (C, H, T); `class_clause` (C, len(CLAUSES), T);
+            `pairs` (p, T) and the row `pair_rows` (C, C) of a class and the next; `word_history` (m, T), with the
+            `history_words` and `history_tags` each row is for. Row 0 of `pairs` and `word_history` is zero.
+    """
+
+    def __init__(self, weights: dict[str, Ints]) -> None:
+        self.tags: list[str] = _lines(weights["tags"])
+        self._lexical, self._row_of = weights["lexical"], _numbered(_lines(weights["names"]))
+        self._class_of = _numbered(_lines(weights["classes"]))
+        # One row for each combination of what a table goes by. Sums of weights fit 16 bits with room to spare.
+        names = ("history", "class_history", "class_clause", "pairs", "word_history")
+        self._history, self._class_history, self._class_clause, self._pairs, self._word_history = (
+            weights[name].reshape(-1, len(self.tags)).astype(np.int16) for name in names
+        )
+        self._pair_rows = weights["pair_rows"]
+        self._history_rows: dict[str, list[tuple[int, int]]] = {}
+        history = zip(_lines(weights["history_words"]), weights["history_tags"].tolist(), strict=True)
+        for row, (word, tag) in enumerate(history, start=1):
+            self._history_rows.setdefault(word, []).append((tag, row))
+        place = {clause: i for i, clause in enumerate(CLAUSES)}
+        steps = ((restarts, clause, tag) for restarts in (False, True) for clause in CLAUSES for tag in self.tags)
+        self._next_clause = np.array([place[clause_after(clause, tag, restarts)] for restarts, clause, tag in steps])
+        self._lock = Lock()
+        self._forget()
+
+    @classmethod
+    def default(cls) -> Tagger:
+        """The tagger that comes with the package; loaded once."""
+        return _default()
+
+    @classmethod
+    def load(cls, path: Path) -> Tagger:
+        """A tagger from a file `tools/build_tagger.py` wrote."""
+        with np.load(path, allow_pickle=False) as stored:
+            return cls({name: stored[name] for name in stored.files})
+
+    def tag(self, tokens: Sequence[str]) -> list[str]:
+        """One Penn tag for each token."""
+        return self.tag_all([tokens])[0]
+
+    def nouns(self, tokens: Sequence[str]) -> list[bool]:
+        """Which tokens are nouns."""
+        return [tag in NOUNS for tag in self.tag(tokens)]
+
+    def tag_all(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The tags of each sentence: the same, faster, as `tag` of one after the other."""
+        if any(isinstance(sentence, str) for sentence in sentences):
+            raise DataError("a sentence is a string, and tokens were expected", fix="split it into tokens first")
+        by_length = sorted(
+            range(len(sentences)), key=lambda i: len(sentences[i])
+        )  # so that batches need little padding
+        found: list[list[str]] = [[]] * len(sentences)
+        for start in range(0, len(by_length), BATCH):
+            chosen = by_length[start : start + BATCH]
+            with self._lock:
+                tags = self._tag_batch([sentences[i] for i in chosen]).tolist()
+            for i, row in zip(chosen, tags, strict=True):
+                found[i] = [self.tags[tag] for tag in row[: len(sentences[i])]]
+        return found
+
+    def _tag_batch(self, sentences: list[Sequence[str]]) -> Ints:
+        """(B, L) tag numbers, where L is the longest length; what comes after a shorter sentence means nothing."""
+        types = self._types(sentences)  # (B, L + 4)
+        length, size = types.shape[1] - 4, len(self.tags)
+        classes = self._classes[types]  # (B, L + 4)
+        scores = self._pairs[self._pair_rows[classes[:, 2 : 2 + length], classes[:, 3 : 3 + length]]]  # (B, L, T)
+        for sums, offset in zip(self._sums, OFFSETS, strict=True):
+            scores += sums[types[:, 2 + offset : 2 + offset + length]]
+        tags = np.empty((length, len(types)), dtype=np.intp)
+        two, one = (np.full(len(types), size + i) for i in range(2))
+        clause = np.zeros(len(types), dtype=np.intp)
+        restarts = self._restarts[types].T * len(CLAUSES)
+        for i, (word, kind) in enumerate(zip(types.T[2:-2], classes.T[2:-2], strict=True)):
+            total = scores[:, i] + self._history.take(two * (size + 2) + one, axis=0)
+            total += self._class_history.take(kind * (size + 2) + one, axis=0)
+            total += self._class_clause.take(kind * len(CLAUSES) + clause, axis=0)
+            total += self._word_history.take(self._rows.take(word * (size + 2) + one), axis=0)
+            two, one = one, total.argmax(axis=1)
+            clause = self._next_clause.take((restarts[2 + i] + clause) * size + one)
+            tags[i] = one
+        return tags.T
+
+    def _types(self, sentences: list[Sequence[str]]) -> Ints:
+        """(B, L + 4) numbers of the sentences' word types, with the two boundary types before and after."""
+        unseen = dict.fromkeys(token for sentence in sentences for token in sentence if token not in self._number)
+        if len(self._number) + len(unseen) > len(self._classes):
+            unseen = dict.fromkeys(token for sentence in sentences for token in sentence)
+            self._forget(max(MOST_TYPES, len(unseen) + len(BEFORE + AFTER)))
+        for token in unseen:
+            self._learn(token)
+        number = self._number
+        before, after = ([number[mark] for mark in marks] for marks in (BEFORE, AFTER))
+        types = np.full((len(sentences), max(len(sentence) for sentence in sentences) + 4), after[-1])
+        types[:, :2] = before
+        for row, sentence in zip(types, sentences, strict=True):
+            row[2 : 4 + len(sentence)] = [number[token] for token in sentence] + after
+        return types
+
+    def _forget(self, most: int = MOST_TYPES) -> None:
+        """Drop all word types, and make room for `most`."""
+        size = len(self.tags)
+        self._number: dict[str, int] = {}
+        self._sums: Ints = np.zeros((len(OFFSETS), most, size), dtype=np.int16)  # of each type's weights
+        self._rows: Ints = np.zeros((most, size + 2), dtype=np.int32)  # of `word_history`, by type and tag before
+        self._classes: Ints = np.zeros(most, dtype=np.intp)
+        self._restarts: Ints = np.zeros(most, dtype=np.intp)
+        for mark in BEFORE + AFTER:
+            self._learn(mark)
+
+    def _learn(self, token: str) -> None:
+        """Add a word type."""
+        number, word = len(self._number), form(token)
+        for sums, offset in zip(self._sums, OFFSETS, strict=True):
+            sums[number] = self._sum(token, offset)
+        if token in closed_classes():  # lower-cased: *May* and *US* may be names
+            options = closed_classes()[token].split("/")
+            self._sums[0, number, [tag not in options for tag in self.tags]] = EXCLUDED
+        for tag, row in self._history_rows.get(word, ()):
+            self._rows[number, tag] = row
+        self._classes[number] = self._class_of.get(word_class(token), 0)
+        self._restarts[number] = word in RESTARTS
+        self._number[token] = number
+
+    def _sum(self, token: str, offset: int) -> Ints:
+        rows = [self._row_of[name] for name in features(token, offset) if name in self._row_of]
+        total: Ints = self._lexical[rows].sum(axis=0, dtype=np.int16)
+        return total
+
+
+@cache
+def _default() -> Tagger:
+    return Tagger.load(ASSET)
+
+
+def _lines(text: Ints) -> list[str]:
+    return text.tobytes().decode("utf-8").split("\n")
+
+
+def _numbered(names: list[str]) -> dict[str, int]:
+    return {name: i for i, name in enumerate(names)}
