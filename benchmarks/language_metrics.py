@@ -1,8 +1,9 @@
 """BLEU, ROUGE-L and CIDEr-D, Sightline against pycocoevalcap, in the same run: CPU seconds and the largest difference.
 
-    python benchmarks/language_metrics.py [--images 5000] [--whole] [--json]
+    python benchmarks/language_metrics.py [--images 5000] [--without-java] [--json]
 
-`--whole` adds the PTB tokenizer and METEOR, which pycocoevalcap runs in Java (counted: its child processes' time too).
+The PTB tokenizer and METEOR, which pycocoevalcap runs in Java (counted: its child processes' time too), take part where
+Java is installed.
 Without pycocoevalcap only Sightline is measured.
 """
 
@@ -16,6 +17,7 @@ import importlib.util
 import io
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from typing import Any
@@ -84,7 +86,7 @@ def tokenise_peer(raw: list[list[str]]) -> list[list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--images", type=int, default=5000)
-    parser.add_argument("--whole", action="store_true", help="the tokenizer and METEOR too")
+    parser.add_argument("--without-java", action="store_true", help="leave the tokenizer and METEOR out")
     parser.add_argument("--repeats", type=int, default=5, help="runs of Sightline's side, the best counts")
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     options = parser.parse_args()
@@ -97,7 +99,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
 
     metrics: dict[str, LanguageMetric] = {"BLEU-1…4": Bleu(), "ROUGE-L": RougeL(), "CIDEr-D": CIDErD()}
-    if options.whole:
+    if shutil.which("java") and not options.without_java:
         tokenise = importlib.import_module("sightline.text.tokenizer").ptb_tokenize_all
         metrics["METEOR"] = importlib.import_module("sightline.metrics.meteor").Meteor()
         mine, words = measured(lambda: tokenise([text for of in raw for text in of]), options.repeats)

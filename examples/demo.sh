@@ -11,4 +11,5 @@ run sightline doctor
 run sightline data inspect examples
 run sightline data convert examples demo-output/captions.json --to coco-captions --force
 run sightline data inspect demo-output/captions.json
-printf '\nWritten: %s\n' "$(pwd)/demo-output/captions.json"
+run sightline score --refs examples --hyps examples/said.json --html demo-output/scores.html
+printf '\nWritten: %s\n' "$(pwd)/demo-output/captions.json" "$(pwd)/demo-output/scores.html"

@@ -1,4 +1,4 @@
-"""Shared fixtures. Tests marked `data` read the folder SIGHTLINE_DATA points at and are skipped, counted, without it."""
+"""Shared fixtures. Tests marked `data` read the folder SIGHTLINE_DATA names, and are skipped and counted without it."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 
+import numpy as np
 import pytest
 
 from sightline import cli
@@ -214,6 +215,16 @@ def test_meteor_is_on_the_scorecard_and_its_alignment_on_the_page():
     assert "meteor:1.5-en-norm" in card.signature
     why = report_data({"ours": card}, rounds=5)["images"][0]["systems"][0]["why"]["meteor"]
     assert ["dog", "dog", "exact"] in why["pairs"]
+
+
+@pytest.mark.skipif("meteor" not in installed(), reason="the data of the extra `meteor` is not installed")
+def test_meteor_resamples_as_if_the_images_drawn_had_been_scored():
+    metric = scorecard(HYPOTHESES, REFERENCES, ["meteor"]).metrics["meteor"]
+    drawn = metric.resampled(np.array([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0]]))["METEOR"]
+    assert drawn[0] == pytest.approx(metric.compute().corpus["METEOR"], rel=1e-12)
+    twice = {"1": HYPOTHESES["1"], "1 again": HYPOTHESES["1"], "3": HYPOTHESES["3"]}
+    heard = {"1": REFERENCES["1"], "1 again": REFERENCES["1"], "3": REFERENCES["3"]}
+    assert drawn[1] == pytest.approx(scorecard(twice, heard, ["meteor"]).scores.corpus["METEOR"], rel=1e-12)
 
 
 @pytest.mark.data

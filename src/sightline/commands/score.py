@@ -1,0 +1,146 @@
+"""`sightline score`: the scorecard of generated captions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sightline.data.clipscore import read as read_by_id
+from sightline.data.convert import read_captions
+from sightline.data.document_frequencies import read_document_frequencies
+from sightline.data.format import Probe
+from sightline.data.inspect import identify
+from sightline.data.records import CaptionSet
+from sightline.errors import ConfigError, CountError, UnknownFormatError
+from sightline.files import existing, write_json
+from sightline.metrics.cider import DocumentFrequencies
+from sightline.metrics.scorecard import METRICS, TITLES, Scorecard, installed, scorecard
+
+
+def score(
+    *,
+    refs: Path,
+    hyps: tuple[Path, ...],
+    metrics: tuple[str, ...] = (),
+    split: str | None = None,
+    df: Path | None = None,
+    json: Path | None = None,
+    html: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Score captions against references: BLEU, METEOR, ROUGE-L, CIDEr and SPICE (Sightline parser), without Java.
+
+    Files may be COCO captions or results, a Karpathy split, or JSON objects of id to caption(s). Several files of
+    captions are compared with each other; give them together.
+
+    Args:
+        refs: references: COCO captions json, {"id": ["…"]} json, a Karpathy file, or any format with captions.
+        hyps: captions to score, one file a system: COCO results json or {"id": "…"} json.
+        metrics: bleu meteor rouge cider spice; by default all that are installed.
+        split: the split of the references to use, such as test.
+        df: saved document frequencies for CIDEr, instead of those of the references.
+        json: write corpus and per-image scores to this file.
+        html: write a page that shows every image and why it scored as it did.
+        quiet: print nothing.
+    """
+    references = _references(refs, split)
+    frequencies = None if df is None else _frequencies(df)
+    console = Console(stderr=True, quiet=quiet)
+    systems: dict[str, Scorecard] = {}
+    for path in hyps:
+        name = _name(path, hyps)
+        with console.status(f"scoring {name}") as status:
+            systems[name] = scorecard(
+                _hypotheses(path),
+                references,
+                metrics or None,
+                frequencies,
+                tell=lambda metric, name=name: status.update(f"scoring {name}: {metric}"),  # type: ignore[misc]
+            )
+    if not quiet:
+        _print(systems, metrics)
+    if json is not None:
+        write_json(json, _as_json(systems))
+    if html is not None:
+        from sightline.metrics.report import write_report
+
+        with console.status("writing the page"):
+            write_report(html, systems)
+
+
+def _captions(path: Path, split: str | None = None) -> CaptionSet:
+    """Captions in any format; a JSON object that no format claims is read as id to caption(s)."""
+    existing(path)
+    try:
+        format = identify(path)
+    except UnknownFormatError:
+        if Probe(path).json_start != "{":
+            raise
+        return read_by_id(path)
+    if format.captions is None:
+        raise ConfigError(f"{format.name} holds no captions", where=path, fix="give a file of captions")
+    return read_captions(format, path, split)
+
+
+def _references(path: Path, split: str | None) -> dict[str, list[str]]:
+    return {photo.id: [sentence.text for sentence in photo.sentences] for photo in _captions(path, split)}
+
+
+def _hypotheses(path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for photo in _captions(path):
+        if len(photo.sentences) != 1:
+            raise CountError(
+                f"image {photo.id} has {len(photo.sentences)} captions, and one is scored per image",
+                where=path,
+                fix="keep one caption per image; give several systems as several files",
+            )
+        found[photo.id] = photo.sentences[0].text
+    return found
+
+
+def _frequencies(path: Path) -> DocumentFrequencies:
+    saved = read_document_frequencies(path)
+    return DocumentFrequencies(saved.counts, saved.ref_len)
+
+
+def _name(path: Path, paths: tuple[Path, ...]) -> str:
+    """The file's stem, or its whole path where two stems are alike."""
+    stems = [p.stem for p in paths]
+    return path.stem if stems.count(path.stem) == 1 else str(path)
+
+
+def _as_json(systems: dict[str, Scorecard]) -> dict[str, Any]:
+    cards = {
+        name: {
+            "corpus": card.scores.corpus,
+            "per_image": card.scores.per_image,
+            "signature": card.signature,
+            "notes": list(card.notes),
+        }
+        for name, card in systems.items()
+    }
+    return next(iter(cards.values())) if len(cards) == 1 else {"systems": cards}
+
+
+def _print(systems: dict[str, Scorecard], metrics: tuple[str, ...]) -> None:
+    console = Console(soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for name in systems:
+        table.add_column(name, justify="right")
+    first = next(iter(systems.values()))
+    for metric in first.metrics.values():
+        for key in metric.keys:
+            table.add_row(TITLES[key], *(f"{card.scores.corpus[key]:.4f}" for card in systems.values()))
+    console.print(table)
+    missing = [] if metrics else [name for name in METRICS if name not in installed()]
+    for name in missing:
+        console.print(f"note: {name} was left out; to have it: pip install 'sightline\\[{name}]'", highlight=False)
+    for name, card in systems.items():
+        for note in card.notes:
+            console.print(f"note ({name}): {note}", highlight=False, markup=False)
+        console.print(card.signature, style="dim", highlight=False)

@@ -1,0 +1,250 @@
+"""METEOR 1.5 (Denkowski and Lavie 2014) for English, equal to the Java tool as coco-caption runs it, without Java.
+
+Parameters of the ranking task: alpha 0.85, beta 0.2, gamma 0.6, delta 0.75; weights of the modules 1, 0.6, 0.8, 0.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from sightline.errors import MissingRecordError
+from sightline.metrics.base import LanguageMetric, Scores
+from sightline.metrics.meteor_align import MODULES, Chosen, align
+from sightline.metrics.meteor_data import open_data
+from sightline.metrics.meteor_lexicon import Lexicon, Sentence
+from sightline.metrics.meteor_match import Candidates, Matcher
+
+ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
+WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
+_BATCH = 2048  # images at a time
+_MARGIN = 1e-9  # wider than rounding errors of a score
+
+Statistics = tuple[int, ...]
+"""What METEOR counts in one pair of sentences, 23 numbers: the words of hypothesis and reference; the function words of
+both; for each module the content words matched in hypothesis and reference and the function words matched in both; the
+chunks; the words matched in hypothesis and reference."""
+
+
+@dataclass(frozen=True)
+class MeteorMatch:
+    """Words of a hypothesis matched with words of a reference, where they stand, and by which module."""
+
+    hypothesis: str
+    reference: str
+    module: str
+    hypothesis_span: tuple[int, int]
+    reference_span: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class MeteorAlignment:
+    """The alignment with the best reference. Spans count the words that METEOR's normaliser made."""
+
+    score: float
+    best: int  # which reference
+    hypothesis: tuple[str, ...]
+    reference: tuple[str, ...]
+    matches: tuple[MeteorMatch, ...]
+    statistics: Statistics
+
+
+class Meteor(LanguageMetric):
+    """METEOR 1.5: the best reference of each image. Corpus: the score of the summed statistics."""
+
+    keys = ("METEOR",)
+    title = "METEOR 1.5"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lexicon: Lexicon | None = None
+
+    def compute(self) -> Scores:
+        """Scores of everything since the last reset; zero for no image at all."""
+        statistics = self.statistics()
+        per_image = {id: {"METEOR": score(numbers)} for id, numbers in statistics.items()}
+        return Scores({"METEOR": corpus_score(statistics.values())}, per_image)
+
+    def statistics(self) -> dict[str, Statistics]:
+        """For each image what METEOR counts with its best reference."""
+        found: dict[str, Statistics] = {}
+        ids = iter(self._hypotheses)
+        while batch := list(islice(ids, _BATCH)):
+            best = self._best([self._hypotheses[id] for id in batch], [self._references[id] for id in batch])
+            found.update((id, pair.statistics) for id, pair in zip(batch, best, strict=True))
+        return found
+
+    def resampled(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+        """Corpus scores of R resamples of the images, from summed statistics; `weights` is (R, I)."""
+        table = np.array([_summands(numbers) for numbers in self.statistics().values()], dtype=np.float64)
+        return {"METEOR": np.array([score(total) for total in (weights @ table).tolist()])}
+
+    def explain(self, hypothesis: str, references: Sequence[str]) -> MeteorAlignment:
+        """The alignment of a hypothesis with its best reference."""
+        if not references:
+            raise MissingRecordError("there is no reference to align with", fix="give one reference or more")
+        (pair,) = self._best([hypothesis], [references])
+        return _alignment(pair)
+
+    def _best(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[_Pair]:
+        """For each hypothesis its alignment with its best reference."""
+        if self._lexicon is None:
+            self._lexicon = Lexicon(open_data())
+        # As coco-caption hands them to the tool, on one line parted by `|||`.
+        said = [text.replace("|||", "").replace("  ", " ") for text in hypotheses]
+        heard = [[(part, k) for k, text in enumerate(of) for part in text.split("|||")] for of in references]
+        sentences = self._lexicon.sentences([*said, *(part for of in heard for part, _ in of)])
+        ours, theirs = sentences[: len(said)], iter(sentences[len(said) :])
+        matcher = Matcher(self._lexicon, ours, sentences[len(said) :])
+        best = []
+        for hypothesis, parts in zip(ours, heard, strict=True):
+            pair = _best_pair(matcher, hypothesis, list(islice(theirs, len(parts))))
+            pair.index = parts[pair.index][1]
+            best.append(pair)
+        return best
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A hypothesis aligned with one of its references."""
+
+    hypothesis: Sentence
+    reference: Sentence
+    index: int
+    chosen: list[Chosen]
+    statistics: Statistics
+    score: float
+
+
+def _best_pair(matcher: Matcher, hypothesis: Sentence, references: Sequence[Sentence]) -> _Pair:
+    """The first reference with the highest score; those that cannot reach it are not aligned."""
+    candidates = matcher.candidates(hypothesis, references)
+    bounds = [_bound(hypothesis, *pair, 1) for pair in zip(references, candidates, strict=True)]
+    best: _Pair | None = None
+    for k in sorted(range(len(references)), key=lambda k: -bounds[k]):
+        if best:
+            if bounds[k] < best.score - _MARGIN:
+                break
+            chunks = candidates[k].fewest_chunks()
+            if chunks > 1 and _bound(hypothesis, references[k], candidates[k], chunks) < best.score - _MARGIN:
+                continue
+        pair = _align(hypothesis, references[k], k, candidates[k])
+        if best is None or (pair.score, -k) > (best.score, -best.index):
+            best = pair
+    assert best is not None
+    return best
+
+
+def _align(hypothesis: Sentence, reference: Sentence, index: int, candidates: Candidates) -> _Pair:
+    chosen = align(candidates.places, candidates.fixed())
+    numbers = _count(hypothesis, reference, chosen)
+    return _Pair(hypothesis, reference, index, chosen, numbers, score(numbers))
+
+
+def _count(hypothesis: Sentence, reference: Sentence, chosen: Sequence[Chosen]) -> Statistics:
+    modules = [0] * 16
+    said = heard = chunks = 0
+    end = (-1, -1)
+    for place, (_, start, stop, mask, width, module) in sorted(chosen, key=lambda pair: pair[1][1]):
+        taken = ((1 << width) - 1) << place
+        ours, theirs = (mask & hypothesis.functions).bit_count(), (taken & reference.functions).bit_count()
+        modules[4 * module] += stop - start - ours
+        modules[4 * module + 1] += width - theirs
+        modules[4 * module + 2] += ours
+        modules[4 * module + 3] += theirs
+        said += stop - start
+        heard += width
+        chunks += (start, place) != end
+        end = (stop, place + width)
+    lengths = (len(hypothesis.ids), len(reference.ids))
+    functions = (hypothesis.functions.bit_count(), reference.functions.bit_count())
+    return (*lengths, *functions, *modules, chunks, said, heard)
+
+
+def score(statistics: Sequence[float]) -> float:
+    """The METEOR score of statistics: weighted F times one minus the fragmentation penalty."""
+    said, heard, said_functions, heard_functions = statistics[:4]
+    chunks, said_matched, heard_matched = statistics[20:]
+    if not said_matched:
+        return 0.0
+    precision = _weighted(statistics[4:20:4], statistics[6:20:4]) / _weight(said, said_functions)
+    recall = _weighted(statistics[5:20:4], statistics[7:20:4]) / _weight(heard, heard_functions)
+    return _f(precision, recall) * (1 - _penalty(chunks, said_matched, heard_matched, _whole(statistics)))
+
+
+def _weighted(content: Sequence[float], functions: Sequence[float]) -> float:
+    return sum([w * (DELTA * c + (1 - DELTA) * f) for w, c, f in zip(WEIGHTS, content, functions, strict=True)])
+
+
+def corpus_score(statistics: Iterable[Statistics]) -> float:
+    """The score of summed statistics. A hypothesis that is matched whole in one chunk adds no chunk."""
+    total = [0] * 23
+    for numbers in statistics:
+        total = [a + b for a, b in zip(total, _summands(numbers), strict=True)]
+    return score(total)
+
+
+def _summands(statistics: Statistics) -> list[int]:
+    """What one image adds to the corpus' statistics."""
+    return [*statistics[:20], statistics[20] - _whole(statistics), *statistics[21:]]
+
+
+def _weight(words: float, functions: float) -> float:
+    return DELTA * (words - functions) + (1 - DELTA) * functions
+
+
+def _f(precision: float, recall: float) -> float:
+    return 1 / ((1 - ALPHA) / precision + ALPHA / recall)
+
+
+def _whole(statistics: Sequence[float]) -> bool:
+    """Whether all words of both sentences are matched in one chunk: nothing is fragmented then."""
+    return statistics[20] == 1 and statistics[21] == statistics[0] and statistics[22] == statistics[1]
+
+
+def _penalty(chunks: float, said: float, heard: float, whole: bool) -> float:
+    return 0.0 if whole else GAMMA * float((2 * chunks / (said + heard)) ** BETA)
+
+
+def _bound(hypothesis: Sentence, reference: Sentence, candidates: Candidates, chunks: int) -> float:
+    """A score that no alignment can exceed: everything that could be matched is, in the fewest chunks."""
+    if not candidates.said:
+        return 0.0
+    said, heard = candidates.said.bit_count(), candidates.heard.bit_count()
+    ours = _covered(candidates.said, candidates.said_exactly, hypothesis.functions)
+    theirs = _covered(candidates.heard, candidates.heard_exactly, reference.functions)
+    if candidates.word_by_word:  # as many words here as there: the rest, at best function words, stays unmatched
+        lightest = (1 - DELTA) * WEIGHTS[2]
+        ours -= max(0, said - heard) * lightest
+        theirs -= max(0, heard - said) * lightest
+        said = heard = min(said, heard)
+    precision = ours / _weight(len(hypothesis.ids), hypothesis.functions.bit_count())
+    recall = theirs / _weight(len(reference.ids), reference.functions.bit_count())
+    whole = said == len(hypothesis.ids) and heard == len(reference.ids)
+    return _f(precision, recall) * (1 - _penalty(chunks, said, heard, whole))
+
+
+def _covered(matched: int, exactly: int, functions: int) -> float:
+    """The most that matched words can weigh; a content word weighs thrice a function word."""
+    other = matched ^ exactly
+    exact = 2 * (exactly & ~functions).bit_count() + exactly.bit_count()
+    return (1 - DELTA) * (exact + WEIGHTS[2] * (2 * (other & ~functions).bit_count() + other.bit_count()))
+
+
+def _alignment(pair: _Pair) -> MeteorAlignment:
+    said, heard = pair.hypothesis.words, pair.reference.words
+    matches = tuple(
+        MeteorMatch(
+            " ".join(said[start:stop]),
+            " ".join(heard[at : at + width]),
+            MODULES[module],
+            (start, stop),
+            (at, at + width),
+        )
+        for at, (_, start, stop, _, width, module) in pair.chosen
+    )
+    return MeteorAlignment(pair.score, pair.index, tuple(said), tuple(heard), matches, pair.statistics)

@@ -1,0 +1,188 @@
+"""The index of METEOR 1.5's English data as it lies on disk: hashes of words and phrases instead of their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sightline.errors import DataError
+from sightline.files import read_json
+
+LAYOUT = "1"  # a new one makes old caches useless
+PHRASES, BUCKETS, STARTS, PARTNERS = "phrases.npy", "phrase-buckets.npy", "partner-starts.npy", "partners.npy"
+LEMMAS, SYNSET_STARTS, SYNSETS = "lemmas.npy", "synset-starts.npy", "synsets.npy"
+SMALL = "small.json"
+
+FORWARD, BACKWARD = 1, 2  # a pair stands in the table in this direction, against it, or both
+IRREGULAR = "\x00"  # before an inflected form that WordNet lists as irregular
+# WordNet's detachment rules; the first that gives a lemma counts.
+_ENDINGS = (
+    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
+    ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""),
+    ("er", ""), ("est", ""), ("er", "e"), ("est", "e"),
+)  # fmt: skip
+
+U64 = npt.NDArray[np.uint64]
+U32 = npt.NDArray[np.uint32]
+Places = npt.NDArray[np.int64]
+
+_MULTIPLIER = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
+_INVERSE = pow(_MULTIPLIER, -1, 1 << 64)
+_BYTE_VALUES = np.frombuffer(
+    b"".join(blake2b(bytes([byte]), digest_size=8, person=b"sightline").digest() for byte in range(256)), "<u8"
+).astype(np.uint64)
+
+
+class TextHashes:
+    """64-bit hashes of any slices of one text: the sum of value(byte i) · multiplier^(i - start), modulo 2**64."""
+
+    def __init__(self, text: bytes) -> None:
+        powers = np.full(len(text) + 1, _MULTIPLIER, np.uint64)
+        self._shifts = np.full(len(text) + 1, _INVERSE, np.uint64)
+        powers[0] = self._shifts[0] = 1
+        np.multiply.accumulate(powers, out=powers)
+        np.multiply.accumulate(self._shifts, out=self._shifts)
+        self._sums = np.zeros(len(text) + 1, np.uint64)
+        np.cumsum(_BYTE_VALUES[np.frombuffer(text, np.uint8)] * powers[:-1], out=self._sums[1:])
+
+    def __call__(self, starts: Places, ends: Places) -> U64:
+        """The hashes of text[starts[k]:ends[k]]; equal slices have equal hashes."""
+        hashes: U64 = (self._sums[ends] - self._sums[starts]) * self._shifts[starts]
+        return hashes
+
+
+def line_hashes(text: bytes) -> U64:
+    """The hash of every line of a text that ends in a newline."""
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+    return TextHashes(text)(np.append(0, ends[:-1] + 1)[: len(ends)], ends)
+
+
+def buckets(table: U64) -> U32:
+    """Where the hashes with each first bits begin in a sorted table; about one hash a bucket."""
+    bits = max(1, len(table).bit_length() - 1)
+    counts = np.bincount((table >> np.uint64(64 - bits)).astype(np.int64), minlength=1 << bits)
+    return np.append(0, np.cumsum(counts)).astype(np.uint32)
+
+
+def find(table: U64, buckets: U32, wanted: U64) -> Places:
+    """Where each wanted hash stands in a sorted table, or -1."""
+    bits = (len(buckets) - 1).bit_length() - 1
+    bucket = (wanted >> np.uint64(64 - bits)).astype(np.intp)
+    places = buckets[bucket].astype(np.int64)
+    left = buckets[bucket + 1] - places
+    found = np.full(len(wanted), -1, np.int64)
+    active = np.flatnonzero(left)
+    while len(active):
+        here = places[active]
+        same = table[here] == wanted[active]
+        found[active[same]] = here[same]
+        places[active] += 1
+        left[active] -= 1
+        active = active[~same & (left[active] > 0)]
+    return found
+
+
+@dataclass(frozen=True)
+class MeteorIndex:
+    """METEOR's data: small lists in memory, large arrays memory-mapped on first use."""
+
+    folder: Path
+    function_words: frozenset[str]
+    prefixes: dict[str, bool]  # words whose final full stop stays; True: only before a number
+    longest_phrase: int  # in words
+
+    @classmethod
+    def open(cls, folder: Path) -> MeteorIndex:
+        """The index in a folder that `meteor_data` compiled."""
+        small = read_json(folder / SMALL)
+        return cls(folder, frozenset(small["function_words"]), small["prefixes"], small["longest_phrase"])
+
+    def phrase_ids(self, hashes: U64) -> Places:
+        """The phrase of the paraphrase table with each hash, or -1."""
+        return find(self._phrases, self._buckets, hashes)
+
+    def partners(self, phrases: Places) -> tuple[Places, U32, U32]:
+        """Every pair that some phrases are in: which of them, the other phrase, and the directions."""
+        starts = self._starts[phrases].astype(np.int64)
+        counts = self._starts[phrases + 1].astype(np.int64) - starts
+        which = np.repeat(np.arange(len(phrases)), counts)
+        within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+        found = self._partners[np.repeat(starts, counts) + within]
+        return which, found >> 2, found & 3
+
+    @cached_property
+    def synsets(self) -> Synsets:
+        """WordNet's synonym sets."""
+        return Synsets(*(_load(self.folder / name) for name in (LEMMAS, SYNSET_STARTS, SYNSETS)))
+
+    @cached_property
+    def _phrases(self) -> U64:
+        return _load(self.folder / PHRASES)
+
+    @cached_property
+    def _buckets(self) -> U32:
+        return _load(self.folder / BUCKETS)
+
+    @cached_property
+    def _starts(self) -> U32:
+        return _load(self.folder / STARTS)
+
+    @cached_property
+    def _partners(self) -> U32:
+        return _load(self.folder / PARTNERS)
+
+
+class Synsets:
+    """The synonym sets of words, those of their regular and irregular base forms included."""
+
+    def __init__(self, lemmas: U64, starts: U32, synsets: U32) -> None:
+        self._lemmas, self._buckets = lemmas, buckets(lemmas)
+        self._starts, self._synsets = starts.tolist(), synsets.tolist()
+
+    def of(self, words: Sequence[str]) -> list[frozenset[int]]:
+        """The synonym sets of each word."""
+        forms: list[str] = []
+        bounds = [0]
+        for word in words:
+            forms += (word, IRREGULAR + word, *_bases(word))
+            bounds.append(len(forms))
+        text = "".join([form.replace("\n", " ") + "\n" for form in forms])
+        places = find(self._lemmas, self._buckets, line_hashes(text.encode("utf-8", "surrogatepass"))).tolist()
+        return [self._union(_entries(*places[start:stop])) for start, stop in pairwise(bounds)]
+
+    def _union(self, places: list[int]) -> frozenset[int]:
+        starts = self._starts
+        return frozenset([synset for at in places for synset in self._synsets[starts[at] : starts[at + 1]]])
+
+
+def _entries(own: int, irregular: int, *bases: int) -> list[int]:
+    """A word's own entry, and that of its irregular form or else of its first known base."""
+    base = irregular if irregular >= 0 else next((at for at in bases if at >= 0), -1)
+    return [at for at in (own, base) if at >= 0]
+
+
+def _bases(word: str) -> list[str]:
+    if len(word) <= 2 or word[-1] not in "sndgrt":
+        return []
+    return [
+        word[: -len(ending)] + replacement
+        for ending, replacement in _ENDINGS
+        if word.endswith(ending) and not (ending == "s" and word.endswith("ss"))
+    ]
+
+
+def _load(path: Path) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            "the METEOR index is damaged", where=path, fix="remove its folder; it is compiled again at the next use"
+        ) from error

@@ -1,0 +1,126 @@
+"""One self-contained HTML page of scores: systems with intervals, every image sortable, and why it scored as it did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from sightline.files import PathLike, write_text
+from sightline.metrics.base import LanguageMetric
+from sightline.metrics.bleu import Bleu
+from sightline.metrics.bootstrap import bootstrap, compare, interval, resamples, same_images
+from sightline.metrics.cider import CIDErD
+from sightline.metrics.meteor import Meteor
+from sightline.metrics.rouge import RougeL
+from sightline.metrics.scorecard import TITLES, Scorecard
+from sightline.metrics.spice import Spice
+
+_TEMPLATE = Path(__file__).parent / "report.html"
+
+
+def write_report(path: PathLike, systems: Mapping[str, Scorecard], rounds: int = 1000) -> None:
+    """Write the page for one or several systems that were scored on the same images."""
+    page = _TEMPLATE.read_text(encoding="utf-8")
+    text = json.dumps(report_data(systems, rounds), ensure_ascii=False, separators=(",", ":"))
+    write_text(path, page.replace("__DATA__", text.replace("</", "<\\/")))
+
+
+def report_data(systems: Mapping[str, Scorecard], rounds: int = 1000) -> dict[str, Any]:
+    """What the page shows, as JSON-ready data."""
+    cards = list(systems.values())
+    same_images([list(card.hypotheses) for card in cards])
+    keys = [key for metric in cards[0].metrics.values() for key in metric.keys]
+    ids = list(cards[0].hypotheses)
+    weights = resamples(len(ids), rounds)
+    drawn = {name: bootstrap(card.metrics, weights) for name, card in systems.items()}
+    return {
+        "signature": cards[0].signature,
+        "notes": sorted({note for card in cards for note in card.notes}),
+        "keys": keys,
+        "titles": TITLES,
+        "systems": [
+            {
+                "name": name,
+                "intervals": {key: asdict(interval(card.scores.corpus[key], drawn[name][key])) for key in keys},
+            }
+            for name, card in systems.items()
+        ],
+        "comparisons": [
+            {"base": a, "other": b, "scores": _compared(systems, drawn, a, b, keys)}
+            for a, b in combinations(systems, 2)
+        ],
+        "images": [_image(id, cards, keys) for id in ids],
+    }
+
+
+def _compared(systems: Mapping[str, Scorecard], drawn: Mapping[str, Any], a: str, b: str, keys: Sequence[str]) -> Any:
+    gaps = {key: systems[b].scores.corpus[key] - systems[a].scores.corpus[key] for key in keys}
+    return {key: asdict(compare(drawn[a][key], drawn[b][key], gaps[key])) for key in keys}
+
+
+def _image(id: str, cards: Sequence[Scorecard], keys: Sequence[str]) -> dict[str, Any]:
+    return {
+        "id": id,
+        "references": list(cards[0].references[id]),
+        "systems": [
+            {
+                "text": card.hypotheses[id],
+                "scores": [round(card.scores.per_image[id][key], 6) for key in keys],
+                "why": {
+                    name: _why(metric, card.hypotheses[id], card.references[id])
+                    for name, metric in card.metrics.items()
+                },
+            }
+            for card in cards
+        ],
+    }
+
+
+def _why(metric: LanguageMetric, hypothesis: str, references: Sequence[str]) -> Any:
+    """What a metric saw in one image, small enough to be in the page for thousands of images."""
+    if isinstance(metric, Bleu):
+        matches = [match.words for match in metric.explain(hypothesis, references) if match.matched]
+        return {"hits": _covered(hypothesis, matches), "longest": _longest(matches)}
+    if isinstance(metric, RougeL):
+        best = max(metric.explain(hypothesis, references), key=lambda common: len(common.words))
+        return list(best.in_hypothesis)
+    if isinstance(metric, CIDErD):
+        shares = sorted(metric.explain(hypothesis, references), key=lambda match: -match.share)
+        return [[" ".join(match.words), round(match.share, 4)] for match in shares[:6] if match.share > 0]
+    if isinstance(metric, Meteor):
+        return _meteor(metric, hypothesis, references)
+    assert isinstance(metric, Spice)
+    return _spice(metric, hypothesis, references)
+
+
+def _meteor(metric: Meteor, hypothesis: str, references: Sequence[str]) -> dict[str, Any]:
+    found = metric.explain(hypothesis, references)
+    return {"pairs": [[m.hypothesis, m.reference, m.module] for m in found.matches]}
+
+
+def _spice(metric: Spice, hypothesis: str, references: Sequence[str]) -> dict[str, Any]:
+    found = metric.explain(hypothesis, references)
+    return {
+        "matched": ["-".join(said) for said, _ in found.matched],
+        "unmatched": ["-".join(said) for said in found.unmatched],
+        "missed": ["-".join(heard) for heard in found.missed[:12]],
+    }
+
+
+def _covered(hypothesis: str, matches: Sequence[tuple[str, ...]]) -> list[int]:
+    single = {words[0] for words in matches if len(words) == 1}
+    return [i for i, word in enumerate(hypothesis.split(" ")) if word in single]
+
+
+def _longest(matches: Sequence[tuple[str, ...]]) -> list[str]:
+    """Matched n-grams of two words or more that no longer match contains."""
+    texts = [" ".join(words) for words in sorted(matches, key=len, reverse=True) if len(words) > 1]
+    kept: list[str] = []
+    for text in texts:
+        if not any(f" {text} " in f" {longer} " for longer in kept):
+            kept.append(text)
+    return kept

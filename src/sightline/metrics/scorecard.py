@@ -1,0 +1,163 @@
+"""The whole scorecard of captions against references: tokenise once, run every metric, say exactly what was done."""
+
+from __future__ import annotations
+
+import importlib.util
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sightline import __version__
+from sightline.errors import ConfigError, DataError, MissingRecordError
+from sightline.metrics.base import LanguageMetric, Scores
+from sightline.metrics.bleu import Bleu
+from sightline.metrics.cider import ONE_IMAGE, CIDErD, DocumentFrequencies
+from sightline.metrics.meteor import Meteor
+from sightline.metrics.rouge import RougeL
+from sightline.metrics.spice import Spice
+from sightline.text.tokenizer import ptb_tokenize_all
+
+METRICS: dict[str, type[LanguageMetric]] = {
+    "bleu": Bleu,
+    "meteor": Meteor,
+    "rouge": RougeL,
+    "cider": CIDErD,
+    "spice": Spice,
+}
+
+# What people read for each key.
+TITLES = {f"Bleu_{n}": f"BLEU-{n}" for n in range(1, 5)} | {
+    metric.keys[0]: metric.title for metric in METRICS.values() if len(metric.keys) == 1
+}
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """Scores of one system, what they were made from, and what the reader should know about them."""
+
+    scores: Scores
+    signature: str
+    notes: tuple[str, ...]
+    hypotheses: dict[str, str]  # tokenised
+    references: dict[str, tuple[str, ...]]  # tokenised
+    metrics: dict[str, LanguageMetric] = field(repr=False)
+
+
+def installed() -> tuple[str, ...]:
+    """The metrics that can run here: METEOR needs the data of its extra."""
+    return tuple(name for name in METRICS if name != "meteor" or importlib.util.find_spec("pycocoevalcap") is not None)
+
+
+def scorecard(
+    hypotheses: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
+    metrics: Sequence[str] | None = None,
+    frequencies: DocumentFrequencies | None = None,
+    tell: Callable[[str], None] = lambda metric: None,
+) -> Scorecard:
+    """Score raw captions against raw references, by image id.
+
+    Args:
+        hypotheses: one caption an image. Every one must have references; references may cover more images.
+        references: one or more captions an image.
+        metrics: names of `METRICS`; by default all that are installed.
+        frequencies: document frequencies for CIDEr; by default counted on the references scored.
+        tell: called with each metric's name before it runs.
+    """
+    chosen = tuple(metrics) if metrics is not None else installed()
+    unknown = next((name for name in chosen if name not in METRICS), None)
+    if unknown is not None:
+        raise ConfigError(f"there is no metric {unknown!r}", fix=f"choose among {', '.join(METRICS)}")
+    _check_ids(hypotheses, references)
+    ids = [id for id in references if id in hypotheses]
+    said, heard = _tokenised(ids, hypotheses, references)
+    corpus: dict[str, float] = {}
+    per_image: dict[str, dict[str, float]] = {id: {} for id in ids}
+    made: dict[str, LanguageMetric] = {}
+    for name in chosen:
+        tell(name)
+        metric = CIDErD(frequencies) if name == "cider" else METRICS[name]()
+        metric.update(said, heard)
+        scores = metric.compute()
+        corpus.update(scores.corpus)
+        for id, row in scores.per_image.items():
+            per_image[id].update(row)
+        made[name] = metric
+    notes = _notes(hypotheses, references, said, "cider" in chosen and frequencies is None)
+    signature = _signature(chosen, references, ids, frequencies)
+    return Scorecard(Scores(corpus, per_image), signature, notes, said, heard, made)
+
+
+def _tokenised(
+    ids: Sequence[str], hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Tokenise as the reference tools do: hypotheses in one file, references in another, in the references' order."""
+    said = dict(zip(ids, ptb_tokenize_all([hypotheses[id] for id in ids], one_file=True), strict=True))
+    all_heard = iter(ptb_tokenize_all([text for id in ids for text in references[id]], one_file=True))
+    return said, {id: tuple(next(all_heard) for _ in references[id]) for id in ids}
+
+
+def _check_ids(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> None:
+    if not hypotheses:
+        raise DataError("there is no caption to score", fix="give at least one")
+    extra = [id for id in hypotheses if not references.get(id)]
+    if extra:
+        raise MissingRecordError(
+            f"{len(extra):,} of {len(hypotheses):,} captioned images have no reference: {_some(extra)}",
+            fix="give their references or remove their captions; ids must be spelled alike in both files",
+        )
+
+
+def _notes(
+    hypotheses: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
+    tokenised: Mapping[str, str],
+    corpus_frequencies: bool,
+) -> tuple[str, ...]:
+    notes: list[str] = []
+    missing = [id for id in references if id not in hypotheses]
+    if missing:
+        notes.append(
+            f"{len(missing):,} of {len(references):,} images with references have no caption and were not scored: "
+            f"{_some(missing)}"
+        )
+    empty = [id for id, text in tokenised.items() if not text]
+    if empty:
+        notes.append(f"{len(empty):,} captions are empty after tokenisation and score as such: {_some(empty)}")
+    pictured = [id for id, text in hypotheses.items() if any(_is_emoji(c) for c in text)]
+    if pictured:
+        notes.append(f"{len(pictured):,} captions hold emojis, which the PTB tokenizer drops: {_some(pictured)}")
+    if corpus_frequencies and len(hypotheses) == 1:
+        notes.append(ONE_IMAGE)
+    return tuple(notes)
+
+
+def _is_emoji(character: str) -> bool:
+    return ord(character) > 0x2190 and unicodedata.category(character) == "So"
+
+
+def _signature(
+    chosen: Sequence[str],
+    references: Mapping[str, Sequence[str]],
+    ids: Sequence[str],
+    frequencies: DocumentFrequencies | None,
+) -> str:
+    counts = sorted({len(references[id]) for id in ids})
+    refs = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+    parts = [
+        f"metrics:{'+'.join(chosen)}",
+        f"images:{len(ids)}",
+        f"refs:{refs}",
+        "tok:ptb-3.4.1-lower-nopunct",
+    ]
+    if "cider" in chosen:
+        parts.append("df:corpus" if frequencies is None else f"df:saved-{frequencies.images:g}-images")
+    if "meteor" in chosen:
+        parts.append("meteor:1.5-en-norm")
+    if "spice" in chosen:
+        parts.append("spice:sightline-parser")
+    return "|".join([*parts, f"sightline:{__version__}"])
+
+
+def _some(ids: Sequence[str], most: int = 5) -> str:
+    return ", ".join(ids[:most]) + (" …" if len(ids) > most else "")
