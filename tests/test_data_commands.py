@@ -182,7 +182,7 @@ def test_captions_convert_and_a_split_can_be_chosen(tmp_path, capsys):
     assert cli.main([*command, "--to", "coco-captions"]) == 2
     assert "exists already" in capsys.readouterr().err
     assert cli.main([*command, "--to", "coco-captions", "--force"]) == 0
-    assert "2 captions as coco-captions" in capsys.readouterr().out
+    assert "2 photos with captions as coco-captions" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,8 @@ def convert(
     if json:
         print(json_module.dumps(asdict(done)))
     elif not quiet:
-        print(
-            f"{done.destination}: {done.records:,} {done.kind} as {done.destination_format}, from {done.source_format}"
-        )
+        unit = "scenes" if done.kind == "scenes" else "photos with captions"
+        print(f"{done.destination}: {done.records:,} {unit} as {done.destination_format}, from {done.source_format}")
         if done.left_out:
             print(f"note: {done.destination_format} does not hold {', '.join(done.left_out)}; they were left out")
 
