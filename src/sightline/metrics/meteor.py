@@ -5,7 +5,9 @@ Parameters of the ranking task: alpha 0.85, beta 0.2, gamma 0.6, delta 0.75; wei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -73,9 +75,10 @@ class Meteor(LanguageMetric):
         """For each image what METEOR counts with its best reference."""
         found: dict[str, Statistics] = {}
         ids = iter(self._hypotheses)
-        while batch := list(islice(ids, _BATCH)):
-            best = self._best([self._hypotheses[id] for id in batch], [self._references[id] for id in batch])
-            found.update((id, pair.statistics) for id, pair in zip(batch, best, strict=True))
+        with _no_cycles():
+            while batch := list(islice(ids, _BATCH)):
+                best = self._best([self._hypotheses[id] for id in batch], [self._references[id] for id in batch])
+                found.update((id, pair.statistics) for id, pair in zip(batch, best, strict=True))
         return found
 
     def resampled(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
@@ -106,6 +109,18 @@ class Meteor(LanguageMetric):
             pair.index = parts[pair.index][1]
             best.append(pair)
         return best
+
+
+@contextmanager
+def _no_cycles() -> Iterator[None]:
+    """Pause the search for reference cycles: none are made here, and it would take a fifth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass(slots=True)

@@ -134,6 +134,7 @@ def _compile_paraphrases(path: Path, folder: Path, tell: Progress) -> int:
     del hashes
     np.save(folder / index.PHRASES, phrases)
     np.save(folder / index.BUCKETS, index.buckets(phrases))
+    np.save(folder / index.SIEVE, index.sieve(phrases))
     left, right = ids.reshape(-1, 2).T.astype(np.uint64)
     del ids
     pairs = np.concatenate([left << 34 | right << 2 | index.FORWARD, right << 34 | left << 2 | index.BACKWARD])

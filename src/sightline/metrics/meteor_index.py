@@ -16,8 +16,9 @@ import numpy.typing as npt
 from sightline.errors import DataError
 from sightline.files import read_json
 
-LAYOUT = "1"  # a new one makes old caches useless
-PHRASES, BUCKETS, STARTS, PARTNERS = "phrases.npy", "phrase-buckets.npy", "partner-starts.npy", "partners.npy"
+LAYOUT = "2"  # a new one makes old caches useless
+PHRASES, BUCKETS, SIEVE = "phrases.npy", "phrase-buckets.npy", "phrase-sieve.npy"
+STARTS, PARTNERS = "partner-starts.npy", "partners.npy"
 LEMMAS, SYNSET_STARTS, SYNSETS = "lemmas.npy", "synset-starts.npy", "synsets.npy"
 SMALL = "small.json"
 
@@ -29,6 +30,8 @@ _ENDINGS = (
     ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""),
     ("er", ""), ("est", ""), ("er", "e"), ("est", "e"),
 )  # fmt: skip
+
+_SIEVE_BITS = 24
 
 U64 = npt.NDArray[np.uint64]
 U32 = npt.NDArray[np.uint32]
@@ -90,6 +93,19 @@ def find(table: U64, buckets: U32, wanted: U64) -> Places:
     return found
 
 
+def sieve(table: U64) -> npt.NDArray[np.uint8]:
+    """The first bits of hashes, as a bit map: small enough to stay in the processor's cache."""
+    first = np.zeros(1 << _SIEVE_BITS, np.bool_)
+    first[table >> np.uint64(64 - _SIEVE_BITS)] = True
+    return np.packbits(first, bitorder="little")
+
+
+def sifted(sieve: npt.NDArray[np.uint8], wanted: U64) -> Places:
+    """Which of the wanted hashes may be in the table: all that are, and few of the others."""
+    first = wanted >> np.uint64(64 - _SIEVE_BITS)
+    return np.flatnonzero(sieve[first >> np.uint64(3)] >> (first & np.uint64(7)).astype(np.uint8) & 1)
+
+
 @dataclass(frozen=True)
 class MeteorIndex:
     """METEOR's data: small lists in memory, large arrays memory-mapped on first use."""
@@ -107,7 +123,10 @@ class MeteorIndex:
 
     def phrase_ids(self, hashes: U64) -> Places:
         """The phrase of the paraphrase table with each hash, or -1."""
-        return find(self._phrases, self._buckets, hashes)
+        found = np.full(len(hashes), -1, np.int64)
+        likely = sifted(self._sieve, hashes)
+        found[likely] = find(self._phrases, self._buckets, hashes[likely])
+        return found
 
     def partners(self, phrases: Places) -> tuple[Places, U32, U32]:
         """Every pair that some phrases are in: which of them, the other phrase, and the directions."""
@@ -130,6 +149,10 @@ class MeteorIndex:
     @cached_property
     def _buckets(self) -> U32:
         return _load(self.folder / BUCKETS)
+
+    @cached_property
+    def _sieve(self) -> npt.NDArray[np.uint8]:
+        return _load(self.folder / SIEVE)
 
     @cached_property
     def _starts(self) -> U32:
