@@ -16,16 +16,16 @@ COMMANDS = [shlex.split(line, comments=True) for line in LINES]
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("readme")
-    shutil.copytree(ROOT / "examples", folder / "examples")
-    return folder
+def folder(tmp_path_factory) -> Path:
+    copy = tmp_path_factory.mktemp("readme")
+    shutil.copytree(ROOT / "examples", copy / "examples")
+    return copy
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c[0] == "sightline"], ids=" ".join)
-def test_a_command_in_readme_runs(command, workplace):
+def test_a_command_in_readme_runs(command, folder):
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=workplace, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
 
