@@ -109,7 +109,7 @@ def test_gzip_is_read_as_if_it_were_plain(tmp_path):
         ("deep.json", b"[" * 200_000 + b"]" * 200_000, DataError, "cannot be read"),
         ("long.json", b"[" + b"9" * 5000 + b"]", DataError, "cannot be read"),
         ("latin.json", b'{"a": "caf\xe9"}', DataError, "not UTF-8"),
-        ("cut.json.gz", gzip.compress(b"[" + b"1," * 5000 + b"1]")[:-20], TruncatedError, "gzip stream"),
+        ("cut.json.gz", gzip.compress(b"[" + b"1," * 5000 + b"1]", mtime=0)[:-20], TruncatedError, "gzip stream"),
         ("fake.json.gz", b"{}", DataError, "not a gzip file"),
     ],
 )
