@@ -23,6 +23,7 @@ from sightline.metrics.meteor_match import Candidates, Matcher
 
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
+_WEIGHTS = (*(weight * DELTA for weight in WEIGHTS), *(weight * (1 - DELTA) for weight in WEIGHTS))
 _BATCH = 2048  # images at a time
 _MARGIN = 1e-9  # wider than rounding errors of a score
 
@@ -65,26 +66,34 @@ class Meteor(LanguageMetric):
         super().__init__()
         self._lexicon: Lexicon | None = None
 
+    def reset(self) -> None:
+        """Forget every image."""
+        super().reset()
+        self._found: dict[str, tuple[float, Statistics]] = {}
+
     def compute(self) -> Scores:
         """Scores of everything since the last reset; zero for no image at all."""
-        statistics = self.statistics()
-        per_image = {id: {"METEOR": score(numbers)} for id, numbers in statistics.items()}
-        return Scores({"METEOR": corpus_score(statistics.values())}, per_image)
+        found = self._scored()
+        per_image = {id: {"METEOR": own} for id, (own, _) in found.items()}
+        return Scores({"METEOR": corpus_score(numbers for _, numbers in found.values())}, per_image)
 
     def statistics(self) -> dict[str, Statistics]:
         """For each image what METEOR counts with its best reference."""
-        found: dict[str, Statistics] = {}
-        ids = iter(self._hypotheses)
-        with _no_cycles():
-            while batch := list(islice(ids, _BATCH)):
-                best = self._best([self._hypotheses[id] for id in batch], [self._references[id] for id in batch])
-                found.update((id, pair.statistics) for id, pair in zip(batch, best, strict=True))
-        return found
+        return {id: numbers for id, (_, numbers) in self._scored().items()}
 
     def resampled(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
         """Corpus scores of R resamples of the images, from summed statistics; `weights` is (R, I)."""
         table = np.array([_summands(numbers) for numbers in self.statistics().values()], dtype=np.float64)
         return {"METEOR": np.array([score(total) for total in (weights @ table).tolist()])}
+
+    def _scored(self) -> dict[str, tuple[float, Statistics]]:
+        """Score and statistics of each image; those of images seen before are kept."""
+        new = (id for id in self._hypotheses if id not in self._found)
+        with _no_cycles():
+            while batch := list(islice(new, _BATCH)):
+                best = self._best([self._hypotheses[id] for id in batch], [self._references[id] for id in batch])
+                self._found.update((id, (pair.score, pair.statistics)) for id, pair in zip(batch, best, strict=True))
+        return self._found
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> MeteorAlignment:
         """The alignment of a hypothesis with its best reference."""
@@ -192,7 +201,11 @@ def score(statistics: Sequence[float]) -> float:
 
 
 def _weighted(content: Sequence[float], functions: Sequence[float]) -> float:
-    return sum([w * (DELTA * c + (1 - DELTA) * f) for w, c, f in zip(WEIGHTS, content, functions, strict=True)])
+    """Matched words by weight, added in the tool's order: the last bit may decide which of two references is best."""
+    total = 0.0
+    for weight, words in zip(_WEIGHTS, (*content, *functions), strict=True):
+        total += weight * words
+    return total
 
 
 def corpus_score(statistics: Iterable[Statistics]) -> float:

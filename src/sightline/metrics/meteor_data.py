@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import os
 import shutil
 import sys
 import tempfile
@@ -60,16 +59,26 @@ class Source:
     @cached_property
     def fingerprint(self) -> str:
         """Of the contents, by the checksums that zip and gzip files carry: nothing large is read."""
-        with zipfile.ZipFile(self.jar) as jar:
+        with self._open_jar() as jar:
             sums = [f"{item.filename}:{item.CRC}" for item in jar.infolist() if not item.filename.endswith(".class")]
         with self.paraphrases.open("rb") as file:
-            file.seek(-8, os.SEEK_END)
+            file.seek(max(0, self.paraphrases.stat().st_size - 8))
             return fingerprint(index.LAYOUT, *sums, file.read())
 
     def lines(self, name: str) -> list[str]:
         """The lines of a text file in the jar."""
-        with zipfile.ZipFile(self.jar) as jar, io.TextIOWrapper(jar.open(name), encoding="utf-8") as text:
+        with self._open_jar() as jar, io.TextIOWrapper(jar.open(name), encoding="utf-8") as text:
             return text.read().splitlines()
+
+    @contextmanager
+    def _open_jar(self) -> Iterator[zipfile.ZipFile]:
+        try:
+            with zipfile.ZipFile(self.jar) as jar:
+                yield jar
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise DataError(
+                f"METEOR's jar is damaged: {error}", where=self.jar, fix="install pycocoevalcap again"
+            ) from error
 
 
 def _compile_once(source: Source, folder: Path) -> None:

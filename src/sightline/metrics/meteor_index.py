@@ -205,7 +205,7 @@ def _bases(word: str) -> list[str]:
 def _load(path: Path) -> npt.NDArray[Any]:
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise DataError(
             "the METEOR index is damaged", where=path, fix="remove its folder; it is compiled again at the next use"
         ) from error
