@@ -21,7 +21,8 @@ class WordTrace:
         grid: (h·w,) attention over the scene's grid cells, or None.
         box: the normalised box the word points at, or None (function words point nowhere).
         score: how sure that box is, in [0, 1].
-        gates: named gate values: `relationship` (JRAN), `sentinel` (AdaptiveAttention), `fusion` and `memory` (R2M).
+        gates: named gate values: `relationship` (JRAN) and `sentinel` (AdaptiveAttention) are numbers, `fusion` and
+            `memory` (R2M) small matrices.
     """
 
     log_prob: float | None = None
@@ -29,7 +30,7 @@ class WordTrace:
     grid: Array | None = None
     box: Box | None = None
     score: float | None = None
-    gates: dict[str, float] = field(default_factory=dict)
+    gates: dict[str, float | Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,7 @@ class Caption:
                     "word": word,
                     "box": None if t.box is None else [round(float(v), 4) for v in np.asarray(t.box) * scale],
                     "score": t.score,
-                    **({"gates": t.gates} if t.gates else {}),
+                    **({"gates": {n: np.asarray(g).tolist() for n, g in t.gates.items()}} if t.gates else {}),
                 }
                 for word, t in zip(self.words, traces, strict=True)
             ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -107,9 +107,17 @@ _PROTOCOL: dict[str, type] = {
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: IO[bytes], allowed: Mapping[str, type]) -> None:
+    def __init__(
+        self, file: IO[bytes], allowed: Mapping[str, type], persistent: Callable[[Any], Any] | None = None
+    ) -> None:
         super().__init__(file, encoding="latin1")
         self._allowed = {**_PROTOCOL, **allowed}
+        self._persistent = persistent
+
+    def persistent_load(self, pid: Any) -> Any:
+        if self._persistent is None:
+            raise pickle.UnpicklingError("it refers to something outside itself")
+        return self._persistent(pid)
 
     def find_class(self, module: str, name: str) -> type:
         found = self._allowed.get(f"{module}.{name}") or self._allowed.get(name)
@@ -118,7 +126,12 @@ class _Unpickler(pickle.Unpickler):
         return found
 
 
-def load(file: IO[bytes], allowed: Mapping[str, type] = CONTAINERS, where: PathLike | None = None) -> Any:
+def load(
+    file: IO[bytes],
+    allowed: Mapping[str, type] = CONTAINERS,
+    where: PathLike | None = None,
+    persistent: Callable[[Any], Any] | None = None,
+) -> Any:
     """Read one pickle, making only the classes in `allowed`; anything else in it is a DataError.
 
     Args:
@@ -126,10 +139,11 @@ def load(file: IO[bytes], allowed: Mapping[str, type] = CONTAINERS, where: PathL
         allowed: `module.name` to the class to use for it, or a bare `Name` for a class of that name in any module.
             Give an `Inert` subclass for anything that is not a container.
         where: the file's name, for messages.
+        persistent: gives what a persistent id of the pickle stands for (PyTorch's storages); None refuses them.
     """
     name = where or getattr(file, "name", None)
     try:
-        return _Unpickler(file, allowed).load()
+        return _Unpickler(file, allowed, persistent).load()
     except EOFError as error:
         raise TruncatedError("the pickle ends too early", where=name, fix="copy or download it again") from error
     except pickle.UnpicklingError as error:

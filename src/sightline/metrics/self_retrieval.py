@@ -27,8 +27,8 @@ class Scorer(Protocol):
     def encode(self, scenes: Any) -> Mapping[str, Tensor]:
         """Memory of a batch of scenes: tensors with the batch first."""
 
-    def log_prob(self, memory: Mapping[str, Tensor], words: Tensor) -> Tensor:
-        """(B,) log-probability of each row of `words`, END included, given the same row of `memory`."""
+    def log_prob(self, memory: Any, words: Tensor) -> Tensor:
+        """(B·K,) log-probability of each row of `words`, END included; K rows in turn belong to one of B images."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,7 @@ def self_retrieval(
 
         def similarity(images: IntArray, columns: IntArray) -> FloatArray:
             memory, said = memories[int(images[0]) // block[0]], captions[torch.from_numpy(columns).to(device)]
-            pairs = {name: part.repeat_interleave(len(said), dim=0) for name, part in memory.items()}
-            scores = captioner.log_prob(pairs, said.repeat(len(images), 1))
+            scores = captioner.log_prob(memory, said.repeat(len(images), 1))
             if scores.shape != (len(images) * len(said),):
                 raise CountError(f"log_prob gave shape {tuple(scores.shape)} for {len(images) * len(said)} pairs")
             return scores.reshape(len(images), -1).double().cpu().numpy()

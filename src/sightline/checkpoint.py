@@ -1,0 +1,167 @@
+"""One file holds one model: weights as safetensors and, as JSON in the header, all the model needs to be used.
+
+The header tells the model's config, its words, how captions are split into them, how pictures are prepared, which
+vision model made the scenes it was trained on, and a card for people. Nothing in it can run code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+
+from sightline.config import build
+from sightline.errors import CheckpointError, ConfigError
+from sightline.files import PathLike, atomic_write, checksum, existing
+from sightline.models.captioner import Captioner
+from sightline.models.matcher import Matcher
+from sightline.models.zoo import ModelConfig
+from sightline.text.vocabulary import Vocabulary
+
+LAYOUT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A model with all it needs to be used.
+
+    Attributes:
+        model: in evaluation mode when loaded.
+        vocabulary: its words.
+        text_rule: the name of the rule that splits captions into these words (`sightline.text.vocabulary.RULES`).
+        preprocessing: how pictures were prepared for the vision model.
+        fingerprint: of the scenes it was trained on; "" where unknown.
+        card: name, data, licence, metrics, limits: whatever people should know.
+    """
+
+    model: Captioner | Matcher
+    vocabulary: Vocabulary
+    text_rule: str = "self-critical"
+    preprocessing: dict[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
+    card: dict[str, Any] = field(default_factory=dict)
+
+    def captioner(self, where: PathLike = "") -> Captioner:
+        """The model, if it is a captioner."""
+        if isinstance(self.model, Captioner):
+            return self.model
+        raise CheckpointError(
+            f"a {self.model.config.kind} model matches texts with images and cannot write captions",
+            where=where or None,
+            fix="give a captioner's checkpoint",
+        )
+
+    def matcher(self, where: PathLike = "") -> Matcher:
+        """The model, if it is a matcher."""
+        if isinstance(self.model, Matcher):
+            return self.model
+        raise CheckpointError(
+            f"a {self.model.config.kind} model writes captions and does not match texts with images",
+            where=where or None,
+            fix="give a matcher's checkpoint, such as scan or vsrn",
+        )
+
+
+@dataclass(frozen=True)
+class _Model:
+    model: ModelConfig
+
+
+def save(path: PathLike, checkpoint: Checkpoint) -> None:
+    """Write the checkpoint; the file is whole or not there."""
+    model = checkpoint.model
+    if model.words != len(checkpoint.vocabulary):
+        raise CheckpointError(
+            f"a model of {model.words} ids with a vocabulary of {len(checkpoint.vocabulary)}",
+            where=path,
+            fix="build the model with len(vocabulary)",
+        )
+    weights = {name: part.detach().cpu().contiguous() for name, part in model.state_dict().items()}
+    header = {
+        "layout": LAYOUT,
+        "model": dataclasses.asdict(model.config),
+        "words": checkpoint.vocabulary.words,
+        "text_rule": checkpoint.text_rule,
+        "preprocessing": checkpoint.preprocessing,
+        "fingerprint": checkpoint.fingerprint,
+        "card": checkpoint.card,
+        "checksum": _checksum(weights),
+    }
+    with atomic_write(path) as file:
+        file.write(to_bytes(weights, {"sightline": json.dumps(header, ensure_ascii=False)}))
+
+
+def read_header(path: PathLike) -> dict[str, Any]:
+    """What a checkpoint says about itself, without its weights."""
+    existing(path)
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(
+            f"not a Sightline checkpoint ({error})",
+            where=path,
+            fix="give a file that Sightline saved; `sightline convert` reads checkpoints of other projects",
+        ) from error
+    try:
+        header = json.loads(metadata["sightline"])
+        layout = header["layout"]
+    except (KeyError, ValueError, TypeError) as error:
+        raise CheckpointError(
+            "the file holds weights but not Sightline's description of them",
+            where=path,
+            fix="give a file that Sightline saved",
+        ) from error
+    if layout != LAYOUT:
+        raise CheckpointError(
+            f"it was saved in layout {layout}, and this version reads layout {LAYOUT}",
+            where=path,
+            fix="use the version of Sightline that saved it, or save it again",
+        )
+    assert isinstance(header, dict)
+    return header
+
+
+def load(path: PathLike, device: torch.device | str = "cpu") -> Checkpoint:
+    """Read a checkpoint; its model is in evaluation mode on `device`."""
+    header = read_header(path)
+    with safe_open(path, "pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+    if _checksum(weights) != header["checksum"]:
+        raise CheckpointError("its weights are damaged", where=path, fix="copy or download the file again")
+    try:
+        config = build(_Model, {"model": header["model"]}, where=Path(path)).model
+    except ConfigError as error:
+        raise CheckpointError(
+            f"this version cannot read its model: {error.what}", where=path, fix="use the version that saved it"
+        ) from error
+    vocabulary = Vocabulary(header["words"])
+    model = config.build(len(vocabulary))
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"its weights do not fit its config: {error}", where=path, fix="save the model again"
+        ) from error
+    return Checkpoint(
+        model.to(device).eval(),
+        vocabulary,
+        header["text_rule"],
+        header["preprocessing"],
+        header["fingerprint"],
+        header["card"],
+    )
+
+
+def _checksum(weights: dict[str, torch.Tensor]) -> int:
+    total = 0
+    for name in sorted(weights):
+        data = weights[name].contiguous().flatten().view(torch.uint8).numpy()
+        total = checksum(f"{total} {name} {checksum(data.data)}".encode())
+    return total

@@ -1,0 +1,175 @@
+"""The captioner contract: what every captioner offers to decoding, learning and metrics.
+
+    memory = model.encode(scenes)                       once per image
+    state = model.start(memory)                         one hypothesis per image
+    log_probs, state = model.step(words, memory, state) one word further
+    output = model.forward(memory, words)               teacher forcing, all steps at once
+    scores = model.log_prob(memory, words)              log p(caption | image), END included
+
+`Memory` and `State` are dicts of tensors, batch first. Rows of `Memory` are images; rows of `State` and of words are
+hypotheses, N = B·K of them, the K of one image next to each other. So a beam reorders only `State`, five captions share
+their image's memory, and nobody repeats features.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from sightline.batch import SceneBatch
+from sightline.errors import CountError
+from sightline.text.vocabulary import PAD
+
+Memory = dict[str, Tensor]
+State = dict[str, Tensor]
+
+CHUNK = 2048  # positions whose (V,) distributions exist at the same time in `log_prob`
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Where each predicted word came from; step t belongs to the word the step predicts.
+
+    Attributes:
+        regions: (N, T, n) attention over regions, or None.
+        grid: (N, T, L) attention over grid cells, or None.
+        gates: named gate values, each (N, T, …).
+    """
+
+    regions: Tensor | None = None
+    grid: Tensor | None = None
+    gates: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """What teacher forcing gives for words (N, T + 1): T predictions.
+
+    Attributes:
+        log_probs: (N, T, V); row t predicts word t + 1.
+        hidden: (N, T, d) what the prediction was made from.
+        trace: where each word came from.
+    """
+
+    log_probs: Tensor
+    hidden: Tensor
+    trace: Trace
+
+
+class Captioner(nn.Module, ABC):
+    """A model of p(caption | scene), word by word.
+
+    A captioner implements `encode`, `start`, `advance` (one step), `unroll` (all steps) and `predict` (hidden to
+    logits); the rest follows. `needs` names the scene parts it reads, `words` is the size of its vocabulary.
+    """
+
+    needs: tuple[str, ...] = ()
+    words: int
+    config: Any
+
+    @abstractmethod
+    def encode(self, scenes: SceneBatch) -> Memory:
+        """What the decoder reads of each image, computed once: tensors with B rows."""
+
+    @abstractmethod
+    def start(self, memory: Memory) -> State:
+        """The state before START is read, one row per image."""
+
+    @abstractmethod
+    def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+        """Read one word (N,) of each hypothesis: hidden (N, d) and the new state (N rows)."""
+
+    @abstractmethod
+    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
+        """Read words (N, T), START first: hidden (N, T, d) and the trace, equal to T times `advance`."""
+
+    @abstractmethod
+    def predict(self, hidden: Tensor) -> Tensor:
+        """(…, d) to unnormalised scores (…, V) of the next word."""
+
+    def step(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+        """Read one word of each hypothesis: log-probabilities (N, V) of the next, and the new state.
+
+        The log-probabilities are the caller's to change, and so are the logits that `predict` gives: new tensors both.
+        """
+        hidden, state = self.advance(words, memory, state)
+        logits = self.predict(hidden)
+        if not torch.is_grad_enabled() and logits.dtype == torch.float32 and logits.device.type == "cpu":
+            return torch.log_softmax(logits, -1, out=logits), state  # in place: fresh memory costs more than the sums
+        return log_softmax(logits), state
+
+    def forward(self, memory: Memory, words: Tensor) -> Output:
+        """Teacher forcing over words (N, T + 1): START, the caption, END, padding. N is a multiple of the images."""
+        hidden, trace = self.unroll(memory, words[:, :-1])
+        return Output(log_softmax(self.predict(hidden)), hidden, trace)
+
+    def log_prob(self, memory: Memory, words: Tensor) -> Tensor:
+        """(N,) log p(words and END | image), by `word_log_probs`."""
+        return self.word_log_probs(memory, words).sum(1)
+
+    def word_log_probs(self, memory: Memory, words: Tensor) -> Tensor:
+        """(N, T) log-probability of each word after START, END included, 0 on padding.
+
+        The distributions over the vocabulary exist for `CHUNK` positions at a time, in the backward pass too.
+        """
+        hidden, _ = self.unroll(memory, words[:, :-1])
+        return self.chosen(hidden, words[:, 1:])
+
+    def chosen(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """(N, T) log-probability of each word of `targets` (N, T) by what `hidden` (N, T, d) predicts, 0 on padding.
+
+        With `smoothing` ε it is the expected one of a word that is the target with 1 - ε, else any other, all alike.
+        """
+        real = targets != PAD
+        found = self._chosen(hidden[real], targets[real], smoothing)
+        return torch.zeros(targets.shape, dtype=found.dtype, device=found.device).masked_scatter(real, found)
+
+    def _chosen(self, hidden: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+        spread = smoothing * self.words / (self.words - 1)  # PyTorch spreads it over all words, the target too
+
+        def pick(part: Tensor, ids: Tensor) -> Tensor:
+            return -F.cross_entropy(self.predict(part).float(), ids, reduction="none", label_smoothing=spread)
+
+        parts = zip(torch.split(hidden, CHUNK), torch.split(targets, CHUNK), strict=True)
+        if torch.is_grad_enabled():
+            return torch.cat([checkpoint(pick, part, ids, use_reentrant=False) for part, ids in parts])
+        return torch.cat([pick(part, ids) for part, ids in parts])
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Over the last dimension, in float32 whatever the model computes in."""
+    return F.log_softmax(logits.float(), -1)
+
+
+def images(memory: Memory) -> int:
+    """How many images a memory holds."""
+    return len(next(iter(memory.values())))
+
+
+def per_image(rows: Tensor, memory: Memory) -> Tensor:
+    """(N, …) rows of hypotheses as (B, K, …), so that they broadcast against memory."""
+    count = images(memory)
+    if len(rows) % count:
+        raise CountError(f"{len(rows)} captions for {count} images", fix="give each image the same number of captions")
+    return rows.reshape(count, len(rows) // count, *rows.shape[1:])
+
+
+def expand(state: State, rows: int) -> State:
+    """A state of one row per image as one of `rows` rows, each image's next to each other."""
+    count = images(state)
+    if rows == count:
+        return state
+    if rows % count:
+        raise CountError(f"{rows} captions for {count} images", fix="give each image the same number of captions")
+    return {name: part.repeat_interleave(rows // count, 0) for name, part in state.items()}
+
+
+def select(rows: dict[str, Tensor], index: Tensor) -> dict[str, Tensor]:
+    """The rows `index` of every tensor: how a beam reorders its state."""
+    return {name: part.index_select(0, index) for name, part in rows.items()}

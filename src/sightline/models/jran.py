@@ -1,0 +1,220 @@
+"""JRAN: the Joint Relationship Attention Network, a captioner with an LSTM decoder (COLING 2022, Section 3).
+
+Regions V_r and grid cells V_s (the "semantic features", Eq. 2) become joint relationship features V_J (`jrln.py`,
+Eq. 3–10). At each word, relationship based attention (Eq. 11–13) sums them to a context C^F_t for the LSTM
+(`jran_decoder.py`). Every part has a switch, so that `TABLE_1`, `SCHEMES` and `BASELINE` are configs. The paper leaves
+open, and we choose:
+
+- V_r and V_s are each projected to d by a linear layer with ReLU. V_s is L vectors, one per cell, as Eq. 5 needs.
+- The LSTM starts from zeros and reads the previous word, C^F_t and h_{t-1}. The word is predicted from h_t alone,
+  p = softmax(W h_t + b): the context has reached h_t through the LSTM.
+- Without relationship attention the LSTM gets the mean of V_J at every step.
+- Without JRLN the attention (or mean) is over the projected features; of both kinds, over regions and cells as one set.
+- The gate of a word (Fig. 8) is the weight of visual relationships, Σ_i η_{i,t} σ_i (η uniform without attention), σ_i
+  being the last layer's gate averaged over channels and heads. That of visual-semantic relationships is one minus it.
+- `decoder: updown` has two LSTMs, as the reported baseline's scores suggest: the first reads the word, the mean of V_J
+  and the second's h_{t-1}, and its own h_t takes the place of h_{t-1} in Eq. 11; the second reads C^F_t.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from sightline.batch import SceneBatch
+from sightline.errors import ConfigError
+from sightline.models.attention import masked_mean
+from sightline.models.captioner import Captioner, Memory, State, Trace, expand, images, per_image
+from sightline.models.jran_decoder import Decoder, LSTMDecoder, UpDownDecoder
+from sightline.models.jrln import JRLN, JRLNConfig, Scheme, full_mask
+
+
+@dataclass(frozen=True)
+class JRANConfig:
+    """The sizes and switches of JRAN; the defaults are the full model, row 6 of Table 1."""
+
+    kind: Literal["jran"] = "jran"
+    regions: bool = True
+    """Read region features ("R Fea.")."""
+    grid: bool = True
+    """Read grid features ("S Fea.")."""
+    jrln: JRLNConfig | None = field(default_factory=JRLNConfig)
+    """The Joint Relationship Learning Network, or none. Its scheme "none" relates one kind of feature with itself;
+    the others need both."""
+    relationship_attention: bool = True
+    """Attend at each word ("R-Att."); false gives the decoder the mean."""
+    decoder: Literal["lstm", "updown"] = "lstm"
+    """One LSTM that attends with h_{t-1} (Eq. 11), or two in the manner of Up-Down."""
+    region_width: int = 2048
+    """Width of region features."""
+    grid_width: int = 2048
+    """Width of grid features."""
+    size: int = 512
+    """Width d of V_J and the context; that of `jrln` must be the same."""
+    word_size: int = 512
+    """Width of word embeddings."""
+    hidden_size: int = 512
+    """Width of the LSTM."""
+    attention_size: int = 512
+    """Width of the sum inside tanh of Eq. 11."""
+    dropout: float = 0.5
+    """On projected features, word embeddings and what words are predicted from. The paper does not give it."""
+
+    def __post_init__(self) -> None:
+        sizes = ("region_width", "grid_width", "size", "word_size", "hidden_size", "attention_size")
+        for name in sizes:
+            if getattr(self, name) < 1:
+                raise ConfigError(f"JRAN's `{name}` is {getattr(self, name)}", fix="give at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"JRAN's `dropout` is {self.dropout}", fix="give a share from 0 to below 1")
+        if not (self.regions or self.grid):
+            raise ConfigError("JRAN without regions and grid sees nothing", fix="switch `regions` or `grid` on")
+        if self.jrln is not None:
+            self._check_jrln(self.jrln)
+
+    def _check_jrln(self, jrln: JRLNConfig) -> None:
+        if jrln.size != self.size:
+            raise ConfigError(
+                f"JRAN's `size` is {self.size} and `jrln.size` {jrln.size}", fix="give both the same width"
+            )
+        if jrln.reads_grid and not (self.regions and self.grid):
+            raise ConfigError(
+                f"the scheme `{jrln.scheme}` relates regions with grid cells, and JRAN reads one of them",
+                fix="switch `regions` and `grid` on, or choose `jrln.scheme: none`",
+            )
+        if not jrln.reads_grid and self.regions and self.grid:
+            raise ConfigError(
+                "the scheme `none` relates one kind of feature, and JRAN reads regions and grid",
+                fix="switch `regions` or `grid` off, or choose another `jrln.scheme`",
+            )
+
+    def build(self, words: int) -> JRAN:
+        """The model for a vocabulary of `words` ids."""
+        return JRAN(self, words)
+
+
+TABLE_1: dict[int, JRANConfig] = {
+    1: JRANConfig(grid=False, jrln=JRLNConfig("none"), relationship_attention=False),
+    2: JRANConfig(regions=False, jrln=JRLNConfig("none"), relationship_attention=False),
+    3: JRANConfig(jrln=None, relationship_attention=False),
+    4: JRANConfig(relationship_attention=False),
+    5: JRANConfig(jrln=None),
+    6: JRANConfig(),
+}
+"""The rows of Table 1 by their number."""
+
+SCHEMES: dict[Scheme, JRANConfig] = {
+    "none": JRANConfig(grid=False, jrln=JRLNConfig("none")),
+    "concat": JRANConfig(jrln=JRLNConfig("concat")),
+    "no-gate": JRANConfig(jrln=JRLNConfig("no-gate")),
+    "rc": JRANConfig(),
+}
+"""The four schemes of Fig. 5, all with relationship attention."""
+
+BASELINE = JRANConfig(grid=False, jrln=None)
+"""The row "Baselines" of Table 2: the same decoder with soft attention over regions, without JRLN."""
+
+
+class JRAN(Captioner):
+    """The captioner. Memory holds V_J and its keys (or, without attention, what its mean adds to the LSTM)."""
+
+    def __init__(self, config: JRANConfig, words: int) -> None:
+        super().__init__()
+        self.config, self.words = config, words
+        self.needs = tuple(name for name in ("regions", "grid") if getattr(config, name))
+        if config.regions:
+            self.region_projection = nn.Linear(config.region_width, config.size)
+        if config.grid:
+            self.grid_projection = nn.Linear(config.grid_width, config.size)
+        self.jrln = None if config.jrln is None else JRLN(config.jrln)
+        self.embedding = nn.Embedding(words, config.word_size)
+        self.decoder: Decoder = {"lstm": LSTMDecoder, "updown": UpDownDecoder}[config.decoder](
+            config.size,
+            config.word_size,
+            config.hidden_size,
+            config.attention_size if config.relationship_attention else None,
+        )
+        self.output = nn.Linear(config.hidden_size, words)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def encode(self, scenes: SceneBatch) -> Memory:
+        """V_J of each image, and what of the decoder depends on nothing else."""
+        sets = self._features(scenes)
+        gate: Tensor | None = None
+        if self.jrln is None:
+            features, mask = (torch.cat(parts, 1) for parts in zip(*sets, strict=True))
+        else:
+            features, mask = sets[0]
+            features, gate = self.jrln(features, mask, *(sets[1] if len(sets) == 2 else (None, None)))  # Eq. 3–10
+        memory = self.decoder.remember(features, mask)
+        if gate is not None:
+            attends = self.config.relationship_attention
+            memory["gate"] = gate if attends else masked_mean(gate.unsqueeze(-1), mask).squeeze(-1)
+        if self.jrln is None and len(sets) > 1:
+            memory["region_mask"] = sets[0][1]  # tells where regions end and cells begin
+        return memory
+
+    def _features(self, scenes: SceneBatch) -> list[tuple[Tensor, Tensor]]:
+        """Projected regions (B, K, d) and cells (B, L, d), as far as they are switched on, each with its mask."""
+        sets = []
+        if self.config.regions:
+            rows = self.region_projection(scenes.part("regions", by="JRAN")).relu()
+            sets.append((self.dropout(rows), full_mask(rows, scenes.region_mask)))
+        if self.config.grid:
+            rows = self.grid_projection(scenes.part("grid", by="JRAN")).relu()
+            sets.append((self.dropout(rows), full_mask(rows, scenes.grid_mask)))
+        return sets
+
+    def start(self, memory: Memory) -> State:
+        """All zeros."""
+        weight = self.embedding.weight
+        return {name: weight.new_zeros(images(memory), self.config.hidden_size) for name in self.decoder.state}
+
+    def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+        """One step of the LSTM."""
+        gates = self._word_gates(words.unsqueeze(1), memory)
+        hidden, _, state = self.decoder(gates[:, 0], memory, state)
+        return self.dropout(hidden), state
+
+    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
+        """The LSTM over all words; what each word adds to its gates is computed for all at once."""
+        gates = self._word_gates(words, memory)  # (N, T, 4 h)
+        state = expand(self.start(memory), len(words))
+        steps, weights = [], []
+        for step_gates in gates.unbind(1):
+            hidden, eta, state = self.decoder(step_gates, memory, state)
+            steps.append(hidden)
+            weights.append(eta)
+        eta = torch.stack(weights, 1) if self.config.relationship_attention else None  # (N, T, n)
+        return self.dropout(torch.stack(steps, 1)), self._trace(eta, memory, words)
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """A linear layer on h_t."""
+        scores: Tensor = self.output(hidden)
+        return scores
+
+    def _word_gates(self, words: Tensor, memory: Memory) -> Tensor:
+        return self.decoder.word_gates(self.dropout(self.embedding(words)), memory)
+
+    def _trace(self, eta: Tensor | None, memory: Memory, words: Tensor) -> Trace:
+        gates = {}
+        if "gate" in memory:
+            gates["relationship"] = _word_gate(eta, memory, words)
+        if eta is None:
+            return Trace(gates=gates)
+        if "region_mask" in memory:
+            count = memory["region_mask"].shape[1]
+            return Trace(eta[..., :count], eta[..., count:], gates)
+        return Trace(eta, None, gates) if self.config.regions else Trace(None, eta, gates)
+
+
+def _word_gate(eta: Tensor | None, memory: Memory, words: Tensor) -> Tensor:
+    """(N, T) the relationship gate of each word (Fig. 8)."""
+    if eta is None:
+        rows = per_image(words, memory)
+        return memory["gate"][:, None, None].expand(rows.shape).flatten(0, 1)
+    gate = per_image(eta, memory) @ memory["gate"][:, None, :, None]  # (B, K, T, 1)
+    return gate.squeeze(-1).flatten(0, 1)

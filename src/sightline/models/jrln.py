@@ -1,0 +1,220 @@
+"""The Joint Relationship Learning Network (JRLN) of the JRAN paper (COLING 2022), Section 3.3.
+
+It turns regions V_r into joint relationship features V_J, one per region: what each region has to do with the other
+regions (visual relationships, Eq. 3–4) and with the grid cells V_s, the paper's "semantic features" (visual-semantic
+relationships, Eq. 5–6), weighed by a relationship gate (Eq. 7–8). The paper leaves open, and we choose:
+
+- Eq. 8 takes V_s of region i, but grid cells are not numbered by regions, and its Concat changes the width. The gate of
+  a head is σ = sigmoid(U_vr V_r^i + U_vs V_v-s^i + b): what the region found in the grid stands for V_s^i.
+- Heads have width d_k = d / N_r, and the matrices of Eq. 7 and 8 belong to one head each.
+- `norm` adds what refining encoders have: LayerNorm after Eq. 9, and residual and LayerNorm around Eq. 10. Without it
+  the equations are as printed. In both, the residual of Eq. 9 has its own matrix S_r, which starts as the identity.
+- Layer l + 1 takes V_J of layer l as V_r; V_s stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from sightline.errors import ConfigError, MissingPartError
+from sightline.models.attention import masked_softmax
+
+Scheme = Literal["none", "concat", "no-gate", "rc"]
+
+
+@dataclass(frozen=True)
+class JRLNConfig:
+    """The sizes and choices of a JRLN."""
+
+    scheme: Scheme = "rc"
+    """How relationships meet (Fig. 5): "none" relates regions only, "concat" attends over regions and cells as one
+    set, "no-gate" joins the two relationships by a linear layer, "rc" by the relationship gate."""
+    size: int = 512
+    """Width d of regions, grid cells and V_J."""
+    heads: int = 8
+    """N_r of Eq. 9."""
+    layers: int = 3
+    """Feature relationship networks, one upon the other (Fig. 4a)."""
+    gate: Literal["vector", "scalar"] = "vector"
+    """σ of Eq. 8: one value per channel, or one per head."""
+    ffn: Literal["linear", "relu"] = "linear"
+    """Eq. 10 as printed, or two layers with ReLU between, 4 d wide."""
+    norm: bool = True
+    """LayerNorm after Eq. 9, residual and LayerNorm around Eq. 10; false gives the printed equations."""
+    dropout: float = 0.1
+    """On what Eq. 9 adds to the residual, and on what Eq. 10 gives."""
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.heads, self.layers) < 1:
+            raise ConfigError(
+                f"a JRLN of size {self.size} with {self.heads} heads and {self.layers} layers",
+                fix="give size, heads and layers of at least 1",
+            )
+        if self.size % self.heads:
+            raise ConfigError(
+                f"a JRLN of size {self.size} cannot be split into {self.heads} heads",
+                fix="make size a multiple of heads",
+            )
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"the JRLN's dropout is {self.dropout}", fix="give a share from 0 to below 1")
+
+    @property
+    def reads_grid(self) -> bool:
+        """Whether the scheme relates regions with grid cells."""
+        return self.scheme != "none"
+
+
+class JRLN(nn.Module):
+    """A stack of feature relationship networks (Fig. 4a): regions and grid cells to V_J."""
+
+    def __init__(self, config: JRLNConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(FeatureRelationship(config) for _ in range(config.layers))
+
+    def forward(
+        self, regions: Tensor, region_mask: Tensor | None, grid: Tensor | None, grid_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Regions (B, K, d) and grid (B, L, d), with masks (B, K) and (B, L) that are True where something is.
+
+        The scheme "none" does not look at the grid. Rows of padding in the results mean nothing.
+
+        Returns:
+            V_J (B, K, d), and the relationship gate (B, K) of the last layer, averaged over channels and heads: the
+            weight of visual relationships, one minus it being that of visual-semantic ones; None without a gate.
+        """
+        if self.config.reads_grid and grid is None:
+            raise MissingPartError(
+                f"a JRLN of scheme `{self.config.scheme}` needs `grid`",
+                fix="use features that hold it, or the scheme `none`",
+            )
+        gate: Tensor | None = None
+        for layer in self.layers:
+            regions, gate = layer(regions, region_mask, grid, grid_mask)
+        return regions, gate
+
+
+class RelationshipComputation(nn.Module):
+    """The Relationship Computation (RC) module, Eq. 3–8 and Fig. 4b, of all heads at once."""
+
+    def __init__(self, config: JRLNConfig) -> None:
+        super().__init__()
+        size, heads, width = config.size, config.heads, config.size // config.heads
+        self.scheme, self.heads = config.scheme, heads
+        self.value = _matrix(size, size)  # W_v
+        self.query = _matrix(size, size)  # W_q
+        self.key = _matrix(size, size)  # W_k
+        if self.scheme in ("no-gate", "rc"):
+            self.cell_value = _matrix(size, size)  # W_h
+            self.cell_key = _matrix(size, size)  # W_s
+            self.cell_query = _matrix(size, size)  # W_r
+        if self.scheme == "no-gate":
+            self.fusion = HeadMatrices(heads, 2 * width, width)
+            self.fusion_bias = nn.Parameter(torch.zeros(heads, 1, width))
+        if self.scheme == "rc":
+            gates = width if config.gate == "vector" else 1
+            self.visual = HeadMatrices(heads, width, width)  # W_vs
+            self.visual_semantic = HeadMatrices(heads, width, width)  # W_vb
+            self.gate_region = nn.Linear(size, heads * gates)  # U_vr and b_σ
+            self.gate_semantic = HeadMatrices(heads, width, gates)  # U_vs
+
+    def forward(
+        self, regions: Tensor, region_mask: Tensor | None, grid: Tensor | None, grid_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """(B, K, d) V_o of the heads side by side, and σ (B, N_r, K, d_k or 1) where the scheme has a gate."""
+        tokens, mask = regions, region_mask
+        if self.scheme == "concat":
+            assert grid is not None
+            tokens = torch.cat([regions, grid], 1)
+            mask = torch.cat([full_mask(regions, region_mask), full_mask(grid, grid_mask)], 1)
+        phi = self._weights(self.query(regions), self.key(tokens), mask)  # Eq. 4
+        visual = phi @ self._split(self.value(tokens))  # Eq. 3, (B, N_r, K, d_k)
+        if self.scheme in ("none", "concat"):
+            return self._join(visual), None
+
+        assert grid is not None
+        beta = self._weights(self.cell_query(regions), self.cell_key(grid), grid_mask)  # Eq. 6, softmax over cells
+        semantic = beta @ self._split(self.cell_value(grid))  # Eq. 5, (B, N_r, K, d_k)
+        if self.scheme == "no-gate":
+            return self._join(self.fusion(torch.cat([visual, semantic], -1)) + self.fusion_bias), None
+
+        sigma = (self._split(self.gate_region(regions)) + self.gate_semantic(semantic)).sigmoid()  # Eq. 8
+        output = sigma * self.visual(visual) + (1 - sigma) * self.visual_semantic(semantic)  # Eq. 7
+        return self._join(output), sigma
+
+    def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, N_r, K, n) softmax over the n keys, scaled by the root of d_k."""
+        queries, keys = self._split(queries), self._split(keys)
+        scores = queries @ keys.mT / queries.shape[-1] ** 0.5
+        return masked_softmax(scores, None if mask is None else mask[:, None, None])
+
+    def _split(self, rows: Tensor) -> Tensor:
+        return rows.view(*rows.shape[:2], self.heads, rows.shape[2] // self.heads).transpose(
+            1, 2
+        )  # (B, n, N_r·w) to (B, N_r, n, w)
+
+    def _join(self, heads: Tensor) -> Tensor:
+        return heads.transpose(1, 2).flatten(2)  # (B, N_r, n, w) to (B, n, N_r·w)
+
+
+class FeatureRelationship(nn.Module):
+    """One feature relationship network: relationship attention (Eq. 9) and feed-forward network (Eq. 10)."""
+
+    def __init__(self, config: JRLNConfig) -> None:
+        super().__init__()
+        size = config.size
+        self.relationships = RelationshipComputation(config)
+        self.residual = _matrix(size, size)  # S_r
+        nn.init.eye_(self.residual.weight)
+        self.output = _matrix(size, size)  # S_n
+        self.feed_forward: nn.Module = nn.Linear(size, size)  # S_J and b_J
+        if config.ffn == "relu":
+            self.feed_forward = nn.Sequential(nn.Linear(size, 4 * size), nn.ReLU(), nn.Linear(4 * size, size))
+        self.norm = config.norm
+        if self.norm:
+            self.attention_norm = nn.LayerNorm(size)
+            self.feed_forward_norm = nn.LayerNorm(size)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, regions: Tensor, region_mask: Tensor | None, grid: Tensor | None, grid_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """V_J (B, K, d) of this layer and the mean (B, K) of its gate."""
+        heads, sigma = self.relationships(regions, region_mask, grid, grid_mask)
+        joint = self.residual(regions) + self.dropout(self.output(heads))  # Eq. 9
+        if self.norm:
+            joint = self.attention_norm(joint)
+            joint = self.feed_forward_norm(joint + self.dropout(self.feed_forward(joint)))  # Eq. 10, with residual
+        else:
+            joint = self.dropout(self.feed_forward(joint))  # Eq. 10
+        return joint, None if sigma is None else sigma.mean((1, 3))
+
+
+class HeadMatrices(nn.Module):
+    """A matrix of its own for each head: (B, heads, n, inputs) to (B, heads, n, outputs)."""
+
+    def __init__(self, heads: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads, inputs, outputs))
+        for matrix in self.weight.detach():
+            nn.init.xavier_uniform_(matrix)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Each head's rows times its matrix."""
+        return rows @ self.weight
+
+
+def full_mask(rows: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, n) mask of rows (B, n, …): all are there where no mask is given."""
+    return torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device) if mask is None else mask
+
+
+def _matrix(inputs: int, outputs: int) -> nn.Linear:
+    """A learnable matrix, without bias as the equations print it."""
+    matrix = nn.Linear(inputs, outputs, bias=False)
+    nn.init.xavier_uniform_(matrix.weight)
+    return matrix

@@ -1,0 +1,101 @@
+"""NeuralTalk2: an LSTM that reads the image as its first word (Vinyals et al. 2015; Karpathy's NeuralTalk2).
+
+The plain one of the two captioners in "Contrastive Learning for Image Captioning" (Dai and Lin 2017, section 5.2): the
+decoder sees one vector of the image, once, and has no attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from torch import Tensor, nn
+
+from sightline.batch import SceneBatch
+from sightline.errors import ConfigError
+from sightline.models.captioner import Captioner, Memory, State, Trace, expand
+
+
+@dataclass(frozen=True)
+class NeuralTalk2Config:
+    """The sizes of NeuralTalk2; the defaults are those of its release, but for the width of the image vector."""
+
+    kind: Literal["neuraltalk2"] = "neuraltalk2"
+
+    vector_width: int = 2048
+    """Width of a scene's vector (the release reads the 4096 of VGG-16's fc7)."""
+
+    word_size: int = 512
+    """Width of a word embedding, and of the image that is read as the first word."""
+
+    hidden_size: int = 512
+    """Width of the LSTM."""
+
+    dropout: float = 0.5
+    """Share of the LSTM's outputs set to zero in training."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that no model can have."""
+        for name in ("vector_width", "word_size", "hidden_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a whole number of at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"`dropout` is {self.dropout}", fix="give a number from 0 up to, not including, 1")
+
+    def build(self, words: int) -> NeuralTalk2:
+        """The model for a vocabulary of `words` ids."""
+        return NeuralTalk2(self, words)
+
+
+class NeuralTalk2(Captioner):
+    """The captioner of Vinyals et al. 2015, "Show and Tell", section 3.1; equation numbers are theirs.
+
+    Three differences, all of NeuralTalk2: a ReLU after the image's Linear, a tanh on the cell before the output gate
+    (Eq. 8 prints none), and dropout after the LSTM.
+    """
+
+    needs = ("vector",)
+
+    def __init__(self, config: NeuralTalk2Config, words: int) -> None:
+        super().__init__()
+        self.config, self.words = config, words
+        self.image = nn.Sequential(nn.Linear(config.vector_width, config.word_size), nn.ReLU())
+        self.embedding = nn.Embedding(words, config.word_size)
+        self.lstm = nn.LSTM(config.word_size, config.hidden_size, batch_first=True)
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = nn.Linear(config.hidden_size, words)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch dropout. The LSTM has none of its own, and stays in the mode in which cuDNN gives gradients."""
+        super().train(mode)
+        self.lstm.train()
+        return self
+
+    def encode(self, scenes: SceneBatch) -> Memory:
+        """Each image as a word."""
+        return {"image": self.image(scenes.part("vector", by="NeuralTalk2"))}  # (B, word_size), Eq. 10
+
+    def start(self, memory: Memory) -> State:
+        """The state after the image was read."""
+        return self._read(memory["image"].unsqueeze(1))[1]
+
+    def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+        """Read one word (N,): hidden (N, d)."""
+        hidden, state = self._read(self.embedding(words.unsqueeze(1)), state)  # Eq. 11
+        return hidden.squeeze(1), state
+
+    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
+        """Read words (N, T) in one call of the LSTM: hidden (N, T, d). There is nothing to trace."""
+        hidden, _ = self._read(self.embedding(words), expand(self.start(memory), len(words)))  # Eq. 11
+        return hidden, Trace()
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """Hidden (…, d) to scores (…, V)."""
+        scores: Tensor = self.output(hidden)  # Eq. 9; the softmax is the contract's
+        return scores
+
+    def _read(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Inputs (N, T, word_size) through the LSTM, from zeros where there is no state."""
+        before = None if state is None else (state["hidden"].unsqueeze(0), state["cell"].unsqueeze(0))
+        outputs, (hidden, cell) = self.lstm(inputs, before)  # (N, T, d), Eq. 4-8
+        return self.dropout(outputs), {"hidden": hidden.squeeze(0), "cell": cell.squeeze(0)}

@@ -1,0 +1,274 @@
+"""R²M: recurrent relational memory, for captions learned without image-caption pairs.
+
+Guo, Wang, Song and Wang, "Recurrent Relational Memory Network for Unsupervised Image Captioning", IJCAI 2020. The file
+follows sections 2.1-2.3: the fusion memory FM (Eq. 1-4), the recurrent memory RM (Eq. 5-7), and the model that encodes
+concepts, speaks (Eq. 8) and rebuilds the concepts from what it said (Eq. 9). A step t reads w_{t-1} and predicts w_t.
+
+Settled here where the paper leaves it open: λ1 = λ2 = d_k; v has unit length; concepts and words share one embedding,
+and W_d is a matrix of its own with a bias; module ψ adds M_{t-1} to what was attended; b_f starts at 1 and b_i at 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sightline.batch import SceneBatch
+from sightline.errors import ConfigError, DataError
+from sightline.models.captioner import Captioner, Memory, State, Trace, per_image
+from sightline.models.r2m_ablations import LinearFusion, LSTMMemory, lstm
+
+
+@dataclass(frozen=True)
+class R2MConfig:
+    """The sizes of section 3.2 and the choices of Table 2."""
+
+    kind: Literal["r2m"] = "r2m"
+
+    hidden_size: int = 512
+    """d: concept vector, word embedding, LSTM and memories are all this wide, since [v; w] and [M; f] stack them."""
+
+    heads: int = 2
+    """H; each head is d_k = d_v = d / H wide, so that the heads together are as wide as the memory."""
+
+    vector_width: int = 2048
+    """Width of the global image vector that the matching loss (Eq. 12) compares with (1536 for Inception-v4)."""
+
+    dropout: float = 0.2
+    """On input and output of the concept encoder, in training."""
+
+    fusion: bool = True
+    """Whether f_t comes from FM; false is "D w/o FM", a linear layer on v and w in place of Eq. 1-4."""
+
+    decoder: Literal["rm", "lstm"] = "rm"
+    """The unit that reads f_t; `lstm` is the paper's "D w/o Memory in RM"."""
+
+    reconstructor: Literal["rm", "lstm"] = "rm"
+    """The unit that reads M^d_t; `lstm` is "R w/o Memory in RM"."""
+
+    released_code: bool = False
+    """Attend as the authors' code: bias and LayerNorm on the joint query, key and value, λ = 2·d_k + d_v; and a frozen
+    random image projection."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "heads", "vector_width"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a positive whole number")
+        if self.hidden_size % self.heads:
+            raise ConfigError(
+                f"`hidden_size` {self.hidden_size} cannot be shared by {self.heads} heads",
+                fix="make `hidden_size` a multiple of `heads`",
+            )
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"`dropout` is {self.dropout}", fix="give a share from 0 up to, not including, 1")
+        for name in ("decoder", "reconstructor"):
+            if getattr(self, name) not in ("rm", "lstm"):
+                raise ConfigError(f"`{name}` is {getattr(self, name)!r}", fix='choose "rm" or "lstm"')
+
+    def build(self, words: int) -> R2M:
+        """The model for a vocabulary of `words` ids."""
+        return R2M(self, words)
+
+
+class MultiHeadAttention(nn.Module):
+    """The query, key and value transformers of all H heads as one product, and the attention between them."""
+
+    def __init__(self, config: R2MConfig) -> None:
+        super().__init__()
+        size, self.heads, released = config.hidden_size, config.heads, config.released_code
+        self.qkv = nn.Linear(size, 3 * size, bias=released)
+        self.norm = nn.LayerNorm(3 * size) if released else nn.Identity()
+        head_size = size // self.heads
+        self.root = math.sqrt(3 * head_size if released else head_size)  # √λ
+
+    def project(self, x: Tensor) -> Tensor:
+        """(…, d) to its query, key and value: (…, 3, H, d_k)."""
+        projected: Tensor = self.norm(self.qkv(x)).unflatten(-1, (3, self.heads, -1))
+        return projected
+
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """Queries (…, m, d_k) and keys (…, n, d_k) to (…, m, n): what each query draws from each key, rows of sum 1."""
+        return (query @ key.mT / self.root).softmax(-1)
+
+
+class FusionMemory(nn.Module):
+    """Relation learning I, FM: the concepts v and the previous word w_{t-1} fused to f_t, Eq. 1-4.
+
+    FM depends on no memory, so a whole caption is fused at once. The authors' code stacks [w; v]; attention does not
+    know an order, so that only swaps the two halves of FC's columns, and the rows here are always the paper's.
+    """
+
+    def __init__(self, config: R2MConfig) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(config)
+        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
+
+    def project(self, x: Tensor) -> Tensor:
+        """One row of x_t, v or w_{t-1} (…, d), as its x·U_q, x·U_k and x·U_v: (…, 3, H, d_k)."""
+        return self.attention.project(x)
+
+    def forward(self, concepts: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+        """The projected rows of v (broadcast) and w_{t-1} (…, 3, H, d_k) to f_t (…, d) and Eq. 1's A (…, H, 2, 2).
+
+        A reads as printed, [[v→v, w→v], [v→w, w→w]]: row i is what v (0) or w (1) takes in, and sums to one.
+        """
+        pairs = zip(concepts.unbind(-3), words.unbind(-3), strict=True)
+        query, key, value = (stack_rows(v, w) for v, w in pairs)  # x_t = [v; w_{t-1}]: (…, H, 2, d_k)
+        weights = self.attention.weights(query, key)  # Eq. 1  (…, H, 2, 2)
+        attended = weights @ value  # Eq. 2  (…, H, 2, d_v)
+        joined = attended.transpose(-3, -2).flatten(-2)  # Eq. 3  (…, 2, H·d_v)
+        return self.fc(joined.flatten(-2)), weights  # Eq. 4  (…, d)
+
+
+class RecurrentMemory(nn.Module):
+    """Relation learning II, RM: M_t = RM(M_{t-1}, f_t), Eq. 5-7.
+
+    What depends on f_t alone is computed for all steps at once (`feed`); the loop holds what depends on M_{t-1}. Its
+    many small kernels never wait for the host, so `torch.cuda.make_graphed_callables` can take the module.
+    """
+
+    def __init__(self, config: R2MConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.attention = MultiHeadAttention(config)
+        self.attended_norm = nn.LayerNorm(size)
+        self.mlp = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size))
+        self.gain_norm = nn.LayerNorm(size)
+        self.input_gates = nn.Linear(size, 2 * size)  # W_i, W_f and b_i, b_f
+        self.memory_gates = nn.Linear(size, 2 * size, bias=False)  # U_i, U_f
+        nn.init.zeros_(self.input_gates.bias[:size])
+        nn.init.ones_(self.input_gates.bias[size:])
+
+    def feed(self, f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """f_t (…, d) as its key and value (…, H, d_k) for Eq. 5-6 and its part of both gates (…, 2·d) for Eq. 7."""
+        _, key, value = self.attention.project(f).unbind(-3)
+        return key, value, self.input_gates(f)
+
+    def update(self, memory: Tensor, key: Tensor, value: Tensor, gates: Tensor) -> tuple[Tensor, Tensor]:
+        """M_{t-1} (N, d) and what `feed` made of f_t to M_t (N, d) and the weights [M→M, f→M] (N, H, 2) of Eq. 5."""
+        query, own_key, own_value = self.attention.project(memory).unbind(-3)  # (N, H, d_k)
+        weights = self.attention.weights(query[..., None, :], stack_rows(own_key, key))  # Eq. 5  (N, H, 1, 2)
+        attended = (weights @ stack_rows(own_value, value)).flatten(1)  # Eq. 6  (N, H·d_v)
+
+        gain = self.attended_norm(memory + attended)  # module ψ
+        gain = self.gain_norm(gain + self.mlp(gain))
+
+        g_i, g_f = torch.sigmoid(gates + self.memory_gates(memory.tanh())).chunk(2, -1)  # Eq. 7, lines 1 and 2
+        return g_i * gain.tanh() + g_f * memory, weights[..., 0, :]  # Eq. 7, line 3
+
+    def start(self, like: Tensor) -> State:
+        """M_0 = 0, rows and width as `like` (N, d)."""
+        return {"memory": torch.zeros_like(like)}
+
+    def step(self, f: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step over f_t (N, d): M_t (N, d) and the new state."""
+        memory, _ = self.update(state["memory"], *self.feed(f))
+        return memory, {"memory": memory}
+
+    def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        """All steps over f (N, T, d): M (N, T, d) and the weights (N, T, H, 2) of Eq. 5."""
+        memory, memories, weights = torch.zeros_like(f[:, 0]), [], []
+        for fed in zip(*(part.unbind(1) for part in self.feed(f)), strict=True):
+            memory, weight = self.update(memory, *fed)
+            memories.append(memory)
+            weights.append(weight)
+        return torch.stack(memories, 1), torch.stack(weights, 1)
+
+
+class R2M(Captioner):
+    """R²M: encoder, decoder and reconstructor.
+
+    `log_prob` is the likelihood of Eq. 10. The losses of Eq. 11-13 compare v, `encode(scenes)["concepts"]`, with ṽ,
+    `reconstruct(output.hidden, lengths)`, and ṽ with v̂, `image_vector(scenes)`.
+    """
+
+    needs = ("concepts",)
+
+    def __init__(self, config: R2MConfig, words: int) -> None:
+        super().__init__()
+        self.config, self.words = config, words
+        size = config.hidden_size
+        self.embedding = nn.Embedding(words, size)
+        self.encoder = lstm(size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.fusion = FusionMemory(config) if config.fusion else LinearFusion(size)
+        self.decoder = RecurrentMemory(config) if config.decoder == "rm" else LSTMMemory(size)
+        self.output = nn.Linear(size, words)
+        self.reconstructor = RecurrentMemory(config) if config.reconstructor == "rm" else LSTMMemory(size)
+        self.image = nn.Linear(config.vector_width, size).requires_grad_(not config.released_code)
+        nn.init.uniform_(self.embedding.weight, -0.08, 0.08)
+        nn.init.uniform_(self.output.weight, -0.08, 0.08)
+        nn.init.zeros_(self.output.bias)
+
+    def encode(self, scenes: SceneBatch) -> Memory:
+        """Section 2.1: an LSTM over the concepts in their given order; v (B, d) is its last state, of unit length."""
+        concepts, mask = scenes.part("concepts", by="R²M"), scenes.part("concept_mask", by="R²M")
+        missing = ~mask.any(1)
+        if missing.any():
+            raise DataError(
+                "R²M speaks from concepts, and this image has none that its vocabulary knows",
+                where=f"image {scenes.ids[int(missing.nonzero()[0])]}",
+                fix="leave such images out, as the paper's training does, or keep concepts of a lower score",
+            )
+        order = (~mask).byte().argsort(dim=1, stable=True)  # real concepts first, wherever the gaps are
+        states, _ = self.encoder(self.dropout(self.embedding(concepts.gather(1, order))))  # (B, c, d)
+        v = F.normalize(self.dropout(at(states, mask.sum(1) - 1)), dim=-1)
+        return {"concepts": v, "projected": self.fusion.project(v)}
+
+    def start(self, memory: Memory) -> State:
+        """M_0 = 0."""
+        return self.decoder.start(memory["concepts"])
+
+    def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+        """Eq. 1-7 for one step: M_t (N, d)."""
+        f, _ = self._fuse(memory, words[:, None])
+        return self.decoder.step(f[:, 0], state)
+
+    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
+        """Eq. 1-7 for all steps: M (N, T, d).
+
+        Gates of the trace: `fusion` (N, T, 2, 2), Eq. 1's matrix, mean over heads; `memory` (N, T, H, 2), Eq. 5's
+        [M→M, f→M]. An ablated part has none.
+        """
+        f, fusion = self._fuse(memory, words)
+        hidden, recurrent = self.decoder(f)
+        gates = {"fusion": None if fusion is None else fusion.mean(2), "memory": recurrent}
+        return hidden, Trace(gates={name: weights for name, weights in gates.items() if weights is not None})
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """W_d · M_t, of which Eq. 8 takes the softmax; decoding chooses the word."""
+        logits: Tensor = self.output(hidden)  # Eq. 8
+        return logits
+
+    def reconstruct(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        """Section 2.3: the concepts ṽ (N, d) rebuilt from M^d (N, T, d), not normalised.
+
+        `lengths` (N,) from 1 to T counts each caption's predictions, END included; an unfinished caption has T.
+        """
+        memories, _ = self.reconstructor(hidden)  # Eq. 9
+        return at(memories, lengths - 1)
+
+    def image_vector(self, scenes: SceneBatch) -> Tensor:
+        """v̂ (B, d) of Eq. 12: the global image vector, projected, of unit length."""
+        return F.normalize(self.image(scenes.part("vector", by="R²M's matching loss")), dim=-1)
+
+    def _fuse(self, memory: Memory, words: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Words (N, T) to f (N, T, d) and FM's weights (N, T, H, 2, 2)."""
+        projected = per_image(self.fusion.project(self.embedding(words)), memory)  # (B, K, T, …)
+        f, weights = self.fusion(memory["projected"][:, None, None], projected)
+        return f.flatten(0, 1), None if weights is None else weights.flatten(0, 1)
+
+
+def stack_rows(first: Tensor, second: Tensor) -> Tensor:
+    """The paper's row-wise concatenation [first; second]: (…, 2, d) of second (…, d) and first, broadcast to it."""
+    return torch.stack([first.expand_as(second), second], -2)
+
+
+def at(states: Tensor, steps: Tensor) -> Tensor:
+    """(N, T, d) and a step for each row (N,) to (N, d)."""
+    return states.gather(1, steps[:, None, None].expand(-1, 1, states.shape[-1])).squeeze(1)

@@ -1,0 +1,215 @@
+"""SCAN: stacked cross attention, in the form that "More Grounded Image Captioning by Distilling Image-Text Matching"
+(section 3.1, Eq. 1-6) gives it: each word attends to the regions, and a caption fits as well as its words do.
+
+The direction i2t of the original ("Stacked Cross Attention for Image-Text Matching") swaps the roles. Below, the side
+that is attended to is the context (t2i: regions) and the side that attends is the query (t2i: words).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args, get_type_hints
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.errors import ConfigError
+from sightline.models.attention import masked_softmax
+from sightline.models.matcher import AligningMatcher, Embedding, l2norm
+from sightline.models.word_gru import WordGRU
+
+EPS = 1e-8  # added to lengths, and the least a length counts in a cosine
+CPU_BLOCK, GPU_BLOCK = (32, 128), (128, 128)  # images × captions
+CACHED = 1 << 18  # cosines that the passes after the product take at a time on a CPU, so that they stay in its cache
+
+
+@dataclass(frozen=True)
+class SCANConfig:
+    """The sizes and choices of SCAN; the defaults are those of POS-SCAN's paper."""
+
+    kind: Literal["scan"] = "scan"
+    region_width: int = 2048
+    """Width of a region's feature."""
+    word_size: int = 300
+    """Width of a word's embedding."""
+    size: int = 1024
+    """Width of the space that words and regions share."""
+    bidirectional: bool = True
+    """Whether the GRU reads the caption from both ends."""
+    direction: Literal["t2i", "i2t"] = "t2i"
+    """t2i: words attend to regions. i2t: regions attend to words."""
+    aggregate: Literal["mean", "lse", "max", "sum"] = "mean"
+    """How the scores of the words (i2t: regions) make the score of the pair."""
+    raw_feature_norm: Literal[
+        "clipped_l2norm", "l2norm", "clipped_l1norm", "l1norm", "clipped", "softmax", "no_norm"
+    ] = "clipped_l2norm"
+    """What happens to the cosines before the softmax, along the words (i2t: regions)."""
+    clip: Literal["hard", "leaky"] = "hard"
+    """The clip in it: [x]_+ as printed, or LeakyReLU(0.1) as in the released code."""
+    lambda_softmax: float | None = None
+    """Inverse temperature of the attention; None is 9 for t2i and 4 for i2t."""
+    lambda_lse: float = 6.0
+    """Inverse temperature of the aggregate "lse"."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        for name, hint in get_type_hints(type(self)).items():
+            if get_args(hint) and isinstance(get_args(hint)[0], str) and getattr(self, name) not in get_args(hint):
+                raise ConfigError(
+                    f"`{name}` is {getattr(self, name)!r}", fix=f"choose one of {', '.join(get_args(hint))}"
+                )
+        for name in ("region_width", "word_size", "size", "lambda_lse"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a number above 0")
+        if not 0 < self.temperature <= 40:  # squares of exp(λ) must stay finite in float32
+            raise ConfigError(f"`lambda_softmax` is {self.lambda_softmax}", fix="give a number above 0, at most 40")
+
+    @property
+    def temperature(self) -> float:
+        """The inverse temperature of the attention: τ of Eq. 5."""
+        return {"t2i": 9.0, "i2t": 4.0}[self.direction] if self.lambda_softmax is None else self.lambda_softmax
+
+    def build(self, words: int) -> SCAN:
+        """The model for a vocabulary of `words` ids."""
+        return SCAN(self, words)
+
+
+class SCAN(AligningMatcher):
+    """Section 3.1. All words take part, START and END too.
+
+    No attended vector is ever formed. With unit vectors e_t and v_i, and G = V Vᵀ, the attended a = Σ_i α_i v_i has
+    e_tᵀ a = Σ_i α_i s_it and |a|² = αᵀ G α; and since a cosine does not change when a is scaled, exp(τ s̄) serves as α.
+    Vectors of padding are zero, and add nothing to any of these sums.
+    """
+
+    config: SCANConfig
+
+    def __init__(self, config: SCANConfig, words: int) -> None:
+        super().__init__()
+        self.config = config
+        self.words = words
+        self.image = nn.Linear(config.region_width, config.size)
+        self.text = WordGRU(words, config.word_size, config.size, config.bidirectional)
+        nn.init.xavier_uniform_(self.image.weight)
+        nn.init.zeros_(self.image.bias)
+
+    def embed_images(self, scenes: SceneBatch) -> Embedding:
+        """`regions` (B, n, d), unit vectors, and their `mask` (B, n)."""
+        regions = scenes.part("regions", by=self.config.kind)
+        mask = scenes.region_mask
+        if mask is None:
+            mask = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
+        vectors = l2norm(self.image(regions))  # Eq. 1, and the length of Eq. 4
+        return {"regions": vectors * mask.unsqueeze(2), "mask": mask}
+
+    def embed_texts(self, texts: TextBatch) -> Embedding:
+        """`words` (B, T, d), unit vectors, and their `mask` (B, T)."""
+        return {"words": l2norm(self.text(texts.ids, texts.mask)), "mask": texts.mask}  # Eq. 2, 3, the length of Eq. 4
+
+    def taking_part(self, texts: Embedding, forced: Tensor | None = None) -> Tensor:
+        """(B, T) which words are matched; here all of them, whatever is `forced`."""
+        return texts["mask"]
+
+    def block(self, images: Embedding, texts: Embedding) -> Tensor:
+        """(images, texts) scores of every pair, in one piece."""
+        return self.similarity(images, texts, (len(images["mask"]), len(texts["mask"])))
+
+    def similarity(self, images: Embedding, texts: Embedding, block: tuple[int, int] | None = None) -> Tensor:
+        """(images, texts) scores, `block` images × texts at a time; the default suits the device."""
+        regions, regions_part = images["regions"], images["mask"]
+        words, words_part = texts["words"], self.taking_part(texts)
+        block = block or (CPU_BLOCK if regions.device.type == "cpu" else GPU_BLOCK)
+        image_order, text_order = (part.sum(1).argsort(stable=True) for part in (regions_part, words_part))
+        image_blocks = _blocks(regions, regions_part, image_order, block[0])
+        text_blocks = _blocks(words, words_part, text_order, block[1])
+        if self.config.direction == "t2i":
+            scores = self._every_pair(image_blocks, text_blocks)
+        else:
+            scores = self._every_pair(text_blocks, image_blocks).T
+        return scores.index_select(0, image_order.argsort()).index_select(1, text_order.argsort())
+
+    def alignment(self, images: Embedding, texts: Embedding, forced: Tensor | None = None) -> Tensor:
+        """(B, T, n) weights of image b's regions for each word of text b; rows of words that take no part are 0.
+
+        t2i: α of Eq. 5. In i2t each region has weights over the words; the same normalised scores, with the softmax
+        taken over the regions, are given instead, so that a word's row is a distribution in both directions.
+        """
+        words, regions = self.taking_part(texts, forced)[:, None], images["mask"][:, :, None]  # (B, 1, T), (B, n, 1)
+        scores = (images["regions"] @ texts["words"].mT).float() * words  # (B, n, T), Eq. 4
+        along, mask = (2, words) if self.config.direction == "t2i" else (1, regions)
+        weights = masked_softmax(self._sharpened(scores, mask, along), regions, 1) * words  # Eq. 5
+        return weights.mT
+
+    def _every_pair(
+        self, contexts: Iterator[tuple[Tensor, Tensor]], queries: Iterator[tuple[Tensor, Tensor]]
+    ) -> Tensor:
+        """(contexts, queries) scores."""
+        with_gram = [(vectors, vectors.float() @ vectors.float().mT) for vectors, _ in contexts]
+        columns = []
+        for vectors, mask in queries:
+            # Positions first: sums over the words of a caption then run over whole rows of captions.
+            query = vectors.transpose(0, 1).contiguous()  # (m, Q, d)
+            columns.append(torch.cat([self._scores(context, gram, query, mask.T) for context, gram in with_gram]))
+        return torch.cat(columns, 1)
+
+    def _scores(self, context: Tensor, gram: Tensor, query: Tensor, mask: Tensor) -> Tensor:
+        """Contexts (A, k, d) with Gram matrices (A, k, k), queries (m, Q, d) with mask (m, Q), to scores (A, Q)."""
+        cosines = context.flatten(0, 1) @ query.flatten(0, 1).T  # Eq. 4
+        cosines = cosines.float().view(*context.shape[:2], *query.shape[:2])  # (A, k, m, Q)
+        size = max(1, CACHED // cosines[0].numel()) if cosines.device.type == "cpu" else len(cosines)
+        parts = zip(torch.split(cosines, size), torch.split(gram, size), strict=True)
+        return torch.cat([self._aggregate(self._relevance(some, of, mask), mask) for some, of in parts])
+
+    def _relevance(self, cosines: Tensor, gram: Tensor, mask: Tensor) -> Tensor:
+        """Cosines (A, k, m, Q) to R (A, m, Q), how well each query's element fits what it attends to."""
+        weights = self._sharpened(cosines, mask, 2).exp_()  # Eq. 5, not divided by the sum
+        products = (weights * cosines).sum(1)  # (A, m, Q), eᵀa of Eq. 6
+        squares = (weights * (gram @ weights.flatten(2)).view_as(weights)).sum(1)  # (A, m, Q), |a|² of Eq. 6
+        # A cosine is at most 1, so that rounding in `squares` cannot make more of it.
+        return products * torch.maximum(squares, products.square()).clamp(min=EPS**2).rsqrt()  # R of Eq. 6
+
+    def _sharpened(self, scores: Tensor, mask: Tensor, dim: int) -> Tensor:
+        """τ s̄ of Eq. 5: the scores, 0 on padding, normalised along `dim` (the line after Eq. 4, and its variants)."""
+        norm, temperature = self.config.raw_feature_norm, self.config.temperature
+        if norm == "softmax":
+            return temperature * masked_softmax(scores, mask, dim)
+        if norm.startswith("clipped"):
+            scores = scores.relu() if self.config.clip == "hard" else F.leaky_relu(scores, 0.1)
+        if norm.endswith("l2norm"):
+            # Not `vector_norm`, which is many times slower along any but the last dimension; the clamp keeps the
+            # gradient finite where all scores are 0.
+            return scores * (temperature / (scores.square().sum(dim, keepdim=True).clamp(min=EPS**2).sqrt() + EPS))
+        if norm.endswith("l1norm"):
+            return scores * (temperature / (scores.abs().sum(dim, keepdim=True) + EPS))
+        return temperature * scores
+
+    def _aggregate(self, relevance: Tensor, mask: Tensor) -> Tensor:
+        """(A, m, Q) and mask (m, Q) to (A, Q): S of Eq. 6, over the queries' elements."""
+        how = self.config.aggregate
+        if how == "max":
+            return relevance.masked_fill(~mask, -1).amax(1)
+        if how == "lse":
+            lowest = torch.finfo(relevance.dtype).min
+            scaled = (self.config.lambda_lse * relevance).masked_fill(~mask, lowest)
+            return torch.logsumexp(scaled, 1) / self.config.lambda_lse
+        total = (relevance * mask).sum(1)
+        return total / mask.sum(0).clamp(min=1) if how == "mean" else total  # Eq. 6
+
+
+def _blocks(vectors: Tensor, mask: Tensor, order: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows of vectors (N, m, d) in `order`, shortest first, `size` at a time, with their mask.
+
+    What takes no part is left out; the rows of a block are padded with zeros to its longest.
+    """
+    if bool(mask.all()):  # and so the order is theirs already
+        yield from zip(torch.split(vectors, size), torch.split(mask, size), strict=True)
+        return
+    front = mask.byte().argsort(dim=1, descending=True, stable=True)
+    for rows in torch.split(order, size):
+        places = front[rows, : max(1, int(mask[rows[-1]].sum()))]  # (A, longest)
+        kept = mask[rows].gather(1, places)
+        chosen = vectors.flatten(0, 1).index_select(0, (rows[:, None] * mask.shape[1] + places).flatten())
+        yield chosen.view(*kept.shape, -1) * kept.unsqueeze(2), kept

@@ -1,0 +1,67 @@
+"""VSE++: a photo and a sentence as two unit vectors, with no attention and no reasoning. The plain baseline.
+
+Faghri et al., "VSE++: Improving Visual-Semantic Embeddings with Hard Negatives" (BMVC 2018); [5] in the VSRN paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.errors import ConfigError
+from sightline.models.attention import masked_mean
+from sightline.models.matcher import Embedding, GlobalMatcher, l2norm
+from sightline.models.sentence_gru import SentenceGRU
+
+
+@dataclass(frozen=True)
+class VSEPPConfig:
+    """The sizes and choices of VSE++."""
+
+    kind: Literal["vsepp"] = "vsepp"
+    image: Literal["regions", "vector"] = "regions"
+    """What the image is read from: the mean of its region features, or its global vector."""
+    region_width: int = 2048
+    """Size of a region feature; read with `image: regions`."""
+    vector_width: int = 2048
+    """Size of the global vector; read with `image: vector`."""
+    size: int = 1024
+    """Dimensions of the space in which photos and sentences meet."""
+    word_size: int = 300
+    """Size of a word embedding."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that no model can have."""
+        for name in ("region_width", "vector_width", "size", "word_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a whole number above 0")
+
+    def build(self, words: int) -> VSEPP:
+        """The model for a vocabulary of `words` ids."""
+        return VSEPP(self, words)
+
+
+class VSEPP(GlobalMatcher):
+    """One linear map of the image's feature, one GRU over the words; similarity is their cosine."""
+
+    def __init__(self, config: VSEPPConfig, words: int) -> None:
+        super().__init__()
+        self.config, self.words, self.needs = config, words, (config.image,)
+        self.fc = nn.Linear(config.region_width if config.image == "regions" else config.vector_width, config.size)
+        self.text = SentenceGRU(words, config.word_size, config.size)
+        nn.init.xavier_uniform_(self.fc.weight)
+        nn.init.zeros_(self.fc.bias)
+
+    def embed_images(self, scenes: SceneBatch) -> Embedding:
+        """`vector` (B, size), unit length."""
+        feature = scenes.part(self.config.image, by="VSE++")  # (B, n, d) or (B, d)
+        if self.config.image == "regions":
+            feature = masked_mean(feature, scenes.region_mask)
+        return {"vector": l2norm(self.fc(feature))}
+
+    def embed_texts(self, texts: TextBatch) -> Embedding:
+        """`vector` (B, size), unit length."""
+        return {"vector": self.text(texts)}

@@ -1,0 +1,39 @@
+"""The text encoder that SCAN, VSRN and VSE++ share: a word embedding and a GRU over the whole caption."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+
+class WordGRU(nn.Module):
+    """Words to states. A bidirectional GRU gives the mean of its two directions.
+
+    Padding is never read: what a foreign checkpoint holds in the embedding's row of the pad id has no effect.
+    """
+
+    def __init__(self, words: int, word_size: int, size: int, bidirectional: bool = False) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, word_size)
+        self.gru = nn.GRU(word_size, size, batch_first=True, bidirectional=bidirectional)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, size) the state at each of the words (B, T); 0 where `mask` (B, T) is False."""
+        packed, _ = self._run(ids, mask)
+        states, _ = pad_packed_sequence(packed, batch_first=True, total_length=ids.shape[1])
+        return self._mean(states.view(*ids.shape, -1, self.gru.hidden_size), 2)
+
+    def last(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(B, size) the state after the last word; of a backward GRU, the one after the first word."""
+        _, final = self._run(ids, mask)  # (directions, B, size)
+        return self._mean(final, 0)
+
+    def _run(self, ids: Tensor, mask: Tensor) -> tuple[PackedSequence, Tensor]:
+        embedded = self.embedding(ids)  # (B, T, word_size)
+        packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        states, final = self.gru(packed)
+        return states, final
+
+    def _mean(self, states: Tensor, directions: int) -> Tensor:
+        return states.mean(directions) if self.gru.bidirectional else states.squeeze(directions)

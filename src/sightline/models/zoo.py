@@ -1,0 +1,27 @@
+"""The one list of models. A config's `kind` names it in recipes and checkpoints; its `build` makes the model."""
+
+from __future__ import annotations
+
+from sightline.models.adaptive_attention import AdaptiveAttentionConfig
+from sightline.models.jran import JRANConfig
+from sightline.models.jran_trans import JRANTransConfig
+from sightline.models.neuraltalk2 import NeuralTalk2Config
+from sightline.models.pos_scan import POSSCANConfig
+from sightline.models.r2m import R2MConfig
+from sightline.models.scan import SCANConfig
+from sightline.models.sim_trans import SimTransConfig
+from sightline.models.updown import UpDownConfig
+from sightline.models.vsepp import VSEPPConfig
+from sightline.models.vsrn import VSRNConfig
+
+CaptionerConfig = (
+    NeuralTalk2Config
+    | AdaptiveAttentionConfig
+    | UpDownConfig
+    | JRANConfig
+    | SimTransConfig
+    | JRANTransConfig
+    | R2MConfig
+)
+MatcherConfig = SCANConfig | POSSCANConfig | VSRNConfig | VSEPPConfig
+ModelConfig = CaptionerConfig | MatcherConfig
