@@ -33,6 +33,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "score": Command("sightline.commands.score:score", "Score captions against references, without Java."),
+    "likelihood": Command("sightline.commands.likelihood:command", "How likely a captioner finds a caption, by word."),
+    "convert": Command("sightline.commands.convert:convert", "Convert a checkpoint that another project released."),
     "data inspect": Command("sightline.commands.data:inspect", "Tell what files hold and what is wrong with them."),
     "data convert": Command("sightline.commands.data:convert", "Convert features or captions to another format."),
     "data repair": Command("sightline.commands.data:repair", "Drop damaged records from a feature store."),

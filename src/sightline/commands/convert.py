@@ -1,0 +1,53 @@
+"""`sightline convert`: checkpoints that other projects released, as Sightline's."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from sightline.checkpoint import save
+from sightline.converters.released import convert_released
+from sightline.data.convert import refuse_existing
+
+
+def convert(
+    checkpoint: Annotated[Path, tyro.conf.Positional],
+    out: Annotated[Path, tyro.conf.Positional],
+    *,
+    infos: Path | None = None,
+    vocabulary: Path | None = None,
+    force: bool = False,
+    json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Convert a released checkpoint; it is read without running it. (`sightline data convert` is for features.)
+
+    Reads Up-Down of self-critical.pytorch and Grounded-Image-Captioning (model.pth with infos.pkl), and SCAN, POS-SCAN,
+    VSRN and VSE++ (model_best.pth.tar with a vocabulary).
+
+    Args:
+        checkpoint: the released file.
+        out: where to write, such as updown.safetensors.
+        infos: the infos_<id>.pkl of an Up-Down model, if it does not lie beside it.
+        vocabulary: the word list of a matcher (.json or .pkl).
+        force: write over an existing file.
+        json: print one JSON object.
+        quiet: print nothing.
+    """
+    refuse_existing(out, force)
+    converted = convert_released(checkpoint, infos=infos, vocabulary=vocabulary)
+    save(out, converted)
+    model = converted.model
+    told = {
+        "path": str(out),
+        "kind": model.config.kind,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "words": len(converted.vocabulary.words),
+    }
+    if json:
+        print(json_module.dumps(told))
+    elif not quiet:
+        print(f"{out}: {told['kind']}, {told['parameters']:,} parameters, {told['words']:,} words")

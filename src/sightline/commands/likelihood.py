@@ -1,0 +1,109 @@
+"""`sightline likelihood`: how likely a captioner finds a caption, word by word."""
+
+from __future__ import annotations
+
+import json as json_module
+import math
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from sightline.batch import SceneBatch
+from sightline.checkpoint import load
+from sightline.data.inspect import identify
+from sightline.data.records import SceneSource
+from sightline.decoding.likelihood import Likelihood, likelihood, save_attention
+from sightline.errors import ConfigError, MissingRecordError
+from sightline.scene import Scene
+from sightline.text.vocabulary import rule
+
+
+def command(
+    photo: Annotated[str, tyro.conf.Positional],
+    caption: Annotated[str, tyro.conf.Positional],
+    *,
+    model: Path,
+    features: Path,
+    attention: Path | None = None,
+    device: str = "cpu",
+    json: bool = False,
+) -> None:
+    """Print log p(caption | photo) of a captioner, word by word.
+
+    Args:
+        photo: the photo's file or its id in the features.
+        caption: the sentence; it is split into words as the model's training captions were.
+        model: a captioner's checkpoint.
+        features: where the photo's features are, in any format that holds features.
+        attention: write words, log-probabilities, attention and gates to this .npz file.
+        device: where to compute: cpu, cuda or mps.
+        json: print one JSON object.
+    """
+    checkpoint = load(model, device)
+    captioner = checkpoint.captioner(model)
+    words = rule(checkpoint.text_rule).split(caption)
+    if not words:
+        raise ConfigError("the caption has no word", fix="write one")
+    scene = _scene(features, photo)
+    if checkpoint.fingerprint and scene.fingerprint and checkpoint.fingerprint != scene.fingerprint:
+        raise ConfigError(
+            "the model was trained on features of another vision model",
+            where=features,
+            fix="extract the photo's features with the one it was trained on",
+        )
+    scenes = SceneBatch.collate([scene], checkpoint.vocabulary, captioner.needs, by=captioner.config.kind)
+    found = likelihood(captioner, scenes.to(device, torch.float32), checkpoint.vocabulary, [words])[0]
+    if attention is not None:
+        save_attention(attention, found, scene.boxes)
+    if json:
+        print(json_module.dumps(_told(found), ensure_ascii=False))
+    else:
+        _print(found)
+
+
+def _scene(features: Path, photo: str) -> Scene:
+    """The scene of a photo, by its id, its file name or its stem."""
+    format = identify(features)
+    if format.scenes is None:
+        raise ConfigError(f"{format.name} holds no features", where=features, fix="give a file or folder with features")
+    source: SceneSource = format.scenes(features)
+    known = set(source.ids())
+    path = Path(photo)
+    for name in (photo, path.name, path.stem):
+        if name in known:
+            return source[name]
+    raise MissingRecordError(
+        f"no features of {photo!r}; ids there look like {next(iter(source.ids()), 'none')!r}",
+        where=features,
+        fix="give the id of a photo whose features are there",
+    )
+
+
+def _told(found: Likelihood) -> dict[str, object]:
+    steps = zip((*found.caption.words, "<end>"), (*found.caption.trace, found.end), strict=True)
+    return {
+        "caption": found.caption.text,
+        "log_prob": found.caption.log_prob,
+        "perplexity": found.perplexity,
+        "words": [{"word": word, "log_prob": step.log_prob} for word, step in steps],
+        "unknown": list(found.unknown),
+    }
+
+
+def _print(found: Likelihood) -> None:
+    table = Table(box=None)
+    table.add_column("word")
+    table.add_column("log p", justify="right")
+    table.add_column("p", justify="right")
+    for word, step in zip((*found.caption.words, "<end>"), (*found.caption.trace, found.end), strict=True):
+        log_prob = step.log_prob or 0.0
+        table.add_row(word, f"{log_prob:.3f}", f"{math.exp(log_prob):.4f}")
+    console = Console()
+    console.print(table)
+    print(f"log p(caption | photo) = {found.caption.log_prob:.3f}, perplexity {found.perplexity:.2f}")
+    if found.unknown:
+        print(f"note: the model does not know {', '.join(found.unknown)}")

@@ -1,0 +1,232 @@
+"""Beam search over a batch of images: plain, with words that must be said, and in diverse groups.
+
+At every step the best `size` continuations are taken; those that end are set aside, the others go on (so does the
+search of self-critical code). An image leaves the search when no hypothesis going on can overtake those kept: each
+word only lowers a score. What comes back is therefore what a search to the last step would give.
+
+With words that must be said, hypotheses compete only with those that have come as far with these words (Hokamp & Liu
+2017, grid beam search), and only one that has said them all may end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sightline.decoding.decoded import Decoded, device_of, empty, no_caption, not_a_number, worth_dropping
+from sightline.decoding.phrases import progress
+from sightline.decoding.rules import WordRules
+from sightline.decoding.top import top
+from sightline.decoding.ways import Beam, DiverseBeam
+from sightline.models.captioner import Captioner, Memory, State, expand, images, select
+from sightline.text.vocabulary import END, PAD, START
+
+
+@dataclass(frozen=True, eq=False)
+class Live:
+    """Hypotheses that go on: w for each of b images. A score of -inf marks an empty place."""
+
+    image: Tensor  # (b,) which image of the batch
+    memory: Memory  # b rows
+    state: State  # b · w rows
+    said: Tensor  # (b, w, 1 + t)
+    group: Tensor  # (b, w)
+    scores: Tensor  # (b, w)
+    log_probs: Tensor  # (b, w)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Continuations by one word: c for each of the b images, `each` from every hypothesis."""
+
+    words: Tensor  # (b, c)
+    scores: Tensor  # (b, c)
+    log_probs: Tensor  # (b, c)
+    each: int
+
+    def pick(self, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The words, log-probabilities and parents at `places` (b, p)."""
+        return self.words.gather(1, places), self.log_probs.gather(1, places), places // self.each
+
+
+class BeamSearch:
+    """One search over the images of a memory."""
+
+    def __init__(self, model: Captioner, memory: Memory, rules: WordRules, way: Beam | DiverseBeam) -> None:
+        self.model, self.rules, self.size = model, rules, way.size
+        self.groups, self.strength = (way.groups, way.strength) if isinstance(way, DiverseBeam) else (1, 0.0)
+        keep = way.keep if isinstance(way, Beam) else way.size // way.groups
+        self.last = rules.rules.max_words + 1  # the length at which END is forced
+        self.length_penalty = way.length_penalty
+        self.finished = Finished.none(images(memory), self.groups, keep, rules.rules.max_words, device_of(memory))
+        self.memory = memory
+
+    def run(self) -> Decoded:
+        """Search to the end."""
+        live: Live | None = self._start()
+        while live is not None:
+            live = self._advance(live)
+        return self.finished.decoded()
+
+    def _start(self) -> Live:
+        count, device = images(self.memory), device_of(self.memory)
+        zeros = torch.zeros(count, self.groups, device=device)
+        return Live(
+            image=torch.arange(count, device=device),
+            memory=self.memory,
+            state=expand(self.model.start(self.memory), count * self.groups),
+            said=torch.full((count, self.groups, 1), START, device=device),
+            group=torch.arange(self.groups, device=device).expand(count, -1),
+            scores=zeros,
+            log_probs=zeros,
+        )
+
+    def _advance(self, live: Live) -> Live | None:
+        """One word further; None when nothing goes on."""
+        values, state = self.model.step(live.said[..., -1].flatten(), live.memory, live.state)
+        candidates = self._candidates(live, values)
+        scores, places = self._choose(live, candidates)  # (b, p), the groups one after the other
+        words, log_probs, parents = candidates.pick(places)
+        said = torch.cat([_along(live.said, parents), words.unsqueeze(2)], 2)  # (b, p, 2 + t)
+        ending = words == END
+        length = said.shape[2] - 1
+        final = self.length_penalty.score(scores, length).masked_fill(~ending, -torch.inf)
+        self.finished.add(live.image, said, final, log_probs)
+        scores = self._able_to_win(live.image, scores.masked_fill(ending, -torch.inf))
+        return self._go_on(live, state, said, scores, log_probs, parents)
+
+    def _go_on(
+        self, live: Live, state: State, said: Tensor, scores: Tensor, log_probs: Tensor, parents: Tensor
+    ) -> Live | None:
+        """Those of the hypotheses (b, p, …) whose score is above -inf, without empty places that none needs."""
+        going = scores > -torch.inf
+        counts = going.sum(1)  # (b,)
+        widest, busy, broken = torch.stack([counts.max(), (counts > 0).sum(), scores.isnan().sum()]).tolist()
+        if broken:
+            raise not_a_number()
+        if not busy:
+            return None
+        kept = torch.arange(len(counts), device=counts.device)
+        if worth_dropping(busy, len(counts)):
+            kept = (counts > 0).nonzero().squeeze(1)
+        order = (~going[kept]).sort(dim=1, stable=True).indices[:, :widest]  # those that go on first, in rank order
+        rows = kept.unsqueeze(1) * live.scores.shape[1] + parents[kept].gather(1, order)
+        return Live(
+            image=live.image[kept],
+            memory=live.memory if len(kept) == len(counts) else select(live.memory, kept),
+            state=select(state, rows.flatten()),
+            said=_along(said[kept], order),
+            group=order // (scores.shape[1] // self.groups),
+            scores=scores[kept].gather(1, order),
+            log_probs=log_probs[kept].gather(1, order),
+        )
+
+    def _candidates(self, live: Live, values: Tensor) -> Candidates:
+        """The best words of each hypothesis, and those that take the wanted phrases on."""
+        said = live.said.flatten(0, 1)  # (N, 1 + t)
+        penalties = self.rules.apply(values, said)
+        wanted = progress(said, self.rules.wanted)[1] if self.rules.wanted else said[:, :0]
+        wanted_values = values.gather(1, wanted)
+        # As many as the whole size even in groups: the words that earlier groups make dearer may be the first ones.
+        paid, words = top(values, self.size)  # (N, k)
+        if self.rules.wanted:
+            words, paid = torch.cat([words, wanted], 1), torch.cat([paid, wanted_values], 1)
+            same = words.unsqueeze(2) == words.unsqueeze(1)
+            paid = paid.masked_fill(same.tril(-1).any(2), -torch.inf)  # each word once
+        own = paid + penalties.of(words)
+        shape = (*live.scores.shape, words.shape[1])
+        return Candidates(
+            words=words.view(shape).flatten(1),
+            scores=(live.scores.unsqueeze(2) + paid.view(shape)).flatten(1),
+            log_probs=(live.log_probs.unsqueeze(2) + own.view(shape)).flatten(1),
+            each=words.shape[1],
+        )
+
+    def _choose(self, live: Live, candidates: Candidates) -> tuple[Tensor, Tensor]:
+        """Scores and places (b, p) of the candidates that stay."""
+        if self.rules.wanted:
+            return self._choose_by_progress(live, candidates)
+        if self.groups > 1:
+            return self._choose_by_group(live, candidates)
+        return _best(candidates.scores, self.size)
+
+    def _choose_by_progress(self, live: Live, candidates: Candidates) -> tuple[Tensor, Tensor]:
+        parents = live.said.repeat_interleave(candidates.each, 1)  # (b, c, 1 + t)
+        said = torch.cat([parents, candidates.words.unsqueeze(2)], 2)
+        met = progress(said.flatten(0, 1), self.rules.wanted)[0].view_as(candidates.words)
+        banks = [
+            _best(candidates.scores.masked_fill(met != words, -torch.inf), self.size)
+            for words in range(self.rules.wanted_words + 1)
+        ]
+        return torch.cat([scores for scores, _ in banks], 1), torch.cat([places for _, places in banks], 1)
+
+    def _choose_by_group(self, live: Live, candidates: Candidates) -> tuple[Tensor, Tensor]:
+        group = live.group.repeat_interleave(candidates.each, 1)  # (b, c)
+        uses = torch.zeros_like(candidates.scores)  # how often earlier groups chose each candidate's word
+        chosen = []
+        for number in range(self.groups):
+            own = (candidates.scores - self.strength * uses).masked_fill(group != number, -torch.inf)
+            scores, places = _best(own, self.size // self.groups)
+            chosen.append((scores, places))
+            words = candidates.words.gather(1, places).masked_fill(scores == -torch.inf, PAD)
+            uses = uses + (candidates.words.unsqueeze(2) == words.unsqueeze(1)).sum(2)
+        return torch.cat([scores for scores, _ in chosen], 1), torch.cat([places for _, places in chosen], 1)
+
+    def _able_to_win(self, image: Tensor, scores: Tensor) -> Tensor:
+        """The scores (b, p), -inf in groups where not even the best could get ahead of the last one kept."""
+        by_group = scores.view(len(scores), self.groups, -1)  # (b, groups, p / groups)
+        # Scores are at most 0, only fall, and both length penalties are mildest at the greatest length.
+        bound = self.length_penalty.score(by_group.amax(2), self.last)
+        lost = bound <= self.finished.scores[image, :, -1]
+        return by_group.masked_fill(lost.unsqueeze(2), -torch.inf).flatten(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """The best finished hypotheses of every image and group, best first; missing ones score -inf."""
+
+    words: Tensor  # (B, groups, keep, max_words + 2)
+    scores: Tensor  # (B, groups, keep)
+    log_probs: Tensor  # (B, groups, keep)
+
+    @classmethod
+    def none(cls, count: int, groups: int, keep: int, max_words: int, device: torch.device) -> Finished:
+        """The places, all missing."""
+        lowest = torch.full((count, groups, keep), -torch.inf, device=device)
+        return cls(empty(count, groups, keep, max_words=max_words, device=device), lowest, lowest.clone())
+
+    def add(self, image: Tensor, said: Tensor, scores: Tensor, log_probs: Tensor) -> None:
+        """Take in new ones (b, p, …) of the images `image` where their score is above -inf; of equals, the older."""
+        groups, keep, longest = self.words.shape[1:]
+        by_group = (len(image), groups, -1)
+        new = torch.nn.functional.pad(said, (0, longest - said.shape[2]), value=PAD).view(*by_group, longest)
+        all_scores = torch.cat([self.scores[image], scores.view(by_group)], 2)
+        ranked = all_scores.sort(dim=2, descending=True, stable=True)
+        order = ranked.indices[..., :keep]
+        all_words = torch.cat([self.words[image], new], 2)
+        all_log_probs = torch.cat([self.log_probs[image], log_probs.view(by_group)], 2)
+        self.words[image] = all_words.gather(2, order.unsqueeze(3).expand(-1, -1, -1, longest))
+        self.scores[image] = ranked.values[..., :keep]
+        self.log_probs[image] = all_log_probs.gather(2, order)
+
+    def decoded(self) -> Decoded:
+        """All groups together, best first."""
+        ranked = self.scores.flatten(1).sort(dim=1, descending=True, stable=True)
+        if ranked.values.isnan().any():
+            raise not_a_number()
+        if ranked.values[:, 0].isinf().any():
+            raise no_caption(int(ranked.values[:, 0].isinf().nonzero()[0]))
+        words = _along(self.words.flatten(1, 2), ranked.indices)
+        return Decoded.of(words, self.log_probs.flatten(1).gather(1, ranked.indices), ranked.values)
+
+
+def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    ranked = scores.sort(dim=1, descending=True, stable=True)
+    return ranked.values[:, :count], ranked.indices[:, :count]
+
+
+def _along(rows: Tensor, places: Tensor) -> Tensor:
+    """rows (b, c, t) at places (b, p): (b, p, t)."""
+    return rows.gather(1, places.unsqueeze(2).expand(-1, -1, rows.shape[2]))

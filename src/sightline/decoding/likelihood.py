@@ -1,0 +1,84 @@
+"""How likely a captioner finds sentences that others wrote: log p(c | I), word by word, and where it looked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.caption import Caption, WordTrace
+from sightline.decoding.captions import trace_words
+from sightline.errors import CountError
+from sightline.files import PathLike, atomic_write
+from sightline.models.captioner import Captioner
+from sightline.scene import Array
+from sightline.text.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """One sentence under one model.
+
+    Attributes:
+        caption: the words as written, each with its log-probability, attention and gates; `log_prob` counts END too.
+        end: where END came from.
+        unknown: words the model does not know; it was asked about its unknown word in their place.
+    """
+
+    caption: Caption
+    end: WordTrace
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean negative log-probability of words and END."""
+        return float(np.exp(-self.caption.log_prob / (len(self.caption.words) + 1)))
+
+
+@torch.no_grad()
+def likelihood(
+    model: Captioner, scenes: SceneBatch, vocabulary: Vocabulary, sentences: Sequence[Sequence[str]]
+) -> list[Likelihood]:
+    """log p(sentence | scene) of as many sentences, already split into words, as there are scenes or a multiple of it.
+
+    The sentences of one scene are next to each other.
+    """
+    if not sentences or len(sentences) % len(scenes):
+        raise CountError(
+            f"{len(sentences)} sentences for {len(scenes)} scenes", fix="give each scene the same number of sentences"
+        )
+    memory = model.encode(scenes)
+    device = next(iter(memory.values())).device
+    ids = TextBatch.collate(sentences, vocabulary).ids.to(device)
+    traces = trace_words(model, memory, ids.reshape(len(scenes), -1, ids.shape[1]), scenes)
+    flat = [steps for image in traces for steps in image]
+    return [_one(tuple(words), steps, vocabulary) for words, steps in zip(sentences, flat, strict=True)]
+
+
+def _one(words: tuple[str, ...], steps: list[WordTrace], vocabulary: Vocabulary) -> Likelihood:
+    said, end = steps[: len(words)], steps[len(words)]
+    total = sum(step.log_prob or 0.0 for step in (*said, end))
+    return Likelihood(Caption(words, total, tuple(said)), end, tuple(w for w in words if w not in vocabulary))
+
+
+def save_attention(path: PathLike, found: Likelihood, boxes: Array | None = None) -> None:
+    """Write words, log-probabilities, attention and gates (END last) as one npz that numpy opens without pickle."""
+    steps = (*found.caption.trace, found.end)
+    arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {
+        "words": np.array([*found.caption.words, "<end>"]),
+        "log_probs": np.array([step.log_prob for step in steps]),
+    }
+    for name in ("regions", "grid"):
+        rows = [getattr(step, name) for step in steps]
+        if all(row is not None for row in rows):
+            arrays[name] = np.stack(rows)
+    for gate in steps[0].gates:
+        arrays[f"gate_{gate}"] = np.stack([np.asarray(step.gates[gate]) for step in steps])
+    if boxes is not None:
+        arrays["boxes"] = boxes
+    with atomic_write(Path(path)) as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
