@@ -105,7 +105,7 @@ class Naive:
     def group_beams(
         self, sizes: list[int], strength: float, longest: int, score: Callable[[float, int], float]
     ) -> list[list[tuple[float, Words]]]:
-        """The finished hypotheses of each group, best first. A group whose best cannot be beaten says no more."""
+        """The finished hypotheses of each group, best first."""
         live: list[list[tuple[float, Words]]] = [[(0.0, ())] for _ in sizes]
         done: list[list[tuple[float, Words]]] = [[] for _ in sizes]
         for step in range(longest + 1):
@@ -122,9 +122,6 @@ class Naive:
                 done[group].sort(key=lambda item: -item[0])
                 live[group] = [item for item in best if item[1][-1] != END]
                 earlier += [words[-1] for _, words in best]
-                full = len(done[group]) >= size and strength > 0
-                if full and live[group] and score(live[group][0][0], longest + 1) <= done[group][size - 1][0]:
-                    live[group] = []
         return done
 
 

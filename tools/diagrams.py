@@ -34,7 +34,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Diagram:
-    """One model: where its page is, its config at the paper's sizes, blocks and arrows between them."""
+    """One model: where its page is, its config, blocks and arrows between them."""
 
     page: str
     title: str
@@ -69,12 +69,12 @@ DIAGRAMS = {
             "cells": Block((1, 0), "cell embedding", "", ("cells.",)),
             "image": Block((1, 1), "image embedding", "", ("image.",)),
             "embedding": Block((1, 2), "word embedding", "", ("embedding.",)),
-            "lstm": Block((2, 1.5), "LSTM", "", ("word_gates.", "image_gates.", "hidden_gates.")),
+            "lstm": Block((2, 1.5), "LSTM", "and s: Eq. 9–10", ("word_gates.", "image_gates.", "hidden_gates.")),
             "sentinel": Block((3, 1.5), "visual sentinel", "s_t and h_t", ("sentinel.", "hidden.")),
             "attention": Block(
-                (3, 0.5), "adaptive attention", "α, β", ("cell_keys.", "sentinel_keys.", "queries.", "score.")
+                (3, 0.5), "adaptive attention", "Eq. 6–7, 11–12", ("cell_keys.", "sentinel_keys.", "queries.", "score.")
             ),
-            "output": Block((4, 1), "next word", "", ("mix.", "output.")),
+            "output": Block((4, 1), "next word", "Eq. 13", ("mix.", "output.")),
         },
         ("grid cells", "vector image", "words embedding", "image lstm", "embedding lstm", "lstm sentinel",
          "cells attention", "sentinel attention", "attention output", "sentinel output"),
@@ -86,7 +86,7 @@ DIAGRAMS = {
         {
             "regions": Block((0, 0), "regions"),
             "words": Block((0, 1), "words so far"),
-            "embedded": Block((1, 0), "v′ = W f + b", "Eq. 9", ("region_embedding.",)),
+            "embedded": Block((1, 0), "v′, then a ReLU", "Eq. 9", ("region_embedding.",)),
             "embedding": Block((1, 1), "word embedding", "", ("word_embedding.",)),
             "first": Block((2, 1), "attention LSTM", "Eq. 10", ("attention_lstm.",)),
             "attention": Block(
@@ -95,8 +95,8 @@ DIAGRAMS = {
             "second": Block((3, 0.5), "language LSTM", "Eq. 13", ("language_lstm.",)),
             "output": Block((4, 0.5), "next word", "Eq. 14", ("output.",)),
         },
-        ("regions embedded", "words embedding", "embedding first", "embedded attention", "first attention",
-         "attention second", "first second", "second output"),
+        ("regions embedded", "words embedding", "embedding first", "embedded attention", "embedded first",
+         "first attention", "attention second", "first second", "second output", "second first"),
     ),
     "scan": Diagram(
         "pos-scan",
@@ -141,7 +141,7 @@ DIAGRAMS = {
             "rrr": Block((2, 0), "4 × region reasoning", "Eq. 2–3", ("relations.",)),
             "gsr": Block((3, 0), "global reasoning", "Eq. 4–7", ("reasoning.",)),
             "text": Block((1, 2), "sentence GRU", "", ("text.",)),
-            "score": Block((4, 1), "S(I, C)", "Eq. 8"),
+            "score": Block((4, 2), "S(I, C)", "Eq. 8"),
             "captioner": Block((3, 1), "captioner, for training", "Eq. 9", ("captioner.",)),
         },
         ("regions fc", "fc rrr", "rrr gsr", "gsr score", "words text", "text score", "rrr captioner"),
@@ -176,7 +176,7 @@ DIAGRAMS = {
             "output": Block((4, 1), "next word", "", ("output.",)),
         },
         ("regions v_r", "grid v_s", "words embedding", "v_r jrln", "v_s jrln", "jrln attention", "attention lstm",
-         "embedding lstm", "lstm output"),
+         "lstm attention", "embedding lstm", "lstm output"),
     ),
     "sim-trans": Diagram(
         "jran",
@@ -224,9 +224,9 @@ DIAGRAMS = {
             "memory": Block((3, 0.5), "recurrent memory", "M^d, Eq. 5–7", ("decoder.",)),
             "output": Block((4, 0), "next word", "Eq. 8", ("output.",)),
             "reconstructor": Block((4, 1), "reconstructor", "ṽ, Eq. 9", ("reconstructor.",)),
-            "image": Block((3, 2), "v̂ for L_M", "Eq. 12", ("image.",)),
+            "image": Block((4, 2), "v̂, compared with ṽ", "Eq. 12", ("image.",)),
         },
         ("concepts embedding", "words embedding", "embedding encoder", "embedding fusion", "encoder fusion",
-         "fusion memory", "memory output", "memory reconstructor", "vector image", "image reconstructor"),
+         "fusion memory", "memory output", "memory reconstructor", "vector image"),
     ),
 }  # fmt: skip

@@ -13,6 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import torch
 from diagrams import DIAGRAMS, Block, Diagram
 
 DOCS = Path(__file__).parents[1] / "docs" / "methods"
@@ -30,9 +31,11 @@ STYLE = """
 
 
 def counts(diagram: Diagram) -> dict[str, int]:
-    """Parameters of each block, at the paper's sizes; every parameter must belong to exactly one."""
+    """Parameters of each block; every parameter must belong to exactly one."""
     found = dict.fromkeys(diagram.blocks, 0)
-    for name, parameter in diagram.config.build(WORDS).named_parameters():
+    with torch.device("meta"):  # counted, never filled
+        model = diagram.config.build(WORDS)
+    for name, parameter in model.named_parameters():
         owners = [key for key, block in diagram.blocks.items() if name.startswith(block.owns or "\0")]
         if len(owners) != 1:
             raise SystemExit(f"{diagram.title}: the parameter {name} belongs to {owners or 'no block'}")
@@ -77,11 +80,16 @@ def arrow(start: Block, end: Block) -> str:
     (x1, y1), (x2, y2) = corner(start), corner(end)
     if start.place[0] == end.place[0]:  # within a column: up or down
         down = y2 > y1
-        x1, x2 = x1 + WIDTH / 2, x2 + WIDTH / 2
+        x1 = x2 = x1 + WIDTH / 2 + (8 if down else -8)  # so that two ways do not cover each other
         y1, y2 = (y1 + HEIGHT, y2) if down else (y1, y2 + HEIGHT)
         path = f"M{x1:g} {y1:g}L{x2:g} {y2:g}"
     else:
         x1, y1, y2 = x1 + WIDTH, y1 + HEIGHT / 2, y2 + HEIGHT / 2
+        if x2 < x1:  # back to an earlier column: from below to below
+            x1, x2, y1, y2 = x1 - WIDTH / 2, x2 + WIDTH / 2, y1 + HEIGHT / 2, y2 + HEIGHT / 2
+            low = max(y1, y2) + GAP_Y / 2
+            path = f"M{x1:g} {y1:g}C{x1:g} {low:g} {x2:g} {low:g} {x2:g} {y2:g}"
+            return f'<path class="arrow" d="{path}" marker-end="url(#head)"/>'
         bend = min(GAP_X, (x2 - x1)) / 2
         path = f"M{x1:g} {y1:g}C{x1 + bend:g} {y1:g} {x2 - bend:g} {y2:g} {x2:g} {y2:g}"
     return f'<path class="arrow" d="{path}" marker-end="url(#head)"/>'
@@ -93,6 +101,10 @@ def millions(count: int) -> str:
 
 def table(key: str, diagram: Diagram, owned: dict[str, int]) -> str:
     lines = [f"![{diagram.title}: blocks, equations and parameters](images/{key}.svg)", ""]
+    lines += [
+        f"`python tools/method_pages.py` draws and counts, for {WORDS:,} word ids (COCO) and 2,048-d features:",
+        "",
+    ]
     lines += ["| block | equations | parameters |", "|---|---|--:|"]
     for name, block in diagram.blocks.items():
         if owned[name]:

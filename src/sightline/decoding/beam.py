@@ -180,6 +180,8 @@ class BeamSearch:
         # Scores are at most 0, only fall, and both length penalties are mildest at the greatest length.
         bound = self.length_penalty.score(by_group.amax(2), self.last)
         lost = bound <= self.finished.scores[image, :, -1]
+        if self.strength:  # what a group says makes words dearer for the groups after it: it goes on while they do
+            lost = lost.flip(1).cumprod(1).flip(1).bool()
         return by_group.masked_fill(lost.unsqueeze(2), -torch.inf).flatten(1)
 
 

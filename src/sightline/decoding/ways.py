@@ -76,7 +76,7 @@ class Sample:
     kind: Literal["sample"] = field(default="sample", kw_only=True)
 
     def __post_init__(self) -> None:
-        _require(self.temperature > 0, "temperature", self.temperature, "more than 0 (or decode greedily)")
+        _require(1e-6 <= self.temperature <= 1e6, "temperature", self.temperature, "1e-6 (or decode greedily) to 1e6")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (all words) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "more than 0 and at most 1")
         _require(self.copies >= 1, "copies", self.copies, "1 or more")
