@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from sightline.batch import SceneBatch
 from sightline.checkpoint import Checkpoint, load, save
+from sightline.errors import CountError, MissingPartError
 from sightline.models.captioner import Captioner, expand, select
 from sightline.text.vocabulary import END, PAD, START, Vocabulary
 
@@ -74,6 +76,42 @@ def more_padding(batch: SceneBatch, by: int = 3) -> SceneBatch:
     parts = {name: longer(getattr(batch, name), 3) for name in names}
     masks = {name: longer(getattr(batch, name), False) for name in ("region_mask", "grid_mask", "concept_mask")}
     return replace(batch, **parts, **masks)
+
+
+def first_regions(batch: SceneBatch, count: int) -> SceneBatch:
+    """The same scenes with `count` regions, all there, and as many grid cells."""
+    parts = ("regions", "boxes", "scores", "grid", "region_mask", "grid_mask")
+    kept = {name: getattr(batch, name)[:, :count] for name in parts}
+    return replace(batch, **{n: torch.ones_like(v) if n.endswith("mask") else v for n, v in kept.items()})
+
+
+def with_one_empty(batch: SceneBatch, chosen: int) -> SceneBatch:
+    """The same scenes, one of which has neither regions nor grid cells."""
+    masks = {name: getattr(batch, name).clone() for name in ("region_mask", "grid_mask")}
+    for mask in masks.values():
+        mask[chosen] = False
+    return replace(batch, **masks)
+
+
+def other_width(batch: SceneBatch, part: str) -> SceneBatch:
+    """The same scenes with one number more in each feature of a part."""
+    return replace(batch, **{part: F.pad(getattr(batch, part), (0, 1))})
+
+
+def assert_finite(model: nn.Module) -> None:
+    """No gradient, and no running statistic, is NaN or infinite."""
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None or torch.isfinite(parameter.grad).all(), name
+    for name, statistic in model.named_buffers():
+        assert torch.isfinite(statistic).all(), name
+
+
+def assert_gives_gradients(model: nn.Module) -> None:
+    """Its recurrent layers stay in the mode in which cuDNN gives gradients, which changes nothing but that."""
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            assert module.training
+            assert module.dropout == 0
 
 
 def stepped(model: Captioner, scenes: SceneBatch, words: torch.Tensor) -> torch.Tensor:
@@ -257,8 +295,41 @@ class CaptionerContract:
         torch.testing.assert_close(found, expected, atol=0.3, rtol=0.1)
 
     def test_a_missing_part_is_named(self, model, scenes):
-        from sightline.errors import MissingPartError
-
         for part in model.needs:
             with pytest.raises(MissingPartError, match=part):
                 model.encode(replace(scenes, **{part: None}))
+
+    def test_features_of_another_width_are_named(self, model, scenes):
+        for part in set(model.needs) & {"regions", "grid", "vector"}:
+            width = getattr(scenes, part).shape[-1]
+            with pytest.raises(CountError, match=f"`{part}` of {width} numbers, and these have {width + 1}"):
+                model.encode(other_width(scenes, part))
+
+    def test_no_image_at_all_is_refused(self, model, scenes):
+        with pytest.raises(CountError, match="at least one"):
+            model.encode(rows(scenes, []))
+
+    def test_without_masks_everything_is_there(self, model, scenes):
+        names = ("region_mask", "grid_mask", "concept_mask")
+        full = replace(scenes, **{name: torch.ones_like(getattr(scenes, name)) for name in names})
+        bare = replace(scenes, **dict.fromkeys(names))
+        words = random_words(4)
+        assert torch.equal(model(model.encode(bare), words).log_probs, model(model.encode(full), words).log_probs)
+
+    def test_an_image_with_nothing_in_it_is_the_same_alone_and_in_company(self, model, scenes):
+        words = random_words(4)
+        together = model(model.encode(with_one_empty(scenes, 1)), words).log_probs
+        alone = first_regions(rows(scenes, [1]), 0)
+        torch.testing.assert_close(
+            model(model.encode(alone), words[[1]]).log_probs, together[[1]], atol=1e-5, rtol=1e-5
+        )
+        torch.testing.assert_close(stepped(model, alone, words[[1]]), together[[1]], atol=1e-5, rtol=1e-5)
+
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_an_image_of_one_region_or_none_can_be_trained_on(self, model, scenes, count):
+        model.train()
+        model.log_prob(model.encode(first_regions(rows(scenes, [1]), count)), random_words(2)).sum().backward()
+        assert_finite(model)
+
+    def test_evaluation_mode_still_gives_gradients_where_the_recurrence_is_cudnns(self, model):
+        assert_gives_gradients(model)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from captioner_contract import WORDS, more_padding, random_scenes, random_words, rows
+from captioner_contract import (
+    WORDS,
+    assert_finite,
+    assert_gives_gradients,
+    first_regions,
+    more_padding,
+    other_width,
+    random_scenes,
+    random_words,
+    rows,
+    with_one_empty,
+)
 from sightline.batch import SceneBatch, TextBatch
 from sightline.checkpoint import Checkpoint, load, save
+from sightline.errors import CountError
 from sightline.models.matcher import Matcher
 from sightline.text.vocabulary import PAD, Vocabulary
 
@@ -97,3 +111,35 @@ class MatcherContract:
         model.to(torch.bfloat16)
         found = model(scenes.to("cpu", torch.bfloat16), texts)
         torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+
+    def test_features_of_another_width_are_named(self, model, scenes):
+        for part in set(model.needs) & {"regions", "vector"}:
+            width = getattr(scenes, part).shape[-1]
+            with pytest.raises(CountError, match=f"`{part}` of {width} numbers, and these have {width + 1}"):
+                model.embed_images(other_width(scenes, part))
+
+    def test_no_image_at_all_is_refused(self, model, scenes):
+        with pytest.raises(CountError, match="at least one"):
+            model.embed_images(rows(scenes, []))
+        images, texts = model.embed_images(scenes), model.embed_texts(texts_of(random_words(2)))
+        with pytest.raises(CountError, match="at least one"):
+            model.similarity({name: part[:0] for name, part in images.items()}, texts)
+
+    def test_without_masks_everything_is_there(self, model, scenes):
+        full, texts = replace(scenes, region_mask=torch.ones_like(scenes.region_mask)), texts_of(random_words(3))
+        assert torch.equal(model(replace(scenes, region_mask=None), texts), model(full, texts))
+
+    def test_an_image_without_regions_is_the_same_alone_and_in_company(self, model, scenes):
+        texts = texts_of(random_words(3))
+        together = model(with_one_empty(scenes, 1), texts)
+        alone = model(first_regions(rows(scenes, [1]), 0), texts)
+        torch.testing.assert_close(alone, together[[1]], atol=1e-5, rtol=1e-5)
+
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_an_image_of_one_region_or_none_can_be_trained_on(self, model, scenes, count):
+        model.train()
+        model(first_regions(rows(scenes, [1]), count), texts_of(random_words(2))).sum().backward()
+        assert_finite(model)
+
+    def test_evaluation_mode_still_gives_gradients_where_the_recurrence_is_cudnns(self, model):
+        assert_gives_gradients(model)

@@ -33,6 +33,32 @@ def test_a_part_that_one_scene_lacks_is_left_out_or_demanded():
         SceneBatch.collate(scenes, needs=["vector"], by="R2M")
 
 
+def test_a_part_of_another_width_than_the_model_reads_is_refused():
+    batch = SceneBatch.collate([scene("a", 2), scene("b", 1)])
+    assert batch.part("regions", width=5) is batch.regions
+    with pytest.raises(CountError, match="images a … b: Up-Down reads `regions` of 2048 numbers, and these have 5"):
+        batch.part("regions", by="Up-Down", width=2048)
+
+
+def test_a_part_of_no_scenes_is_refused():
+    with pytest.raises(CountError, match="at least one scene"):
+        SceneBatch((), regions=torch.zeros(0, 3, 5)).part("regions")
+
+
+def test_a_mask_tells_what_is_there_and_all_is_there_without_one():
+    grid = {"grid": np.ones((4, 2)), "grid_shape": (2, 2)}
+    batch = SceneBatch.collate([scene("a", 3, **grid), scene("b", 1, **grid)])
+    for part in ("regions", "boxes"):
+        assert batch.mask(part) is batch.region_mask
+    assert batch.mask("grid").tolist() == [[True] * 4] * 2
+    bare = SceneBatch(("a", "b"), regions=batch.regions, concepts=torch.zeros(2, 3))
+    assert bare.mask("regions").tolist() == [[True] * 3] * 2
+    assert bare.mask("concepts").dtype == torch.bool
+    assert bare.mask("concepts").shape == (2, 3)
+    with pytest.raises(MissingPartError, match="JRAN needs `grid`"):
+        bare.mask("grid", by="JRAN")
+
+
 def test_grid_vector_and_sizes_are_stacked():
     scenes = [
         Scene(

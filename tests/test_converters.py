@@ -7,6 +7,7 @@ import json
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +17,12 @@ from torch import nn
 
 from captioner_contract import REGION_WIDTH, random_scenes
 from sightline.batch import TextBatch
-from sightline.checkpoint import load
+from sightline.checkpoint import load, save
 from sightline.cli import main
 from sightline.converters.released import convert_released
+from sightline.converters.weights import filled
 from sightline.errors import CheckpointError, ConfigError, CountError, DataError, MissingRecordError
+from sightline.models.updown import UpDownConfig
 from sightline.text.vocabulary import UNK
 
 WORDS = ["a", "cat", "dog", "on", "mat", "UNK"]
@@ -171,8 +174,9 @@ def test_an_output_of_several_layers_is_refused(tmp_path):
         convert_released(tmp_path / "model-best.pth")
 
 
-def test_something_else_is_refused(tmp_path):
-    torch.save({"weight": torch.zeros(2)}, tmp_path / "x.pth")
+@pytest.mark.parametrize("value", [{"weight": torch.zeros(2)}, [torch.zeros(2)], {"model": [{}, 5]}, 7])
+def test_something_else_is_refused(tmp_path, value):
+    torch.save(value, tmp_path / "x.pth")
     with pytest.raises(CheckpointError, match="these can: Up-Down"):
         convert_released(tmp_path / "x.pth")
 
@@ -284,27 +288,210 @@ class PeerLinear(nn.Module):
         self.fc = nn.Linear(REGION_WIDTH, SIZE)
 
 
-@pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize("weight_norm", [None, 0, "all"])
-def test_scan_gives_the_peers_similarities(tmp_path, bidirectional, weight_norm):
-    torch.manual_seed(0)
-    image, text, scenes = PeerLinear().eval(), PeerText(bidirectional).eval(), random_scenes(3)
-    if weight_norm is not None:
-        nn.utils.weight_norm(image.fc, dim=None if weight_norm == "all" else 0)
-        image.fc.weight_g.data *= 1.7
-        image.fc(torch.zeros(1, REGION_WIDTH))  # computes the weight from its parts
-    opt = {"cross_attn": "t2i", "agg_func": "Mean", "lambda_softmax": 9.0, "raw_feature_norm": "clipped_l2norm"}
+SCAN_OPTIONS = {"cross_attn": "t2i", "agg_func": "Mean", "lambda_softmax": 9.0, "raw_feature_norm": "clipped_l2norm"}
+
+
+def scan_similarity(regions, words, opt):
+    """One image and one caption as SCAN compares them: queries are words in t2i, regions in i2t."""
+    v, e = F.normalize(regions, dim=1), F.normalize(words, dim=1)
+    query, source = (e, v) if opt["cross_attn"] == "t2i" else (v, e)
+    s = source @ query.T
+    if opt["raw_feature_norm"] == "clipped_l2norm":
+        s = F.leaky_relu(s, 0.1)
+        s = s / (s.norm(dim=1, keepdim=True) + 1e-8)
+    attended = F.softmax(opt["lambda_softmax"] * s, 0).T @ source
+    scores = F.cosine_similarity(query, attended, dim=1)
+    if opt["agg_func"] == "LogSumExp":
+        return torch.log((opt["lambda_lse"] * scores).exp().sum()) / opt["lambda_lse"]
+    return {"Mean": scores.mean(), "Max": scores.max(), "Sum": scores.sum()}[opt["agg_func"]]
+
+
+def assert_converted_scan_is(tmp_path, image, text, opt):
+    scenes = random_scenes(3)
     path = write_matcher(tmp_path, image, text, **opt)
     converted = convert_released(path, vocabulary=write_vocabulary(tmp_path))
     found = converted.matcher()(scenes, TextBatch.collate(CAPTIONS, converted.vocabulary))
     for i in range(3):
         for j, words in enumerate(CAPTIONS):
-            v = F.normalize(image.fc(regions_of(scenes, i)), dim=1)
-            e = F.normalize(text.states(ids_of(words)), dim=1)
-            s = F.leaky_relu(v @ e.T, 0.1)
-            alpha = F.softmax(9 * s / (s.norm(dim=1, keepdim=True) + 1e-8), 0)  # (n, T)
-            expected = F.cosine_similarity(e, alpha.T @ v, dim=1).mean()
+            expected = scan_similarity(image.fc(regions_of(scenes, i)), text.states(ids_of(words)), opt)
             torch.testing.assert_close(found[i, j], expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("weight_norm", [None, 0, "all"])
+def test_scan_gives_the_peers_similarities(tmp_path, bidirectional, weight_norm):
+    torch.manual_seed(0)
+    image, text = PeerLinear().eval(), PeerText(bidirectional).eval()
+    if weight_norm is not None:
+        nn.utils.weight_norm(image.fc, dim=None if weight_norm == "all" else 0)
+        image.fc.weight_g.data *= 1.7
+        image.fc(torch.zeros(1, REGION_WIDTH))  # computes the weight from its parts
+    assert_converted_scan_is(tmp_path, image, text, SCAN_OPTIONS)
+
+
+@pytest.mark.parametrize("direction", ["t2i", "i2t"])
+@pytest.mark.parametrize("aggregate", ["LogSumExp", "Mean", "Max", "Sum"])
+@pytest.mark.parametrize(("sharp", "lse"), [(4.0, 5.0), (20.0, 2.0)])
+@pytest.mark.parametrize("norm", ["clipped_l2norm", "no_norm"])
+def test_scan_keeps_every_option_of_its_similarity(tmp_path, direction, aggregate, sharp, lse, norm):
+    torch.manual_seed(0)
+    opt = {"cross_attn": direction, "agg_func": aggregate, "lambda_softmax": sharp, "lambda_lse": lse}
+    assert_converted_scan_is(tmp_path, PeerLinear(), PeerText(True), {**opt, "raw_feature_norm": norm})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("agg_func", "Median"),
+        ("cross_attn", "both"),
+        ("cross_attn", 3),
+        ("lambda_softmax", 400.0),
+        ("lambda_softmax", "sharp"),
+        ("lambda_lse", -1),
+        ("raw_feature_norm", "l3norm"),
+    ],
+)
+def test_scan_options_that_cannot_be_kept_are_named(tmp_path, option, value):
+    path = write_matcher(tmp_path, PeerLinear(), PeerText(), **{**SCAN_OPTIONS, option: value})
+    with pytest.raises(CheckpointError, match=rf"model_best\.pth\.tar: .*{value}"):
+        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+
+
+def layered(**gru):
+    text = PeerText()
+    text.rnn = nn.GRU(WORD, SIZE, batch_first=True, **gru)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("text", "opt", "surplus"),
+    [
+        pytest.param({"num_layers": 2}, SCAN_OPTIONS, "weight_ih_l1", id="SCAN of two layers"),
+        pytest.param({"num_layers": 2}, {}, "weight_ih_l1", id="VSE++ of two layers"),
+        pytest.param({"bidirectional": True}, {}, "_reverse", id="VSE++ that reads both ways"),
+    ],
+)
+def test_a_matcher_with_more_than_ours_has_is_refused(tmp_path, text, opt, surplus):
+    path = write_matcher(tmp_path, PeerLinear(), layered(**text), **opt)
+    with pytest.raises(CheckpointError, match=rf"{surplus}.* no place"):
+        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+
+
+@pytest.mark.parametrize("opt", [{}, SCAN_OPTIONS])
+@pytest.mark.parametrize("side", ["image", "text"])
+def test_a_part_that_no_rule_knows_is_refused(tmp_path, opt, side):
+    image, text = PeerLinear(), PeerText()
+    {"image": image, "text": text}[side].gate = nn.Linear(2, 2)
+    path = write_matcher(tmp_path, image, text, **opt)
+    with pytest.raises(CheckpointError, match=r"gate\.weight.* no place"):
+        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+
+
+def test_a_part_of_vsrn_that_no_rule_knows_is_refused(tmp_path):
+    image = PeerVSRN(False)
+    image.Rs_GCN_2.gate = nn.Linear(2, 2)
+    with pytest.raises(CheckpointError, match=r"gate\.weight.* no place"):
+        convert_released(write_matcher(tmp_path, image, PeerText()), vocabulary=write_vocabulary(tmp_path))
+
+
+def test_a_model_saved_before_batch_norms_counted_is_read(tmp_path):
+    peer = write_updown(tmp_path, use_bn=2)
+    weights = {name: part for name, part in peer.state_dict().items() if not name.endswith("num_batches_tracked")}
+    torch.save(weights, tmp_path / "model-best.pth")
+    norm = convert_released(tmp_path / "model-best.pth").model.region_norm
+    assert int(norm.num_batches_tracked) == 0
+    assert torch.equal(norm.running_mean, peer.att_embed[0].running_mean)
+
+
+def write_changed(tmp_path, **changes):
+    """An Up-Down model with other tensors; None removes one."""
+    write_updown(tmp_path)
+    weights = {**torch.load(tmp_path / "model-best.pth"), **{name.replace("__", "."): t for name, t in changes.items()}}
+    torch.save({name: part for name, part in weights.items() if part is not None}, tmp_path / "model-best.pth")
+    return tmp_path / "model-best.pth"
+
+
+def test_an_updown_with_a_layer_of_its_own_is_refused(tmp_path):
+    path = write_changed(tmp_path, core__extra_gate__weight=torch.ones(4, 4))
+    with pytest.raises(CheckpointError, match=r"core\.extra_gate\.weight.* no place"):
+        convert_released(path)
+
+
+@pytest.mark.parametrize("name", ["att_embed.0.weight", "embed.0.weight", "core.att_lstm.weight_hh", "logit.bias"])
+@pytest.mark.parametrize(
+    "value", [None, 3, torch.tensor(1.0), torch.zeros(0, 10**9)], ids=["no", "int", "0-d", "empty"]
+)
+def test_an_updown_without_a_tensor_names_it(tmp_path, name, value):
+    path = write_changed(tmp_path, **{name.replace(".", "__"): value})
+    with pytest.raises(CheckpointError, match=f"`{name}`|`output.bias`"):
+        convert_released(path)
+
+
+@pytest.mark.parametrize("opt", [{}, SCAN_OPTIONS], ids=["vsepp", "scan"])
+@pytest.mark.parametrize(("side", "name"), [(0, "fc.weight"), (1, "embed.weight")])
+@pytest.mark.parametrize("value", [None, 3, torch.tensor(1.0)], ids=["no", "int", "0-d"])
+def test_a_matcher_without_a_tensor_names_it(tmp_path, opt, side, name, value):
+    path = write_matcher(tmp_path, PeerLinear(), PeerText(), **opt)
+    content = {"model": [PeerLinear().state_dict(), PeerText().state_dict()], "opt": argparse.Namespace(**opt)}
+    content["model"][side][name] = value
+    content["model"][side] = {key: part for key, part in content["model"][side].items() if part is not None}
+    torch.save(content, path)
+    with pytest.raises(CheckpointError, match=f"`{name}`"):
+        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+
+
+def test_weight_norm_without_its_lengths_names_them(tmp_path):
+    image = PeerLinear()
+    nn.utils.weight_norm(image.fc)
+    del image.fc._parameters["weight_g"]
+    path = write_matcher(tmp_path, image, PeerText(), **SCAN_OPTIONS)
+    with pytest.raises(CheckpointError, match=r"`fc\.weight_g`"):
+        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+
+
+@pytest.mark.parametrize("shape", [(SIZE + 1, 1), (SIZE,), (2, SIZE)])
+def test_weight_norm_of_other_lengths_is_told(tmp_path, shape):
+    image = PeerLinear()
+    nn.utils.weight_norm(image.fc)
+    image.fc.weight_g = nn.Parameter(torch.ones(shape))
+    path = write_matcher(tmp_path, image, PeerText(), **SCAN_OPTIONS)
+    with pytest.raises(CheckpointError, match=r"`fc\.weight_g` has shape"):
+        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+
+
+@pytest.mark.parametrize("rows", [len(WORDS), len(WORDS) + 3])  # fewer; and as many as our layout has
+def test_an_updown_with_other_rows_in_one_layer_is_refused(tmp_path, rows):
+    with pytest.raises(CheckpointError, match=r"`word_embedding\.weight` has not 7 rows"):
+        convert_released(write_changed(tmp_path, embed__0__weight=torch.ones(rows, 6)))
+
+
+def test_sizes_that_other_tensors_do_not_have_take_no_memory(tmp_path):
+    path = write_changed(tmp_path, core__att_lstm__weight_hh=torch.zeros(1, 200_000))
+    with pytest.raises(CheckpointError, match="shape"):
+        convert_released(path)
+
+
+def test_sizes_that_no_tensor_can_have_are_told():
+    with pytest.raises(CheckpointError, match="no model can have its sizes"):
+        filled(UpDownConfig(hidden_size=2**40), 9, {}, Path("x.pth"))
+
+
+def test_a_matcher_without_options_is_vsepp(tmp_path):
+    content = {"model": [PeerLinear().state_dict(), PeerText().state_dict()]}
+    torch.save(content, tmp_path / "m.pth.tar")
+    converted = convert_released(tmp_path / "m.pth.tar", vocabulary=write_vocabulary(tmp_path))
+    assert converted.model.config.kind == "vsepp"
+    assert converted.card["options"] == {}
+
+
+def test_half_precision_becomes_single_and_views_become_whole(tmp_path):
+    write_updown(tmp_path)
+    weights = torch.load(tmp_path / "model-best.pth")
+    both = torch.stack([weights["ctx2att.bias"], weights["core.attention.h2att.bias"]]).half()
+    path = write_changed(tmp_path, ctx2att__bias=both[0], core__attention__h2att__bias=both[1])
+    save(tmp_path / "o.safetensors", convert_released(path))
+    found = load(tmp_path / "o.safetensors").model.region_attention.bias
+    assert torch.equal(found, both[0].float())
 
 
 def test_pos_scan_keeps_its_kind_and_clip(tmp_path):
@@ -352,9 +539,11 @@ def test_a_vocabulary_with_other_specials_is_refused(tmp_path):
         convert_released(path, vocabulary=tmp_path / "v.json")
 
 
-@pytest.mark.parametrize("option", ["use_abs", "no_imgnorm", "no_txtnorm"])
-def test_options_that_change_the_model_are_refused(tmp_path, option):
-    path = write_matcher(tmp_path, PeerLinear(), PeerText(), **{option: True})
+@pytest.mark.parametrize(
+    ("option", "value"), [("use_abs", True), ("no_imgnorm", True), ("no_txtnorm", True), ("measure", "order")]
+)
+def test_options_that_change_the_model_are_refused(tmp_path, option, value):
+    path = write_matcher(tmp_path, PeerLinear(), PeerText(), **{option: value})
     with pytest.raises(CheckpointError, match=option):
         convert_released(path, vocabulary=write_vocabulary(tmp_path))
 
@@ -377,6 +566,20 @@ def test_the_command_writes_a_checkpoint_once(tmp_path, capsys):
     assert "--force" in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "model-best.pth"), str(out), "--force", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "updown"
+
+
+def test_help_names_what_to_give(capsys):
+    with pytest.raises(SystemExit):
+        main(["convert", "--help"])
+    told = capsys.readouterr().out
+    assert "CHECKPOINT OUT" in told
+    assert "{None}" not in told
+
+
+def test_a_readme_is_no_checkpoint(tmp_path, capsys):
+    (tmp_path / "README.md").write_text("# Sightline\n\nCaptions photos.\n")
+    assert main(["convert", str(tmp_path / "README.md"), str(tmp_path / "o.safetensors")]) == 2
+    assert "not a PyTorch file" in capsys.readouterr().err
 
 
 def test_converting_needs_no_network_and_no_foreign_code(tmp_path):

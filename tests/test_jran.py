@@ -153,8 +153,9 @@ def naive_features(model, scenes, image):
     if model.jrln is None:
         return [*regions, *cells], None
     first, second = (regions, cells) if regions else (cells, None)
-    grid = torch.stack(second)[None] if second else None
-    joint, sigma = model.jrln(torch.stack(first)[None], None, grid, None)  # itself tested against loops
+    sets = [torch.stack(rows)[None] if rows else None for rows in (first, second)]
+    masks = [part if part is None else torch.ones(1, part.shape[1], dtype=torch.bool) for part in sets]
+    joint, sigma = model.jrln(sets[0], masks[0], sets[1], masks[1])  # itself tested against loops
     return list(joint[0]), None if sigma is None else sigma[0]
 
 

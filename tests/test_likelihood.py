@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from sightline.models.adaptive_attention import AdaptiveAttentionConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.scene import Scene
-from sightline.text.vocabulary import END, START, Vocabulary
+from sightline.text.vocabulary import END, START, UNK, Vocabulary
 from sightline.vision.store import FeatureStore
 
 VOCABULARY = Vocabulary(["a", "man", "on", "dog", "the", *(f"word{i}" for i in range(WORDS - 9))])
@@ -51,6 +52,27 @@ def test_it_is_the_sum_over_words_and_end_by_stepping():
 def test_sentences_must_share_out_among_scenes():
     with pytest.raises(CountError, match="3 sentences for 2 scenes"):
         likelihood(updown(), random_scenes(2), VOCABULARY, SENTENCES[:3])
+
+
+def test_no_scenes_are_told():
+    scenes = random_scenes(1)
+    none = replace(scenes, ids=(), regions=scenes.regions[:0], region_mask=scenes.region_mask[:0])
+    with pytest.raises(CountError, match="2 sentences for 0 scenes"):
+        likelihood(updown(), none, VOCABULARY, SENTENCES[:2])
+
+
+def never(model, word):
+    """The model, which now finds one id impossible."""
+    with torch.no_grad():
+        model.output.weight[word], model.output.bias[word] = 0, -1e4
+    return model
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_word_that_is_never_said_has_infinite_perplexity():
+    found = likelihood(never(updown(), UNK), random_scenes(1), VOCABULARY, [["zebra"]])[0]
+    assert found.caption.log_prob < -9000
+    assert found.perplexity == math.inf
 
 
 def test_attention_and_gates_are_dumped_without_pickle(tmp_path):
@@ -91,6 +113,43 @@ def test_the_command_prints_every_word(files, capsys):
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines()[1:7]] == ["a", "man", "on", "the", "zebra", "<end>"]
     assert "does not know zebra" in out
+
+
+@pytest.mark.filterwarnings("error")
+def test_json_has_null_for_what_is_infinite(files, capsys):
+    save(files / "model.safetensors", Checkpoint(never(updown(), UNK), VOCABULARY, fingerprint="eyes"))
+    assert run(files, "dog", "a zebra", "--json") == 0
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    told = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert told["perplexity"] is None
+    assert told["log_prob"] < -9000
+    assert run(files, "dog", "a zebra") == 0
+    assert "perplexity inf" in capsys.readouterr().out
+
+
+def test_a_dump_gets_the_suffix_that_numpy_gives(files):
+    assert run(files, "dog", "a dog", "--quiet", "--attention", str(files / "seen.v1")) == 0
+    with np.load(files / "seen.v1.npz") as read:
+        assert read["words"].tolist() == ["a", "dog", "<end>"]
+    assert not (files / "seen.v1").exists()
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "cpu:7", "meta", ""])
+def test_a_device_that_is_not_there_gets_a_sentence(files, capsys, device):
+    assert run(files, "dog", "a dog", "--device", device) == 2
+    told = capsys.readouterr().err
+    assert "no device is called" in told or "this machine has no" in told
+
+
+def test_help_names_what_to_give(capsys):
+    with pytest.raises(SystemExit):
+        main(["likelihood", "--help"])
+    told = capsys.readouterr().out
+    assert "PHOTO CAPTION" in told
+    assert "{None}" not in told
 
 
 def test_the_command_gives_json_and_a_dump(files, capsys):

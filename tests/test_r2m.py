@@ -19,7 +19,7 @@ from captioner_contract import (
     random_words,
 )
 from sightline.config import build
-from sightline.errors import ConfigError, DataError, MissingPartError
+from sightline.errors import ConfigError, CountError, DataError, MissingPartError
 from sightline.models.r2m import R2M, MultiHeadAttention, R2MConfig, RecurrentMemory
 from sightline.text.vocabulary import PAD, START
 
@@ -182,6 +182,14 @@ def test_a_gap_between_concepts_is_skipped(model):
 
 
 @torch.no_grad()
+def test_many_concepts_keep_their_order_when_gaps_are_skipped(model):
+    concepts = torch.randint(4, WORDS, (1, 60), generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(60)[None] % 3 != 1
+    gaps = replace(random_scenes(1), concepts=concepts, concept_mask=mask)
+    whole = replace(gaps, concepts=concepts[mask][None], concept_mask=torch.ones(1, 40, dtype=torch.bool))
+    close(model.encode(gaps)["concepts"], model.encode(whole)["concepts"])
+
+
 def test_the_order_of_concepts_is_read(model):
     scenes = replace(
         random_scenes(2), concepts=torch.tensor([[9, 7], [7, 9]]), concept_mask=torch.ones(2, 2, dtype=torch.bool)
@@ -409,9 +417,12 @@ def test_an_image_without_concepts_is_named():
     assert "leave such images out" in str(error.value)
 
 
-def test_the_matching_loss_names_a_missing_vector():
+def test_the_matching_loss_names_a_missing_vector_and_one_of_another_width():
+    scenes = random_scenes(2)
     with pytest.raises(MissingPartError, match="`vector`"):
-        small().image_vector(replace(random_scenes(2), vector=None))
+        small().image_vector(replace(scenes, vector=None))
+    with pytest.raises(CountError, match="`vector` of 9 numbers, and these have 10"):
+        small().image_vector(replace(scenes, vector=torch.zeros(2, 10)))
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ ROOT = Path(sightline.__file__).parent
 
 # From the ground up; a room may import itself and what its set names.
 CORE = {"errors", "files", "scene", "caption", "grounding", "config", "__init__"}
-MODEL_SIDE = CORE | {"text", "batch", "vision", "data", "models", "decoding", "checkpoint"}
+MODEL_SIDE = CORE | {"text", "batch", "vision", "data", "models", "decoding", "seeing", "checkpoint", "devices"}
 ROOMS = {
     "errors": set(),
     "files": {"errors"},
     "scene": {"errors", "files"},
     "caption": {"errors", "files", "scene"},
     "config": {"errors", "files"},
+    "devices": {"errors"},
     "grounding": {"scene"},
     "__init__": CORE,
     "text": CORE,
@@ -28,7 +29,8 @@ ROOMS = {
     "data": CORE | {"text", "batch", "vision"},
     "models": CORE | {"text", "batch"},
     "decoding": CORE | {"text", "batch", "models"},
-    "checkpoint": CORE | {"text", "batch", "vision", "data", "models", "decoding"},
+    "seeing": CORE | {"text", "batch", "vision", "models"},
+    "checkpoint": CORE | {"text", "batch", "vision", "data", "models", "decoding", "seeing"},
     "converters": MODEL_SIDE,
     "metrics": CORE | {"text", "batch", "decoding"},
     "learning": MODEL_SIDE | {"metrics"},

@@ -9,11 +9,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from captioner_contract import REGION_WIDTH, WORDS, more_padding, random_scenes, random_words
+from captioner_contract import (
+    REGION_WIDTH,
+    WORDS,
+    first_regions,
+    more_padding,
+    random_scenes,
+    random_words,
+    rows,
+    with_one_empty,
+)
 from matcher_contract import MatcherContract, texts_of
 from scan_equations import NORMS, double_scenes, naive_attention, naive_regions, naive_similarity, naive_words
 from sightline.batch import SceneBatch
 from sightline.errors import ConfigError, MissingPartError
+from sightline.models.matcher import l2norm
 from sightline.models.scan import SCAN, SCANConfig
 from sightline.models.word_gru import WordGRU
 
@@ -166,6 +176,26 @@ def test_rows_of_the_alignment_sum_to_one_on_words_and_to_zero_on_padding(direct
     weights = model.alignment(model.embed_images(scenes), model.embed_texts(texts))
     torch.testing.assert_close(weights.sum(2), texts.mask.float())
     assert not weights.masked_select(~scenes.region_mask[:, None, :]).any()
+
+
+@pytest.mark.parametrize("choices", CHOICES, ids=lambda c: "-".join(map(str, c.values())))
+def test_an_image_without_regions_scores_the_same_alone_and_in_company(choices):
+    model, scenes, texts = built(**choices), double_scenes(3), texts_of(random_words(4))
+    together = model(with_one_empty(scenes, 1), texts)
+    alone = first_regions(rows(scenes, [1]), 0)
+    torch.testing.assert_close(model(alone, texts), together[[1]])
+    one = texts_of(texts.ids[:1])
+    weights = model.alignment(model.embed_images(alone), model.embed_texts(one))
+    assert weights.shape == (1, texts.ids.shape[1], 0)
+
+
+def test_rounding_never_makes_a_word_fit_better_than_the_same_vector():
+    torch.manual_seed(0)
+    vectors = l2norm(torch.randn(200, 1, 6)).bfloat16() * 1.004  # the cosines are rounded, their lengths are not
+    there = torch.ones(200, 1, dtype=torch.bool)
+    model = config().build(WORDS)
+    scores = model.similarity({"regions": vectors, "mask": there}, {"words": vectors, "mask": there}).diagonal()
+    assert ((scores > 0.99) & (scores <= 1 + 1e-6)).all()
 
 
 def test_forcing_words_changes_nothing_where_all_take_part():

@@ -25,7 +25,8 @@ class BigramCaptioner(nn.Module):
 
     def log_prob(self, memory: dict[str, Tensor], words: Tensor) -> Tensor:
         self.batches.append(len(words))
-        hidden = self.before(words[:, :-1]) + memory["vector"][:, None] * memory["mask"][:, None]
+        seen = (memory["vector"] * memory["mask"]).repeat_interleave(len(words) // len(memory["mask"]), 0)
+        hidden = self.before(words[:, :-1]) + seen[:, None]
         steps = self.out(hidden).log_softmax(-1).gather(2, words[:, 1:, None])[..., 0]
         return (steps * (words[:, 1:] != PAD)).sum(1)
 

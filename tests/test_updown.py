@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from captioner_contract import REGION_WIDTH, WORDS, CaptionerContract, random_scenes, random_words
+from captioner_contract import REGION_WIDTH, WORDS, CaptionerContract, first_regions, random_scenes, random_words
 from sightline.config import build
 from sightline.errors import ConfigError, CountError
-from sightline.models import updown
-from sightline.models.captioner import expand
+from sightline.models.captioner import expand, per_image
 from sightline.models.updown import UpDown, UpDownConfig
 
 SMALL = UpDownConfig(region_width=REGION_WIDTH, word_size=12, hidden_size=16, attention_size=14, dropout=0.0)
@@ -134,7 +133,7 @@ def test_attention_in_small_blocks_is_the_same_attention(monkeypatch):
     model, scenes, words = small(), random_scenes(5), random_words(15)
     whole = model(model.encode(scenes), words)
     for block in (1, 2 * 3 * 5 * 14):
-        monkeypatch.setattr(updown, "BLOCK", block)
+        monkeypatch.setattr("sightline.models.blocked_scores.BLOCK", block)
         with torch.no_grad():
             parts = model(model.encode(scenes), words)
         torch.testing.assert_close(whole.log_probs, parts.log_probs)
@@ -257,6 +256,24 @@ def test_a_recipe_names_its_options():
 def test_a_value_that_makes_no_model_is_refused(field, value):
     with pytest.raises(ConfigError, match=field):
         UpDownConfig(**{field: value})
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("batch_norm", [1, 2])
+def test_one_region_alone_is_normalised_by_what_was_seen_before(batch_norm, count):
+    torch.manual_seed(0)
+    model = replace(SMALL, batch_norm=batch_norm).build(WORDS).train()
+    model.encode(random_scenes(6))
+    alone = first_regions(random_scenes(1), count)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    trained = model.encode(alone)
+    assert torch.equal(trained["regions"], model.eval().encode(alone)["regions"])
+    assert all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
+
+
+def test_a_memory_of_no_images_is_refused():
+    with pytest.raises(CountError, match="at least one image"):
+        per_image(torch.zeros(4, 2), {"gates": torch.zeros(0, 8)})
 
 
 def test_captions_that_do_not_divide_among_the_images_are_refused():

@@ -330,22 +330,16 @@ def test_a_redrawn_order_is_new_each_time_while_training_and_fixed_afterwards():
     assert torch.equal(fixed, reading_order(scenes, scenes.region_mask, "random", training=False))
 
 
-def test_regions_are_ranked_by_their_correlation_with_the_image():
+def test_a_region_correlates_with_the_image_by_their_inner_product():
     torch.manual_seed(0)
     model, scenes = small(rrr_layers=1).eval(), random_scenes(6)
     images = {name: part.detach() for name, part in model.embed_images(scenes).items()}
-    ranks, scores = model.region_ranks(images), model.region_scores(images)
+    found = model.correlations(images)
+    assert found.shape == (6, 5)
     for i in range(6):
-        real = [j for j in range(5) if scenes.region_mask[i, j]]
-        correlation = {j: float(images["regions"][i, j] @ images["vector"][i]) for j in real}
         for j in range(5):
-            if j not in real:
-                assert (ranks[i, j], scores[i, j]) == (len(real), 0)
-                continue
-            rank = sum(correlation[other] > correlation[j] for other in real)
-            assert ranks[i, j] == rank
-            assert scores[i, j] == 50 * (len(real) - rank) ** 2
-    assert torch.equal(model.region_scores(images, emphasis=1.0) * 50, scores)
+            expected = images["regions"][i, j] @ images["vector"][i] if scenes.region_mask[i, j] else torch.tensor(0.0)
+            torch.testing.assert_close(found[i, j], expected)
 
 
 def test_generation_scores_captions_from_the_reasoned_regions():

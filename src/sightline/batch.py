@@ -14,6 +14,15 @@ from sightline.errors import CountError, DataError, MissingPartError
 from sightline.scene import Array, Scene
 from sightline.text.vocabulary import PAD, Vocabulary
 
+MASKS = {  # the part that tells which elements of a part are padding
+    "regions": "region_mask",
+    "boxes": "region_mask",
+    "scores": "region_mask",
+    "grid": "grid_mask",
+    "concepts": "concept_mask",
+    "concept_scores": "concept_mask",
+}
+
 
 class _Moves:
     """Moves every tensor field of a dataclass to a device."""
@@ -40,6 +49,7 @@ class SceneBatch(_Moves):
         vector: (B, d).
         concepts: (B, c) word ids and concept_mask (B, c); concept_scores (B, c).
         sizes: (B, 2) width and height in pixels, 0 where unknown.
+        pixels: (B, 3, H, W) of 0 to 255, for models that look for themselves (`sightline.seeing`).
         fingerprint: of the vision model that made all of them.
     """
 
@@ -56,6 +66,7 @@ class SceneBatch(_Moves):
     concept_mask: Tensor | None = None
     concept_scores: Tensor | None = None
     sizes: Tensor | None = None
+    pixels: Tensor | None = None
     fingerprint: str = ""
 
     def __len__(self) -> int:
@@ -108,16 +119,29 @@ class SceneBatch(_Moves):
             fingerprint=scenes[0].fingerprint,
         )
 
-    def part(self, name: str, by: str = "this model") -> Tensor:
-        """The tensor of a part, or a MissingPartError."""
-        value = getattr(self, name)
+    def part(self, name: str, by: str = "this model", width: int | None = None) -> Tensor:
+        """The tensor of a part; an error where it is not there, or its features are not `width` numbers."""
+        if not self.ids:
+            raise CountError("a batch needs at least one scene")
+        value, where = getattr(self, name), f"images {self.ids[0]} … {self.ids[-1]}"
         if not isinstance(value, Tensor):
             raise MissingPartError(
                 f"{by} needs `{name}`, and not every scene of the batch has it",
-                where=f"images {self.ids[0]} … {self.ids[-1]}",
+                where=where,
                 fix="use features that hold it, or another model",
             )
+        if width is not None and value.shape[-1] != width:
+            raise CountError(
+                f"{by} reads `{name}` of {width} numbers, and these have {value.shape[-1]}",
+                where=where,
+                fix="use features of the kind that the model was made for, or make it for these",
+            )
         return value
+
+    def mask(self, name: str, by: str = "this model") -> Tensor:
+        """(B, n) True where an element of a part is: its mask, or True everywhere where the batch has none."""
+        value, mask = self.part(name, by), getattr(self, MASKS[name])
+        return mask if isinstance(mask, Tensor) else value.new_ones(value.shape[:2], dtype=torch.bool)
 
 
 @dataclass(frozen=True, eq=False)

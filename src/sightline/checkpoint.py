@@ -1,20 +1,24 @@
 """One file holds one model: weights as safetensors and, as JSON in the header, all the model needs to be used.
 
 The header tells the model's config, its words, how captions are split into them, how pictures are prepared, which
-vision model made the scenes it was trained on, and a card for people. Nothing in it can run code.
+vision model made the scenes it was trained on, and a card for people. Nothing in it can run code. The backbone of a
+model that looks for itself (`sightline.seeing`) is in the same file: its weights are named `vision.…`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
+from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from sightline.config import build
 from sightline.errors import CheckpointError, ConfigError
@@ -22,7 +26,10 @@ from sightline.files import PathLike, atomic_write, checksum, existing
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import Matcher
 from sightline.models.zoo import ModelConfig
+from sightline.seeing import Seeing, seeing
 from sightline.text.vocabulary import Vocabulary
+from sightline.vision.efficientnet_lite import Variant
+from sightline.vision.grid_encoder import GridEncoder
 
 LAYOUT = 1
 
@@ -69,8 +76,22 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class _Model:
+class _Vision:
+    variant: Variant
+    size: int
+
+
+@dataclass(frozen=True)
+class _Header:
+    layout: int
     model: ModelConfig
+    words: list[str]
+    text_rule: str
+    preprocessing: dict[str, Any]
+    fingerprint: str
+    card: dict[str, Any]
+    checksum: int
+    vision: _Vision | None = None
 
 
 def save(path: PathLike, checkpoint: Checkpoint) -> None:
@@ -83,18 +104,21 @@ def save(path: PathLike, checkpoint: Checkpoint) -> None:
             fix="build the model with len(vocabulary)",
         )
     weights = {name: part.detach().cpu().contiguous() for name, part in model.state_dict().items()}
+    vision = model.vision if isinstance(model, Seeing) else None
     header = {
         "layout": LAYOUT,
         "model": dataclasses.asdict(model.config),
         "words": checkpoint.vocabulary.words,
         "text_rule": checkpoint.text_rule,
         "preprocessing": checkpoint.preprocessing,
-        "fingerprint": checkpoint.fingerprint,
+        "fingerprint": checkpoint.fingerprint if vision is None else vision.fingerprint(),
+        "vision": None if vision is None else {"variant": vision.variant, "size": vision.size},
         "card": checkpoint.card,
-        "checksum": _checksum(weights),
+        "checksum": checksum_of(weights),
     }
+    text = json.dumps(header, ensure_ascii=False)
     with atomic_write(path) as file:
-        file.write(to_bytes(weights, {"sightline": json.dumps(header, ensure_ascii=False)}))
+        file.write(to_bytes(weights, {"sightline": text, "checksum": str(checksum(text.encode()))}))
 
 
 def read_header(path: PathLike) -> dict[str, Any]:
@@ -109,10 +133,13 @@ def read_header(path: PathLike) -> dict[str, Any]:
             where=path,
             fix="give a file that Sightline saved; `sightline convert` reads checkpoints of other projects",
         ) from error
+    text = metadata.get("sightline", "")
+    if text and metadata.get("checksum") != str(checksum(text.encode())):
+        raise CheckpointError("its description is damaged", where=path, fix="copy or download the file again")
     try:
-        header = json.loads(metadata["sightline"])
+        header: dict[str, Any] = json.loads(text)
         layout = header["layout"]
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(
             "the file holds weights but not Sightline's description of them",
             where=path,
@@ -124,42 +151,79 @@ def read_header(path: PathLike) -> dict[str, Any]:
             where=path,
             fix="use the version of Sightline that saved it, or save it again",
         )
-    assert isinstance(header, dict)
     return header
 
 
 def load(path: PathLike, device: torch.device | str = "cpu") -> Checkpoint:
     """Read a checkpoint; its model is in evaluation mode on `device`."""
-    header = read_header(path)
-    with safe_open(path, "pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
-    if _checksum(weights) != header["checksum"]:
-        raise CheckpointError("its weights are damaged", where=path, fix="copy or download the file again")
+    told = read_header(path)
     try:
-        config = build(_Model, {"model": header["model"]}, where=Path(path)).model
+        header = build(_Header, told, where=str(path))
     except ConfigError as error:
         raise CheckpointError(
             f"this version cannot read its model: {error.what}", where=path, fix="use the version that saved it"
         ) from error
-    vocabulary = Vocabulary(header["words"])
-    model = config.build(len(vocabulary))
+    with safe_open(path, "pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+    if checksum_of(weights) != header.checksum:
+        raise CheckpointError("its weights are damaged", where=path, fix="copy or download the file again")
+    vocabulary = Vocabulary(header.words)
     try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
+        model = _built(header, len(vocabulary))
+        assign(model, weights)
+    except (RuntimeError, TypeError, OverflowError) as error:  # the latter for sizes that no tensor can have
         raise CheckpointError(
             f"its weights do not fit its config: {error}", where=path, fix="save the model again"
         ) from error
     return Checkpoint(
         model.to(device).eval(),
         vocabulary,
-        header["text_rule"],
-        header["preprocessing"],
-        header["fingerprint"],
-        header["card"],
+        header.text_rule,
+        header.preprocessing,
+        header.fingerprint,
+        header.card,
     )
 
 
-def _checksum(weights: dict[str, torch.Tensor]) -> int:
+def _built(header: _Header, words: int) -> Captioner | Matcher:
+    with weightless():
+        model: Captioner | Matcher = header.model.build(words)
+        if header.vision is not None:
+            model = seeing(model, GridEncoder(header.vision.variant, header.vision.size))
+    return model
+
+
+class _NoDraws(TorchFunctionMode):
+    """First weights are not drawn. (`normal_` on the meta device would import PyTorch's compiler, for seconds.)"""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.__name__ in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def weightless() -> Iterator[None]:
+    """Models built in here have shapes only, so that sizes take no memory until weights prove to have them."""
+    with torch.device("meta"), _NoDraws():
+        yield
+
+
+def assign(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
+    """Give copies of `weights` to a `weightless` model; a RuntimeError where they do not fit.
+
+    Everything such a model holds must be in its state dict: what it computes when built is never computed there.
+    """
+    types = {name: part.dtype for name, part in model.state_dict().items()}
+    copies = {
+        name: part.to(types.get(name, part.dtype), copy=True, memory_format=torch.contiguous_format)
+        for name, part in weights.items()
+    }
+    model.load_state_dict(copies, assign=True)
+
+
+def checksum_of(weights: dict[str, torch.Tensor]) -> int:
+    """One number for tensors with their names, to notice damage."""
     total = 0
     for name in sorted(weights):
         data = weights[name].contiguous().flatten().view(torch.uint8).numpy()

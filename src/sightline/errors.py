@@ -48,6 +48,10 @@ class CheckpointError(SightlineError):
     """A model file that is damaged, foreign, or made for something else."""
 
 
+class LearningError(SightlineError):
+    """Training that cannot go on."""
+
+
 class MissingExtraError(SightlineError):
     """An optional part is not installed."""
 

@@ -14,11 +14,11 @@ from sightline.data.convert import refuse_existing
 
 
 def convert(
-    checkpoint: Annotated[Path, tyro.conf.Positional],
-    out: Annotated[Path, tyro.conf.Positional],
+    checkpoint: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CHECKPOINT")],
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")],
     *,
-    infos: Path | None = None,
-    vocabulary: Path | None = None,
+    infos: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None,
+    vocabulary: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None,
     force: bool = False,
     json: bool = False,
     quiet: bool = False,

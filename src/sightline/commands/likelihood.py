@@ -17,20 +17,22 @@ from sightline.checkpoint import load
 from sightline.data.inspect import identify
 from sightline.data.records import SceneSource
 from sightline.decoding.likelihood import Likelihood, likelihood, save_attention
+from sightline.devices import choose_device
 from sightline.errors import ConfigError, MissingRecordError
 from sightline.scene import Scene
 from sightline.text.vocabulary import rule
 
 
 def command(
-    photo: Annotated[str, tyro.conf.Positional],
-    caption: Annotated[str, tyro.conf.Positional],
+    photo: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PHOTO")],
+    caption: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CAPTION")],
     *,
     model: Path,
     features: Path,
-    attention: Path | None = None,
+    attention: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None,
     device: str = "cpu",
     json: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Print log p(caption | photo) of a captioner, word by word.
 
@@ -40,58 +42,66 @@ def command(
         model: a captioner's checkpoint.
         features: where the photo's features are, in any format that holds features.
         attention: write words, log-probabilities, attention and gates to this .npz file.
-        device: where to compute: cpu, cuda or mps.
+        device: auto, cpu, cuda, cuda:1 or mps.
         json: print one JSON object.
+        quiet: print nothing; for `--attention` alone.
     """
-    checkpoint = load(model, device)
+    place = choose_device(device)
+    checkpoint = load(model, place)
     captioner = checkpoint.captioner(model)
     words = rule(checkpoint.text_rule).split(caption)
     if not words:
         raise ConfigError("the caption has no word", fix="write one")
-    scene = _scene(features, photo)
-    if checkpoint.fingerprint and scene.fingerprint and checkpoint.fingerprint != scene.fingerprint:
-        raise ConfigError(
-            "the model was trained on features of another vision model",
-            where=features,
-            fix="extract the photo's features with the one it was trained on",
-        )
+    scene = _scene(features, photo, checkpoint.fingerprint)
     scenes = SceneBatch.collate([scene], checkpoint.vocabulary, captioner.needs, by=captioner.config.kind)
-    found = likelihood(captioner, scenes.to(device, torch.float32), checkpoint.vocabulary, [words])[0]
+    found = likelihood(captioner, scenes.to(place, torch.float32), checkpoint.vocabulary, [words])[0]
     if attention is not None:
         save_attention(attention, found, scene.boxes)
     if json:
-        print(json_module.dumps(_told(found), ensure_ascii=False))
-    else:
+        print(json_module.dumps(_told(found), ensure_ascii=False, allow_nan=False))
+    elif not quiet:
         _print(found)
 
 
-def _scene(features: Path, photo: str) -> Scene:
-    """The scene of a photo, by its id, its file name or its stem."""
+def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
+    """The scene of a photo, by its id, its file name or its stem, as the model's vision (`fingerprint`) saw it."""
     format = identify(features)
     if format.scenes is None:
         raise ConfigError(f"{format.name} holds no features", where=features, fix="give a file or folder with features")
     source: SceneSource = format.scenes(features)
     known = set(source.ids())
     path = Path(photo)
-    for name in (photo, path.name, path.stem):
-        if name in known:
-            return source[name]
-    raise MissingRecordError(
-        f"no features of {photo!r}; ids there look like {next(iter(source.ids()), 'none')!r}",
-        where=features,
-        fix="give the id of a photo whose features are there",
-    )
+    name = next((name for name in (photo, path.name, path.stem) if name in known), None)
+    if name is None:
+        raise MissingRecordError(
+            f"no features of {photo!r}; ids there look like {next(iter(source.ids()), 'none')!r}",
+            where=features,
+            fix="give the id of a photo whose features are there",
+        )
+    scene = source[name]
+    if fingerprint and scene.fingerprint and fingerprint != scene.fingerprint:
+        raise ConfigError(
+            "the model was trained on features of another vision model",
+            where=features,
+            fix="extract the photo's features with the one it was trained on",
+        )
+    return scene
 
 
 def _told(found: Likelihood) -> dict[str, object]:
     steps = zip((*found.caption.words, "<end>"), (*found.caption.trace, found.end), strict=True)
     return {
         "caption": found.caption.text,
-        "log_prob": found.caption.log_prob,
-        "perplexity": found.perplexity,
-        "words": [{"word": word, "log_prob": step.log_prob} for word, step in steps],
+        "log_prob": _finite(found.caption.log_prob),
+        "perplexity": _finite(found.perplexity),
+        "words": [{"word": word, "log_prob": _finite(step.log_prob)} for word, step in steps],
         "unknown": list(found.unknown),
     }
+
+
+def _finite(value: float | None) -> float | None:
+    """The value, or None for what JSON has no number for."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _print(found: Likelihood) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from sightline.checkpoint import Checkpoint
-from sightline.converters.weights import fill, options
+from sightline.converters.weights import Weights, filled, matrix, need, options, renamed, tensors
 from sightline.data.scan_vocabulary import SPECIAL, read_vocabulary
 from sightline.errors import CheckpointError, ConfigError, CountError, DataError
 from sightline.models.pos_scan import POSSCANConfig
@@ -23,7 +23,8 @@ from sightline.models.vsrn import VSRNConfig
 from sightline.models.zoo import MatcherConfig
 from sightline.text.vocabulary import Vocabulary
 
-Weights = Mapping[str, Tensor]
+_SENTENCE = {"embed.": "text.embed.", "rnn.": "text.rnn."}
+_AGGREGATES: dict[Any, Any] = {"LogSumExp": "lse", "Mean": "mean", "Max": "max", "Sum": "sum"}
 
 
 def is_matcher(content: Any) -> bool:
@@ -42,36 +43,44 @@ def convert_matcher(content: Mapping[str, Any], path: Path, vocabulary: Path | N
             where=path,
             fix="name it: --vocabulary f30k_precomp_vocab.json (or .pkl)",
         )
-    image, text = content["model"]
+    image, text = (tensors(part, path) for part in content["model"])
     words = _vocabulary(vocabulary)
-    if len(text["embed.weight"]) != len(words):
+    rows = len(matrix(text, "embed.weight", path))
+    if rows != len(words):
         raise CountError(
-            f"the model knows {len(text['embed.weight'])} ids and {vocabulary} lists {len(words)}",
+            f"the model knows {rows} ids and {vocabulary} lists {len(words)}",
             where=path,
             fix="give the vocabulary the model was trained with",
         )
     told = options(content.get("opt"))
-    if told.get("use_abs") or told.get("no_imgnorm") or told.get("no_txtnorm"):
-        raise CheckpointError(
-            "it was trained with use_abs, no_imgnorm or no_txtnorm", where=path, fix="these cannot be converted"
-        )
-    config, ours = _vsrn(image, text, path) if "Rs_GCN_1.g.weight" in image else _plain(image, text, told, path)
-    model = config.build(len(words))
-    fill(model, ours, path, spare=("captioner.",))
+    for name in ("use_abs", "no_imgnorm", "no_txtnorm"):
+        if told.get(name):
+            raise CheckpointError(f"it was trained with {name}", where=path, fix="this cannot be converted")
+    if told.get("measure") == "order":
+        raise CheckpointError("its measure is order, not cosine", where=path, fix="this cannot be converted")
+    config, ours = _read(image, text, told, path)
+    card = {"converted from": f"{config.kind} model_best.pth.tar", "options": told}
     if isinstance(config, VSRNConfig):
-        card = {"note": "the captioner of joint training was never released and is not there"}
-    else:
-        card = {}
-    card = {"converted from": f"{config.kind} model_best.pth.tar", "options": told, **card}  # type: ignore[dict-item]
-    return Checkpoint(model.eval(), words, "scan", card=card)
+        card["note"] = "the captioner of joint training was never released and is not there"
+    return Checkpoint(filled(config, len(words), ours, path), words, "scan", card=card)
+
+
+def _read(image: Weights, text: Weights, told: dict[str, Any], path: Path) -> tuple[MatcherConfig, dict[str, Tensor]]:
+    """The config, and the weights under our names."""
+    if "Rs_GCN_1.g.weight" in image:
+        return _vsrn(image, text, path)
+    if "cross_attn" in told:
+        return _scan(image, text, told, path)
+    return _vsepp(image, text, path)
 
 
 def _vsrn(image: Weights, text: Weights, path: Path) -> tuple[MatcherConfig, dict[str, Tensor]]:
     layers = sum(name.endswith(".g.weight") for name in image)
     flickr = "bn.weight" in image
+    size, region_width = matrix(image, "fc.weight", path).shape
     config = VSRNConfig(
-        region_width=image["fc.weight"].shape[1],
-        size=len(image["fc.weight"]),
+        region_width=region_width,
+        size=size,
         word_size=text["embed.weight"].shape[1],
         rrr_layers=layers,
         reset="after",
@@ -80,68 +89,60 @@ def _vsrn(image: Weights, text: Weights, path: Path) -> tuple[MatcherConfig, dic
         batch_norm=flickr,
         generation=False,
     )
-    ours = {
-        **_renamed(image, "fc.", "fc."),
-        **_renamed(image, "img_rnn.", "reasoning.rnn."),
-        **_renamed(image, "bn.", "norm."),
-        **_renamed(text, "embed.", "text.embed."),
-        **_renamed(text, "rnn.", "text.rnn."),
+    relations = {f"Rs_GCN_{layer + 1}.": f"relations.{layer}." for layer in range(layers)}
+    rules = {"fc.": "fc.", "img_rnn.": "reasoning.rnn.", "bn.": "norm.", **relations}
+    ours = {  # a convolution of width 1 is a linear map
+        name: tensor.squeeze(-1) if tensor.ndim == 3 else tensor for name, tensor in renamed(image, rules, path).items()
     }
-    for layer in range(layers):
-        for name, tensor in _renamed(image, f"Rs_GCN_{layer + 1}.", f"relations.{layer}.").items():
-            ours[name] = tensor.squeeze(-1) if tensor.ndim == 3 else tensor  # a convolution of width 1 is a linear map
-    return config, ours
+    return config, {**ours, **renamed(text, _SENTENCE, path)}
 
 
-def _plain(image: Weights, text: Weights, told: dict[str, Any], path: Path) -> tuple[MatcherConfig, dict[str, Tensor]]:
-    if "cross_attn" not in told:
-        if any(name.startswith("cnn.") for name in image):
-            raise CheckpointError("it has a CNN of its own", where=path, fix="only *_precomp models can be converted")
-        vsepp = VSEPPConfig(
-            image="vector",
-            vector_width=image["fc.weight"].shape[1],
-            size=len(image["fc.weight"]),
+def _vsepp(image: Weights, text: Weights, path: Path) -> tuple[MatcherConfig, dict[str, Tensor]]:
+    if any(name.startswith("cnn.") for name in image):
+        raise CheckpointError("it has a CNN of its own", where=path, fix="only *_precomp models can be converted")
+    size, vector_width = matrix(image, "fc.weight", path).shape
+    word_size = text["embed.weight"].shape[1]
+    config = VSEPPConfig(image="vector", vector_width=vector_width, size=size, word_size=word_size)
+    return config, {**renamed(image, {"fc.": "fc."}, path), **renamed(text, _SENTENCE, path)}
+
+
+def _scan(image: Weights, text: Weights, told: dict[str, Any], path: Path) -> tuple[MatcherConfig, dict[str, Tensor]]:
+    image = _linear(image, path)
+    size, region_width = matrix(image, "fc.weight", path).shape
+    aggregate = told.get("agg_func", "Mean")
+    try:
+        config = (POSSCANConfig if told.get("pos") else SCANConfig)(
+            direction=told["cross_attn"],
+            region_width=region_width,
+            size=size,
             word_size=text["embed.weight"].shape[1],
+            bidirectional="rnn.weight_ih_l0_reverse" in text,
+            aggregate=_AGGREGATES.get(aggregate, aggregate),
+            lambda_softmax=float(told.get("lambda_softmax", 9.0)),
+            lambda_lse=float(told.get("lambda_lse", 6.0)),
+            raw_feature_norm=told.get("raw_feature_norm", "clipped_l2norm"),
+            clip="leaky",
         )
-        return vsepp, {
-            **_renamed(image, "fc.", "fc."),
-            **_renamed(text, "embed.", "text.embed."),
-            **_renamed(text, "rnn.", "text.rnn."),
-        }
-    common: dict[str, Any] = {
-        "direction": told["cross_attn"],
-        "region_width": _linear(image)["fc.weight"].shape[1],
-        "size": len(image["fc.bias"]),
-        "word_size": text["embed.weight"].shape[1],
-        "bidirectional": "rnn.weight_ih_l0_reverse" in text,
-        "aggregate": {"LogSumExp": "lse", "Mean": "mean", "Max": "max", "Sum": "sum"}[told.get("agg_func", "Mean")],
-        "lambda_softmax": float(told.get("lambda_softmax", 9.0)),
-        "lambda_lse": float(told.get("lambda_lse", 6.0)),
-        "raw_feature_norm": told.get("raw_feature_norm", "clipped_l2norm"),
-        "clip": "leaky",
-    }
-    config: MatcherConfig = POSSCANConfig(**common) if told.get("pos") else SCANConfig(**common)
-    return config, {
-        **_renamed(_linear(image), "fc.", "image."),
-        **_renamed(text, "embed.", "text.embedding."),
-        **_renamed(text, "rnn.", "text.gru."),
-    }
+    except (ConfigError, ValueError) as error:
+        what = error.what if isinstance(error, ConfigError) else str(error)
+        raise CheckpointError(f"its options: {what}", where=path, fix="these cannot be converted") from error
+    rules = {"embed.": "text.embedding.", "rnn.": "text.gru."}
+    return config, {**renamed(image, {"fc.": "image."}, path), **renamed(text, rules, path)}
 
 
-def _linear(image: Weights) -> dict[str, Tensor]:
+def _linear(image: Weights, path: Path) -> Weights:
     """The image encoder with its weight norm, if it has one, multiplied out."""
+    if "fc.weight_v" not in image:
+        return image
     plain = {name: tensor for name, tensor in image.items() if name not in ("fc.weight_g", "fc.weight_v")}
-    if "fc.weight_v" in image:
-        scale, direction = image["fc.weight_g"], image["fc.weight_v"]
-        if scale.ndim < 2:  # one length for the whole matrix
-            plain["fc.weight"] = direction * (scale / direction.norm())
-        else:
-            plain["fc.weight"] = direction * (scale / direction.norm(dim=1, keepdim=True))
-    return plain
-
-
-def _renamed(weights: Weights, theirs: str, ours: str) -> dict[str, Tensor]:
-    return {ours + name.removeprefix(theirs): t for name, t in weights.items() if name.startswith(theirs)}
+    scale, direction = need(image, "fc.weight_g", path), matrix(image, "fc.weight_v", path)
+    if scale.shape == (len(direction), 1):
+        length = direction.norm(dim=1, keepdim=True)
+    elif scale.numel() == 1:  # of the whole matrix
+        length = direction.norm()
+    else:
+        raise CheckpointError(f"`fc.weight_g` has shape {tuple(scale.shape)}", where=path, fix="copy it again")
+    return {**plain, "fc.weight": direction * (scale / length)}
 
 
 def _vocabulary(path: Path) -> Vocabulary:

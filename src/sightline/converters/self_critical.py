@@ -15,22 +15,30 @@ from torch import Tensor
 
 from sightline.checkpoint import Checkpoint
 from sightline.converters.torch_file import read_torch
-from sightline.converters.weights import fill, options
+from sightline.converters.weights import Weights, filled, matrix, need, options, renamed, tensors
 from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, load_path
 from sightline.errors import CheckpointError, CountError, DataError, MissingRecordError
-from sightline.models.updown import UpDown, UpDownConfig
+from sightline.models.updown import UpDownConfig
 from sightline.text.vocabulary import END, START, UNK, Vocabulary
 
 NEVER = -1e4  # a logit whose probability is 0 in float32 and bfloat16
 
 _NAMES = {
-    "mean_embedding": "fc_embed.0",
-    "region_attention": "ctx2att",
-    "attention_lstm": "core.att_lstm",
-    "language_lstm": "core.lang_lstm",
-    "hidden_attention": "core.attention.h2att",
-    "attention_score": "core.attention.alpha_net",
+    "embed.0.": "word_embedding.",
+    "fc_embed.0.": "mean_embedding.",
+    "ctx2att.": "region_attention.",
+    "core.att_lstm.": "attention_lstm.",
+    "core.lang_lstm.": "language_lstm.",
+    "core.attention.h2att.": "hidden_attention.",
+    "core.attention.alpha_net.": "attention_score.",
+    "logit.": "output.",
 }
+_REGIONS = (  # of `att_embed`, by how many of its layers are batch norms
+    {"att_embed.0.": "region_embedding."},
+    {"att_embed.0.": "region_norm.", "att_embed.1.": "region_embedding."},
+    {"att_embed.0.": "region_norm.", "att_embed.1.": "region_embedding.", "att_embed.4.": "embedded_norm."},
+)
+_BY_WORD = (("word_embedding.weight", START, 0.0), ("output.weight", END, 0.0), ("output.bias", END, NEVER))
 
 
 def is_updown(weights: Mapping[str, Any]) -> bool:
@@ -38,58 +46,44 @@ def is_updown(weights: Mapping[str, Any]) -> bool:
     return "core.att_lstm.weight_ih" in weights and "ctx2att.weight" in weights
 
 
-def convert_updown(weights: Mapping[str, Tensor], path: Path, infos: Path | None) -> Checkpoint:
+def convert_updown(content: Mapping[str, Any], path: Path, infos: Path | None) -> Checkpoint:
     """The checkpoint of a state dict, with the words of its `infos` file."""
     infos = infos or _beside(path)
     told = load_path(infos, {**CONTAINERS, **NUMBERS})
     if not isinstance(told, dict) or not isinstance(told.get("vocab"), Mapping):
         raise DataError("no `vocab` in it", where=infos, fix="give the infos_<id>.pkl that was saved with the model")
     words = _words(told["vocab"], infos)
+    weights = tensors(content, path)
     if "logit.weight" not in weights:
         raise CheckpointError("its output has several layers", where=path, fix="only `logit_layers` 1 can be converted")
-    rows = len(weights["logit.weight"])
+    rows = len(matrix(weights, "logit.weight", path))
     if rows != len(words) + 1:
         raise CountError(
             f"the model says {rows - 1} words and {infos} lists {len(words)}", where=path, fix="give matching files"
         )
     vocabulary = Vocabulary(word for word in words if word != "UNK")
     homes = torch.tensor([UNK if word == "UNK" else vocabulary.id(word) for word in words])
-    config = _config(weights)
-    model = config.build(len(vocabulary))
-    fill(model, _ours(weights, model, homes), path)
+    config = _config(weights, path)
+    ours = renamed(weights, {**_NAMES, **_REGIONS[config.batch_norm]}, path)
+    for name, zero, rest in _BY_WORD:
+        part = need(ours, name, path)
+        if part.shape[:1] != (rows,):
+            raise CheckpointError(f"`{name}` has not {rows} rows", where=path, fix="check that it is the whole model")
+        ours[name] = _placed(part, zero, homes, len(vocabulary), rest)
     card = {"converted from": "self-critical Up-Down", "options": options(told.get("opt"))}
-    return Checkpoint(model.eval(), vocabulary, "self-critical", card=card)
+    return Checkpoint(filled(config, len(vocabulary), ours, path), vocabulary, "self-critical", card=card)
 
 
-def _config(weights: Mapping[str, Tensor]) -> UpDownConfig:
-    norms = [name for name in ("att_embed.0.running_mean", "att_embed.4.running_mean") if name in weights]
+def _config(weights: Weights, path: Path) -> UpDownConfig:
+    norms = sum(f"att_embed.{layer}.running_mean" in weights for layer in (0, 4))
     return UpDownConfig(
-        region_width=weights[f"att_embed.{1 if norms else 0}.weight"].shape[1],
-        word_size=weights["embed.0.weight"].shape[1],
-        hidden_size=weights["core.att_lstm.weight_hh"].shape[1],
-        attention_size=len(weights["ctx2att.weight"]),
+        region_width=matrix(weights, f"att_embed.{1 if norms else 0}.weight", path).shape[1],
+        word_size=matrix(weights, "embed.0.weight", path).shape[1],
+        hidden_size=matrix(weights, "core.att_lstm.weight_hh", path).shape[1],
+        attention_size=len(matrix(weights, "ctx2att.weight", path)),
         mean_of="raw",
-        batch_norm=(0, 1, 2)[len(norms)],
+        batch_norm=(0, 1, 2)[norms],
     )
-
-
-def _ours(weights: Mapping[str, Tensor], model: UpDown, homes: Tensor) -> dict[str, Tensor]:
-    linear = 1 if model.config.batch_norm else 0
-    names = {**_NAMES, "region_embedding": f"att_embed.{linear}"}
-    if model.config.batch_norm:
-        names["region_norm"] = "att_embed.0"
-    if model.config.batch_norm == 2:
-        names["embedded_norm"] = "att_embed.4"
-    ours = {
-        f"{name}.{theirs.removeprefix(prefix + '.')}": tensor
-        for name, prefix in names.items()
-        for theirs, tensor in weights.items()
-        if theirs.startswith(prefix + ".")
-    }
-    ours["word_embedding.weight"] = _placed(weights["embed.0.weight"], START, homes, model.words, 0.0)
-    ours["output.weight"] = _placed(weights["logit.weight"], END, homes, model.words, 0.0)
-    ours["output.bias"] = _placed(weights["logit.bias"], END, homes, model.words, NEVER)
-    return ours
 
 
 def _placed(rows: Tensor, zero: int, homes: Tensor, words: int, rest: float) -> Tensor:

@@ -8,77 +8,18 @@ from __future__ import annotations
 
 import pickle
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 from torch import Tensor
 
-from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, load
+from sightline.converters.torch_parts import ALLOWED, Storage, resolver, with_tensors
+from sightline.data.restricted_pickle import CONTAINERS, load
 from sightline.errors import DataError, TruncatedError
 from sightline.files import PathLike, existing
 
-_TYPES = {
-    "Float": torch.float32,
-    "Double": torch.float64,
-    "Half": torch.float16,
-    "BFloat16": torch.bfloat16,
-    "Long": torch.int64,
-    "Int": torch.int32,
-    "Short": torch.int16,
-    "Char": torch.int8,
-    "Byte": torch.uint8,
-    "Bool": torch.bool,
-}
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-
-
-class _StorageType:
-    dtype: torch.dtype
-
-
-@dataclass(eq=False)
-class _Storage:
-    """A run of numbers; in the older layout it is filled after the pickle was read."""
-
-    numbers: Tensor
-
-
-class _Tensor:
-    """How PyTorch rebuilds a tensor: a window into a storage."""
-
-    def __new__(cls, storage: Any, offset: Any, size: Any, stride: Any, *_: object) -> Any:
-        if not isinstance(storage, _Storage):
-            raise pickle.UnpicklingError("a tensor without a storage")
-        last = int(offset) + sum((int(n) - 1) * int(s) for n, s in zip(size, stride, strict=True))
-        if min((int(offset), *map(int, size), *map(int, stride))) < 0 or (
-            0 not in tuple(size) and last >= len(storage.numbers)
-        ):
-            raise pickle.UnpicklingError("a tensor larger than its storage")
-        return storage.numbers.as_strided(tuple(size), tuple(stride), offset)
-
-
-class _Parameter:
-    """A parameter is its tensor."""
-
-    def __new__(cls, data: Any, *_: object) -> Any:
-        return data
-
-
-ALLOWED: dict[str, type] = {
-    **CONTAINERS,
-    **NUMBERS,
-    "torch._utils._rebuild_tensor": _Tensor,
-    "torch._utils._rebuild_tensor_v2": _Tensor,
-    "torch._utils._rebuild_parameter": _Parameter,
-    **{
-        f"{module}.{name}Storage": type(f"{name}Storage", (_StorageType,), {"dtype": dtype})
-        for module in ("torch", "torch.cuda")
-        for name, dtype in _TYPES.items()
-    },
-}
 
 
 def read_torch(path: PathLike) -> Any:
@@ -90,7 +31,10 @@ def read_torch(path: PathLike) -> Any:
                 return _read_archive(archive, target)
         with target.open("rb") as file:
             return _read_legacy(file, target)
-    except (zipfile.BadZipFile, KeyError, RuntimeError, EOFError) as error:
+    except (
+        *(zipfile.BadZipFile, pickle.UnpicklingError, EOFError, RuntimeError),
+        *(AttributeError, LookupError, OverflowError, TypeError, ValueError),
+    ) as error:
         raise DataError(
             f"not a readable PyTorch file: {error}", where=target, fix="copy or download it again"
         ) from error
@@ -106,56 +50,46 @@ def _read_archive(archive: zipfile.ZipFile, path: Path) -> Any:
     order = f"{folder}byteorder"
     if order in archive.namelist() and archive.read(order) != b"little":
         raise DataError("the file was written on a big-endian machine", where=path, fix="save it again elsewhere")
-    seen: dict[str, _Storage] = {}
-
-    def numbers(dtype: torch.dtype, key: str, count: int) -> _Storage:
-        if key not in seen:
-            seen[key] = _Storage(_numbers(archive.read(f"{folder}data/{key}"), dtype, count, path))
-        return seen[key]
-
     with archive.open(pickles[0]) as file:
-        return load(file, ALLOWED, path, _persistent(numbers))
+        content, storages = _read_pickle(file, path)
+    numbers = {key: _numbers(archive.read(f"{folder}data/{key}"), part, path) for key, part in storages.items()}
+    return with_tensors(content, numbers)
 
 
 def _read_legacy(file: IO[bytes], path: Path) -> Any:
-    if load(file, {}, path) != _LEGACY_MAGIC:
+    try:
+        magic = load(file, {}, path)
+    except DataError:  # text, a picture, or whatever it is
+        magic = None
+    if magic != _LEGACY_MAGIC:
         raise DataError("not a PyTorch file", where=path, fix="give a .pth or .pth.tar checkpoint")
     load(file, {}, path)  # the protocol
     load(file, CONTAINERS, path)  # sizes on the machine that wrote it
-    seen: dict[str, _Storage] = {}
-    size = path.stat().st_size
-
-    def numbers(dtype: torch.dtype, key: str, count: int) -> _Storage:
-        if not 0 <= count * dtype.itemsize <= size:
-            raise pickle.UnpicklingError("a storage larger than the file")
-        return seen.setdefault(key, _Storage(torch.zeros(count, dtype=dtype)))
-
-    value = load(file, ALLOWED, path, _persistent(numbers))
-    for key in load(file, {}, path):
-        storage = seen[str(key)].numbers
-        count = int.from_bytes(file.read(8), "little")
-        if count != len(storage):
-            raise DataError(f"storage {key} has {count} numbers, not {len(storage)}", where=path, fix="copy it again")
-        storage.copy_(_numbers(file.read(count * storage.dtype.itemsize), storage.dtype, count, path))
-    return value
+    content, storages = _read_pickle(file, path)
+    keys = [str(key) for key in load(file, {}, path)]
+    if sorted(keys) != sorted(storages):
+        raise DataError("its list of storages is not that of its tensors", where=path, fix="copy or download it again")
+    numbers = {}
+    for key in keys:
+        part, count = storages[key], int.from_bytes(file.read(8), "little")
+        if count != part.count:
+            raise DataError(f"storage {key} has {count} numbers, not {part.count}", where=path, fix="copy it again")
+        numbers[key] = _numbers(file.read(count * part.dtype.itemsize), part, path)
+    return with_tensors(content, numbers)
 
 
-def _persistent(numbers: Callable[[torch.dtype, str, int], _Storage]) -> Callable[[Any], _Storage]:
-    def resolve(pid: Any) -> _Storage:
-        if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-            raise pickle.UnpicklingError(f"it refers to {pid!r}")
-        if not isinstance(pid[1], type) or not issubclass(pid[1], _StorageType):
-            raise pickle.UnpicklingError(f"a storage of {pid[1]!r}")
-        if len(pid) > 5 and pid[5] is not None:
-            raise pickle.UnpicklingError("a storage that is a view of another")
-        return numbers(pid[1].dtype, str(pid[2]), int(pid[4]))
-
-    return resolve
+def _read_pickle(file: IO[bytes], path: Path) -> tuple[Any, dict[str, Storage]]:
+    """The content, windows in the place of tensors, and the storages they look into."""
+    storages: dict[str, Storage] = {}
+    content = load(file, ALLOWED, path, resolver(storages))
+    if sum(part.count * part.dtype.itemsize for part in storages.values()) > path.stat().st_size:
+        raise DataError("its storages are larger than the file", where=path, fix="only use files you trust")
+    return content, storages
 
 
-def _numbers(data: bytes, dtype: torch.dtype, count: int, path: Path) -> Tensor:
-    if len(data) < count * dtype.itemsize:
+def _numbers(data: bytes, storage: Storage, path: Path) -> Tensor:
+    if len(data) < storage.count * storage.dtype.itemsize:
         raise TruncatedError("a tensor ends too early", where=path, fix="copy or download the file again")
-    if count == 0:
-        return torch.zeros(0, dtype=dtype)
-    return torch.frombuffer(bytearray(data), dtype=dtype, count=count)
+    if storage.count == 0:
+        return torch.zeros(0, dtype=storage.dtype)
+    return torch.frombuffer(bytearray(data), dtype=storage.dtype, count=storage.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,11 @@ class Likelihood:
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean negative log-probability of words and END."""
-        return float(np.exp(-self.caption.log_prob / (len(self.caption.words) + 1)))
+        """exp of the mean negative log-probability of words and END; infinite where a float cannot hold it."""
+        try:
+            return math.exp(-self.caption.log_prob / (len(self.caption.words) + 1))
+        except OverflowError:
+            return math.inf
 
 
 @torch.no_grad()
@@ -47,7 +51,7 @@ def likelihood(
 
     The sentences of one scene are next to each other.
     """
-    if not sentences or len(sentences) % len(scenes):
+    if not sentences or not len(scenes) or len(sentences) % len(scenes):
         raise CountError(
             f"{len(sentences)} sentences for {len(scenes)} scenes", fix="give each scene the same number of sentences"
         )
@@ -66,7 +70,12 @@ def _one(words: tuple[str, ...], steps: list[WordTrace], vocabulary: Vocabulary)
 
 
 def save_attention(path: PathLike, found: Likelihood, boxes: Array | None = None) -> None:
-    """Write words, log-probabilities, attention and gates (END last) as one npz that numpy opens without pickle."""
+    """Write words, log-probabilities, attention and gates (END last) as one npz that numpy opens without pickle.
+
+    A name without `.npz` gets it, as numpy's own `savez` does.
+    """
+    target = Path(path)
+    target = target if target.suffix == ".npz" else target.with_name(f"{target.name}.npz")
     steps = (*found.caption.trace, found.end)
     arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {
         "words": np.array([*found.caption.words, "<end>"]),
@@ -80,5 +89,5 @@ def save_attention(path: PathLike, found: Likelihood, boxes: Array | None = None
         arrays[f"gate_{gate}"] = np.stack([np.asarray(step.gates[gate]) for step in steps])
     if boxes is not None:
         arrays["boxes"] = boxes
-    with atomic_write(Path(path)) as file:
+    with atomic_write(target) as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

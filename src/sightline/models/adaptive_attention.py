@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.errors import ConfigError
 from sightline.models.attention import masked_softmax
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand, per_image
+from sightline.models.checks import check_config
 
 CHUNK = 2**23  # numbers of tanh(W_v V + W_g h) that exist at the same time where no gradient is wanted
 
@@ -51,12 +51,8 @@ class AdaptiveAttentionConfig:
     """Share of each layer's outputs set to zero in training."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes that no model can have."""
-        for name in ("grid_width", "vector_width", "word_size", "hidden_size", "attention_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a whole number of at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"`dropout` is {self.dropout}", fix="give a number from 0 up to, not including, 1")
+        """Refuse what makes no model."""
+        check_config(self)
 
     def build(self, words: int) -> AdaptiveAttention:
         """The model for a vocabulary of `words` ids."""
@@ -95,15 +91,14 @@ class AdaptiveAttention(Captioner):
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """The cells, their keys, the slots that count (the sentinel's first) and the image's share of the gates."""
-        grid = scenes.part("grid", by="AdaptiveAttention")  # (B, L, grid_width)
-        vector = scenes.part("vector", by="AdaptiveAttention")  # (B, vector_width), Eq. 14 where it is the grid's mean
-        mask = scenes.grid_mask if scenes.grid_mask is not None else grid.new_ones(grid.shape[:2], dtype=torch.bool)
+        grid = scenes.part("grid", by="AdaptiveAttention", width=self.config.grid_width)
+        vector = scenes.part("vector", by="AdaptiveAttention", width=self.config.vector_width)
         cells = self.cells(grid)  # (B, L, d), Eq. 15
-        image = self.image(vector)  # (B, d), Eq. 16
+        image = self.image(vector)  # (B, d), Eq. 16; the vector is Eq. 14 where it is the grid's mean
         return {
             "cells": cells,
             "keys": self.cell_keys(cells),  # (B, L, a), W_v V of Eq. 6
-            "slots": F.pad(mask, (1, 0), value=True),  # (B, 1 + L)
+            "slots": F.pad(scenes.mask("grid"), (1, 0), value=True),  # (B, 1 + L)
             "gates": self.image_gates(image),  # (B, 5d)
         }
 
@@ -165,7 +160,7 @@ class AdaptiveAttention(Captioner):
     def _scores(self, keys: Tensor, queries: Tensor) -> Tensor:
         """How well each query (B, M, a) fits each key (B, L, a) of its image: (B, M, L), some queries at a time."""
         scores = []
-        for part in torch.split(queries, max(1, CHUNK // keys.numel()), 1):
+        for part in torch.split(queries, max(1, CHUNK // max(1, keys.numel())), 1):
             fit = self.dropout((keys.unsqueeze(1) + part.unsqueeze(2)).tanh_())  # (B, part, L, a)
             scores.append(self.score(fit).squeeze(-1))
         return torch.cat(scores, 1)

@@ -136,10 +136,12 @@ class Captioner(nn.Module, ABC):
         def pick(part: Tensor, ids: Tensor) -> Tensor:
             return -F.cross_entropy(self.predict(part).float(), ids, reduction="none", label_smoothing=spread)
 
-        parts = zip(torch.split(hidden, CHUNK), torch.split(targets, CHUNK), strict=True)
-        if torch.is_grad_enabled():
-            return torch.cat([checkpoint(pick, part, ids, use_reentrant=False) for part, ids in parts])
-        return torch.cat([pick(part, ids) for part, ids in parts])
+        parts = list(zip(torch.split(hidden, CHUNK), torch.split(targets, CHUNK), strict=True))
+        if not torch.is_grad_enabled():
+            return torch.cat([pick(part, ids) for part, ids in parts])
+        # The backward pass begins with the last part, so keeping that one takes no more memory than computing it again.
+        again = [checkpoint(pick, part, ids, use_reentrant=False) for part, ids in parts[:-1]]
+        return torch.cat([*again, pick(*parts[-1])])
 
 
 def log_softmax(logits: Tensor) -> Tensor:
@@ -149,7 +151,10 @@ def log_softmax(logits: Tensor) -> Tensor:
 
 def images(memory: Memory) -> int:
     """How many images a memory holds."""
-    return len(next(iter(memory.values())))
+    count = len(next(iter(memory.values())))
+    if not count:
+        raise CountError("a memory needs at least one image")
+    return count
 
 
 def per_image(rows: Tensor, memory: Memory) -> Tensor:

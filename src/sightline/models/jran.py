@@ -28,8 +28,9 @@ from sightline.batch import SceneBatch
 from sightline.errors import ConfigError
 from sightline.models.attention import masked_mean
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand, images, per_image
+from sightline.models.checks import check_config
 from sightline.models.jran_decoder import Decoder, LSTMDecoder, UpDownDecoder
-from sightline.models.jrln import JRLN, JRLNConfig, Scheme, full_mask
+from sightline.models.jrln import JRLN, JRLNConfig, Scheme
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,7 @@ class JRANConfig:
     """On projected features, word embeddings and what words are predicted from. The paper does not give it."""
 
     def __post_init__(self) -> None:
-        sizes = ("region_width", "grid_width", "size", "word_size", "hidden_size", "attention_size")
-        for name in sizes:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"JRAN's `{name}` is {getattr(self, name)}", fix="give at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"JRAN's `dropout` is {self.dropout}", fix="give a share from 0 to below 1")
+        check_config(self)
         if not (self.regions or self.grid):
             raise ConfigError("JRAN without regions and grid sees nothing", fix="switch `regions` or `grid` on")
         if self.jrln is not None:
@@ -161,11 +157,11 @@ class JRAN(Captioner):
         """Projected regions (B, K, d) and cells (B, L, d), as far as they are switched on, each with its mask."""
         sets = []
         if self.config.regions:
-            rows = self.region_projection(scenes.part("regions", by="JRAN")).relu()
-            sets.append((self.dropout(rows), full_mask(rows, scenes.region_mask)))
+            rows = self.region_projection(scenes.part("regions", by="JRAN", width=self.config.region_width)).relu()
+            sets.append((self.dropout(rows), scenes.mask("regions")))
         if self.config.grid:
-            rows = self.grid_projection(scenes.part("grid", by="JRAN")).relu()
-            sets.append((self.dropout(rows), full_mask(rows, scenes.grid_mask)))
+            rows = self.grid_projection(scenes.part("grid", by="JRAN", width=self.config.grid_width)).relu()
+            sets.append((self.dropout(rows), scenes.mask("grid")))
         return sets
 
     def start(self, memory: Memory) -> State:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sightline.models.attention import masked_mean, masked_softmax
 from sightline.models.captioner import Memory, State, per_image
+from sightline.models.recurrent import lstm_step
 
 
 class RelationshipAttention(nn.Module):
@@ -84,7 +85,7 @@ class LSTMDecoder(Decoder):
     def forward(self, gates: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor | None, State]:
         """The context of h_{t-1}, then the LSTM."""
         gates, eta = self.with_context(gates, state["hidden"], memory)
-        hidden, cell = lstm(gates + self.recurrent(state["hidden"]), state["cell"])
+        hidden, cell = lstm_step(gates + self.recurrent(state["hidden"]), state["cell"])
         return hidden, eta, {"hidden": hidden, "cell": cell}
 
 
@@ -111,16 +112,9 @@ class UpDownDecoder(Decoder):
     def forward(self, gates: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor | None, State]:
         """The attention LSTM, its context, the language LSTM."""
         recurrent = self.attention_recurrent(torch.cat([state["attention_hidden"], state["hidden"]], -1))
-        first, first_cell = lstm(gates + recurrent, state["attention_cell"])
+        first, first_cell = lstm_step(gates + recurrent, state["attention_cell"])
         recurrent = self.language_recurrent(torch.cat([first, state["hidden"]], -1))
         gates, eta = self.with_context(recurrent, first, memory)
-        hidden, cell = lstm(gates, state["cell"])
+        hidden, cell = lstm_step(gates, state["cell"])
         state = {"attention_hidden": first, "attention_cell": first_cell, "hidden": hidden, "cell": cell}
         return hidden, eta, state
-
-
-def lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """The gates (N, 4 h) in the order input, forget, candidate, output, and the cell (N, h), to hidden and cell."""
-    enter, forget, candidate, leave = gates.chunk(4, -1)
-    cell = forget.sigmoid() * cell + enter.sigmoid() * candidate.tanh()
-    return leave.sigmoid() * cell.tanh(), cell

@@ -34,8 +34,6 @@ class JRANTransConfig(TransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.grid_width < 1:
-            raise ConfigError(f"`grid_width` is {self.grid_width}", fix="give 1 or more")
         if self.jrln.size != self.hidden_size:
             raise ConfigError(
                 f"`jrln.size` is {self.jrln.size} and `hidden_size` is {self.hidden_size}", fix="give both the same"
@@ -60,10 +58,12 @@ class JRANTrans(TransformerCaptioner):
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """The cross-attention memory of V_J, and `sigma` (B, n), the relationship gate of each region, if any."""
-        mask = scenes.part("region_mask", by="JRAN-Trans")
-        regions = self.regions(scenes.part("regions", by="JRAN-Trans"))  # V_r, (B, n, d)
-        grid = None if self.grid is None else self.grid(scenes.part("grid", by="JRAN-Trans"))  # V_s, (B, L, d)
-        joint, sigma = self.jrln(regions, mask, grid, scenes.grid_mask)  # V_J by Eq. 3–10
+        rows, mask = scenes.part("regions", by="JRAN-Trans", width=self.config.region_width), scenes.mask("regions")
+        regions, grid, grid_mask = self.regions(rows), None, None  # V_r, (B, n, d)
+        if self.grid is not None:
+            cells = scenes.part("grid", by="JRAN-Trans", width=self.config.grid_width)
+            grid, grid_mask = self.grid(cells), scenes.mask("grid")  # V_s, (B, L, d)
+        joint, sigma = self.jrln(regions, mask, grid, grid_mask)  # V_J by Eq. 3–10
         memory = self.remember(joint, mask)
         return memory if sigma is None else {**memory, "sigma": sigma}
 

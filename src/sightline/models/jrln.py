@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from sightline.errors import ConfigError, MissingPartError
 from sightline.models.attention import masked_softmax
+from sightline.models.checks import check_config
 
 Scheme = Literal["none", "concat", "no-gate", "rc"]
 
@@ -49,18 +50,12 @@ class JRLNConfig:
     """On what Eq. 9 adds to the residual, and on what Eq. 10 gives."""
 
     def __post_init__(self) -> None:
-        if min(self.size, self.heads, self.layers) < 1:
-            raise ConfigError(
-                f"a JRLN of size {self.size} with {self.heads} heads and {self.layers} layers",
-                fix="give size, heads and layers of at least 1",
-            )
+        check_config(self)
         if self.size % self.heads:
             raise ConfigError(
                 f"a JRLN of size {self.size} cannot be split into {self.heads} heads",
                 fix="make size a multiple of heads",
             )
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"the JRLN's dropout is {self.dropout}", fix="give a share from 0 to below 1")
 
     @property
     def reads_grid(self) -> bool:
@@ -77,7 +72,7 @@ class JRLN(nn.Module):
         self.layers = nn.ModuleList(FeatureRelationship(config) for _ in range(config.layers))
 
     def forward(
-        self, regions: Tensor, region_mask: Tensor | None, grid: Tensor | None, grid_mask: Tensor | None
+        self, regions: Tensor, region_mask: Tensor, grid: Tensor | None, grid_mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Regions (B, K, d) and grid (B, L, d), with masks (B, K) and (B, L) that are True where something is.
 
@@ -87,7 +82,7 @@ class JRLN(nn.Module):
             V_J (B, K, d), and the relationship gate (B, K) of the last layer, averaged over channels and heads: the
             weight of visual relationships, one minus it being that of visual-semantic ones; None without a gate.
         """
-        if self.config.reads_grid and grid is None:
+        if self.config.reads_grid and (grid is None or grid_mask is None):
             raise MissingPartError(
                 f"a JRLN of scheme `{self.config.scheme}` needs `grid`",
                 fix="use features that hold it, or the scheme `none`",
@@ -123,20 +118,21 @@ class RelationshipComputation(nn.Module):
             self.gate_semantic = HeadMatrices(heads, width, gates)  # U_vs
 
     def forward(
-        self, regions: Tensor, region_mask: Tensor | None, grid: Tensor | None, grid_mask: Tensor | None
+        self, regions: Tensor, region_mask: Tensor, grid: Tensor | None, grid_mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """(B, K, d) V_o of the heads side by side, and σ (B, N_r, K, d_k or 1) where the scheme has a gate."""
         tokens, mask = regions, region_mask
         if self.scheme == "concat":
             assert grid is not None
-            tokens = torch.cat([regions, grid], 1)
-            mask = torch.cat([full_mask(regions, region_mask), full_mask(grid, grid_mask)], 1)
+            assert grid_mask is not None
+            tokens, mask = torch.cat([regions, grid], 1), torch.cat([region_mask, grid_mask], 1)
         phi = self._weights(self.query(regions), self.key(tokens), mask)  # Eq. 4
         visual = phi @ self._split(self.value(tokens))  # Eq. 3, (B, N_r, K, d_k)
         if self.scheme in ("none", "concat"):
             return self._join(visual), None
 
         assert grid is not None
+        assert grid_mask is not None
         beta = self._weights(self.cell_query(regions), self.cell_key(grid), grid_mask)  # Eq. 6, softmax over cells
         semantic = beta @ self._split(self.cell_value(grid))  # Eq. 5, (B, N_r, K, d_k)
         if self.scheme == "no-gate":
@@ -146,11 +142,11 @@ class RelationshipComputation(nn.Module):
         output = sigma * self.visual(visual) + (1 - sigma) * self.visual_semantic(semantic)  # Eq. 7
         return self._join(output), sigma
 
-    def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """(B, N_r, K, n) softmax over the n keys, scaled by the root of d_k."""
         queries, keys = self._split(queries), self._split(keys)
         scores = queries @ keys.mT / queries.shape[-1] ** 0.5
-        return masked_softmax(scores, None if mask is None else mask[:, None, None])
+        return masked_softmax(scores, mask[:, None, None])
 
     def _split(self, rows: Tensor) -> Tensor:
         return rows.view(*rows.shape[:2], self.heads, rows.shape[2] // self.heads).transpose(
@@ -181,7 +177,7 @@ class FeatureRelationship(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, regions: Tensor, region_mask: Tensor | None, grid: Tensor | None, grid_mask: Tensor | None
+        self, regions: Tensor, region_mask: Tensor, grid: Tensor | None, grid_mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """V_J (B, K, d) of this layer and the mean (B, K) of its gate."""
         heads, sigma = self.relationships(regions, region_mask, grid, grid_mask)
@@ -206,11 +202,6 @@ class HeadMatrices(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Each head's rows times its matrix."""
         return rows @ self.weight
-
-
-def full_mask(rows: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, n) mask of rows (B, n, …): all are there where no mask is given."""
-    return torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device) if mask is None else mask
 
 
 def _matrix(inputs: int, outputs: int) -> nn.Linear:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch, TextBatch
+from sightline.errors import CountError
 
 Embedding = dict[str, Tensor]
 
@@ -77,6 +78,13 @@ def l2norm(x: Tensor, eps: float = 1e-8) -> Tensor:
     return x / (length + eps)
 
 
+def count(rows: Embedding) -> int:
+    """How many images, or texts, were embedded."""
+    found = len(next(iter(rows.values())))
+    if not found:
+        raise CountError("matching needs at least one image and one text")
+    return found
+
+
 def _pieces(rows: Embedding, size: int) -> list[Embedding]:
-    count = len(next(iter(rows.values())))
-    return [{name: part[start : start + size] for name, part in rows.items()} for start in range(0, count, size)]
+    return [{name: part[start : start + size] for name, part in rows.items()} for start in range(0, count(rows), size)]

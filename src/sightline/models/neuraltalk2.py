@@ -7,13 +7,14 @@ decoder sees one vector of the image, once, and has no attention.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand
+from sightline.models.checks import check_config
+from sightline.models.recurrent import LSTM
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,8 @@ class NeuralTalk2Config:
     """Share of the LSTM's outputs set to zero in training."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes that no model can have."""
-        for name in ("vector_width", "word_size", "hidden_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a whole number of at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"`dropout` is {self.dropout}", fix="give a number from 0 up to, not including, 1")
+        """Refuse what makes no model."""
+        check_config(self)
 
     def build(self, words: int) -> NeuralTalk2:
         """The model for a vocabulary of `words` ids."""
@@ -61,19 +58,14 @@ class NeuralTalk2(Captioner):
         self.config, self.words = config, words
         self.image = nn.Sequential(nn.Linear(config.vector_width, config.word_size), nn.ReLU())
         self.embedding = nn.Embedding(words, config.word_size)
-        self.lstm = nn.LSTM(config.word_size, config.hidden_size, batch_first=True)
+        self.lstm = LSTM(config.word_size, config.hidden_size, batch_first=True)
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.hidden_size, words)
 
-    def train(self, mode: bool = True) -> Self:
-        """Switch dropout. The LSTM has none of its own, and stays in the mode in which cuDNN gives gradients."""
-        super().train(mode)
-        self.lstm.train()
-        return self
-
     def encode(self, scenes: SceneBatch) -> Memory:
         """Each image as a word."""
-        return {"image": self.image(scenes.part("vector", by="NeuralTalk2"))}  # (B, word_size), Eq. 10
+        vector = scenes.part("vector", by="NeuralTalk2", width=self.config.vector_width)
+        return {"image": self.image(vector)}  # (B, word_size), Eq. 10
 
     def start(self, memory: Memory) -> State:
         """The state after the image was read."""

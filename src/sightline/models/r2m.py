@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from sightline.batch import SceneBatch
 from sightline.errors import ConfigError, DataError
 from sightline.models.captioner import Captioner, Memory, State, Trace, per_image
-from sightline.models.r2m_ablations import LinearFusion, LSTMMemory, lstm
+from sightline.models.checks import check_config
+from sightline.models.r2m_ablations import LinearFusion, LSTMMemory, remembering_lstm
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,12 @@ class R2MConfig:
     random image projection."""
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "heads", "vector_width"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a positive whole number")
+        check_config(self)
         if self.hidden_size % self.heads:
             raise ConfigError(
                 f"`hidden_size` {self.hidden_size} cannot be shared by {self.heads} heads",
                 fix="make `hidden_size` a multiple of `heads`",
             )
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"`dropout` is {self.dropout}", fix="give a share from 0 up to, not including, 1")
-        for name in ("decoder", "reconstructor"):
-            if getattr(self, name) not in ("rm", "lstm"):
-                raise ConfigError(f"`{name}` is {getattr(self, name)!r}", fix='choose "rm" or "lstm"')
 
     def build(self, words: int) -> R2M:
         """The model for a vocabulary of `words` ids."""
@@ -194,7 +188,7 @@ class R2M(Captioner):
         self.config, self.words = config, words
         size = config.hidden_size
         self.embedding = nn.Embedding(words, size)
-        self.encoder = lstm(size)
+        self.encoder = remembering_lstm(size)
         self.dropout = nn.Dropout(config.dropout)
         self.fusion = FusionMemory(config) if config.fusion else LinearFusion(size)
         self.decoder = RecurrentMemory(config) if config.decoder == "rm" else LSTMMemory(size)
@@ -207,7 +201,7 @@ class R2M(Captioner):
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """Section 2.1: an LSTM over the concepts in their given order; v (B, d) is its last state, of unit length."""
-        concepts, mask = scenes.part("concepts", by="R²M"), scenes.part("concept_mask", by="R²M")
+        concepts, mask = scenes.part("concepts", by="R²M"), scenes.mask("concepts")
         missing = ~mask.any(1)
         if missing.any():
             raise DataError(
@@ -255,7 +249,8 @@ class R2M(Captioner):
 
     def image_vector(self, scenes: SceneBatch) -> Tensor:
         """v̂ (B, d) of Eq. 12: the global image vector, projected, of unit length."""
-        return F.normalize(self.image(scenes.part("vector", by="R²M's matching loss")), dim=-1)
+        vector = scenes.part("vector", by="R²M's matching loss", width=self.config.vector_width)
+        return F.normalize(self.image(vector), dim=-1)
 
     def _fuse(self, memory: Memory, words: Tensor) -> tuple[Tensor, Tensor | None]:
         """Words (N, T) to f (N, T, d) and FM's weights (N, T, H, 2, 2)."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.models.captioner import State
+from sightline.models.recurrent import LSTM
 
 
 class LinearFusion(nn.Module):
@@ -29,7 +30,7 @@ class LSTMMemory(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.lstm = lstm(size)
+        self.lstm = remembering_lstm(size)
 
     def start(self, like: Tensor) -> State:
         """The state before the first step, rows and width as `like` (N, d)."""
@@ -45,9 +46,9 @@ class LSTMMemory(nn.Module):
         return self.lstm(inputs)[0], None
 
 
-def lstm(size: int) -> nn.LSTM:
+def remembering_lstm(size: int) -> LSTM:
     """An LSTM whose biases start at 0, the forget gate's at 1: it remembers until it has learned to forget."""
-    built = nn.LSTM(size, size, batch_first=True)
+    built = LSTM(size, size, batch_first=True)
     _, _, input_bias, hidden_bias = built.all_weights[0]
     nn.init.zeros_(input_bias)
     nn.init.zeros_(hidden_bias)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args, get_type_hints
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError
 from sightline.models.attention import masked_softmax
-from sightline.models.matcher import AligningMatcher, Embedding, l2norm
+from sightline.models.checks import check_config
+from sightline.models.matcher import AligningMatcher, Embedding, count, l2norm
 from sightline.models.word_gru import WordGRU
 
 EPS = 1e-8  # added to lengths, and the least a length counts in a cosine
-CPU_BLOCK, GPU_BLOCK = (32, 128), (128, 128)  # images × captions
-CACHED = 1 << 18  # cosines that the passes after the product take at a time on a CPU, so that they stay in its cache
+CPU_BLOCK, GPU_BLOCK = (64, 128), (128, 128)  # images × captions
+CACHED = 1 << 19  # cosines that the passes after the product take at a time on a CPU, so that they stay in its cache
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,10 @@ class SCANConfig:
     """Inverse temperature of the aggregate "lse"."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be built."""
-        for name, hint in get_type_hints(type(self)).items():
-            if get_args(hint) and isinstance(get_args(hint)[0], str) and getattr(self, name) not in get_args(hint):
-                raise ConfigError(
-                    f"`{name}` is {getattr(self, name)!r}", fix=f"choose one of {', '.join(get_args(hint))}"
-                )
-        for name in ("region_width", "word_size", "size", "lambda_lse"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a number above 0")
+        """Refuse what makes no model."""
+        check_config(self)
+        if not self.lambda_lse > 0:
+            raise ConfigError(f"`lambda_lse` is {self.lambda_lse}", fix="give a number above 0")
         if not 0 < self.temperature <= 40:  # squares of exp(λ) must stay finite in float32
             raise ConfigError(f"`lambda_softmax` is {self.lambda_softmax}", fix="give a number above 0, at most 40")
 
@@ -98,10 +94,8 @@ class SCAN(AligningMatcher):
 
     def embed_images(self, scenes: SceneBatch) -> Embedding:
         """`regions` (B, n, d), unit vectors, and their `mask` (B, n)."""
-        regions = scenes.part("regions", by=self.config.kind)
-        mask = scenes.region_mask
-        if mask is None:
-            mask = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
+        regions = scenes.part("regions", by=self.config.kind, width=self.config.region_width)
+        mask = scenes.mask("regions")
         vectors = l2norm(self.image(regions))  # Eq. 1, and the length of Eq. 4
         return {"regions": vectors * mask.unsqueeze(2), "mask": mask}
 
@@ -122,6 +116,7 @@ class SCAN(AligningMatcher):
         regions, regions_part = images["regions"], images["mask"]
         words, words_part = texts["words"], self.taking_part(texts)
         block = block or (CPU_BLOCK if regions.device.type == "cpu" else GPU_BLOCK)
+        count(images), count(texts)  # refuses none at all
         image_order, text_order = (part.sum(1).argsort(stable=True) for part in (regions_part, words_part))
         image_blocks = _blocks(regions, regions_part, image_order, block[0])
         text_blocks = _blocks(words, words_part, text_order, block[1])
@@ -202,8 +197,10 @@ class SCAN(AligningMatcher):
 def _blocks(vectors: Tensor, mask: Tensor, order: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows of vectors (N, m, d) in `order`, shortest first, `size` at a time, with their mask.
 
-    What takes no part is left out; the rows of a block are padded with zeros to its longest.
+    What takes no part is left out; the rows of a block are padded with zeros to its longest, at least one.
     """
+    if not mask.shape[1]:
+        vectors, mask = F.pad(vectors, (0, 0, 0, 1)), F.pad(mask, (0, 1))
     if bool(mask.all()):  # and so the order is theirs already
         yield from zip(torch.split(vectors, size), torch.split(mask, size), strict=True)
         return

@@ -45,10 +45,10 @@ class SimTrans(TransformerCaptioner):
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """The cross-attention memory of the projected regions."""
-        rows = self.regions(scenes.part("regions", by="Sim-Trans"))  # (B, n, d)
+        rows = self.regions(scenes.part("regions", by="Sim-Trans", width=self.config.region_width))  # (B, n, d)
         if self.boxes is not None:
             rows = rows + self.boxes(corners_and_area(scenes.part("boxes", by="Sim-Trans")).to(rows.dtype))
-        return self.remember(rows, scenes.part("region_mask", by="Sim-Trans"))
+        return self.remember(rows, scenes.mask("regions"))
 
 
 def corners_and_area(boxes: Tensor) -> Tensor:

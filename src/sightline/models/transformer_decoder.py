@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from sightline.errors import ConfigError
 from sightline.models.attention import masked_softmax
 from sightline.models.captioner import Captioner, Memory, State, Trace, per_image
+from sightline.models.checks import check_config
 from sightline.text.vocabulary import PAD
 
 KeysValues = tuple[Tensor, Tensor]
@@ -46,16 +47,12 @@ class TransformerConfig:
     """Normalise before each sublayer (and once at the end) instead of after each sum."""
 
     def __post_init__(self) -> None:
-        for name in ("region_width", "layers", "heads", "ffn_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 1 or more")
+        check_config(self)
         if self.hidden_size < 4 or self.hidden_size % 2 or self.hidden_size % self.heads:
             raise ConfigError(
                 f"`hidden_size` is {self.hidden_size} with {self.heads} heads",
                 fix="give an even number of at least 4 that `heads` divides",
             )
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"`dropout` is {self.dropout}", fix="give 0 or more, and less than 1")
 
 
 def positions(first: int, count: int, size: int, device: torch.device) -> Tensor:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.errors import ConfigError
 from sightline.models.attention import masked_mean, masked_softmax
+from sightline.models.batch_norm import BatchNorm
+from sightline.models.blocked_scores import blocked_scores
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand, per_image
-
-BLOCK = 1 << 21  # numbers of a CPU's (B, K, n, a) attention that exist at the same time, so that caches hold them
+from sightline.models.checks import check_config
+from sightline.models.loop_weight import LoopWeight
+from sightline.models.recurrent import lstm_step
 
 
 @dataclass(frozen=True)
@@ -54,21 +56,21 @@ class UpDownConfig:
     """Normalise the regions before (1), or before and after (2), they are embedded."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes and rates that make no model."""
-        for name in ("region_width", "word_size", "hidden_size", "attention_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a whole number of at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"`dropout` is {self.dropout}", fix="give a number from 0 up to, not including, 1")
-        for name, choices in (("mean_of", ("embedded", "raw")), ("batch_norm", (0, 1, 2))):
-            if getattr(self, name) not in choices:
-                raise ConfigError(
-                    f"`{name}` is {getattr(self, name)!r}", fix=f"choose one of {', '.join(map(str, choices))}"
-                )
+        """Refuse what makes no model."""
+        check_config(self)
 
     def build(self, words: int) -> UpDown:
         """The model for a vocabulary of `words` ids."""
         return UpDown(self, words)
+
+
+class _Weights(NamedTuple):
+    h2_to_first: LoopWeight
+    h1_to_first: LoopWeight
+    seen_to_second: LoopWeight
+    h1_to_second: LoopWeight
+    h2_to_second: LoopWeight
+    bias_of_second: Tensor
 
 
 class UpDown(Captioner):
@@ -87,8 +89,8 @@ class UpDown(Captioner):
         self.word_embedding = nn.Embedding(words, config.word_size)
         self.region_embedding = nn.Linear(width, hidden)
         self.mean_embedding = nn.Linear(width, hidden) if config.mean_of == "raw" else None
-        self.region_norm = nn.BatchNorm1d(width) if config.batch_norm else None
-        self.embedded_norm = nn.BatchNorm1d(hidden) if config.batch_norm == 2 else None
+        self.region_norm = BatchNorm(width) if config.batch_norm else None
+        self.embedded_norm = BatchNorm(hidden) if config.batch_norm == 2 else None
         self.attention_lstm = nn.LSTMCell(2 * hidden + config.word_size, hidden)
         self.region_attention = nn.Linear(hidden, config.attention_size)
         self.hidden_attention = nn.Linear(hidden, config.attention_size)
@@ -99,8 +101,8 @@ class UpDown(Captioner):
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """Embedded regions, their part in the attention, and the image's part in the gates of LSTM 1."""
-        raw = scenes.part("regions", by="Up-Down")  # (B, n, region_width)
-        mask = scenes.region_mask if scenes.region_mask is not None else raw.new_ones(raw.shape[:2], dtype=torch.bool)
+        raw = scenes.part("regions", by="Up-Down", width=self.config.region_width)  # (B, n, region_width)
+        mask = scenes.mask("regions")
         regions = self._embed_regions(raw, mask)  # (B, n, h)
         if self.mean_embedding is None:
             mean = masked_mean(regions, mask)  # (B, h), v̄ of Eq. 10
@@ -124,17 +126,17 @@ class UpDown(Captioner):
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
         """Read one word of each hypothesis."""
         gates = next(self._word_gates(words.unsqueeze(0)))
-        state, _ = self._cell(gates, memory, state)
+        state, _ = self._cell(_plus_image(gates, memory), memory, state, self._weights())
         return self.dropout(state["h2"]), state
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """Read all words."""
-        state = expand(self.start(memory), len(words))
+        """Read all words; the word's part in the gates is computed for all steps at once."""
+        state, weights = expand(self.start(memory), len(words)), self._weights()
         hidden, attention = [], []
         for gates in self._word_gates(words.T):
-            state, weights = self._cell(gates, memory, state)
+            state, attended = self._cell(_plus_image(gates, memory), memory, state, weights)
             hidden.append(state["h2"])
-            attention.append(weights)
+            attention.append(attended)
         return self.dropout(torch.stack(hidden, 1)), Trace(regions=torch.stack(attention, 1))
 
     def predict(self, hidden: Tensor) -> Tensor:
@@ -167,64 +169,46 @@ class UpDown(Captioner):
         for place in places.unbind(0):
             yield gates.index_select(0, place)
 
-    def _cell(self, word_gates: Tensor, memory: Memory, state: State) -> tuple[State, Tensor]:
-        """One step from the words' gates (N, 4h): the new state, and β (N, n)."""
-        hidden = self.config.hidden_size
-        first, second = self.attention_lstm, self.language_lstm
-        gates = _plus_image(word_gates, memory)
-        gates = _plus(gates, state["h2"], first.weight_ih[:, :hidden])
-        gates = _plus(gates, state["h1"], first.weight_hh)
-        h1, c1 = _lstm(gates, state["c1"])  # Eq. 10
+    def _weights(self) -> _Weights:
+        """The matrices of both LSTMs, one for each of their inputs that change with the words."""
+        hidden, first, second = self.config.hidden_size, self.attention_lstm, self.language_lstm
+        return _Weights(
+            LoopWeight(first.weight_ih[:, :hidden]),
+            LoopWeight(first.weight_hh),
+            LoopWeight(second.weight_ih[:, :hidden]),
+            LoopWeight(second.weight_ih[:, hidden:]),
+            LoopWeight(second.weight_hh),
+            second.bias_ih + second.bias_hh,
+        )
+
+    def _cell(self, gates: Tensor, memory: Memory, state: State, weights: _Weights) -> tuple[State, Tensor]:
+        """One step from what words and images add to the gates of LSTM 1 (N, 4h): the new state, and β (N, n)."""
+        gates = weights.h2_to_first.plus(gates, state["h2"])
+        gates = weights.h1_to_first.plus(gates, state["h1"])
+        h1, c1 = lstm_step(gates, state["c1"])  # Eq. 10
 
         query = per_image(F.linear(h1, self.hidden_attention.weight), memory)  # (B, K, a)
         scores = self._scores(memory["keys"], query)  # Eq. 12
-        weights = masked_softmax(scores, memory["mask"].unsqueeze(1))  # (B, K, n), Eq. 11
-        seen = (weights @ memory["regions"]).flatten(0, 1)  # (N, h), Eq. 11
+        attended = masked_softmax(scores, memory["mask"].unsqueeze(1))  # (B, K, n), Eq. 11
+        seen = (attended @ memory["regions"]).flatten(0, 1)  # (N, h), Eq. 11
 
-        gates = F.linear(seen, second.weight_ih[:, :hidden], second.bias_ih + second.bias_hh)
-        gates = _plus(gates, h1, second.weight_ih[:, hidden:])
-        gates = _plus(gates, state["h2"], second.weight_hh)
-        h2, c2 = _lstm(gates, state["c2"])  # Eq. 13
-        return {"h1": h1, "c1": c1, "h2": h2, "c2": c2}, weights.flatten(0, 1)
+        gates = weights.seen_to_second.plus(weights.bias_of_second, seen)
+        gates = weights.h1_to_second.plus(gates, h1)
+        gates = weights.h2_to_second.plus(gates, state["h2"])
+        h2, c2 = lstm_step(gates, state["c2"])  # Eq. 13
+        return {"h1": h1, "c1": c1, "h2": h2, "c2": c2}, attended.flatten(0, 1)
 
     def _scores(self, keys: Tensor, query: Tensor) -> Tensor:
         """(B, n, a) and (B, K, a) to z (B, K, n)."""
-        if keys.device.type != "cpu" or torch.is_grad_enabled():
-            return self._score(keys.unsqueeze(1) + query.unsqueeze(2))
-        size = max(1, BLOCK // max(1, query.shape[1] * keys.shape[1] * keys.shape[2]))
-        room = keys.new_empty(min(size, len(keys)), query.shape[1], *keys.shape[1:])
-        blocks = zip(torch.split(keys, size), torch.split(query, size), strict=True)
-        return torch.cat(
-            [self._score(torch.add(k.unsqueeze(1), q.unsqueeze(2), out=room[: len(k)])) for k, q in blocks]
-        )
-
-    def _score(self, sums: Tensor) -> Tensor:
-        """(B, K, n, a) to (B, K, n)."""
+        if keys.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+            weight, bias = self.attention_score.weight.squeeze(0), self.attention_score.bias
+            return blocked_scores(keys, query, weight) + bias  # Eq. 12
+        sums = keys.unsqueeze(1) + query.unsqueeze(2)  # (B, K, n, a)
         scores: Tensor = self.attention_score(sums.tanh_())  # Eq. 12
         return scores.squeeze(-1)
 
 
-# A large beam waits for new memory as long as for arithmetic, so without gradients these work in place.
-
-
 def _plus_image(gates: Tensor, memory: Memory) -> Tensor:
-    """Gates (N, 4h) and each image's part in them."""
+    """Gates (N, 4h) and each image's part in them; in place without gradients, as `lstm_step`."""
     rows, image = per_image(gates, memory), memory["gates"].unsqueeze(1)
     return (rows + image if torch.is_grad_enabled() else rows.add_(image)).flatten(0, 1)
-
-
-def _plus(gates: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:
-    """Gates (N, 4h) and the part of `inputs` in them."""
-    if torch.is_grad_enabled() or torch.is_autocast_enabled(gates.device.type):
-        return torch.addmm(gates, inputs, weight.T)
-    return gates.addmm_(inputs, weight.T)
-
-
-def _lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """The LSTM after its matrices: gates (N, 4h) in PyTorch's order and the old cell to the new h and cell."""
-    i, f, g, o = gates.chunk(4, 1)
-    if torch.is_grad_enabled():
-        cell = torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh())
-        return o.sigmoid() * cell.tanh(), cell
-    cell = (f.sigmoid_() * cell).addcmul_(i.sigmoid_(), g.tanh_())
-    return cell.tanh().mul_(o.sigmoid_()), cell

@@ -11,10 +11,10 @@ from typing import Literal
 from torch import nn
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.errors import ConfigError
 from sightline.models.attention import masked_mean
+from sightline.models.checks import check_config
 from sightline.models.matcher import Embedding, GlobalMatcher, l2norm
-from sightline.models.sentence_gru import SentenceGRU
+from sightline.models.word_gru import SentenceGRU
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,13 @@ class VSEPPConfig:
     """Size of a word embedding."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes that no model can have."""
-        for name in ("region_width", "vector_width", "size", "word_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a whole number above 0")
+        """Refuse what makes no model."""
+        check_config(self)
+
+    @property
+    def width(self) -> int:
+        """Size of the feature that is read."""
+        return self.region_width if self.image == "regions" else self.vector_width
 
     def build(self, words: int) -> VSEPP:
         """The model for a vocabulary of `words` ids."""
@@ -50,16 +53,16 @@ class VSEPP(GlobalMatcher):
     def __init__(self, config: VSEPPConfig, words: int) -> None:
         super().__init__()
         self.config, self.words, self.needs = config, words, (config.image,)
-        self.fc = nn.Linear(config.region_width if config.image == "regions" else config.vector_width, config.size)
+        self.fc = nn.Linear(config.width, config.size)
         self.text = SentenceGRU(words, config.word_size, config.size)
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
 
     def embed_images(self, scenes: SceneBatch) -> Embedding:
         """`vector` (B, size), unit length."""
-        feature = scenes.part(self.config.image, by="VSE++")  # (B, n, d) or (B, d)
+        feature = scenes.part(self.config.image, by="VSE++", width=self.config.width)  # (B, n, d) or (B, d)
         if self.config.image == "regions":
-            feature = masked_mean(feature, scenes.region_mask)
+            feature = masked_mean(feature, scenes.mask("regions"))
         return {"vector": l2norm(self.fc(feature))}
 
     def embed_texts(self, texts: TextBatch) -> Embedding:

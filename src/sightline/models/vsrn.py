@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError
 from sightline.models.attention import masked_mean
+from sightline.models.batch_norm import BatchNorm
 from sightline.models.captioner import Memory
+from sightline.models.checks import check_config
 from sightline.models.matcher import Embedding, GlobalMatcher, l2norm
-from sightline.models.sentence_gru import SentenceGRU
 from sightline.models.vsrn_captioner import VSRNCaptioner, VSRNCaptionerConfig
 from sightline.models.vsrn_reasoning import Order, RegionRelationship, ResetAfterGRU, ResetBeforeGRU, reading_order
+from sightline.models.word_gru import SentenceGRU
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,8 @@ class VSRNConfig:
     """In the captioner only."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes that no model can have."""
-        for name in ("region_width", "size", "word_size", "hidden_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a whole number above 0")
-        if self.rrr_layers < 0:
-            raise ConfigError(f"`rrr_layers` is {self.rrr_layers}", fix="give 0 or more")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"`dropout` is {self.dropout}", fix="give a number from 0 to below 1")
+        """Refuse what makes no model."""
+        check_config(self, may_be_zero=("rrr_layers",))
 
     def build(self, words: int) -> VSRN:
         """The model for a vocabulary of `words` ids."""
@@ -92,7 +88,7 @@ class VSRN(GlobalMatcher):
         self.fc = nn.Linear(config.region_width, size)
         self.relations = nn.ModuleList(RegionRelationship(size, config.normalise) for _ in range(config.rrr_layers))
         self.reasoning = (ResetBeforeGRU if config.reset == "before" else ResetAfterGRU)(size) if config.gsr else None
-        self.norm = nn.BatchNorm1d(size) if config.batch_norm else nn.Identity()
+        self.norm = BatchNorm(size) if config.batch_norm else nn.Identity()
         self.text = SentenceGRU(words, config.word_size, size)
         captioner = VSRNCaptionerConfig(
             region_width=size, word_size=config.word_size, hidden_size=config.hidden_size, dropout=config.dropout
@@ -103,8 +99,8 @@ class VSRN(GlobalMatcher):
 
     def embed_images(self, scenes: SceneBatch) -> Embedding:
         """`vector` (B, D): I at unit length; `regions` (B, n, D): V*, in stored order, 0 on padding; `region_mask`."""
-        features = scenes.part("regions", by="VSRN")
-        mask = scenes.part("region_mask", by="VSRN")
+        features = scenes.part("regions", by="VSRN", width=self.config.region_width)
+        mask = scenes.mask("regions")
         v = self.fc(features)  # Eq. 1
         if self.config.early_norm:
             v = self._unit(v, mask)
@@ -126,20 +122,12 @@ class VSRN(GlobalMatcher):
         """(N, T) log p(y_t | y_<t, V*) of words (N, T + 1), START first, 0 on padding; L_G is minus their sum."""
         return self._captioner().word_log_probs(self.memory(images), words)  # Eq. 9
 
-    def region_ranks(self, images: Embedding) -> Tensor:
-        """(B, n) each region's rank, from 0, by falling inner product of V* and I (section 4.5).
+    def correlations(self, images: Embedding) -> Tensor:
+        """(B, n) inner product of each region of V* with I, 0 on padding: what section 4.5 ranks regions by.
 
-        With k regions padding has rank k, so that the paper's score λ(k − rank)² is 0 there.
+        `sightline.draw.representation` draws the ranks.
         """
-        mask = images["region_mask"]
-        correlation = torch.einsum("bnd,bd->bn", images["regions"], images["vector"])
-        order = correlation.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True, stable=True)
-        return torch.minimum(order.argsort(1), mask.sum(1, keepdim=True))
-
-    def region_scores(self, images: Embedding, emphasis: float = 50.0) -> Tensor:
-        """(B, n) the scores s = λ(k − rank)² that a pixel sums over its regions (section 4.5), λ being `emphasis`."""
-        count = images["region_mask"].sum(1, keepdim=True)
-        return emphasis * (count - self.region_ranks(images)) ** 2
+        return torch.einsum("bnd,bd->bn", images["regions"], images["vector"])
 
     def _reason(self, v: Tensor, mask: Tensor, scenes: SceneBatch) -> Tensor:
         assert self.reasoning is not None

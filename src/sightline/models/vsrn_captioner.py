@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.errors import ConfigError
 from sightline.models.attention import masked_softmax
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand, per_image
-from sightline.models.sentence_gru import read_sequence
+from sightline.models.checks import check_config
+from sightline.models.recurrent import GRU, read_sequence
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,8 @@ class VSRNCaptionerConfig:
     """On the projected regions and on the decoder's input."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes that no model can have."""
-        for name in ("region_width", "word_size", "hidden_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a whole number above 0")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"`dropout` is {self.dropout}", fix="give a number from 0 to below 1")
+        """Refuse what makes no model."""
+        check_config(self)
 
     def build(self, words: int) -> VSRNCaptioner:
         """The model for a vocabulary of `words` ids."""
@@ -61,7 +57,7 @@ class VSRNCaptioner(Captioner):
         self.config, self.words = config, words
         size = config.hidden_size
         self.project = nn.Linear(config.region_width, size)
-        self.encoder = nn.GRU(size, size, batch_first=True)
+        self.encoder = GRU(size, size, batch_first=True)
         self.attend_memory = nn.Linear(size, size)
         self.attend_state = nn.Linear(size, size, bias=False)
         self.score = nn.Linear(size, 1, bias=False)
@@ -84,8 +80,8 @@ class VSRNCaptioner(Captioner):
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """Memory of the scenes' region features."""
-        regions = scenes.part("regions", by="VSRN's captioner")
-        return self.encode_regions(regions, scenes.part("region_mask", by="VSRN's captioner"))
+        regions = scenes.part("regions", by="VSRN's captioner", width=self.config.region_width)
+        return self.encode_regions(regions, scenes.mask("regions"))
 
     def encode_regions(self, regions: Tensor, mask: Tensor) -> Memory:
         """Memory of regions (B, n, d), padded at the end: the encoder's states and what attention adds to each."""

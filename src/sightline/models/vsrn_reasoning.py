@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
 from sightline.models.attention import masked_softmax
-from sightline.models.sentence_gru import read_sequence
+from sightline.models.batch_norm import BatchNorm
+from sightline.models.recurrent import GRU, read_sequence
 
 Order = Literal["confidence", "box-size", "random", "redrawn"]
 
@@ -32,7 +33,7 @@ class RegionRelationship(nn.Module):
         self.theta = nn.Linear(size, size)
         self.phi = nn.Linear(size, size)
         self.g = nn.Linear(size, size)
-        norm = nn.BatchNorm1d(size)
+        norm = BatchNorm(size)
         self.W = nn.Sequential(nn.Linear(size, size), norm)
         nn.init.zeros_(norm.weight)
 
@@ -86,7 +87,7 @@ class ResetAfterGRU(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.rnn = nn.GRU(size, size, batch_first=True)
+        self.rnn = GRU(size, size, batch_first=True)
 
     def forward(self, v: Tensor, mask: Tensor) -> Tensor:
         """Regions (B, n, d), padded at the end, to the memory after the last real one (B, d)."""

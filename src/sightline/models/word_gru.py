@@ -1,9 +1,14 @@
-"""The text encoder that SCAN, VSRN and VSE++ share: a word embedding and a GRU over the whole caption."""
+"""The text encoders of the matchers, a word embedding and a GRU: states of all words (SCAN), or one of the sentence
+(VSRN and VSE++)."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from sightline.batch import TextBatch
+from sightline.models.matcher import l2norm
+from sightline.models.recurrent import GRU, read_sequence
 
 
 class WordGRU(nn.Module):
@@ -15,7 +20,7 @@ class WordGRU(nn.Module):
     def __init__(self, words: int, word_size: int, size: int, bidirectional: bool = False) -> None:
         super().__init__()
         self.embedding = nn.Embedding(words, word_size)
-        self.gru = nn.GRU(word_size, size, batch_first=True, bidirectional=bidirectional)
+        self.gru = GRU(word_size, size, batch_first=True, bidirectional=bidirectional)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -37,3 +42,18 @@ class WordGRU(nn.Module):
 
     def _mean(self, states: Tensor, directions: int) -> Tensor:
         return states.mean(directions) if self.gru.bidirectional else states.squeeze(directions)
+
+
+class SentenceGRU(nn.Module):
+    """Word vectors, one GRU layer from left to right, its state at END, unit length (VSRN section 3.4)."""
+
+    def __init__(self, words: int, word_size: int, size: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(words, word_size)
+        self.rnn = GRU(word_size, size, batch_first=True)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+
+    def forward(self, texts: TextBatch) -> Tensor:
+        """(B, size), unit length."""
+        _, state = read_sequence(self.rnn, self.embed(texts.ids), texts.mask)
+        return l2norm(state)

@@ -1,0 +1,21 @@
+"""Which device to compute on, by the name people give."""
+
+from __future__ import annotations
+
+import torch
+
+from sightline.errors import ConfigError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; auto takes an accelerator where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"no device is called {name!r}", fix="give auto, cpu, cuda, cuda:1 or mps") from None
+    there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available()), "cpu": 1}
+    if (device.index or 0) >= there.get(device.type, 0):
+        raise ConfigError(f"this machine has no {name}", fix="`sightline doctor` lists its devices")
+    return device

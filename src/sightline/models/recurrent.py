@@ -1,0 +1,54 @@
+"""What the recurrent models share: PyTorch's GRU and LSTM, reading padded rows, and an LSTM after its matrices."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+# cuDNN gives gradients only of recurrences that ran in training mode, and gradients are wanted of evaluated models too:
+# of a frozen teacher's inputs, of captions compared without dropout. So these two always stay in training mode. It
+# changes no result, since their only use of the mode is dropout between layers, and they are built with one layer.
+
+
+class GRU(nn.GRU):
+    """A GRU that gives gradients in evaluation mode too."""
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in training mode."""
+        return super().train()
+
+
+class LSTM(nn.LSTM):
+    """An LSTM that gives gradients in evaluation mode too."""
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in training mode."""
+        return super().train()
+
+
+def read_sequence(rnn: nn.GRU, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Read rows (B, n, d), padded at the end, through a GRU.
+
+    Returns: all states (B, n, h), and the one at the last real row (B, h), 0 where `mask` (B, n) has none.
+    """
+    if not rows.shape[1]:  # which PyTorch refuses
+        return rows.new_zeros(len(rows), 0, rnn.hidden_size), rows.new_zeros(len(rows), rnn.hidden_size)
+    states: Tensor = rnn(rows)[0]
+    count = mask.sum(1)
+    last = states[torch.arange(len(states), device=states.device), (count - 1).clamp(min=0)]
+    return states, last * (count > 0).unsqueeze(1)
+
+
+def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """The LSTM after its matrices: gates (N, 4h) in PyTorch's order and the old cell (N, h) to the new h and cell.
+
+    Without gradients it works in the memory of `gates`: a large beam waits for new memory as long as for arithmetic.
+    """
+    i, f, g, o = gates.chunk(4, 1)
+    if torch.is_grad_enabled():
+        cell = torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh())
+        return o.sigmoid() * cell.tanh(), cell
+    cell = (f.sigmoid_() * cell).addcmul_(i.sigmoid_(), g.tanh_())
+    return cell.tanh().mul_(o.sigmoid_()), cell

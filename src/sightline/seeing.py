@@ -1,0 +1,142 @@
+"""Models that look for themselves: a captioner or matcher with the vision backbone that makes its scenes.
+
+Scenes that carry pixels go through the backbone first, with gradients, so that training reaches it (JRAN, section 4.1:
+the CNN at 1e-5, the language model at 5e-4). Scenes that vision made before are read as they are. Parameters are named
+`vision.…` and `captioner.…` or `matcher.…`, so a recipe gives the backbone a rate of its own by
+`optimiser.rates: {vision: 1.0e-5}`, and freezes it by 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.errors import ConfigError
+from sightline.models.captioner import Captioner, Memory, State, Trace
+from sightline.models.matcher import AligningMatcher, Embedding, Matcher
+from sightline.vision.grid_encoder import GridEncoder
+
+SEEN = ("regions", "boxes", "grid", "vector")  # the scene parts that the backbone makes
+
+
+class Seeing(nn.Module):
+    """What the models below share: a backbone, and scenes made by it."""
+
+    vision: GridEncoder
+
+    @property
+    def reader(self) -> Captioner | Matcher:
+        """The captioner or matcher that reads what was seen."""
+        raise NotImplementedError
+
+    def look(self, scenes: SceneBatch) -> SceneBatch:
+        """The scenes, seen now if they are pixels."""
+        if scenes.pixels is None:
+            return scenes
+        seen = self.vision.scenes(scenes.pixels, scenes.ids, scenes.fingerprint)
+        return replace(seen, sizes=scenes.sizes)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch modes; a frozen backbone stays in evaluation mode, so that its batch norms stay as they are too."""
+        super().train(mode)
+        if not any(parameter.requires_grad for parameter in self.vision.parameters()):
+            self.vision.eval()
+        return self
+
+
+class SeeingCaptioner(Seeing, Captioner):
+    """A captioner behind a backbone: all but the looking is the captioner's own."""
+
+    def __init__(self, captioner: Captioner, vision: GridEncoder) -> None:
+        super().__init__()
+        self.vision, self.captioner = vision, captioner
+        self.needs, self.words, self.config = ("pixels",), captioner.words, captioner.config
+
+    @property
+    def reader(self) -> Captioner:
+        """The captioner."""
+        return self.captioner
+
+    def encode(self, scenes: SceneBatch) -> Memory:
+        """Look, then encode."""
+        return self.captioner.encode(self.look(scenes))
+
+    def start(self, memory: Memory) -> State:
+        """The captioner's."""
+        return self.captioner.start(memory)
+
+    def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+        """The captioner's."""
+        return self.captioner.advance(words, memory, state)
+
+    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
+        """The captioner's."""
+        return self.captioner.unroll(memory, words)
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """The captioner's."""
+        return self.captioner.predict(hidden)
+
+
+class SeeingMatcher(Seeing, Matcher):
+    """A matcher behind a backbone: all but the looking is the matcher's own."""
+
+    def __init__(self, matcher: Matcher, vision: GridEncoder) -> None:
+        super().__init__()
+        self.vision, self.matcher = vision, matcher
+        self.needs, self.words, self.config = ("pixels",), matcher.words, matcher.config
+
+    def __getattr__(self, name: str) -> Any:
+        """What a kind of matcher has besides the contract, such as VSRN's `generation_log_probs`."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in ("vision", "matcher") or name.startswith("_"):
+                raise
+            return getattr(self.matcher, name)
+
+    @property
+    def reader(self) -> Matcher:
+        """The matcher."""
+        return self.matcher
+
+    def embed_images(self, scenes: SceneBatch) -> Embedding:
+        """Look, then embed."""
+        return self.matcher.embed_images(self.look(scenes))
+
+    def embed_texts(self, texts: TextBatch) -> Embedding:
+        """The matcher's."""
+        return self.matcher.embed_texts(texts)
+
+    def block(self, images: Embedding, texts: Embedding) -> Tensor:
+        """The matcher's."""
+        return self.matcher.block(images, texts)
+
+    def similarity(self, images: Embedding, texts: Embedding, *block: Any, **named: Any) -> Tensor:
+        """The matcher's."""
+        return self.matcher.similarity(images, texts, *block, **named)
+
+
+class SeeingAligner(SeeingMatcher, AligningMatcher):
+    """A matcher that aligns words with regions, behind a backbone."""
+
+    def alignment(self, images: Embedding, texts: Embedding, forced: Tensor | None = None) -> Tensor:
+        """The matcher's."""
+        assert isinstance(self.matcher, AligningMatcher)
+        return self.matcher.alignment(images, texts, forced)
+
+
+def seeing(model: Captioner | Matcher, vision: GridEncoder) -> SeeingCaptioner | SeeingMatcher:
+    """The model behind the backbone."""
+    missing = [part for part in model.needs if part not in SEEN]
+    if missing:
+        raise ConfigError(
+            f"a {model.config.kind} model reads {missing[0]}, which a grid backbone does not see",
+            fix="train it on features that hold them (vision.kind=cached)",
+        )
+    if isinstance(model, Captioner):
+        return SeeingCaptioner(model, vision)
+    return (SeeingAligner if isinstance(model, AligningMatcher) else SeeingMatcher)(model, vision)

@@ -1,0 +1,79 @@
+"""A weight of a loop has the value and the gradient of the plain product."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sightline.models.loop_weight import LoopWeight
+
+
+def recurrence(plus, inputs, bias, steps):
+    """h_t = tanh(W h_{t-1} + x), begun from the bias."""
+    hidden = inputs
+    for step in range(steps):
+        hidden = plus(bias if step == 0 else inputs.clone(), hidden).tanh()
+    return hidden.square().sum()
+
+
+def tensors():
+    torch.manual_seed(0)
+    shapes = {"weight": (4, 4), "inputs": (5, 4), "bias": (4,)}
+    return {name: torch.randn(shape, dtype=torch.float64, requires_grad=True) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("steps", [1, 6])
+def test_gradients_of_a_recurrence_are_those_of_the_plain_product(steps):
+    given = tensors()
+    weight, inputs, bias = given.values()
+    plain = recurrence(lambda sums, x: sums + x @ weight.T, inputs, bias, steps)
+    expected = torch.autograd.grad(plain, [weight, inputs, bias], allow_unused=True)
+    looped = recurrence(LoopWeight(weight).plus, inputs, bias, steps)
+    assert looped.item() == pytest.approx(plain.item())
+    for found, wanted in zip(
+        torch.autograd.grad(looped, [weight, inputs, bias], allow_unused=True), expected, strict=True
+    ):
+        if wanted is None:
+            assert found is None
+        else:
+            torch.testing.assert_close(found, wanted)
+
+
+def test_a_graph_that_is_kept_gives_the_same_gradient_again():
+    weight, inputs, bias = tensors().values()
+    total = recurrence(LoopWeight(weight).plus, inputs, bias, 3)
+    total.backward(retain_graph=True)
+    once = weight.grad.clone()
+    total.backward()
+    torch.testing.assert_close(weight.grad, 2 * once)
+
+
+def test_a_frozen_weight_gets_no_gradient_and_lets_others_have_theirs():
+    weight, inputs, bias = tensors().values()
+    recurrence(LoopWeight(weight.detach()).plus, inputs, bias, 3).backward()
+    assert weight.grad is None
+    assert inputs.grad.abs().sum() > 0
+
+
+def test_a_weight_that_no_step_used_gets_none():
+    weight = torch.ones(2, 2, requires_grad=True)
+    LoopWeight(weight)._weight.sum().backward(inputs=[weight])
+    assert weight.grad is None
+
+
+def test_without_gradients_sums_are_written_into():
+    weight, inputs, _ = (part.detach() for part in tensors().values())
+    sums = torch.zeros(5, 4, dtype=torch.float64)
+    with torch.no_grad():
+        found = LoopWeight(weight).plus(sums, inputs)
+    assert found.data_ptr() == sums.data_ptr()
+    torch.testing.assert_close(found, inputs @ weight.T)
+
+
+def test_autocast_computes_in_half_precision_with_gradients():
+    weight = torch.randn(4, 3, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = LoopWeight(weight).plus(torch.zeros(4), torch.ones(2, 3))
+    assert found.dtype == torch.bfloat16
+    found.float().sum().backward()
+    torch.testing.assert_close(weight.grad, torch.full((4, 3), 2.0))
