@@ -32,6 +32,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "train": Command("sightline.commands.train:train", "Train a model: a row of a recipe, or on your own photos."),
+    "reproduce": Command("sightline.commands.reproduce:reproduce", "Run the tables of a paper, row by row."),
+    "evaluate": Command("sightline.commands.evaluate:evaluate", "Measure a trained model on photos with captions."),
     "score": Command("sightline.commands.score:score", "Score captions against references, without Java."),
     "likelihood": Command("sightline.commands.likelihood:command", "How likely a captioner finds a caption, by word."),
     "convert": Command("sightline.commands.convert:convert", "Convert a checkpoint that another project released."),

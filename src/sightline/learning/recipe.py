@@ -1,17 +1,82 @@
-"""Recipes on disk: one YAML per table of a paper, a `base` and named `rows` of changes to it."""
+"""Recipes: one YAML per table of a paper, a `base` and named `rows` of changes to it; a row is a `Recipe`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from sightline.config import load_yaml, merge
+from sightline.config import build, load_yaml, merge, override
 from sightline.errors import ConfigError
-from sightline.files import PathLike
+from sightline.files import PathLike, fingerprint
+from sightline.learning.data import DataConfig
+from sightline.learning.evaluation import Evaluation
+from sightline.learning.sight import Cached, Vision
+from sightline.learning.stage import Stage
+from sightline.models.zoo import ModelConfig
 
 SHIPPED = Path(str(files("sightline.learning"))) / "recipes"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One row of a table: a model, the data, and the stages of its training.
+
+    Attributes:
+        model: what is trained.
+        data: on what.
+        stages: by name, in order; a row can change one, or drop one with null.
+        vision: features that were made before (`cached`), or a backbone that sees the photos at every step (`grid`).
+        start: the model to start from: `row:NAME` of the same table, `recipe:PAPER/TABLE#NAME`, or a path. "" starts
+            from random weights.
+        measure: instead of training: the trained models, named like `start`, that are measured here in another way or
+            on another split. Several are measured together, by the mean of their scores or probabilities.
+        evaluate: how it is measured.
+        seed: of everything random.
+        paper: what the paper's table says of this row, by metric.
+    """
+
+    model: ModelConfig
+    data: DataConfig
+    stages: dict[str, Stage | None]
+    vision: Vision = field(default_factory=Cached)
+    start: str = ""
+    measure: tuple[str, ...] = ()
+    evaluate: Evaluation = field(default_factory=Evaluation)
+    seed: int = 0
+    paper: dict[str, float] = field(default_factory=dict)
+
+    def ordered(self) -> list[Stage]:
+        """The stages that are there, each knowing its name; none where trained models are measured."""
+        stages = {} if self.measure else self.stages
+        return [replace(stage, name=name) for name, stage in stages.items() if stage is not None]
+
+    def fingerprint(self) -> str:
+        """A short name for all that decides the result.
+
+        The paper's numbers do not, nor how features were extracted (a run knows the vision model's own fingerprint) or
+        are kept.
+        """
+        kept = DataConfig()
+        data = replace(self.data, images=kept.images, encoder=kept.encoder, cache=kept.cache, budget=kept.budget)
+        values = asdict(replace(self, paper={}, data=data))
+        if self.vision == Cached():
+            del values["vision"]
+        return fingerprint(json.dumps(values, default=str, sort_keys=True))
+
+
+def read_recipe(path: PathLike, row: str | None = None, overrides: Sequence[str] = ()) -> Recipe:
+    """One row of a recipe file with `key=value` overrides; without a name, the only row there is."""
+    rows = read_rows(path)
+    if row is None and len(rows) > 1:
+        raise ConfigError("the recipe has several rows", where=path, fix=f"name one of {', '.join(rows)}")
+    name = row if row is not None else next(iter(rows))
+    if name not in rows:
+        raise ConfigError(f"no row {name!r}", where=path, fix=f"choose one of {', '.join(rows)}")
+    return build(Recipe, override(rows[name], overrides), where=f"{path}, row {name}")
 
 
 def shipped(folder: Path = SHIPPED) -> Iterator[Path]:

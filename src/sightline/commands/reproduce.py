@@ -1,0 +1,164 @@
+"""`sightline reproduce`: the tables of a paper, trained and measured, beside the numbers it prints."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from sightline.config import load_yaml
+from sightline.draw.curves import curves_svg
+from sightline.errors import ConfigError
+from sightline.files import read_json, write_text
+from sightline.learning.devices import first_process
+from sightline.learning.finding import RUNS
+from sightline.learning.launch import Voice, data_root
+from sightline.learning.recipe import SHIPPED, Recipe, read_recipe, read_rows
+from sightline.learning.reporting import Reporter, duration
+from sightline.learning.reproduce import RESULTS, Outcome, Row, choose, plan, run, tables_of
+from sightline.learning.results_page import Line, Points, Table, curves_of, html, markdown
+
+LEGEND = 680  # pixels for the names of one chart's lines
+LINES = 7  # colours that can be told apart
+
+
+def reproduce(
+    paper: Annotated[str, tyro.conf.Positional],
+    settings: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[KEY=VALUE …]")] = (),
+    *,
+    table: str = "",
+    rows: str = "",
+    out: Path = RUNS,
+    device: str = "auto",
+    dry: bool = False,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Train and measure the rows of a paper's tables, and show them beside what the paper prints.
+
+    sightline reproduce vsrn --table 3                        one table
+    sightline reproduce pos-scan --table 2 --rows none,GT     two rows of it, and the models they need
+    sightline reproduce contrastive --dry                     what would be run, and in which order
+
+    Rows that are finished are not run again; one that was stopped goes on. OUT/PAPER/results.html has all tables.
+
+    Args:
+        paper: r2m, pos-scan, contrastive, vsrn or jran.
+        settings: changes such as data.max_photos=100 seed=1; each counts for the rows that have its key.
+        table: 1, 2, …, or fig-3; by default all of the paper.
+        rows: names of rows, separated by commas; by default all.
+        out: rows are run in OUT/PAPER/TABLE/ROW.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        dry: only list the rows that would be run.
+        json: print the results as one JSON object.
+        quiet: tell nothing on the way.
+    """
+    for text in settings:
+        if "=" not in text:
+            raise ConfigError(f"{text!r} is not KEY=VALUE", fix="name rows with --rows a,b and tables with --table 2")
+    chosen = choose(paper, table, [name.strip() for name in rows.split(",") if name.strip()])
+    planned = plan(chosen, settings)
+    if dry:
+        for row in planned:
+            print(f"{row.address}  ({_told(row.recipe)})")
+        return 0
+    with Reporter(quiet or not first_process()) as reporter:
+        voice = Voice(reporter.say, reporter.report, reporter.progress)
+
+        def begin(row: Row) -> Voice:
+            reporter.say(f"{row.address}: {_told(row.recipe)}")
+            return voice
+
+        outcomes = run(
+            planned, out, device, base=data_root(), voice=begin, tell=lambda outcome: reporter.say(_line(outcome))
+        )
+        page = write_pages(paper, out, outcomes) if first_process() else out
+        reporter.say(f"All tables: {page}")
+    if json and first_process():
+        print(json_module.dumps({one.row.address: _as_json(one) for one in outcomes}))
+    return int(any(one.state in ("failed", "not run") for one in outcomes))
+
+
+def write_pages(paper: str, out: Path, outcomes: Sequence[Outcome] = (), recipes: Path = SHIPPED) -> Path:
+    """Write OUT/PAPER/results.md and results.html, of all rows that were ever run there."""
+    why = {one.row.address: one.why for one in outcomes if one.why}
+    tables = [table for name in tables_of(paper, recipes) if (table := _table(name, out, why, recipes)) is not None]
+    title = f"{paper}: what was measured, and what the paper prints"
+    write_text(out / paper / "results.md", f"# {title}\n\n{markdown(tables)}")
+    write_text(out / paper / "results.html", html(title, tables))
+    return out / paper / "results.html"
+
+
+def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table | None:
+    """A table with the results there are; None if none of its rows was run."""
+    path = recipes / f"{name}.yaml"
+    lines, curves = [], dict[tuple[str, str], dict[str, Points]]()
+    for row in read_rows(path):
+        folder, recipe = out / name / row, read_recipe(path, row)
+        results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else {}
+        lines.append(
+            Line(
+                row,
+                recipe.paper,
+                results.get("metrics", {}),
+                results.get("split") or "",
+                results.get("photos", 0),
+                tuple(results.get("changes", ())),
+                why.get(f"{name}#{row}", ""),
+            )
+        )
+        chosen = {f"val {stage.select.metric}" for stage in recipe.ordered()} | {"loss"}
+        for (stage, quantity), points in curves_of(folder).items():
+            if quantity in chosen:
+                curves.setdefault((stage, quantity), {})[row] = points
+    if not any(line.found or line.note for line in lines):
+        return None
+    return Table(name, str(load_yaml(path).get("about", "")), lines, _charts(curves))
+
+
+def _charts(curves: Mapping[tuple[str, str], Mapping[str, Points]]) -> dict[str, str]:
+    """A chart a stage and quantity, or several where there are too many rows for one."""
+    charts = {}
+    for (stage, quantity), series in curves.items():
+        parts = list(_legible(series))
+        for number, part in enumerate(parts, 1):
+            name = f"{quantity}, stage {stage}" + (f" ({number} of {len(parts)})" if len(parts) > 1 else "")
+            charts[name] = curves_svg(part, title=name, x="step")
+    return charts
+
+
+def _legible(series: Mapping[str, Points]) -> Iterator[dict[str, Points]]:
+    """As many lines at a time as have room for their names."""
+    part: dict[str, Points] = {}
+    for name, points in series.items():
+        width = sum(8 * len(one) + 42 for one in (*part, name))
+        if part and (width > LEGEND or len(part) == LINES):
+            yield part
+            part = {}
+        part[name] = points
+    if part:
+        yield part
+
+
+def _told(recipe: Recipe) -> str:
+    if recipe.measure:
+        return f"measures {' and '.join(recipe.measure)}"
+    start = f" from {recipe.start}" if recipe.start else ""
+    return f"trains {recipe.model.kind}{start}: {', then '.join(stage.name for stage in recipe.ordered())}"
+
+
+def _line(outcome: Outcome) -> str:
+    if outcome.why:
+        return f"{outcome.row.address}: {outcome.state}. {outcome.why}"
+    found, printed = outcome.results.get("metrics", {}), outcome.row.recipe.paper
+    shown = [f"{name} {found[name]:.2f} ({printed[name]:.2f})" for name in printed if name in found]
+    numbers = f": {', '.join(shown)}, the paper's in brackets" if shown else ""
+    seconds = f", {duration(outcome.results.get('seconds', 0))}" if outcome.state != "finished before" else ""
+    return f"{outcome.row.address}: {outcome.state}{seconds}{numbers}"
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    return {"state": outcome.state, **({"why": outcome.why} if outcome.why else {}), **outcome.results}

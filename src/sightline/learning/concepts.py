@@ -1,0 +1,192 @@
+"""R²M's visual dictionary D: the concepts that a detector finds in photos and that sentences speak of (section 2.1).
+
+`concepts.tsv` has a line for each of COCO's 80 classes: class, concept word, and the words and phrases by which people
+mean it, separated by commas. `/n` behind one says that it counts only as a noun: an *orange* shirt is no orange. The
+concept word is one word, since it is read as a word of the vocabulary: the last of the class's name, as in the authors'
+code, unless that means something else (*hot dog*). The line of class `-` lists phrases that mean none of the classes,
+though a word in them does: *table tennis*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sightline.data.entities_classes import read_classes
+from sightline.data.records import SceneSource
+from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.files import PathLike, open_text
+from sightline.scene import Concept, Scene
+from sightline.text.lemmas import lemma
+from sightline.text.tagger import NOUNS, Tagger
+
+COCO = Path(__file__).parent / "concepts.tsv"
+NONE = "-"
+MIN_SCORE = 0.3  # section 3.2
+MOST = 5  # concepts of an image, in the authors' code
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A class of the detector, the word that stands for it, and how sentences name it."""
+
+    name: str
+    concept: str
+    phrases: tuple[str, ...]
+
+
+class ConceptDictionary:
+    """From a detector's classes and from sentences to the same concept words.
+
+    >>> coco = ConceptDictionary.coco()
+    >>> coco.find("two men ride their bikes past a hot dog stand".split())
+    ['person', 'bicycle', 'hotdog']
+    """
+
+    def __init__(self, entries: Iterable[Entry], where: PathLike = "") -> None:
+        self._of_class: dict[str, str] = {}
+        self._of_phrase: dict[str, str] = {}
+        self._nouns: set[str] = set()
+        for entry in entries:
+            if entry.name in self._of_class:
+                raise DuplicateRecordError(f"the class {entry.name!r} appears twice", where=where or None)
+            if entry.name != NONE:
+                self._of_class[entry.name] = entry.concept
+            for phrase in entry.phrases:
+                self._add(phrase, entry.concept, where)
+        self.words = tuple(dict.fromkeys(self._of_class.values()))
+        self._longest = {key.split()[0]: 1 for key in self._of_phrase}
+        for key in self._of_phrase:
+            first, count = key.split()[0], len(key.split())
+            self._longest[first] = max(self._longest[first], count)
+
+    def _add(self, phrase: str, concept: str, where: PathLike) -> None:
+        key = phrase.removesuffix("/n")
+        if self._of_phrase.setdefault(key, concept) != concept:
+            raise DuplicateRecordError(
+                f"{key!r} means both {self._of_phrase[key]} and {concept}",
+                where=where or None,
+                fix="list it for one of them",
+            )
+        if key != phrase:
+            self._nouns.add(key)
+
+    @classmethod
+    def coco(cls) -> ConceptDictionary:
+        """The dictionary of COCO's 80 classes that comes with Sightline."""
+        return cls.read(COCO)
+
+    @classmethod
+    def read(cls, path: PathLike) -> ConceptDictionary:
+        """A dictionary from a file like `concepts.tsv`."""
+        entries = []
+        with open_text(Path(path)) as file:
+            for number, line in enumerate(file, 1):
+                parts = line.rstrip("\n").split("\t")
+                if len(parts) != 3 or not all(parts) or len(parts[1].split()) != 1:
+                    raise DataError(
+                        "not a class, its concept word and the words that mean it",
+                        where=f"{path}, line {number}",
+                        fix="write class<TAB>concept<TAB>word, two words, …",
+                    )
+                entries.append(Entry(parts[0], parts[1], tuple(word.strip() for word in parts[2].split(","))))
+        return cls(entries, path)
+
+    @classmethod
+    def entities(cls) -> ConceptDictionary:
+        """The head nouns of Flickr30k Entities that Sightline grounds (`data/entities_classes.tsv`), each for itself.
+
+        For detectors trained on Entities. They have seen annotations of Flickr photos: captions of such photos learned
+        with them are not unpaired.
+        """
+        return cls(Entry(name, name, (f"{name}/n",)) for name in read_classes())
+
+    def of_class(self, name: str) -> str:
+        """The concept word of a detector's class."""
+        try:
+            return self._of_class[name]
+        except KeyError:
+            raise MissingRecordError(
+                f"no class {name!r} among the {len(self._of_class)} of the dictionary",
+                fix="use the dictionary of the detector that found it, or add a line for the class",
+            ) from None
+
+    def of_scene(self, scene: Scene, min_score: float = MIN_SCORE, most: int = MOST) -> tuple[Concept, ...]:
+        """The concepts of a scene whose concepts are a detector's classes: each once, by descending score."""
+        best: dict[str, Concept] = {}
+        for found in sorted(scene.concepts, key=lambda concept: -concept.score):
+            if found.score >= min_score:
+                word = self.of_class(found.name)
+                best.setdefault(word, replace(found, name=word))
+        return tuple(best.values())[:most]
+
+    def of_words(self, words: Sequence[str]) -> tuple[Concept, ...]:
+        """The concepts that a sentence mentions, as a scene holds them."""
+        return tuple(map(Concept, self.find(words)))
+
+    def find(self, words: Sequence[str]) -> list[str]:
+        """The concept words of a sentence of lower-case words, each once, in the order in which they are mentioned."""
+        return self.find_all([words])[0]
+
+    def find_all(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        """`find` of many sentences; those with a word that may be something else than a noun are tagged together."""
+        found = [self._mentions(words) for words in sentences]
+        unsure = [row for row, mentions in enumerate(found) if any(key in self._nouns for _, key in mentions)]
+        tags = dict(zip(unsure, Tagger.default().tag_all([sentences[row] for row in unsure]), strict=True))
+        return [
+            list(
+                dict.fromkeys(
+                    self._of_phrase[key]
+                    for last, key in mentions
+                    if self._of_phrase[key] != NONE and (key not in self._nouns or tags[row][last] in NOUNS)
+                )
+            )
+            for row, mentions in enumerate(found)
+        ]
+
+    def _mentions(self, words: Sequence[str]) -> list[tuple[int, str]]:
+        """The phrases in a sentence, from left to right, the longest of those that begin together: last word, key."""
+        found, place = [], 0
+        while place < len(words):
+            last, key = self._longest_from(words, place)
+            if key:
+                found.append((last, key))
+            place = last + 1
+        return found
+
+    def _longest_from(self, words: Sequence[str], place: int) -> tuple[int, str]:
+        """The longest phrase that begins at `place`, its last word in any number; "" where none does."""
+        for count in range(self._longest.get(words[place], 1), 0, -1):
+            last = place + count - 1
+            if last >= len(words):
+                continue
+            start = words[place:last]
+            for form in (words[last], lemma(words[last], "n")):
+                if (key := " ".join([*start, form])) in self._of_phrase:
+                    return last, key
+        return place, ""
+
+
+def attach_concepts(
+    scenes: Iterable[Scene], boxes: SceneSource, dictionary: ConceptDictionary
+) -> tuple[list[Scene], list[str]]:
+    """Scenes with the concepts that a detector found in their photos, and the ids of photos that have none.
+
+    R²M learns nothing from a photo without concepts, so those are left out; the ids are there to be told.
+    """
+    known = set(boxes.ids())
+    kept, without, unseen = [], [], 0
+    for scene in scenes:
+        unseen += scene.id not in known
+        concepts = dictionary.of_scene(boxes[scene.id]) if scene.id in known else ()
+        if concepts:
+            kept.append(replace(scene, concepts=concepts))
+        else:
+            without.append(scene.id)
+    if unseen and unseen == len(without) + len(kept):
+        raise MissingRecordError(
+            f"none of the {unseen} photos, such as {without[0]}, is among the {len(known)} with boxes",
+            fix="features and boxes must name photos alike",
+        )
+    return kept, without

@@ -1,0 +1,89 @@
+"""What a recipe says about its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sightline.errors import ConfigError
+from sightline.text.vocabulary import rule as named_rule
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the data of a recipe lies, and how it is read. Paths are relative to `root`.
+
+    Attributes:
+        root: itself relative to the folder SIGHTLINE_DATA names, or else to the current one.
+        captions: one file or several, in any format with captions (`sightline data formats`).
+        splits: for captions without splits: split to its list of photos, such as {train: Flickr_8k.trainImages.txt}.
+            Photos in no list are left out.
+        shares: instead of lists: split to its share of the photos, chosen by a hash of their names.
+        images: the folder of the photos.
+        features: scenes of the photos, in any format with features.
+        encoder: the ImageNet backbone (lite0 to lite4) that makes the features of `images` that are not there yet.
+        concepts: where the concepts of photos come from, if not from their features: a file of named boxes.
+        dictionary: from a detector's classes to concept words: `coco`, `entities`, or a file like concepts.tsv.
+        corpus: sentences without photos, for the text stages of R2M.
+        grounding: Flickr30k Entities (folder, tar or zip): which regions truly show a word.
+        rule: the vocabulary rule, which also splits and cuts captions (`sightline.text.vocabulary.RULES`).
+        vocabulary: whose words are counted: of the splits the `rule` counts, of `train` alone, or of the `corpus`.
+        min_count: how often a word must occur; 0 is what the rule says.
+        train: names of splits that are trained on.
+        val: names of splits by which models are chosen. Of these names, those count that the data has.
+        test: names of splits on which the chosen model is measured.
+        parts: scene parts to keep besides those the model reads: what teachers and rewards read.
+        min_words: sentences of the corpus that are shorter are left out.
+        unknown: sentences of the corpus with a larger share of unknown words are left out.
+        held_out: the share of the corpus that text stages are chosen by.
+        max_photos: at most so many photos of each split, the first ones (and sentences of the corpus); 0 takes all.
+        allow_missing: leave photos without features out; otherwise they are an error.
+        cache: keep scenes in `memory`, read them from `disk` again and again, or `auto`: in memory where they fit.
+        budget: what fits, in GiB.
+    """
+
+    root: Path = Path()
+    captions: Path | tuple[Path, ...] = ()
+    splits: dict[str, Path] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    images: Path | None = None
+    features: Path | None = None
+    encoder: Literal["", "lite0", "lite1", "lite2", "lite3", "lite4"] = ""
+    concepts: Path | None = None
+    dictionary: str = "coco"
+    corpus: Path | None = None
+    grounding: Path | None = None
+    rule: str = "self-critical"
+    vocabulary: Literal["rule", "train", "corpus"] = "rule"
+    min_count: int = 0
+    train: tuple[str, ...] = ("train", "restval")
+    val: tuple[str, ...] = ("val", "dev")
+    test: tuple[str, ...] = ("test",)
+    parts: tuple[str, ...] = ()
+    min_words: int = 8
+    unknown: float = 0.15
+    held_out: float = 0.01
+    max_photos: int = 0
+    allow_missing: bool = False
+    cache: Literal["auto", "memory", "disk"] = "auto"
+    budget: float = 16.0
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        named_rule(self.rule)
+        if self.splits and self.shares:
+            raise ConfigError("both data.splits and data.shares are given", fix="give one of them")
+        if self.vocabulary == "corpus" and self.corpus is None:
+            raise ConfigError("data.vocabulary is corpus, and there is no data.corpus", fix="give one")
+        if self.encoder and (self.images is None or self.features is None):
+            raise ConfigError("data.encoder makes features of photos", fix="give data.images and data.features")
+        for name in ("min_count", "min_words", "max_photos"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"data.{name} is {getattr(self, name)}", fix="give 0 or more")
+        if self.budget <= 0:
+            raise ConfigError(f"data.budget is {self.budget}", fix="give more than 0 GiB")
+
+    def path(self, value: Path, base: Path = Path()) -> Path:
+        """Where `value` is, seen from `base`."""
+        return base / self.root / value

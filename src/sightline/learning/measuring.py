@@ -1,0 +1,87 @@
+"""Trained models measured on a split of any data: one, or several together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sightline.caption import Caption
+from sightline.checkpoint import Checkpoint
+from sightline.errors import ConfigError
+from sightline.learning.data import Data, DataConfig, build_data
+from sightline.learning.evaluation import Evaluation, Watch, evaluate, retrieval
+from sightline.learning.photos import plural
+from sightline.learning.sight import Cached, Grid
+from sightline.models.captioner import Captioner
+from sightline.models.ensemble import Ensemble
+from sightline.models.matcher import Matcher
+from sightline.seeing import Seeing
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came out.
+
+    Attributes:
+        split: `test`, or `val` where the data names no test split.
+        photos: how many.
+        metrics: by name.
+        captions: by photo; none of matchers.
+        told: on how many photos, and which are left out.
+    """
+
+    split: str
+    photos: int
+    metrics: dict[str, float]
+    captions: dict[str, Caption] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
+
+
+def measure(
+    members: Sequence[Checkpoint], config: DataConfig, how: Evaluation, *, base: Path = Path(), watch: Watch = iter
+) -> Measured:
+    """Measure models on the test split of the data, or on val without one; captions are split by the models' rule."""
+    first = members[0]
+    _check(members)
+    split, names = ("test", config.test) if config.test else ("val", config.val)
+    needs = (need for member in members for need in member.model.needs if need != "pixels")
+    parts = tuple(dict.fromkeys((*config.parts, *needs)))
+    vision = Grid(size=first.model.vision.size) if isinstance(first.model, Seeing) else Cached()
+    config = replace(config, rule=first.text_rule, vocabulary="rule", corpus=None, parts=parts)
+    alone = replace(config, train=names, val=(), test=())  # no other photo is read
+    data = build_data(alone, first.model.config, base=base, vocabulary=first.vocabulary, vision=vision)
+    _refuse_other_scenes(members, data)
+    pool = data.pools["train"]
+    left_out = (sentence for sentence in data.told if "left out" in sentence)
+    told = (f"Measured on {plural(len(pool), 'photo')} of {' and '.join(names)}.", *left_out)
+    matchers = [member.model for member in members if isinstance(member.model, Matcher)]
+    if len(matchers) > 1:
+        return Measured(split, len(pool), retrieval(matchers, pool, how), told=told)
+    captioners = [member.model for member in members if isinstance(member.model, Captioner)]
+    model = Ensemble(captioners).eval() if len(captioners) > 1 else first.model
+    grounded = {id: data.grounded[id] for id in pool.ids if id in data.grounded}
+    said: dict[str, Caption] = {}
+    metrics = evaluate(replace(first, model=model), pool, how, grounded=grounded, watch=watch, said=said)
+    return Measured(split, len(pool), metrics, said, told)
+
+
+def _check(members: Sequence[Checkpoint]) -> None:
+    """Refuse models that cannot be measured together."""
+    first = members[0]
+    for other in members[1:]:
+        if isinstance(other.model, Matcher) != isinstance(first.model, Matcher):
+            raise ConfigError("a captioner and a matcher cannot be measured together", fix="give models of one sort")
+        if other.vocabulary != first.vocabulary or other.text_rule != first.text_rule:
+            raise ConfigError(
+                "models with different words cannot be measured together", fix="train them on the same captions"
+            )
+
+
+def _refuse_other_scenes(members: Sequence[Checkpoint], data: Data) -> None:
+    for member in members:
+        if member.fingerprint and data.fingerprint and member.fingerprint != data.fingerprint:
+            raise ConfigError(
+                f"the model was trained on scenes {member.fingerprint}, and these are {data.fingerprint}",
+                fix="use features of the same vision model",
+            )

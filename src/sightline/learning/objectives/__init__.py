@@ -1,0 +1,1 @@
+"""Objectives, one a file, each with the paper it comes from."""

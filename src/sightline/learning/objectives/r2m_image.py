@@ -1,0 +1,148 @@
+"""R²M on images without captions: what it says must tell its own image from others (section 2.4, Eq. 12-13).
+
+Guo et al., "Recurrent Relational Memory Network for Unsupervised Image Captioning", IJCAI 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from sightline.batch import SceneBatch
+from sightline.decoding.decode import decode
+from sightline.decoding.rules import Rules
+from sightline.decoding.ways import Greedy
+from sightline.errors import ConfigError
+from sightline.learning.batches import Batch
+from sightline.learning.graphs import Graphs
+from sightline.learning.no_gradients import no_gradients
+from sightline.learning.objective import Context, Losses, Moment, Objective
+from sightline.learning.objectives.pairs import scenes
+from sightline.learning.objectives.r2m_text import Reduction, r2m, reconstruction, shuffle_concepts
+from sightline.learning.objectives.triplet import hinge
+from sightline.models.r2m import R2M
+from sightline.text.vocabulary import PAD
+
+NAME = "r2m-image"
+
+
+@dataclass(frozen=True)
+class R2MImageConfig:
+    """The choices of R²M's image stages.
+
+    Attributes:
+        gamma: γ of Eq. 13, the weight of L_rec; 0 is the third stage, L_M alone.
+        margin: m of Eq. 12.
+        reconstruction: `mean` or `sum` over dimensions, as in `r2m-text`.
+        max_steps: words that are said at most, END counted; 40 in the authors' code.
+        dropout_in_decoding: whether captions are said with dropout acting, as training finds the model; otherwise they
+            are those the model would say.
+        released_code: as the authors' code: L_M is `released_matching`, and the unknown word may be said.
+        graphs: on a CUDA device, run the recurrence as CUDA graphs.
+    """
+
+    kind: Literal["r2m-image"] = "r2m-image"
+    gamma: float = 0.0
+    margin: float = 0.2
+    reconstruction: Reduction = "mean"
+    max_steps: int = 40
+    dropout_in_decoding: bool = False
+    released_code: bool = False
+    graphs: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "margin"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
+        if self.max_steps < 2:
+            raise ConfigError(f"`max_steps` is {self.max_steps}", fix="give 2 (a word and END) or more")
+
+    def build(self, context: Context) -> R2MImage:
+        """The objective."""
+        return R2MImage(self)
+
+
+class R2MImage(Objective):
+    """L_I = L_M + γ · L_rec over images I, mean over the images of a batch.
+
+    Inputs: scenes with concepts and a global vector, two at least. The model says a caption C for each, greedily and
+    without gradients, then reads it with gradients: they flow through memories, encoder, reconstructor and the
+    projection of image vectors, not through the choice of words.
+
+        S(I, C) = ⟨v̂(I), ṽ(C)⟩
+        L_M   = [m - S(I, C) + S(I', C)]₊ + [m - S(I, C) + S(I, C')]₊   (Eq. 12)   hardest I', C' of the batch
+        L_rec = ‖v - ṽ‖²                                                (Eq. 13)   mean or sum over dimensions
+
+    ṽ is rebuilt from the memories up to END. A caption that has none after `max_steps` counts up to its last step,
+    whose memory does not depend on what would be said there, END or a word.
+
+    Relations: L_M is `hinge` of `triplet` with another similarity; L_rec is that of `r2m-text`.
+
+    Parts: `matching`, `words` (how long captions are, END counted) and, with γ > 0, `reconstruction`.
+
+    >>> objective = R2MImageConfig(gamma=1.0).build(context)  # doctest: +SKIP
+    >>> objective(model, batch, Moment()).total / objective.weight(batch)  # doctest: +SKIP
+    """
+
+    def __init__(self, config: R2MImageConfig) -> None:
+        super().__init__()
+        self.config = config
+        self._graphs = Graphs(config.graphs)
+
+    def weight(self, batch: Batch) -> float:
+        """Images."""
+        return float(len(scenes(batch, NAME)))
+
+    def forward(self, model: Any, batch: Batch, moment: Moment) -> Losses:
+        """The sums over this batch."""
+        model, images = r2m(model, NAME), scenes(batch, NAME)
+        if len(images) < 2:
+            raise ConfigError("one image has no negatives", fix="set batch.size to at least 2 per process")
+        if model.training:
+            images = shuffle_concepts(images)
+        words = self._say(model, images)  # (B, T + 1)
+        memory = model.encode(images)
+        lengths = (words[:, 1:] != PAD).sum(1)
+        with self._graphs.on(model.decoder, model.reconstructor):
+            hidden, _ = model.unroll(memory, words[:, :-1])
+            rebuilt = model.reconstruct(hidden, lengths)  # (B, d)
+        scores = model.image_vector(images) @ rebuilt.T  # (B, B), image and caption
+        compare = released_matching if self.config.released_code else hinge
+        matching = compare(scores, self.config.margin).sum()  # Eq. 12
+        parts = {"matching": matching, "words": lengths.sum()}
+        if self.config.gamma == 0:
+            return Losses(matching, parts)
+        rebuilding = reconstruction(memory["concepts"], rebuilt, self.config.reconstruction).sum()
+        total = matching + self.config.gamma * rebuilding  # Eq. 13
+        return Losses(total, {**parts, "reconstruction": rebuilding})
+
+    def _say(self, model: R2M, images: SceneBatch) -> Tensor:
+        """The most probable words, (B, T + 1) with START and END."""
+        training = model.training
+        rules = Rules(max_words=self.config.max_steps - 1, suppress_unk=not self.config.released_code)
+        model.train(training and self.config.dropout_in_decoding)
+        try:
+            with no_gradients(images.part("concepts", by="R²M").device):
+                return decode(model, model.encode(images), Greedy(), rules).words[:, 0]
+        finally:
+            model.train(training)
+
+
+def released_matching(scores: Tensor, margin: float) -> Tensor:
+    """(B,) L_M of each pair as the authors' code has it: (B, B) scores of images (rows) and captions (columns).
+
+    The diagonal is among the negatives, and the maxima run over the other axis than in Eq. 12: over images i of
+    [m + S(i, j) - S(i, i)]₊ for caption j, and over captions j of [m + S(i, j) - S(j, j)]₊ for image i. Each is m at
+    least, so the loss is never below 2m, and a pair that is ahead of all others gets no gradient, however small its
+    lead: in effect the margin is 0.
+
+    >>> released_matching(Tensor([[9, 0], [0, 9]]), margin=0.2)
+    tensor([0.4000, 0.4000])
+    """
+    scores = scores.float()
+    own = scores.diagonal()
+    of_captions = (margin + scores - own[:, None]).clamp(min=0).amax(0)
+    of_images = (margin + scores - own[None]).clamp(min=0).amax(1)
+    return of_captions + of_images

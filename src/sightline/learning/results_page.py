@@ -1,0 +1,204 @@
+"""What was measured beside what a paper prints: a table as Markdown, and a page that needs nothing but itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+Points = list[tuple[float, float]]
+BESIDE = {  # a number that means little without another
+    "attention accuracy": "attention oracle",
+    "self-retrieval R@500": "self-retrieval pool",
+}
+MAIN = ("CIDEr", "i2t R@1", "attention accuracy")  # of these, the first that a table has orders its rows
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table.
+
+    Attributes:
+        name: of the row.
+        paper: what the paper prints, by metric.
+        found: what was measured; empty before it was run.
+        split: on which.
+        photos: on how many.
+        changes: what was changed in the recipe, as key=value.
+        note: what there is to say, such as why it failed.
+    """
+
+    name: str
+    paper: Mapping[str, float]
+    found: Mapping[str, float] = field(default_factory=dict)
+    split: str = ""
+    photos: int = 0
+    changes: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a paper.
+
+    Attributes:
+        title: PAPER/TABLE.
+        about: what its recipe says of it.
+        lines: its rows.
+        charts: inline SVG of training curves, by what they show.
+    """
+
+    title: str
+    about: str
+    lines: Sequence[Line]
+    charts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> list[str]:
+        """What the paper prints of any row, with what must stand beside it; for rows alone, all that was measured."""
+        printed = dict.fromkeys(name for line in self.lines for name in line.paper)
+        if not printed:
+            return list(dict.fromkeys(name for line in self.lines for name in line.found))
+        found = {name for line in self.lines for name in line.found}
+        beside = [other for name, other in BESIDE.items() if name in printed and other in found]
+        return [*printed, *beside]
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """The tables; each row has a line of what was measured here and a line of the paper's."""
+    parts = []
+    for table in tables:
+        head = ["row", "", *table.metrics]
+        lines = [head, ["---", "---", *["--:"] * len(table.metrics)]]
+        lines += [cells for line in table.lines for cells in _cells(line, table.metrics)]
+        text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in lines)
+        parts.append("\n\n".join([f"## {table.title}", table.about.strip(), text, *notes(table)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def html(title: str, tables: Sequence[Table]) -> str:
+    """The same as a page, with the curves."""
+    body = "\n".join(_section(table) for table in tables)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def notes(table: Table) -> list[str]:
+    """What numbers alone do not tell: the order of rows, chance, what was measured on, what was changed or failed."""
+    told = []
+    main = next((name for name in MAIN if name in table.metrics), None)
+    both = [line for line in table.lines if main in line.paper and main in line.found]
+    if main is not None and len(both) > 1:
+        ours = _order({line.name: line.found[main] for line in both})
+        theirs = _order({line.name: line.paper[main] for line in both})
+        told.append(
+            f"By {main} the rows come in the paper's order: {ours}."
+            if ours == theirs
+            else f"By {main}, here: {ours}. In the paper: {theirs}."
+        )
+    pool = max((line.found.get("self-retrieval pool", 0.0) for line in table.lines), default=0.0)
+    if pool:
+        chances = ", ".join(f"R@{k} {100 * min(1.0, k / pool):.2f}" for k in (1, 5, 50, 500))
+        told.append(f"Chance, in a pool of {pool:,.0f}: {chances}.")
+    measured = _grouped({line.name: f"{line.photos:,} photos of {line.split}" for line in table.lines if line.split})
+    told += [f"Measured on {what}{names}." for what, names in measured.items()]
+    changed = _grouped({line.name: ", ".join(line.changes) for line in table.lines if line.changes})
+    told += [f"Not as in the recipe: {what}{names}." for what, names in changed.items()]
+    return told + [f"{line.name}: {line.note}" for line in table.lines if line.note]
+
+
+def _order(values: Mapping[str, float]) -> str:
+    """Names by falling value; those that print alike are equal."""
+    names = sorted(values, key=lambda name: -round(values[name], 2))
+    told = names[0]
+    for before, name in pairwise(names):
+        told += (" = " if round(values[before], 2) == round(values[name], 2) else " > ") + name
+    return told
+
+
+def _grouped(said: Mapping[str, str]) -> dict[str, str]:
+    """What is said, and the rows of which it is said; "" for the rows where all are alike."""
+    rows: dict[str, list[str]] = {}
+    for name, what in said.items():
+        rows.setdefault(what, []).append(name)
+    return {what: "" if len(rows) == 1 else f" ({', '.join(names)})" for what, names in rows.items()}
+
+
+def curves_of(folder: Path) -> dict[tuple[str, str], Points]:
+    """(stage, quantity) to points over steps, from a run's metrics.jsonl: the loss, and what was measured on val."""
+    log = folder / "metrics.jsonl"
+    found: dict[tuple[str, str], Points] = {}
+    for text in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
+        try:
+            line: dict[str, Any] = json.loads(text)
+        except ValueError:
+            continue  # the last line of a run that was killed
+        for name, value in line.items():
+            if name == "loss" or name.startswith("val "):
+                found.setdefault((line["stage"], name), []).append((float(line["step"]), float(value)))
+    return found
+
+
+def _cells(line: Line, metrics: Sequence[str]) -> list[list[str]]:
+    """One or two lines of cells: here, and in the paper where it prints something."""
+    here = [line.name, "here", *(_number(line.found.get(name)) for name in metrics)]
+    if not line.paper:
+        return [here]
+    return [here, ["", "paper", *(_number(line.paper.get(name)) for name in metrics)]]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _section(table: Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("row", "", *table.metrics))
+    rows = []
+    for line in table.lines:
+        for cells in _cells(line, table.metrics):
+            kind = ' class="paper"' if cells[1] == "paper" else ""
+            shown = "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
+            rows.append(f'<tr{kind}><th scope="row">{escape(cells[0])}</th>{shown}</tr>')
+    about = "".join(f"<p>{escape(part.strip())}</p>" for part in table.about.strip().split("\n\n"))
+    told = "".join(f"<li>{escape(note)}</li>" for note in notes(table))
+    charts = "".join(
+        f"<figure><figcaption>{escape(name)}</figcaption>{chart}</figure>" for name, chart in table.charts.items()
+    )
+    return (
+        f"<section>\n<h2>{escape(table.title)}</h2>\n<details><summary>About this table</summary>{about}</details>\n"
+        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n' + "\n".join(rows) + "\n</tbody>\n"
+        f'</table></div>\n<ul>{told}</ul>\n<div class="charts">{charts}</div>\n</section>'
+    )
+
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1d2430; --soft: #5b6675; --line: #d9dee6; --card: #fff; --page: #f5f6f8; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e7ebf1; --soft: #9aa6b6; --line: #333c49; --card: #1b212b; --page: #12161d; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--page); }
+main { max-width: 1120px; margin: 0 auto; padding: 40px 16px 80px; }
+h1 { font-size: 28px; } h2 { font-size: 21px; margin: 40px 0 8px; }
+details, ul { color: var(--soft); max-width: 80ch; }
+.wide { overflow-x: auto; background: var(--card); border: 1px solid var(--line); border-radius: 12px; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: 6px 12px; text-align: right; white-space: nowrap; }
+th:first-child, td:nth-child(2) { text-align: left; }
+thead th { color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--line); }
+tbody tr:not(.paper) > * { border-top: 1px solid var(--line); }
+tr.paper { color: var(--soft); }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 16px; }
+figure { margin: 0; padding: 12px; background: var(--card); border: 1px solid var(--line); border-radius: 12px; }
+figcaption { font-weight: 600; }
+svg { width: 100%; height: auto; }
+@media print { section { break-inside: avoid; } }
+"""

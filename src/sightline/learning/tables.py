@@ -1,0 +1,178 @@
+"""Scenes and sentences of a whole split as tensors, so that a batch is a selection of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.data.records import SceneSource
+from sightline.errors import CountError
+from sightline.scene import Scene
+from sightline.text.vocabulary import PAD, Vocabulary
+
+Mark = Callable[[Sequence[Sequence[str]]], Sequence[Sequence[bool]]]
+PARTS = ("regions", "boxes", "scores", "grid", "vector")
+
+
+class Scenes(Protocol):
+    """The scenes of a split, by row."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def batch(self, rows: Tensor) -> SceneBatch:
+        """The scenes of `rows`, in that order."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SceneTable:
+    """All scenes in memory, features as they are stored (often float16); a batch is float32."""
+
+    scenes: SceneBatch
+
+    @classmethod
+    def build(
+        cls,
+        scenes: Iterable[Scene],
+        needs: Sequence[str] = (),
+        vocabulary: Vocabulary | None = None,
+        device: torch.device | str = "cpu",
+    ) -> SceneTable:
+        """Collate all scenes, with only the parts in `needs` (boxes and scores come with regions)."""
+        keep = {*needs, *(("boxes", "scores") if "regions" in needs else ())}
+        kept = [_only(scene, keep) for scene in scenes]
+        return cls(SceneBatch.collate(kept, vocabulary, needs).to(device))
+
+    def __len__(self) -> int:
+        """How many scenes there are."""
+        return len(self.scenes)
+
+    def batch(self, rows: Tensor) -> SceneBatch:
+        """The scenes of `rows`, floating-point parts as float32."""
+        whole = self.scenes
+        values: dict[str, object] = {}
+        for item in fields(whole):
+            part = getattr(whole, item.name)
+            if isinstance(part, Tensor):
+                part = part.index_select(0, rows.to(part.device))
+                values[item.name] = part.float() if part.is_floating_point() else part
+        chosen = rows.tolist()
+        return SceneBatch(
+            ids=tuple(whole.ids[row] for row in chosen),
+            grid_shapes=tuple(whole.grid_shapes[row] for row in chosen),
+            fingerprint=whole.fingerprint,
+            **values,  # type: ignore[arg-type]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SceneStream:
+    """Scenes read from their file when a batch asks for them: for feature sets that do not fit into memory."""
+
+    source: SceneSource
+    ids: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    vocabulary: Vocabulary | None = None
+
+    def __len__(self) -> int:
+        """How many scenes there are."""
+        return len(self.ids)
+
+    def batch(self, rows: Tensor) -> SceneBatch:
+        """The scenes of `rows`."""
+        keep = {*self.needs, *(("boxes", "scores") if "regions" in self.needs else ())}
+        scenes = [_only(self.source[self.ids[row]], keep) for row in rows.tolist()]
+        return SceneBatch.collate(scenes, self.vocabulary, self.needs).to("cpu", torch.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class TextTable:
+    """All sentences of a split as ids: START, words, END, padding.
+
+    Attributes:
+        words: surface words of each sentence, cut to the length limit.
+        ids: (M, T).
+        lengths: (M,) ids a sentence has.
+        tagged: (M, T) words of the chosen parts of speech, or None.
+    """
+
+    words: tuple[tuple[str, ...], ...]
+    ids: Tensor
+    lengths: Tensor
+    tagged: Tensor | None = None
+
+    @classmethod
+    def build(
+        cls,
+        sentences: Sequence[Sequence[str]],
+        vocabulary: Vocabulary,
+        max_words: int | None = None,
+        mark: Mark | None = None,
+    ) -> TextTable:
+        """Encode sentences of words; `mark` tells which words are of the chosen parts of speech."""
+        whole = TextBatch.collate(sentences, vocabulary, max_words=max_words, mark=mark)
+        return cls(whole.words, whole.ids.to(torch.int32), whole.lengths, whole.tagged)
+
+    def __len__(self) -> int:
+        """How many sentences there are."""
+        return len(self.words)
+
+    def batch(self, rows: Tensor) -> TextBatch:
+        """The sentences of `rows`, padded to the longest of them."""
+        longest = int(self.lengths[rows].max())
+        ids = self.ids[rows, :longest].long()
+        tagged = None if self.tagged is None else self.tagged[rows, :longest]
+        return TextBatch(tuple(self.words[row] for row in rows.tolist()), ids, ids != PAD, tagged)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The photos of one split with their scenes and captions; captions of photo i are rows first[i] to first[i + 1].
+
+    Attributes:
+        ids: of the photos.
+        scenes: what was seen in them; None for a pool of texts alone.
+        texts: their captions, photo after photo; None for photos alone.
+        first: (P + 1,) where each photo's captions begin.
+        references: the raw captions of each photo, for scoring.
+        positives: how far regions truly show a word (`positives.word_overlaps`), by caption row: (t, n) IoU, -1 for
+            words without annotation; None without grounding annotations.
+    """
+
+    ids: tuple[str, ...]
+    scenes: Scenes | None = None
+    texts: TextTable | None = None
+    first: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+    references: tuple[tuple[str, ...], ...] = ()
+    positives: dict[int, Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.scenes is not None and len(self.scenes) != len(self.ids):
+            raise CountError(f"{len(self.scenes)} scenes for {len(self.ids)} photos")
+        if self.texts is not None and (self.first is None or int(self.first[-1]) != len(self.texts)):
+            raise CountError(f"{len(self.texts)} captions do not follow from where photos' captions begin")
+
+    def __len__(self) -> int:
+        """How many photos there are."""
+        return len(self.ids)
+
+
+def _only(scene: Scene, keep: set[str]) -> Scene:
+    """The scene with the parts in `keep` alone."""
+    return Scene(
+        scene.id,
+        **{name: getattr(scene, name) for name in PARTS if name in keep},
+        grid_shape=scene.grid_shape if "grid" in keep else None,
+        concepts=scene.concepts if "concepts" in keep else (),
+        size=scene.size,
+        fingerprint=scene.fingerprint,
+        source=scene.source,
+    )

@@ -1,0 +1,185 @@
+"""Which rows a step sees: everything once an epoch, the same for the same (seed, epoch, step), whoever draws."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from captioner_contract import random_scenes
+from objective_samples import VOCABULARY, make_pool
+from sightline.errors import ConfigError, CountError
+from sightline.learning.batches import Batch, Batches, Batching, prefetch
+from sightline.learning.tables import Pool, SceneTable, TextTable
+
+POOL = make_pool(10, 4, seed=3)
+
+
+def rows(batch: Batch) -> tuple[list[int], list[int]]:
+    return batch.photos.tolist(), [] if batch.captions is None else batch.captions.tolist()
+
+
+def epoch_of(batches: Batches, epoch: int = 0) -> list[Batch]:
+    return [batches.batch(epoch, step) for step in range(len(batches))]
+
+
+@pytest.mark.parametrize("of", ["images", "pairs", "photos"])
+def test_a_step_is_a_function_of_seed_epoch_and_step(of):
+    one, other = (Batches(POOL, Batching(of, 3, 2), seed=7, negatives=2) for _ in range(2))
+    for epoch, step in [(5, 1), (0, 2), (5, 1), (2, 0)]:
+        assert rows(one.batch(epoch, step)) == rows(other.batch(epoch, step))
+    different = [
+        Batches(POOL, Batching(of, 3, 2), seed=8).batch(5, 1),
+        one.batch(4, 1),
+        one.batch(5, 2),
+    ]
+    assert all(rows(batch) != rows(one.batch(5, 1)) for batch in different)
+
+
+def test_every_photo_is_seen_once_an_epoch_in_another_order_each_time():
+    batches = Batches(POOL, Batching(size=5, captions=1), 0)
+    orders = [[row for batch in epoch_of(batches, epoch) for row in batch.photos.tolist()] for epoch in range(3)]
+    assert all(sorted(order) == list(range(10)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_every_caption_is_a_pair_once_an_epoch_with_its_photo():
+    found = [rows(batch) for batch in epoch_of(Batches(POOL, Batching("pairs", 4), 0))]
+    captions = [caption for _, some in found for caption in some]
+    photos = [photo for some, _ in found for photo in some]
+    assert sorted(captions) == list(range(40))
+    assert photos == [caption // 4 for caption in captions]
+
+
+def test_a_batch_holds_the_scenes_and_captions_of_its_rows():
+    batch = Batches(POOL, Batching(size=3, captions=2), 1).batch(0, 0)
+    assert batch.scenes.ids == tuple(POOL.ids[row] for row in batch.photos.tolist())
+    assert batch.texts.words == tuple(POOL.texts.words[row] for row in batch.captions.tolist())
+    assert (len(batch.texts), batch.negatives, batch.positives) == (6, (), None)
+
+
+def test_captions_of_a_photo_are_a_random_run_of_consecutive_ones():
+    starts = set()
+    for step in range(30):
+        photos, captions = rows(Batches(POOL, Batching(size=1, captions=3), step).batch(0, 0))
+        first = captions[0]
+        assert captions == [first, first + 1, first + 2]
+        assert 4 * photos[0] <= first <= 4 * photos[0] + 1
+        starts.add(first - 4 * photos[0])
+    assert starts == {0, 1}
+
+
+def test_of_fewer_captions_some_are_taken_twice():
+    photos, captions = rows(Batches(POOL, Batching(size=10, captions=6), 0).batch(0, 0))
+    assert [caption // 4 for caption in captions] == np.repeat(photos, 6).tolist()
+
+
+def test_batches_of_photos_have_no_captions_and_need_none():
+    batch = Batches(Pool(POOL.ids, POOL.scenes), Batching("photos", 3), 0, negatives=2).batch(0, 0)
+    assert (batch.texts, batch.captions, batch.negatives, len(batch.scenes)) == (None, None, (), 3)
+
+
+def test_a_last_batch_that_is_not_full_is_left_out_unless_it_is_the_only_one():
+    assert len(Batches(POOL, Batching(size=4), 0)) == 2
+    only = Batches(POOL, Batching(size=64, captions=1), 0)
+    assert len(only) == 1
+    assert sorted(only.batch(0, 0).photos.tolist()) == list(range(10))
+    with pytest.raises(CountError, match="an epoch has 1 steps, not 2"):
+        only.batch(0, 1)
+
+
+@pytest.mark.parametrize("of", ["images", "pairs"])
+def test_negatives_are_captions_of_other_photos_and_differ(of):
+    sentences = {words: row // 4 for row, words in enumerate(POOL.texts.words)}
+    batch = Batches(POOL, Batching(of, 5, 2), 0, negatives=3).batch(0, 0)
+    owners = batch.photos.tolist() if of == "pairs" else np.repeat(batch.photos.tolist(), 2).tolist()
+    assert len(batch.negatives) == 3
+    for texts in batch.negatives:
+        assert len(texts) == len(batch.texts)
+        assert all(sentences[words] != owner for words, owner in zip(texts.words, owners, strict=True))
+    assert len({texts.words for texts in batch.negatives}) == 3
+
+
+@pytest.mark.parametrize("of", ["images", "pairs", "photos"])
+@pytest.mark.parametrize("world", [2, 3])
+def test_the_parts_of_all_processes_are_the_batch_of_one(of, world):
+    batches = Batches(POOL, Batching(of, 7, 2), 0, negatives=1)
+    whole = batches.batch(1, 0)
+    parts = [batches.batch(1, 0, rank, world) for rank in range(world)]
+    per_photo = 2 if of == "images" else 1
+    for rank, part in enumerate(parts):
+        assert part.photos.tolist() == whole.photos[rank::world].tolist()
+        if of != "photos":
+            mine = whole.captions.view(-1, per_photo)[rank::world].flatten()
+            assert part.captions.tolist() == mine.tolist()
+            others = [whole.negatives[0].words[i : i + per_photo] for i in range(0, len(whole.captions), per_photo)]
+            assert part.negatives[0].words == sum(others[rank::world], ())
+
+
+def test_more_processes_than_rows_are_refused():
+    with pytest.raises(ConfigError, match=r"4 processes share a batch of 3. To fix: set batch.size to 4 or more"):
+        Batches(POOL, Batching(size=3), 0).batch(0, 0, 0, 4)
+
+
+def test_positives_are_put_beside_words_and_regions_and_are_minus_one_elsewhere():
+    pool = make_pool(2, 1, seed=0)
+    regions = pool.scenes.scenes.regions.shape[1]
+    length = int(pool.texts.lengths[0])
+    known = torch.rand(length + 5, regions)  # longer than the captions of the batch
+    batches = Batches(replace(pool, positives={0: known}), Batching("pairs", 2), 0, positives=True)
+    batch = batches.batch(0, 0)
+    width = batch.texts.ids.shape[1]
+    for row, caption in enumerate(batch.captions.tolist()):
+        expected = known[:width] if caption == 0 else torch.full((width, regions), -1.0)
+        assert torch.equal(batch.positives[row], expected)
+
+
+def test_what_cannot_be_made_is_named():
+    bare = Pool(POOL.ids, POOL.scenes)
+    with pytest.raises(ConfigError, match="batches of images need captions"):
+        Batches(bare, Batching(), 0)
+    for batching in (Batching(size=0), Batching(captions=0)):
+        with pytest.raises(ConfigError, match="a batch of nothing"):
+            Batches(POOL, batching, 0)
+    with pytest.raises(CountError, match="there is nothing to train on"):
+        Batches(Pool(()), Batching("photos"), 0)
+    with pytest.raises(ConfigError, match="grounding annotations are needed"):
+        Batches(POOL, Batching(size=2), 0, positives=True).batch(0, 0)
+    texts = TextTable.build([["word1"]], VOCABULARY)
+    lonely = Pool(("a",), SceneTable(random_scenes(1)), texts, np.array([0, 1]))
+    with pytest.raises(CountError, match="captions of another photo are needed, and there is one photo"):
+        Batches(lonely, Batching(size=1), 0, negatives=1).batch(0, 0)
+    silent = Pool(("a", "b"), SceneTable(random_scenes(2)), texts, np.array([0, 1, 1]))
+    with pytest.raises(CountError, match="photo b has no caption"):
+        Batches(silent, Batching(size=2), 0).batch(0, 0)
+
+
+def test_every_tensor_that_objectives_compute_with_is_moved():
+    pool = replace(POOL, positives={})
+    batch = Batches(pool, Batching(size=2), 0, negatives=1, positives=True).batch(0, 0).to("meta")
+    moved = [batch.scenes.regions, batch.texts.ids, batch.negatives[0].ids, batch.positives]
+    assert {tensor.device.type for tensor in moved} == {"meta"}
+    alone = Batches(POOL, Batching("photos", 2), 0).batch(0, 0).to("meta")
+    assert (alone.texts, alone.positives, alone.scenes.regions.device.type) == (None, None, "meta")
+    assert Batch(torch.tensor([0])).to("meta").scenes is None
+
+
+@pytest.mark.parametrize(("accumulate", "first"), [(1, 0), (2, 3), (3, 0)])
+def test_prefetched_batches_are_those_of_each_step(accumulate, first):
+    batches = Batches(POOL, Batching(size=2, captions=1), 0)  # 5 an epoch
+    per_epoch = 5 // accumulate
+    with prefetch(batches, accumulate, range(first, 9)) as feed:
+        found = [[rows(batch) for batch in some] for some in feed]
+    expected = [
+        [rows(batches.batch(step // per_epoch, step % per_epoch * accumulate + i)) for i in range(accumulate)]
+        for step in range(first, 9)
+    ]
+    assert found == expected
+
+
+def test_prefetching_passes_errors_on_and_nothing_is_nothing():
+    batches = Batches(POOL, Batching(size=2), 0)
+    with prefetch(batches, 1, range(3, 3)) as feed:
+        assert list(feed) == []
+    with prefetch(batches, 1, range(3), 0, 9) as feed, pytest.raises(ConfigError, match="9 processes"):
+        next(feed)

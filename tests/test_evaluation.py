@@ -1,0 +1,216 @@
+"""Measuring trained models on a split, against the naive way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from captioner_contract import REGION_WIDTH, WORDS, greedy, random_scenes, random_words, rows
+from matcher_contract import VOCABULARY, texts_of
+from sightline.checkpoint import Checkpoint
+from sightline.decoding.ways import Greedy
+from sightline.errors import ConfigError
+from sightline.grounding import GroundedPhoto, GroundedSentence, GroundedWord
+from sightline.learning.evaluation import Evaluation, evaluate, say, token_loss
+from sightline.learning.tables import Pool, SceneTable, TextTable
+from sightline.models.adaptive_attention import AdaptiveAttentionConfig
+from sightline.models.captioner import Captioner
+from sightline.models.pos_scan import POSSCANConfig
+from sightline.models.updown import UpDownConfig
+from sightline.models.vsepp import VSEPPConfig
+
+QUICK = Evaluation(way=Greedy(), metrics=("bleu", "cider"), batch=3)
+
+
+def captioner() -> Captioner:
+    torch.manual_seed(0)
+    config = UpDownConfig(region_width=REGION_WIDTH, word_size=8, hidden_size=8, attention_size=8)
+    return config.build(WORDS).eval()
+
+
+def split(photos: int = 7, captions: int = 2) -> Pool:
+    scenes, ids = random_scenes(photos), random_words(photos * captions)
+    sentences = [VOCABULARY.decode(row.tolist()) for row in ids]
+    said = [" ".join(words) for words in sentences]
+    references = tuple(tuple(said[i * captions : (i + 1) * captions]) for i in range(photos))
+    texts = TextTable.build(sentences, VOCABULARY, mark=lambda all: [[True] * len(words) for words in all])
+    return Pool(scenes.ids, SceneTable(scenes), texts, np.arange(0, photos * captions + 1, captions), references)
+
+
+def test_the_loss_is_the_mean_over_words_and_ends():
+    model, pool = captioner(), split()
+    total, tokens = 0.0, 0
+    for row, words in enumerate(pool.texts.words):
+        ids = torch.tensor([VOCABULARY.encode(words)])
+        scene = pool.scenes.batch(torch.tensor([row // 2]))
+        total -= float(model.log_prob(model.encode(scene), ids)[0].detach())
+        tokens += len(words) + 1
+    for batch in (1, 2, 64):
+        assert math.isclose(token_loss(model, pool, batch), total / tokens, rel_tol=1e-5)
+
+
+def test_captions_are_those_of_one_photo_at_a_time():
+    model, pool = captioner(), split()
+    said = say(Checkpoint(model, VOCABULARY), pool, QUICK)
+    assert list(said) == list(pool.ids)
+    scenes = pool.scenes.scenes
+    for row, id in enumerate(pool.ids):
+        words = greedy(model, rows(scenes, [row]), longest=19)[0]
+        assert said[id].words[:3] == tuple(VOCABULARY.decode(words.tolist()))[:3]
+
+
+def test_captions_that_repeat_a_reference_score_everything(monkeypatch):
+    pool = split()
+    said = {id: pool.references[row][0] for row, id in enumerate(pool.ids)}
+    from sightline.caption import Caption
+
+    monkeypatch.setattr(
+        "sightline.learning.evaluation.say", lambda *_, **__: {i: Caption(tuple(t.split())) for i, t in said.items()}
+    )
+    found = evaluate(Checkpoint(captioner(), VOCABULARY), pool, QUICK)
+    assert found["BLEU-1"] == pytest.approx(100)
+    assert found["CIDEr"] > 100
+    assert "loss" in found
+
+
+def test_a_pool_of_texts_alone_has_only_a_loss():
+    found = evaluate(Checkpoint(captioner(), VOCABULARY), replace(split(), references=()), QUICK)
+    assert list(found) == ["loss"]
+
+
+def test_the_model_is_left_in_the_mode_it_was_in():
+    model = captioner().train()
+    evaluate(Checkpoint(model, VOCABULARY), split(), QUICK)
+    assert model.training
+
+
+def test_self_retrieval_names_pool_and_recalls():
+    evaluation = replace(QUICK, self_retrieval=True)
+    found = evaluate(Checkpoint(captioner(), VOCABULARY), split(), evaluation)
+    assert found["self-retrieval pool"] == 7
+    assert found["self-retrieval R@50"] == 100
+
+
+@pytest.mark.parametrize("kind", ["vsepp", "pos-scan"])
+def test_recalls_are_those_of_the_whole_matrix(kind):
+    torch.manual_seed(0)
+    if kind == "vsepp":
+        model = VSEPPConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
+    else:
+        model = POSSCANConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
+    pool = split()
+    found = evaluate(Checkpoint(model, VOCABULARY), pool, QUICK)
+    texts = replace(texts_of(pool.texts.ids.long()), tagged=pool.texts.tagged)
+    scores = model(pool.scenes.scenes, texts).detach()
+    hits = sum(int(scores[i].argmax()) // 2 == i for i in range(7))
+    assert found["i2t R@1"] == pytest.approx(100 * hits / 7)
+    hits = sum(int(scores[:, j].argmax()) == j // 2 for j in range(14))
+    assert found["t2i R@1"] == pytest.approx(100 * hits / 14)
+    assert found["rsum"] == pytest.approx(sum(found[f"{way} R@{k}"] for way in ("i2t", "t2i") for k in (1, 5, 10)))
+
+
+def test_folds_are_ranked_apart():
+    torch.manual_seed(0)
+    model = VSEPPConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
+    found = evaluate(Checkpoint(model, VOCABULARY), split(), replace(QUICK, folds=2, fold_size=3))
+    assert found["images"] == 3
+    assert found["folds"] == 2
+
+
+def annotations(pool: Pool) -> dict[str, GroundedPhoto]:
+    """For each photo two sentences, whose second word is grounded in its first region."""
+    grounded = {}
+    for row, id in enumerate(pool.ids):
+        x1, y1, x2, y2 = (float(v) * 100 for v in pool.scenes.scenes.boxes[row, 0])
+        word = GroundedWord(1, "thing", ((x1, y1, x2, y2),))
+        sentences = (GroundedSentence(("word1", "word2", "word3"), (word,)), GroundedSentence(("word5", "word6"), ()))
+        grounded[id] = GroundedPhoto(id, sentences, (100, 100))
+    return grounded
+
+
+def naive_accuracy(weights_of, pool: Pool) -> float:
+    """Share of photos whose second word attends most to a region that overlaps the first one."""
+    from sightline.metrics.grounding import iou
+
+    hits = 0
+    for row in range(len(pool)):
+        scenes = pool.scenes.batch(torch.tensor([row]))
+        boxes = [tuple(float(v) * 100 for v in box) for box in scenes.boxes[0]]
+        best = int(weights_of(scenes).argmax())
+        hits += iou(boxes[best], boxes[0]) > 0.5
+    return 100 * hits / len(pool)
+
+
+def test_a_captioners_attention_accuracy_is_that_of_the_step_that_predicts_the_word():
+    model, pool = captioner(), split()
+    found = evaluate(Checkpoint(model, VOCABULARY), pool, replace(QUICK, grounding=True), grounded=annotations(pool))
+    ids = torch.tensor([VOCABULARY.encode(["word1", "word2", "word3"])])
+    expected = naive_accuracy(lambda scenes: model(model.encode(scenes), ids).trace.regions[0, 1], pool)
+    assert found["attention accuracy"] == pytest.approx(expected)
+    assert found["attention oracle"] == 100
+    assert {"F1_all", "F1_loc"} <= set(found)
+
+
+def test_a_matchers_accuracy_forces_the_annotated_word_in():
+    torch.manual_seed(0)
+    model = POSSCANConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
+    pool = split()
+    found = evaluate(Checkpoint(model, VOCABULARY), pool, replace(QUICK, grounding=True), grounded=annotations(pool))
+    texts = texts_of(torch.tensor([VOCABULARY.encode(["word1", "word2", "word3"])]))
+    marks = model.config.mark([["word1", "word2", "word3"]])[0]
+    tagged = torch.tensor([[False, marks[0], True, marks[2], False]])
+
+    def weights(scenes):
+        images, sentence = model.embed_images(scenes), model.embed_texts(replace(texts, tagged=tagged))
+        return model.alignment(images, sentence)[0, 2]
+
+    assert found["attention accuracy"] == pytest.approx(naive_accuracy(weights, pool))
+
+
+def test_f1_counts_words_that_point_right(monkeypatch):
+    model, pool = captioner(), split()
+    from sightline.caption import Caption, WordTrace
+
+    def pointing(first: bool):
+        said = {}
+        for row, id in enumerate(pool.ids):
+            count = int(pool.scenes.scenes.region_mask[row].sum())
+            weights = np.zeros(count, np.float32)
+            weights[0 if first else count - 1] = 1
+            said[id] = Caption(("thing",), 0.0, (WordTrace(regions=weights),))
+        return said
+
+    for first in (True, False):
+        monkeypatch.setattr("sightline.learning.evaluation.say", lambda *_, f=first, **__: pointing(f))
+        found = evaluate(
+            Checkpoint(model, VOCABULARY), pool, replace(QUICK, grounding=True), grounded=annotations(pool)
+        )
+        assert (found["F1_loc"] == pytest.approx(100)) == first
+
+
+def test_grounding_without_annotations_or_regions_says_so():
+    evaluation = replace(QUICK, grounding=True)
+    with pytest.raises(ConfigError, match=r"data\.grounding"):
+        evaluate(Checkpoint(captioner(), VOCABULARY), split(), evaluation)
+    model = AdaptiveAttentionConfig(grid_width=7, vector_width=9, word_size=8, hidden_size=8, attention_size=8)
+    pool = split()
+    with pytest.raises(ConfigError, match="attends to no regions"):
+        evaluate(Checkpoint(model.build(WORDS), VOCABULARY), pool, evaluation, grounded=annotations(pool))
+
+
+def test_a_split_without_scenes_or_captions_says_so():
+    with pytest.raises(ConfigError, match="no scenes"):
+        evaluate(Checkpoint(captioner(), VOCABULARY), replace(split(), scenes=None), QUICK)
+    model = VSEPPConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS)
+    with pytest.raises(ConfigError, match="has none"):
+        evaluate(Checkpoint(model, VOCABULARY), replace(split(), texts=None, first=None), QUICK)
+
+
+def test_the_quick_form_is_greedy():
+    quick = Evaluation(while_training=("cider", "bleu")).in_training()
+    assert quick.way == Greedy()
+    assert quick.metrics == ("cider", "bleu")
