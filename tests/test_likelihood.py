@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from captioner_contract import GRID_WIDTH, REGION_WIDTH, VECTOR_WIDTH, WORDS, random_scenes
 from sightline.checkpoint import Checkpoint, save
@@ -19,7 +20,10 @@ from sightline.models.adaptive_attention import AdaptiveAttentionConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.scene import Scene
+from sightline.seeing import seeing
 from sightline.text.vocabulary import END, START, UNK, Vocabulary
+from sightline.vision.grid_encoder import GridEncoder
+from sightline.vision.pixels import read_pixels
 from sightline.vision.store import FeatureStore
 
 VOCABULARY = Vocabulary(["a", "man", "on", "dog", "the", *(f"word{i}" for i in range(WORDS - 9))])
@@ -189,3 +193,28 @@ def test_a_file_without_features_is_told(files, capsys):
     options = ["--model", str(files / "model.safetensors"), "--features", str(files / "captions.csv")]
     assert main(["likelihood", "cat.jpg", "a dog", *options]) == 2
     assert "holds no features" in capsys.readouterr().err
+
+
+def test_a_model_with_eyes_looks_at_the_photo_itself(tmp_path, capsys):
+    torch.manual_seed(0)
+    config = UpDownConfig(region_width=1280, word_size=8, hidden_size=8, attention_size=8)
+    model = seeing(config.build(WORDS), GridEncoder("lite0", size=64)).eval()
+    save(tmp_path / "model.safetensors", Checkpoint(model, VOCABULARY))
+    random = np.random.default_rng(0)
+    Image.fromarray(random.integers(0, 256, (50, 90, 3), dtype=np.uint8)).save(tmp_path / "photo.png")
+    options = ["--model", str(tmp_path / "model.safetensors"), "--attention", str(tmp_path / "a.npz"), "--json"]
+    assert main(["likelihood", str(tmp_path / "photo.png"), "a dog", *options]) == 0
+    told = json.loads(capsys.readouterr().out)
+    pixels, _ = read_pixels(tmp_path / "photo.png", 64)
+    scenes = model.vision.scenes(torch.from_numpy(pixels).permute(2, 0, 1)[None], ["photo"])
+    words = torch.tensor([VOCABULARY.encode(["a", "dog"])])
+    expected = model.captioner.log_prob(model.captioner.encode(scenes), words)
+    assert told["log_prob"] == pytest.approx(float(expected[0].detach()), abs=1e-4)
+    with np.load(tmp_path / "a.npz") as read:
+        assert read["regions"].shape == (3, 4)
+        assert read["boxes"].shape == (4, 4)
+
+
+def test_a_model_without_eyes_asks_for_features(files, capsys):
+    assert main(["likelihood", "cat.jpg", "a dog", "--model", str(files / "model.safetensors")]) == 2
+    assert "--features" in capsys.readouterr().err

@@ -13,14 +13,17 @@ from rich.console import Console
 from rich.table import Table
 
 from sightline.batch import SceneBatch
-from sightline.checkpoint import load
+from sightline.checkpoint import Checkpoint, load
 from sightline.data.inspect import identify
 from sightline.data.records import SceneSource
 from sightline.decoding.likelihood import Likelihood, likelihood, save_attention
 from sightline.devices import choose_device
 from sightline.errors import ConfigError, MissingRecordError
+from sightline.models.captioner import Captioner
 from sightline.scene import Scene
+from sightline.seeing import SeeingCaptioner
 from sightline.text.vocabulary import rule
+from sightline.vision.pixels import read_pixels
 
 
 def command(
@@ -28,7 +31,7 @@ def command(
     caption: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CAPTION")],
     *,
     model: Path,
-    features: Path,
+    features: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None,
     attention: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None,
     device: str = "cpu",
     json: bool = False,
@@ -40,7 +43,8 @@ def command(
         photo: the photo's file or its id in the features.
         caption: the sentence; it is split into words as the model's training captions were.
         model: a captioner's checkpoint.
-        features: where the photo's features are, in any format that holds features.
+        features: where the photo's features are, in any format that holds features. A model with a vision backbone of
+            its own looks at the photo itself.
         attention: write words, log-probabilities, attention and gates to this .npz file.
         device: auto, cpu, cuda, cuda:1 or mps.
         json: print one JSON object.
@@ -52,15 +56,39 @@ def command(
     words = rule(checkpoint.text_rule).split(caption)
     if not words:
         raise ConfigError("the caption has no word", fix="write one")
-    scene = _scene(features, photo, checkpoint.fingerprint)
-    scenes = SceneBatch.collate([scene], checkpoint.vocabulary, captioner.needs, by=captioner.config.kind)
+    scenes = _scenes(checkpoint, captioner, photo, features, model, place)
     found = likelihood(captioner, scenes.to(place, torch.float32), checkpoint.vocabulary, [words])[0]
     if attention is not None:
-        save_attention(attention, found, scene.boxes)
+        save_attention(attention, found, None if scenes.boxes is None else scenes.boxes[0].float().cpu().numpy())
     if json:
         print(json_module.dumps(_told(found), ensure_ascii=False, allow_nan=False))
     elif not quiet:
         _print(found)
+
+
+def _scenes(
+    checkpoint: Checkpoint, captioner: Captioner, photo: str, features: Path | None, model: Path, place: torch.device
+) -> SceneBatch:
+    """What the model reads of the photo: its features, or what its own backbone sees in it."""
+    reader = captioner.reader if isinstance(captioner, SeeingCaptioner) else captioner
+    if features is not None:
+        scene = _scene(features, photo, checkpoint.fingerprint)
+        return SceneBatch.collate([scene], checkpoint.vocabulary, reader.needs, by=reader.config.kind)
+    if isinstance(captioner, SeeingCaptioner):
+        return _look(captioner, photo, place)
+    raise ConfigError(
+        f"this {reader.config.kind} model reads features and has no eyes of its own",
+        where=model,
+        fix="say where the photo's features are: --features PATH",
+    )
+
+
+@torch.no_grad()
+def _look(captioner: SeeingCaptioner, photo: str, place: torch.device) -> SceneBatch:
+    """The photo as the model's own backbone sees it."""
+    pixels, size = read_pixels(photo, captioner.vision.size)
+    picture = torch.from_numpy(pixels).permute(2, 0, 1)[None].to(place)
+    return captioner.look(SceneBatch(ids=(photo,), pixels=picture, sizes=torch.tensor([size])))
 
 
 def _scene(features: Path, photo: str, fingerprint: str) -> Scene:

@@ -29,7 +29,7 @@ def read_pixels(path: PathLike, size: int) -> tuple[Pixels, tuple[int, int]]:
         ) from error
     turned = (upright.width > upright.height) != (full[0] > full[1]) and upright.width != upright.height
     squashed = upright.resize((size, size), Image.Resampling.BICUBIC, reducing_gap=3.0)
-    return np.asarray(squashed), (full[1], full[0]) if turned else full
+    return np.array(squashed), (full[1], full[0]) if turned else full
 
 
 def _full_size(path: Path) -> tuple[int, int]:
