@@ -2,9 +2,10 @@
 
 The paper says 35 minutes (MSCOCO images, Shutterstock sentences). Here: as many images as Karpathy's training split has
 among train2017 (random vectors of 1,280 numbers, 1 to 5 concepts each), and the sentences of `--corpus`, or as many
-made up ones with the lengths of Flickr30k captions. The schedule is that of the authors' code, batches of 256: L_XE for
-5,000 steps, L_S for 6,000, L_M for 50, L_I for 100. With `--patience N` a text stage ends sooner, when its held-out
-loss has not improved for N epochs. Reading the corpus is timed apart; evaluating and saving count as training.
+made up ones with the lengths of Flickr30k captions. The schedule is that of the authors' code: L_XE for 5,000 steps,
+L_S for 6,000, L_M for 50, L_I for 100. Batches are of 256, sentences of a batch of similar length, as in the recipes.
+With `--patience N` a text stage ends sooner, when its held-out loss has not improved for N epochs. Reading the corpus
+is timed apart; evaluating and saving count as training.
 
 On a CPU a small share of the steps is run, and what all would take is told. On CUDA, 60 steps of L_S are first run with
 and without CUDA graphs, from the same weights, to compare losses and speed.
@@ -30,7 +31,7 @@ from sightline.batch import SceneBatch
 from sightline.checkpoint import Checkpoint
 from sightline.learning.batches import Batches, Batching
 from sightline.learning.concepts import ConceptDictionary
-from sightline.learning.corpus import Corpus, build_corpus, read_corpus
+from sightline.learning.data import Data, DataConfig, build_data
 from sightline.learning.evaluation import token_loss
 from sightline.learning.loop import Run, train
 from sightline.learning.objective import Context, Moment
@@ -44,6 +45,7 @@ from sightline.text.vocabulary import Vocabulary
 PAPER_MINUTES = 35
 SENTENCES = 118_460
 WIDTH = 1280
+TEXT = Batching("pairs", 256, pool="corpus", by_length=True)
 
 
 def main() -> None:
@@ -62,13 +64,13 @@ def main() -> None:
     share = options.share or (1.0 if device.type == "cuda" else 0.0006)
     began = time.perf_counter()
     dictionary = ConceptDictionary.coco()
-    corpus = build_corpus(sentences(options.corpus), dictionary)
+    corpus = read(options.corpus)
     images = make_images(options.images, dictionary, corpus.vocabulary)
     report: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else str(device),
         "torch": torch.__version__,
         "images": len(images),
-        "corpus": corpus.told,
+        "corpus": " ".join(corpus.told),
         "share of the steps": share,
         "reading, s": time.perf_counter() - began,
     }
@@ -81,12 +83,17 @@ def main() -> None:
     print(json.dumps(report) if options.json else table_of(report))
 
 
-def sentences(path: Path | None) -> list[str]:
-    """The sentences of a file, of the datasets at hand, or made up ones."""
+def read(path: Path | None) -> Data:
+    """The sentences of a file, of the datasets at hand, or made up ones, as recipes read them."""
     folder = os.environ.get("SIGHTLINE_DATA")
     if path is None and folder:
         path = Path(folder) / "corpora/flickr30k_captions.txt.gz"
-    return read_corpus(path) if path is not None else make_sentences(SENTENCES)
+    with tempfile.TemporaryDirectory() as made:
+        if path is None:
+            path = Path(made) / "sentences.txt"
+            path.write_text("\n".join(make_sentences(SENTENCES)) + "\n", encoding="utf-8")
+        config = DataConfig(corpus=path.absolute(), rule="r2m", vocabulary="corpus")
+        return build_data(config, R2MConfig(vector_width=WIDTH))
 
 
 def make_sentences(count: int) -> list[str]:
@@ -121,7 +128,7 @@ def make_images(count: int, dictionary: ConceptDictionary, vocabulary: Vocabular
 
 def stages_of(share: float, patience: int) -> list[Stage]:
     """The four stages; text stages are judged by held-out loss after each epoch if all steps are run."""
-    text, photos = Batching("pairs", 256, pool="corpus"), Batching("photos", 256)
+    photos = Batching("photos", 256)
     judged = Selection("loss", every=1 if share == 1 else 0, patience=patience)
     unjudged = Selection(every=0)
     fast, slow = Optimiser(rate=1e-4, clip=10.0), Optimiser(rate=1e-5, clip=10.0)
@@ -130,8 +137,8 @@ def stages_of(share: float, patience: int) -> list[Stage]:
         return max(1, round(count * share))
 
     return [
-        Stage(R2MTextConfig(), "L_XE", text, fast, steps=steps(5000), select=judged),
-        Stage(R2MTextConfig(beta=1.0), "L_S", text, fast, steps=steps(6000), select=judged),
+        Stage(R2MTextConfig(), "L_XE", TEXT, fast, steps=steps(5000), select=judged),
+        Stage(R2MTextConfig(beta=1.0), "L_S", TEXT, fast, steps=steps(6000), select=judged),
         Stage(R2MImageConfig(), "L_M", photos, slow, steps=steps(50), select=unjudged),
         Stage(R2MImageConfig(gamma=1.0), "L_I", photos, slow, steps=steps(100), select=unjudged),
     ]
@@ -142,7 +149,7 @@ def make_model(vocabulary: Vocabulary) -> R2M:
     return R2MConfig(vector_width=WIDTH).build(len(vocabulary))
 
 
-def train_all(corpus: Corpus, images: Pool, device: torch.device, share: float, patience: int) -> list[dict[str, Any]]:
+def train_all(corpus: Data, images: Pool, device: torch.device, share: float, patience: int) -> list[dict[str, Any]]:
     """Run the loop; what each stage took, by the times of its log lines."""
     stages, whole = stages_of(share, patience), stages_of(1.0, patience)
     rows: dict[str, dict[str, Any]] = {stage.name: {"stage": stage.name} for stage in stages}
@@ -160,7 +167,7 @@ def train_all(corpus: Corpus, images: Pool, device: torch.device, share: float, 
     def evaluate(checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
         return {"loss": token_loss(checkpoint.captioner(), pool, 128)}
 
-    pools = {"train": images, "corpus": corpus.train, "corpus-val": corpus.held_out, "val": corpus.held_out}
+    pools = {"train": images, "val": corpus.pools["corpus-val"], **corpus.pools}
     start = Checkpoint(make_model(corpus.vocabulary), corpus.vocabulary, "r2m")
     context = Context(corpus.vocabulary, pools, device=device)
     with tempfile.TemporaryDirectory() as folder:
@@ -171,9 +178,9 @@ def train_all(corpus: Corpus, images: Pool, device: torch.device, share: float, 
     return list(rows.values())
 
 
-def compare_graphs(corpus: Corpus, device: torch.device, steps: int = 60) -> dict[str, float]:
+def compare_graphs(corpus: Data, device: torch.device, steps: int = 60) -> dict[str, float]:
     """The same steps of L_S with and without CUDA graphs; the first half is for recording and is not timed."""
-    batches = Batches(corpus.train, Batching("pairs", 256, pool="corpus"), seed=0)
+    batches = Batches(corpus.pools["corpus"], TEXT, seed=0)
     losses: dict[bool, list[float]] = {}
     took: dict[bool, float] = {}
     for graphs in (False, True):

@@ -9,7 +9,7 @@ import torch
 from captioner_contract import random_scenes
 from objective_samples import VOCABULARY, make_pool
 from sightline.errors import ConfigError, CountError
-from sightline.learning.batches import Batch, Batches, Batching, prefetch
+from sightline.learning.batches import SORTED, Batch, Batches, Batching, prefetch
 from sightline.learning.tables import Pool, SceneTable, TextTable
 
 POOL = make_pool(10, 4, seed=3)
@@ -152,6 +152,88 @@ def test_what_cannot_be_made_is_named():
     silent = Pool(("a", "b"), SceneTable(random_scenes(2)), texts, np.array([0, 1, 1]))
     with pytest.raises(CountError, match="photo b has no caption"):
         Batches(silent, Batching(size=2), 0).batch(0, 0)
+
+
+def varied_pool(count: int) -> Pool:
+    """Sentences of 1 to 30 words."""
+    lengths = np.random.default_rng(0).integers(1, 31, size=count)
+    texts = TextTable.build([["word1"] * length for length in lengths], VOCABULARY)
+    return Pool(tuple(map(str, range(count))), None, texts, np.arange(count + 1))
+
+
+VARIED = varied_pool(SORTED * 4 + 30)  # batches of 4: some that are sorted together, then 7, then 2 rows too many
+BY_LENGTH = Batching("pairs", 4, by_length=True)
+
+
+def captions_of(batches: Batches, epoch: int) -> list[tuple[int, ...]]:
+    return [tuple(batch.captions.tolist()) for batch in epoch_of(batches, epoch)]
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_captions_sorted_by_length_are_those_of_the_naive_way_in_another_order(epoch):
+    found = captions_of(Batches(VARIED, BY_LENGTH, 5), epoch)
+    drawn = np.random.default_rng([5, epoch]).permutation(len(VARIED)).tolist()[:-2]
+    expected = []
+    for together in (drawn[: SORTED * 4], drawn[SORTED * 4 :]):
+        together = sorted(together, key=lambda row: len(VARIED.texts.words[row]))
+        expected += [tuple(together[start : start + 4]) for start in range(0, len(together), 4)]
+    assert sorted(found) == sorted(expected)
+    assert found != expected
+
+
+def test_every_caption_is_drawn_once_an_epoch_and_any_may_be_left_out():
+    batches = Batches(VARIED, BY_LENGTH, 0)
+    left_out = set()
+    for epoch in range(40):
+        rows_drawn = [row for some in captions_of(batches, epoch) for row in some]
+        assert len(rows_drawn) == len(set(rows_drawn)) == len(VARIED) - 2
+        left_out |= set(range(len(VARIED))) - set(rows_drawn)
+    assert len(left_out) > 50
+    assert len({len(VARIED.texts.words[row]) for row in left_out}) > 15
+
+
+def test_batches_by_length_have_little_padding_and_come_in_random_order():
+    longest = {}
+    for by_length in (False, True):
+        batches = Batches(VARIED, replace(BY_LENGTH, by_length=by_length), 0)
+        longest[by_length] = [batch.texts.ids.shape[1] for batch in epoch_of(batches)]
+    words = VARIED.texts.lengths.float().mean()
+    assert np.mean(longest[True]) < words + 1.5 < 0.8 * np.mean(longest[False])
+    assert abs(np.corrcoef(longest[True], np.arange(len(longest[True])))[0, 1]) < 0.3
+
+
+def test_batches_by_length_are_a_function_of_seed_epoch_and_step():
+    one, other = (Batches(VARIED, BY_LENGTH, seed=7) for _ in range(2))
+    whole = {epoch: captions_of(one, epoch) for epoch in range(3)}
+    for epoch, step in [(2, 5), (0, 56), (2, 5), (1, 0)]:
+        assert tuple(other.batch(epoch, step).captions.tolist()) == whole[epoch][step]
+    assert sorted(whole[0]) != sorted(whole[1])
+    assert captions_of(Batches(VARIED, BY_LENGTH, seed=8), 0) != whole[0]
+    with prefetch(other, 2, range(20, 60)) as feed:  # as after a stop in an epoch of 28 steps
+        found = [[tuple(batch.captions.tolist()) for batch in some] for some in feed]
+    assert found == [whole[step // 28][step % 28 * 2 : step % 28 * 2 + 2] for step in range(20, 60)]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_processes_share_a_batch_of_similar_length(world):
+    whole = Batches(VARIED, BY_LENGTH, 0)
+    for rank in range(world):
+        own = Batches(VARIED, BY_LENGTH, 0)
+        for step in range(len(own)):
+            part = own.batch(1, step, rank, world).captions
+            assert part.tolist() == whole.batch(1, step).captions[rank::world].tolist()
+
+
+def test_one_batch_that_is_not_full_has_every_caption():
+    only = Batches(VARIED, replace(BY_LENGTH, size=1000), 0)
+    assert len(only) == 1
+    assert sorted(only.batch(0, 0).captions.tolist()) == list(range(len(VARIED)))
+
+
+@pytest.mark.parametrize("of", ["images", "photos"])
+def test_only_pairs_have_a_length(of):
+    with pytest.raises(ConfigError, match=f"batches are of {of}. To fix: set batch.of to pairs"):
+        Batching(of, by_length=True)
 
 
 def test_every_tensor_that_objectives_compute_with_is_moved():

@@ -297,19 +297,29 @@ def test_unknown_words_and_equal_sentences_of_a_corpus(root):
 
 def test_concepts_may_come_from_a_file_of_boxes(root):
     rows = [
-        [name.split("_")[0], [[16, 0.9, 0, 0, 500, 500], [0, 0.2, 0, 0, 9, 9]] if i else []]
+        [name.split("_")[0], [[16, 0.9, 0, 0, 500, 500], [0, 0.2, 0, 0, 9, 9]] if i else [[16, 0.2, 0, 0, 9, 9]]]
         for i, name in enumerate(names(20))
     ]
+    del rows[2]
+    rows[2][1] = []
     (root / "boxes.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     (root / "text.txt").write_text("\n".join(["a dog stands on the green grass today"] * 4) + "\n")
     changes = {"corpus": "text.txt", "vocabulary": "corpus", "rule": "r2m", "concepts": "boxes.jsonl"}
     data = build_data(config(**changes), R2MConfig(vector_width=6), [Stage(R2MImageConfig())], base=root)
-    assert data.pools["train"].ids == tuple(names(20)[1:13])  # the first has no box
-    assert any("1 photo of train left out" in sentence for sentence in data.told)
+    used = (names(20)[1], *names(20)[4:13])
+    assert data.pools["train"].ids == used  # the others: a box that is unsure, no line, no box
+    assert any("3 photos of train left out" in sentence for sentence in data.told)
     scenes = data.pools["train"].scenes.batch(torch.tensor([0]))
     assert [data.vocabulary.word(i) for i in scenes.concepts[0].tolist()] == ["dog"]
+    assert torch.equal(scenes.vector[0], torch.from_numpy(scene("", 1).vector))
     alone = build_data(config(**changes, features=None), R2MConfig(), base=root)
-    assert len(alone.pools["train"]) == 12
+    assert alone.pools["train"].ids == used
+
+
+def test_concepts_of_other_photos_are_refused(root):
+    (root / "boxes.jsonl").write_text(json.dumps(["elsewhere_7", [[16, 0.9, 0, 0, 500, 500]]]) + "\n")
+    with pytest.raises(MissingRecordError, match=rf"none of 19 photos, such as {names(20)[0]}, is among its 1.*alike"):
+        build_data(config(concepts="boxes.jsonl"), R2MConfig(vector_width=6), [Stage(R2MImageConfig())], base=root)
 
 
 def test_annotated_words_find_their_regions(root):

@@ -391,9 +391,10 @@ def corpus_pool(sentences: int, seed: int) -> Pool:
     return Pool(names, table, TextTable.build(texts, VOCABULARY), np.arange(sentences + 1))
 
 
+TEXT = Batching("pairs", 16, pool="corpus", by_length=True)
 STAGES = {
-    "xe": Stage(R2MTextConfig(), "xe", Batching("pairs", 16, pool="corpus"), Optimiser(rate=0.01, clip=10), steps=20),
-    "rec": Stage(R2MTextConfig(beta=1.0), "rec", Batching("pairs", 16, pool="corpus"), Optimiser(rate=0.01), steps=20),
+    "xe": Stage(R2MTextConfig(), "xe", TEXT, Optimiser(rate=0.01, clip=10), steps=20),
+    "rec": Stage(R2MTextConfig(beta=1.0), "rec", TEXT, Optimiser(rate=0.01), steps=20),
     "match": Stage(R2MImageConfig(max_steps=8), "match", Batching("photos", 8), Optimiser(rate=0.01), steps=20),
     "both": Stage(R2MImageConfig(1.0, max_steps=8), "both", Batching("photos", 8), Optimiser(rate=0.01), steps=20),
 }  # fmt: skip

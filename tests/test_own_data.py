@@ -154,7 +154,7 @@ def test_r2m_learns_from_text_and_photos_without_captions(photos, corpus, capsys
         train("r2m", "--images", "photos", "--corpus", corpus, "--features", "features", *steps, "--device", "cpu") == 0
     )
     told = capsys.readouterr().err
-    assert "sentences of at least 8 words are used" in told
+    assert "sentences of 8 to 28 words are used" in told
     assert "Of 120 sentences of the corpus 120 are used" in told
     assert "there is nothing to measure it on" in told
     model = load(photos / "runs" / "r2m-photos" / "model.safetensors")
@@ -175,7 +175,7 @@ def test_short_sentences_are_kept_where_most_are_short(photos):
     (photos / "short.txt").write_text("a dog stands here\n" * 20)
     recipe, told = own_recipe("r2m", own(photos, captions=None, corpus=photos / "short.txt"), photos / "out")
     assert recipe.data.min_words == 4
-    assert "Of the corpus, sentences of at least 4 words are used." in told
+    assert "Of the corpus, sentences of 4 to 28 words are used." in told
 
 
 def test_what_is_missing_is_asked_for(photos, corpus):

@@ -35,9 +35,9 @@ from sightline.data.entities_classes import ground, read_classes
 from sightline.errors import SightlineError
 from sightline.files import read_json, write_json, write_text
 from sightline.learning import evaluation
+from sightline.learning.corpus import read_corpus
 from sightline.learning.launch import Voice, launch
 from sightline.learning.recipe import SHIPPED, read_recipe
-from sightline.learning.sentences import read_corpus
 from sightline.learning.tables import Pool
 from sightline.metrics.self_retrieval import self_retrieval
 from sightline.scene import Concept, Scene

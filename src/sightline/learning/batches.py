@@ -19,6 +19,8 @@ from sightline.learning.tables import Pool
 
 Rows = npt.NDArray[np.int64]
 
+SORTED = 50  # batches whose captions are sorted by length together
+
 
 @dataclass(frozen=True)
 class Batching:
@@ -29,12 +31,21 @@ class Batching:
         size: images, pairs or photos in a batch.
         captions: captions of each image. Of more, a random run of consecutive ones is taken; of fewer, some twice.
         pool: the split it draws from: `train`, or `corpus` for sentences without photos.
+        by_length: pairs of a batch have captions of similar length, since a step takes as long as its longest one. A
+            loss that is a mean over a batch's words then weighs a word of short captions more than one of long ones.
     """
 
     of: Literal["images", "pairs", "photos"] = "images"
     size: int = 32
     captions: int = 5
     pool: Literal["train", "corpus"] = "train"
+    by_length: bool = False
+
+    def __post_init__(self) -> None:
+        if self.by_length and self.of != "pairs":
+            raise ConfigError(
+                f"`batch.by_length` sorts pairs, and batches are of {self.of}", fix="set batch.of to pairs"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +124,19 @@ class Batches:
 
     def _order(self, epoch: int) -> Rows:
         if self._ordered[0] != epoch:  # kept, since an epoch of many captions takes long to shuffle
-            self._ordered = epoch, np.random.default_rng([self.seed, epoch]).permutation(self._count)
+            random = np.random.default_rng([self.seed, epoch])
+            order = random.permutation(self._count)
+            self._ordered = epoch, self._by_length(order, random) if self.batching.by_length else order
         return self._ordered[1]
+
+    def _by_length(self, order: Rows, random: np.random.Generator) -> Rows:
+        """Full batches of similar length, in random order; what is left out is drawn before anything is sorted."""
+        assert self.pool.texts is not None
+        lengths, size = self.pool.texts.lengths.numpy(), self.batching.size
+        order = order[: len(self) * size]
+        parts = [order[start : start + SORTED * size] for start in range(0, len(order), SORTED * size)]
+        order = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
+        return random.permutation(order.reshape(len(self), -1)).ravel()
 
     def _make(self, photos: Rows, captions: Rows | None, others: list[Rows]) -> Batch:
         pool = self.pool

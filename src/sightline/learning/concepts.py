@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sightline.data.entities_classes import read_classes
-from sightline.data.records import SceneSource
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import PathLike, open_text
 from sightline.scene import Concept, Scene
@@ -166,27 +165,3 @@ class ConceptDictionary:
                 if (key := " ".join([*start, form])) in self._of_phrase:
                     return last, key
         return place, ""
-
-
-def attach_concepts(
-    scenes: Iterable[Scene], boxes: SceneSource, dictionary: ConceptDictionary
-) -> tuple[list[Scene], list[str]]:
-    """Scenes with the concepts that a detector found in their photos, and the ids of photos that have none.
-
-    R²M learns nothing from a photo without concepts, so those are left out; the ids are there to be told.
-    """
-    known = set(boxes.ids())
-    kept, without, unseen = [], [], 0
-    for scene in scenes:
-        unseen += scene.id not in known
-        concepts = dictionary.of_scene(boxes[scene.id]) if scene.id in known else ()
-        if concepts:
-            kept.append(replace(scene, concepts=concepts))
-        else:
-            without.append(scene.id)
-    if unseen and unseen == len(without) + len(kept):
-        raise MissingRecordError(
-            f"none of the {unseen} photos, such as {without[0]}, is among the {len(known)} with boxes",
-            fix="features and boxes must name photos alike",
-        )
-    return kept, without

@@ -1,7 +1,7 @@
 """The text corpus of R²M: sentences that nobody wrote for our images, each with the concepts it mentions (section 3.2).
 
-A sentence is kept if it has 8 words or more (Treebank words, punctuation counts), at most 15 % of them unknown, and at
-least one concept. The first 1 % of what is kept is held out: each text stage stops by its loss.
+A sentence is kept if it has 8 to 28 words (Treebank words, punctuation counts), at most 15 % of them unknown, and at
+least one concept. 1 % of what is kept is held out: each text stage stops by its loss.
 
 The authors' code replaces plurals of concept words by the singular throughout the captions. Here only the list of
 concepts is in the singular, *two dogs* mentions *dog*; the sentence itself keeps its words, since it is what the model
@@ -11,9 +11,7 @@ learns to say, and it should not learn to say *two dog*.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -23,117 +21,89 @@ from sightline.data.inspect import identify
 from sightline.errors import ConfigError, CountError
 from sightline.files import PathLike
 from sightline.learning.concepts import ConceptDictionary
+from sightline.learning.data_config import DataConfig, Sentiment
+from sightline.learning.photos import hashed, plural
 from sightline.learning.tables import Pool, SceneTable, TextTable
+from sightline.learning.vocabularies import Splitter
 from sightline.scene import Concept, Scene
-from sightline.text.vocabulary import Vocabulary, build_vocabulary, rule
+from sightline.text.vocabulary import Vocabulary
 
-RULE = "r2m"
-SMALL = 200_000  # sentences; below this, rarer words are kept too
-Sentiment = Literal["positive", "negative"]
+Row = tuple[tuple[str, ...], Scene]  # words, and what they mention
 
 
-@dataclass(frozen=True)
-class Keeping:
-    """Which sentences and words of a corpus are kept.
+def read_corpus(path: PathLike, sentiment: Sentiment = "") -> tuple[str, ...]:
+    """The sentences of a text file, a line each, or the captions of any format that holds some.
 
-    Attributes:
-        min_words: sentences with fewer words are left out.
-        max_words: sentences with more are left out; 28 with START and END are the 30 ids the authors' code pads to.
-            None keeps all. A step takes as long as its longest sentence.
-        unknown: the largest share of unknown words.
-        min_count: how often a word must occur; 0 is 5 for corpora under 200,000 sentences, else 15.
-        held_out: the share of sentences, the first ones, by whose loss text stages stop.
+    `sentiment` chooses among those of SentiCap.
     """
-
-    min_words: int = 8
-    max_words: int | None = 28
-    unknown: float = 0.15
-    min_count: int = 0
-    held_out: float = 0.01
-
-    def __post_init__(self) -> None:
-        if self.min_words < 1 or (self.max_words is not None and self.max_words < self.min_words):
-            raise ConfigError(
-                f"sentences of {self.min_words} to {self.max_words} words", fix="give min_words from 1 to max_words"
-            )
-        if not 0 <= self.unknown <= 1:
-            raise ConfigError(f"`unknown` is {self.unknown}", fix="give a share from 0 to 1")
-        if not 0 < self.held_out < 1:
-            raise ConfigError(f"`held_out` is {self.held_out}", fix="give a share between 0 and 1 (the paper: 0.01)")
-
-
-@dataclass(frozen=True, eq=False)
-class Corpus:
-    """Sentences ready for training.
-
-    Attributes:
-        vocabulary: words that occur often enough, then the concept words that do not.
-        train: the pool `corpus`; a scene's concepts are those of its sentence.
-        held_out: the pool `corpus-val`.
-        told: what was kept and what was not, in a sentence.
-    """
-
-    vocabulary: Vocabulary
-    train: Pool
-    held_out: Pool
-    told: str
-
-
-def read_corpus(path: PathLike, sentiment: Sentiment | None = None) -> list[str]:
-    """The sentences of a text file, or the captions of a file of any format; `sentiment` chooses among SentiCap's."""
     path = Path(path)
     found = identify(path)
-    if sentiment is not None and found.name != senticap.FORMAT.name:
+    if sentiment and found.name != senticap.FORMAT.name:
         raise ConfigError(f"{found.name} tells no sentiment", where=path, fix="give a SentiCap file, or no sentiment")
     if found.name == plain.FORMAT.name:
-        return plain.read_sentences(path)
+        return tuple(plain.read_sentences(path))
     if found.captions is None:
         raise ConfigError(f"{found.name} holds no sentences", where=path, fix="give a text file, a sentence per line")
     sentences = found.captions(path).sentences()
-    return [one.text for one in sentences if sentiment is None or senticap.sentiment_of(one) == sentiment]
+    return tuple(one.text for one in sentences if not sentiment or senticap.sentiment_of(one) == sentiment)
 
 
-def build_corpus(
-    sentences: Sequence[str],
-    dictionary: ConceptDictionary,
-    keeping: Keeping | None = None,
-    vocabulary: Vocabulary | None = None,
-) -> Corpus:
-    """Split, count, choose, and find concepts; `vocabulary` takes the words of another corpus instead of its own."""
-    keeping = keeping or Keeping()
-    splits = rule(RULE)
-    every = [splits.words(sentence) for sentence in sentences]
-    most = keeping.max_words or max(map(len, every), default=0)
-    fitting = [words for words in every if keeping.min_words <= len(words) <= most]
-    if vocabulary is None:
-        min_count = keeping.min_count or (5 if len(sentences) < SMALL else 15)
-        vocabulary = build_vocabulary(fitting, min_count, dictionary.words)
-    known = [words for words in fitting if _unknown(words, vocabulary) <= keeping.unknown]
-    pairs = [(words, found) for words, found in zip(known, dictionary.find_all(known), strict=True) if found]
-    first = max(1, int(keeping.held_out * len(pairs)))
-    if len(pairs) <= first:
+def corpus_pools(
+    config: DataConfig,
+    corpus: Sequence[str],
+    splitter: Splitter,
+    vocabulary: Vocabulary,
+    dictionary: ConceptDictionary | None,
+    told: list[str],
+) -> dict[str, Pool]:
+    """`corpus` and `corpus-val`: sentences of the right length and known enough, each with the concepts it mentions.
+
+    A hash decides which sentences are held out, so that equal ones are on the same side.
+    """
+    split = [(text, splitter.words(text)) for text in corpus]
+    fitting = [(text, words) for text, words in split if _fits(words, config)]
+    known = [(text, words) for text, words in fitting if _unknown(words, vocabulary) <= config.unknown]
+    named = [()] * len(known) if dictionary is None else dictionary.find_all([words for _, words in known])
+    sides: dict[str, list[Row]] = {"corpus": [], "corpus-val": []}
+    for number, ((text, words), names) in enumerate(zip(known, named, strict=True)):
+        if dictionary is None or names:
+            scene = Scene(f"sentence {number}", concepts=tuple(map(Concept, names)))
+            sides["corpus-val" if hashed(text) < config.held_out else "corpus"].append((words, scene))
+    used = sum(map(len, sides.values()))
+    if used < 2:
         raise CountError(
-            f"{len(pairs)} of {len(sentences)} sentences can be used",
-            fix="give more text, or longer sentences about things that the dictionary knows",
+            f"{used} of {plural(len(corpus), 'sentence')} of the corpus can be used, and 2 are needed",
+            fix="add text about things that the dictionary knows, lower data.min_words, or raise data.max_words",
         )
-    told = (
-        f"{len(pairs):,} of {len(sentences):,} sentences are kept, the first {first:,} to stop by. Left out: "
-        f"{len(every) - len(fitting):,} too short or too long, {len(fitting) - len(known):,} with too many unknown "
-        f"words, {len(known) - len(pairs):,} without a concept. {len(vocabulary.words):,} words."
+    for side, other in (("corpus", "corpus-val"), ("corpus-val", "corpus")):
+        if not sides[side]:
+            sides[side].append(sides[other].pop())
+    longest = f" or more than {config.max_words}" if config.max_words else ""
+    told.append(
+        f"Of {plural(len(corpus), 'sentence')} of the corpus {used:,} are used, {len(sides['corpus-val']):,} of them "
+        f"to choose models by. Left out: {len(split) - len(fitting):,} of fewer than {config.min_words}{longest} "
+        f"words, {len(fitting) - len(known):,} with too many unknown words, {len(known) - used:,} that name nothing "
+        "of the dictionary."
     )
-    return Corpus(vocabulary, _pool(pairs[first:], first, vocabulary), _pool(pairs[:first], 0, vocabulary), told)
+    most = config.max_photos or len(corpus)
+    return {name: _pool(rows[:most], splitter, vocabulary, dictionary) for name, rows in sides.items()}
+
+
+def _fits(words: Sequence[str], config: DataConfig) -> bool:
+    return max(1, config.min_words) <= len(words) <= (config.max_words or len(words))
 
 
 def _unknown(words: Sequence[str], vocabulary: Vocabulary) -> float:
     return sum(word not in vocabulary for word in words) / len(words)
 
 
-def _pool(pairs: Sequence[tuple[list[str], list[str]]], first: int, vocabulary: Vocabulary) -> Pool:
-    ids = tuple(f"sentence {first + number}" for number in range(len(pairs)))
-    scenes = (Scene(id, concepts=tuple(map(Concept, found))) for id, (_, found) in zip(ids, pairs, strict=True))
+def _pool(
+    rows: Sequence[Row], splitter: Splitter, vocabulary: Vocabulary, dictionary: ConceptDictionary | None
+) -> Pool:
+    scenes = [scene for _, scene in rows]
     return Pool(
-        ids,
-        SceneTable.build(scenes, ("concepts",), vocabulary),
-        TextTable.build([words for words, _ in pairs], vocabulary),
-        np.arange(len(pairs) + 1, dtype=np.int64),
+        tuple(scene.id for scene in scenes),
+        None if dictionary is None else SceneTable.build(scenes, ("concepts",), vocabulary),
+        TextTable.build([words for words, _ in rows], vocabulary, splitter.rule.max_words),
+        np.arange(len(rows) + 1, dtype=np.int64),
     )

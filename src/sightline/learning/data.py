@@ -18,13 +18,13 @@ from sightline.errors import ConfigError
 from sightline.files import fingerprint
 from sightline.grounding import GroundedPhoto
 from sightline.learning.concepts import ConceptDictionary
+from sightline.learning.corpus import corpus_pools, read_corpus
 from sightline.learning.data_config import DataConfig
 from sightline.learning.features import Seen, see
 from sightline.learning.objectives.distillation import BOXES, DistillationConfig
 from sightline.learning.photos import ROLES, plural, read_photos
 from sightline.learning.pictures import see_pictures
 from sightline.learning.positives import word_overlaps
-from sightline.learning.sentences import corpus_pools, read_corpus
 from sightline.learning.sight import Cached, Grid, Vision
 from sightline.learning.stage import Stage
 from sightline.learning.tables import Mark, Pool, TextTable
@@ -102,7 +102,7 @@ def build_data(
     told: list[str] = []
     splitter = Splitter(rule)
     photos = read_photos(config, base, told)
-    corpus = read_corpus(config.path(config.corpus, base)) if config.corpus is not None else ()
+    corpus = () if config.corpus is None else read_corpus(config.path(config.corpus, base), config.sentiment)
     if vocabulary is None:
         always = () if dictionary is None else dictionary.words
         vocabulary = choose_vocabulary(config.vocabulary, splitter, photos, corpus, always, told)

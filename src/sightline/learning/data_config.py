@@ -9,6 +9,8 @@ from typing import Literal
 from sightline.errors import ConfigError
 from sightline.text.vocabulary import rule as named_rule
 
+Sentiment = Literal["", "positive", "negative"]
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -26,6 +28,7 @@ class DataConfig:
         concepts: where the concepts of photos come from, if not from their features: a file of named boxes.
         dictionary: from a detector's classes to concept words: `coco`, `entities`, or a file like concepts.tsv.
         corpus: sentences without photos, for the text stages of R2M.
+        sentiment: of a corpus that tells it (SentiCap), the sentences to take; empty takes all.
         grounding: Flickr30k Entities (folder, tar or zip): which regions truly show a word.
         rule: the vocabulary rule, which also splits and cuts captions (`sightline.text.vocabulary.RULES`).
         vocabulary: whose words are counted: of the splits the `rule` counts, of `train` alone, or of the `corpus`.
@@ -35,6 +38,8 @@ class DataConfig:
         test: names of splits on which the chosen model is measured.
         parts: scene parts to keep besides those the model reads: what teachers and rewards read.
         min_words: sentences of the corpus that are shorter are left out.
+        max_words: sentences of the corpus that are longer are left out; 28 with START and END are the 30 ids to
+            which R2M's authors pad in their first stage, and a step takes as long as its longest one. 0 keeps all.
         unknown: sentences of the corpus with a larger share of unknown words are left out.
         held_out: the share of the corpus that text stages are chosen by.
         max_photos: at most so many photos of each split, the first ones (and sentences of the corpus); 0 takes all.
@@ -53,6 +58,7 @@ class DataConfig:
     concepts: Path | None = None
     dictionary: str = "coco"
     corpus: Path | None = None
+    sentiment: Sentiment = ""
     grounding: Path | None = None
     rule: str = "self-critical"
     vocabulary: Literal["rule", "train", "corpus"] = "rule"
@@ -62,6 +68,7 @@ class DataConfig:
     test: tuple[str, ...] = ("test",)
     parts: tuple[str, ...] = ()
     min_words: int = 8
+    max_words: int = 28
     unknown: float = 0.15
     held_out: float = 0.01
     max_photos: int = 0
@@ -78,9 +85,19 @@ class DataConfig:
             raise ConfigError("data.vocabulary is corpus, and there is no data.corpus", fix="give one")
         if self.encoder and (self.images is None or self.features is None):
             raise ConfigError("data.encoder makes features of photos", fix="give data.images and data.features")
-        for name in ("min_count", "min_words", "max_photos"):
+        for name in ("min_count", "min_words", "max_words", "max_photos"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"data.{name} is {getattr(self, name)}", fix="give 0 or more")
+        if self.max_words and self.max_words < self.min_words:
+            raise ConfigError(
+                f"data.min_words is {self.min_words} and data.max_words {self.max_words}", fix="raise data.max_words"
+            )
+        if not 0 <= self.unknown <= 1:
+            raise ConfigError(f"data.unknown is {self.unknown}", fix="give a share from 0 to 1 (R2M: 0.15)")
+        if not 0 <= self.held_out < 1:
+            raise ConfigError(f"data.held_out is {self.held_out}", fix="give a share from 0 to below 1 (R2M: 0.01)")
+        if self.sentiment and self.corpus is None:
+            raise ConfigError("data.sentiment chooses sentences of a corpus", fix="give data.corpus, a SentiCap file")
         if self.budget <= 0:
             raise ConfigError(f"data.budget is {self.budget}", fix="give more than 0 GiB")
 

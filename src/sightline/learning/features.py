@@ -99,6 +99,12 @@ def see(
             path = config.path(config.concepts, base)
             named = open_scenes(path)
             source = replace(source, named=named, named_of=match(listed, named.ids(), path))
+            if not source.named_of:
+                raise MissingRecordError(
+                    f"none of {plural(len(listed), 'photo')}, such as {listed[0].id}, is among its {len(named):,}",
+                    where=path,
+                    fix="captions and concepts must name photos alike",
+                )
     kept = {role: _kept(config, part, source, told, role) for role, part in photos.items()}
     total = sum(map(len, kept.values()))
     in_memory = (

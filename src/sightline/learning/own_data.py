@@ -12,10 +12,11 @@ from sightline.config import build, override
 from sightline.data.photo_folder import photo_files, table_of
 from sightline.errors import ConfigError, CountError
 from sightline.files import existing
+from sightline.learning.corpus import read_corpus
+from sightline.learning.data_config import DataConfig
 from sightline.learning.features import open_scenes
 from sightline.learning.photos import plural, read_captions
 from sightline.learning.recipe import Recipe
-from sightline.learning.sentences import read_corpus
 from sightline.learning.vocabularies import times
 from sightline.models.zoo import CaptionerConfig
 
@@ -155,7 +156,7 @@ def _corpus(own: Own, told: list[str]) -> dict[str, Any]:
     sentences = read_corpus(existing(own.corpus))
     long = sum(len(sentence.split()) >= 8 for sentence in sentences)
     fewest = 8 if 2 * long >= len(sentences) else 4
-    told.append(f"Of the corpus, sentences of at least {fewest} words are used.")
+    told.append(f"Of the corpus, sentences of {fewest} to {DataConfig.max_words} words are used.")
     return {
         "rule": "r2m",
         "vocabulary": "corpus",
