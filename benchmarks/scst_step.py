@@ -39,6 +39,7 @@ from sightline.decoding.ways import Sample
 from sightline.learning.batches import Batch
 from sightline.learning.objective import Context, Moment
 from sightline.learning.objectives.self_critical import SelfCritical, SelfCriticalConfig
+from sightline.learning.stage import Optimiser
 from sightline.learning.tables import Pool, TextTable
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.scst import CiderDReward
@@ -142,7 +143,7 @@ class SightlineStep:
 
     def __init__(self, model: UpDown, task: Task, objective: SelfCritical) -> None:
         self.model, self.task, self.objective = model, task, objective
-        self.optimiser = torch.optim.Adam(model.parameters(), lr=5e-5)
+        self.optimiser = Optimiser(rate=5e-5).build(dict(model.named_parameters()))
         self.words = 0.0
 
     def __call__(self) -> None:

@@ -36,6 +36,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.learning.batches import Batch
 from sightline.learning.objective import Context, Moment
 from sightline.learning.objectives.cross_entropy import CrossEntropyConfig
+from sightline.learning.stage import Optimiser
 from sightline.models.updown import UpDown, UpDownConfig
 from sightline.text.vocabulary import SPECIALS, Vocabulary
 
@@ -168,7 +169,7 @@ def compare(model: UpDown, batch: Batch, projected: str, steps: int) -> dict[str
     loss, apart, gradients = differences(model, batch, projected)
     twin = copy.deepcopy(model)
     usual = usual_step(twin, batch, projected, torch.optim.Adam(twin.parameters(), lr=5e-4))
-    ours = sightline_step(model, batch, torch.optim.Adam(model.parameters(), lr=5e-4))
+    ours = sightline_step(model, batch, Optimiser(rate=5e-4).build(dict(model.named_parameters())))
     times: dict[str, list[float]] = {"usual": [], "sightline": []}
     for number in range(steps + 1):
         for name, call in (("usual", usual), ("sightline", ours)):

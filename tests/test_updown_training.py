@@ -41,7 +41,12 @@ def own_words(words: torch.Tensor) -> torch.Tensor:
     return words
 
 
-@pytest.mark.parametrize("change", [lambda words: words, own_words])
+def padded(words: torch.Tensor) -> torch.Tensor:
+    """Captions with padding behind the longest, too."""
+    return torch.nn.functional.pad(words, (0, 2), value=PAD)
+
+
+@pytest.mark.parametrize("change", [lambda words: words, own_words, padded])
 def test_captions_that_end_early_are_learned_as_by_stepping(change):
     model, words = make_model().train(), change(random_words(12))
     expected, gradients = stepping_gradients(copy.deepcopy(model).eval(), words)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-BLOCK = 1 << 21  # numbers of the (B, K, n, a) sums that exist at the same time
+BLOCK = 1 << 18  # numbers of the (B, K, n, a) sums that exist at the same time
 
 
 def blocked_scores(keys: Tensor, query: Tensor, weight: Tensor, block: int | None = None) -> Tensor:

@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.batch import SceneBatch
 from sightline.errors import CountError
+from sightline.models.picked import picked
 from sightline.text.vocabulary import PAD
 
 Memory = dict[str, Tensor]
@@ -91,7 +92,7 @@ class Captioner(nn.Module, ABC):
 
     @abstractmethod
     def predict(self, hidden: Tensor) -> Tensor:
-        """(…, d) to unnormalised scores (…, V) of the next word."""
+        """(…, d) to unnormalised scores (…, V) of the next word: a new tensor, which no gradient needs as it is."""
 
     def step(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
         """Read one word of each hypothesis: log-probabilities (N, V) of the next, and the new state.
@@ -113,13 +114,14 @@ class Captioner(nn.Module, ABC):
         """(N,) log p(words and END | image), by `word_log_probs`."""
         return self.word_log_probs(memory, words).sum(1)
 
-    def word_log_probs(self, memory: Memory, words: Tensor) -> Tensor:
-        """(N, T) log-probability of each word after START, END included, 0 on padding.
+    def word_log_probs(self, memory: Memory, words: Tensor, smoothing: float = 0.0) -> Tensor:
+        """(N, T) log-probability of each word after START, END included, 0 on padding; `smoothing` as in `chosen`.
 
         The distributions over the vocabulary exist for `CHUNK` positions at a time, in the backward pass too.
         """
-        hidden, _ = self.unroll(memory, words[:, :-1])
-        return self.chosen(hidden, words[:, 1:])
+        targets = words[:, 1:]
+        hidden, _ = self.unroll(memory, words[:, :-1].masked_fill(targets == PAD, PAD))  # END is not read
+        return self.chosen(hidden, targets, smoothing)
 
     def chosen(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """(N, T) log-probability of each word of `targets` (N, T) by what `hidden` (N, T, d) predicts, 0 on padding.
@@ -131,10 +133,10 @@ class Captioner(nn.Module, ABC):
         return torch.zeros(targets.shape, dtype=found.dtype, device=found.device).masked_scatter(real, found)
 
     def _chosen(self, hidden: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        spread = smoothing * self.words / (self.words - 1)  # PyTorch spreads it over all words, the target too
+        spread = smoothing * self.words / (self.words - 1)  # over all words, the target too
 
         def pick(part: Tensor, ids: Tensor) -> Tensor:
-            return -F.cross_entropy(self.predict(part).float(), ids, reduction="none", label_smoothing=spread)
+            return picked(self.predict(part).float(), ids, spread)
 
         parts = list(zip(torch.split(hidden, CHUNK), torch.split(targets, CHUNK), strict=True))
         if not torch.is_grad_enabled():

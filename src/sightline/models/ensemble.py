@@ -77,7 +77,7 @@ class Ensemble(Captioner):
         """The log of the mean probability of each word."""
         parts = zip(self._each(), torch.split(hidden, self._widths, -1), self.weights, strict=True)
         log_probs = [log_softmax(member.predict(part)) + math.log(weight) for member, part, weight in parts]
-        return torch.stack(log_probs).logsumexp(0)
+        return torch.stack(log_probs).logsumexp(0).clone()  # the caller may change it, and gradients need the original
 
     def _each(self) -> Iterator[Captioner]:
         for member in self.members:

@@ -6,7 +6,7 @@ next word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -18,9 +18,10 @@ from sightline.batch import SceneBatch
 from sightline.models.attention import masked_mean, masked_softmax
 from sightline.models.batch_norm import BatchNorm
 from sightline.models.blocked_scores import blocked_scores
-from sightline.models.captioner import Captioner, Memory, State, Trace, expand, per_image
+from sightline.models.captioner import Captioner, Memory, State, Trace, expand
 from sightline.models.checks import check_config
-from sightline.models.loop_weight import LoopWeight
+from sightline.models.going import Reading, Rows
+from sightline.models.loop_weights import LoopWeights
 from sightline.models.recurrent import lstm_step
 
 
@@ -65,11 +66,8 @@ class UpDownConfig:
 
 
 class _Weights(NamedTuple):
-    h2_to_first: LoopWeight
-    h1_to_first: LoopWeight
-    seen_to_second: LoopWeight
-    h1_to_second: LoopWeight
-    h2_to_second: LoopWeight
+    first: LoopWeights
+    second: LoopWeights
     bias_of_second: Tensor
 
 
@@ -125,19 +123,20 @@ class UpDown(Captioner):
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
         """Read one word of each hypothesis."""
-        gates = next(self._word_gates(words.unsqueeze(0)))
-        state, _ = self._cell(_plus_image(gates, memory), memory, state, self._weights())
+        gates = next(self._word_gates([words]))
+        state, _ = self._cell(gates, memory, state, self._weights(), Rows())
         return self.dropout(state["h2"]), state
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """Read all words; the word's part in the gates is computed for all steps at once."""
+        """Read all words; training on a CPU leaves out what comes after captions: hidden is 0 there."""
+        reading = Reading(words, memory, to_end=self.training and words.device.type == "cpu")
         state, weights = expand(self.start(memory), len(words)), self._weights()
         hidden, attention = [], []
-        for gates in self._word_gates(words.T):
-            state, attended = self._cell(_plus_image(gates, memory), memory, state, weights)
-            hidden.append(state["h2"])
+        for gates, rows in zip(self._word_gates(reading.words), reading.rows, strict=True):
+            state, attended = self._cell(gates, memory, rows.of(state), weights, rows)
+            hidden.append(self.dropout(state["h2"]))
             attention.append(attended)
-        return self.dropout(torch.stack(hidden, 1)), Trace(regions=torch.stack(attention, 1))
+        return reading.join(hidden), Trace(regions=reading.join(attention))
 
     def predict(self, hidden: Tensor) -> Tensor:
         """Scores of the next word."""
@@ -158,45 +157,42 @@ class UpDown(Captioner):
         dropped: Tensor = self.dropout(embedded.relu() if self.config.relu else embedded)
         return dropped
 
-    def _word_gates(self, words: Tensor) -> Iterator[Tensor]:
-        """For each step of words (T, N), their part (N, 4h) in the gates of LSTM 1, computed for all steps at once."""
+    def _word_gates(self, steps: Sequence[Tensor]) -> Iterator[Tensor]:
+        """For each step's words (n,), their part (n, 4h) in the gates of LSTM 1, computed for all steps at once."""
+        words, counts = torch.cat(list(steps)), [len(step) for step in steps]
         weight = self.attention_lstm.weight_ih[:, 2 * self.config.hidden_size :]
         if self.training or words.device.type != "cpu":
-            yield from F.linear(self._activate(self.word_embedding(words)), weight).unbind(0)  # W e′ of Eq. 10
+            gates = F.linear(self._activate(self.word_embedding(words)), weight)  # W e′ of Eq. 10
+            yield from torch.split(gates, counts)
             return
         distinct, places = torch.unique(words, return_inverse=True)  # captions say few different words
         gates = F.linear(self._activate(self.word_embedding(distinct)), weight)
-        for place in places.unbind(0):
+        for place in torch.split(places, counts):
             yield gates.index_select(0, place)
 
     def _weights(self) -> _Weights:
         """The matrices of both LSTMs, one for each of their inputs that change with the words."""
         hidden, first, second = self.config.hidden_size, self.attention_lstm, self.language_lstm
         return _Weights(
-            LoopWeight(first.weight_ih[:, :hidden]),
-            LoopWeight(first.weight_hh),
-            LoopWeight(second.weight_ih[:, :hidden]),
-            LoopWeight(second.weight_ih[:, hidden:]),
-            LoopWeight(second.weight_hh),
+            LoopWeights(first.weight_ih[:, :hidden], first.weight_hh),
+            LoopWeights(second.weight_ih, second.weight_hh),
             second.bias_ih + second.bias_hh,
         )
 
-    def _cell(self, gates: Tensor, memory: Memory, state: State, weights: _Weights) -> tuple[State, Tensor]:
-        """One step from what words and images add to the gates of LSTM 1 (N, 4h): the new state, and β (N, n)."""
-        gates = weights.h2_to_first.plus(gates, state["h2"])
-        gates = weights.h1_to_first.plus(gates, state["h1"])
+    def _cell(self, gates: Tensor, memory: Memory, state: State, weights: _Weights, rows: Rows) -> tuple[State, Tensor]:
+        """One step from what words add to the gates of LSTM 1 (n, 4h): the new state, and β (n, regions)."""
+        gates = rows.plus_image(gates, memory, "gates")
+        gates = weights.first.plus(gates, state["h2"], state["h1"])
         h1, c1 = lstm_step(gates, state["c1"])  # Eq. 10
 
-        query = per_image(F.linear(h1, self.hidden_attention.weight), memory)  # (B, K, a)
+        query = rows.per_image(F.linear(h1, self.hidden_attention.weight), memory)  # (B, K, a)
         scores = self._scores(memory["keys"], query)  # Eq. 12
-        attended = masked_softmax(scores, memory["mask"].unsqueeze(1))  # (B, K, n), Eq. 11
-        seen = (attended @ memory["regions"]).flatten(0, 1)  # (N, h), Eq. 11
+        attended = masked_softmax(scores, memory["mask"].unsqueeze(1))  # (B, K, regions), Eq. 11
+        seen = rows.flat(attended @ memory["regions"])  # (n, h), Eq. 11
 
-        gates = weights.seen_to_second.plus(weights.bias_of_second, seen)
-        gates = weights.h1_to_second.plus(gates, h1)
-        gates = weights.h2_to_second.plus(gates, state["h2"])
+        gates = weights.second.plus(weights.bias_of_second, torch.cat([seen, h1], 1), state["h2"])
         h2, c2 = lstm_step(gates, state["c2"])  # Eq. 13
-        return {"h1": h1, "c1": c1, "h2": h2, "c2": c2}, attended.flatten(0, 1)
+        return {"h1": h1, "c1": c1, "h2": h2, "c2": c2}, rows.flat(attended)
 
     def _scores(self, keys: Tensor, query: Tensor) -> Tensor:
         """(B, n, a) and (B, K, a) to z (B, K, n)."""
@@ -206,9 +202,3 @@ class UpDown(Captioner):
         sums = keys.unsqueeze(1) + query.unsqueeze(2)  # (B, K, n, a)
         scores: Tensor = self.attention_score(sums.tanh_())  # Eq. 12
         return scores.squeeze(-1)
-
-
-def _plus_image(gates: Tensor, memory: Memory) -> Tensor:
-    """Gates (N, 4h) and each image's part in them; in place without gradients, as `lstm_step`."""
-    rows, image = per_image(gates, memory), memory["gates"].unsqueeze(1)
-    return (rows + image if torch.is_grad_enabled() else rows.add_(image)).flatten(0, 1)

@@ -115,12 +115,12 @@ class CrossEntropy(Objective):
         memory = model.encode(scenes(batch, NAME))
         plan = self.config.scheduled_sampling
         probability = plan.at(moment.epoch) if plan is not None and model.training else 0.0
+        smoothing = self.config.smoothing
         if probability > 0:
             hidden = _read_sampled(model, memory, words, probability)
+            expected = model.chosen(hidden, words[:, 1:], smoothing)  # (N, T), Σ q · ln p
         else:
-            hidden, _ = model.unroll(memory, words[:, :-1])
-        smoothing = self.config.smoothing
-        expected = model.chosen(hidden, words[:, 1:], smoothing)  # (N, T), Σ q · ln p
+            expected = model.word_log_probs(memory, words, smoothing)
         constant = _entropy(smoothing, model.words) * (words[:, 1:] != PAD).sum()
         return Losses(-expected.sum() - constant)
 

@@ -24,7 +24,7 @@ from sightline.learning.no_gradients import no_gradients
 from sightline.learning.objective import Context, Losses, Moment, Objective
 from sightline.learning.objectives.pairs import captioner, scenes
 from sightline.learning.rewards import CiderReward, Reward, RewardConfig
-from sightline.models.captioner import Captioner
+from sightline.models.captioner import Captioner, Memory
 from sightline.text.vocabulary import END, PAD
 
 NAME: Final = "self-critical"
@@ -119,20 +119,23 @@ class SelfCritical(Objective):
         way = Beam(config.samples, config.samples) if config.baseline == "beam" else Sample(copies=config.samples)
         try:
             model.train(training and config.dropout)
-            samples = self._decode(model, scenes, way)
+            memory = model.encode(scenes)
+            samples = self._decode(model, memory, way)
             if config.baseline != "greedy":
                 return samples
-            model.eval()
-            greedy = self._decode(model, scenes, Greedy())
+            if model.training:
+                model.eval()
+                memory = model.encode(scenes)
+            greedy = self._decode(model, memory, Greedy())
         finally:
             model.train(training)
         longest = max(samples.shape[2], greedy.shape[2])
         return torch.cat([F.pad(part, (0, longest - part.shape[2]), value=PAD) for part in (samples, greedy)], 1)
 
-    def _decode(self, model: Captioner, scenes: SceneBatch, way: Way) -> Tensor:
+    def _decode(self, model: Captioner, memory: Memory, way: Way) -> Tensor:
         """Captions as ids, without END where it was not the model that ended them."""
         rules = Rules(max_words=self.config.max_words, suppress_unk=False)
-        decoded: Decoded = decode(model, model.encode(scenes), way, rules)
+        decoded: Decoded = decode(model, memory, way, rules)
         cut = ~decoded.finished.unsqueeze(2) & (decoded.words == END)
         return decoded.words.masked_fill(cut, PAD)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.models.loop_weight import LoopWeight
+from sightline.models.loop_weights import LoopWeights
 
 
 def recurrence(plus, inputs, bias, steps):
@@ -28,7 +28,7 @@ def test_gradients_of_a_recurrence_are_those_of_the_plain_product(steps):
     weight, inputs, bias = given.values()
     plain = recurrence(lambda sums, x: sums + x @ weight.T, inputs, bias, steps)
     expected = torch.autograd.grad(plain, [weight, inputs, bias], allow_unused=True)
-    looped = recurrence(LoopWeight(weight).plus, inputs, bias, steps)
+    looped = recurrence(LoopWeights(weight).plus, inputs, bias, steps)
     assert looped.item() == pytest.approx(plain.item())
     for found, wanted in zip(
         torch.autograd.grad(looped, [weight, inputs, bias], allow_unused=True), expected, strict=True
@@ -41,7 +41,7 @@ def test_gradients_of_a_recurrence_are_those_of_the_plain_product(steps):
 
 def test_a_graph_that_is_kept_gives_the_same_gradient_again():
     weight, inputs, bias = tensors().values()
-    total = recurrence(LoopWeight(weight).plus, inputs, bias, 3)
+    total = recurrence(LoopWeights(weight).plus, inputs, bias, 3)
     total.backward(retain_graph=True)
     once = weight.grad.clone()
     total.backward()
@@ -50,14 +50,14 @@ def test_a_graph_that_is_kept_gives_the_same_gradient_again():
 
 def test_a_frozen_weight_gets_no_gradient_and_lets_others_have_theirs():
     weight, inputs, bias = tensors().values()
-    recurrence(LoopWeight(weight.detach()).plus, inputs, bias, 3).backward()
+    recurrence(LoopWeights(weight.detach()).plus, inputs, bias, 3).backward()
     assert weight.grad is None
     assert inputs.grad.abs().sum() > 0
 
 
 def test_a_weight_that_no_step_used_gets_none():
     weight = torch.ones(2, 2, requires_grad=True)
-    LoopWeight(weight)._weight.sum().backward(inputs=[weight])
+    LoopWeights(weight)._weights[0].sum().backward(inputs=[weight])
     assert weight.grad is None
 
 
@@ -65,7 +65,7 @@ def test_without_gradients_sums_are_written_into():
     weight, inputs, _ = (part.detach() for part in tensors().values())
     sums = torch.zeros(5, 4, dtype=torch.float64)
     with torch.no_grad():
-        found = LoopWeight(weight).plus(sums, inputs)
+        found = LoopWeights(weight).plus(sums, inputs)
     assert found.data_ptr() == sums.data_ptr()
     torch.testing.assert_close(found, inputs @ weight.T)
 
@@ -73,7 +73,46 @@ def test_without_gradients_sums_are_written_into():
 def test_autocast_computes_in_half_precision_with_gradients():
     weight = torch.randn(4, 3, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        found = LoopWeight(weight).plus(torch.zeros(4), torch.ones(2, 3))
+        found = LoopWeights(weight).plus(torch.zeros(4), torch.ones(2, 3))
     assert found.dtype == torch.bfloat16
     found.float().sum().backward()
     torch.testing.assert_close(weight.grad, torch.full((4, 3), 2.0))
+
+
+def test_the_products_of_several_inputs_are_added_and_each_weight_has_its_gradient():
+    weight, inputs, bias = tensors().values()
+    other = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    more = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
+    given = [weight, other, inputs, more, bias]
+    plain = bias + inputs @ weight.T + more @ other.T
+    looped = LoopWeights(weight, other).plus(bias, inputs, more)
+    torch.testing.assert_close(looped, plain)
+    expected = torch.autograd.grad(plain.square().sum(), given)
+    for found, wanted in zip(torch.autograd.grad(looped.square().sum(), given), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_of_several_weights_a_frozen_one_gets_no_gradient():
+    weight, inputs, bias = tensors().values()
+    frozen = torch.ones(4, 4, dtype=torch.float64)
+    LoopWeights(frozen, weight).plus(bias, inputs, inputs.detach()).sum().backward()
+    torch.testing.assert_close(weight.grad, inputs.detach().sum(0).expand(4, 4))
+    torch.testing.assert_close(inputs.grad, torch.full((5, 4), 4.0, dtype=torch.float64))
+
+
+def test_without_gradients_a_bias_and_the_inputs_stay_as_they_were():
+    weight, inputs, bias = (part.detach() for part in tensors().values())
+    before = bias.clone(), inputs.clone()
+    with torch.no_grad():
+        found = LoopWeights(weight, weight).plus(bias, inputs, inputs)
+    torch.testing.assert_close(found, bias + 2 * inputs @ weight.T)
+    assert torch.equal(bias, before[0])
+    assert torch.equal(inputs, before[1])
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_autocast_adds_several_products(gradients):
+    weight = torch.randn(4, 3, requires_grad=True)
+    with torch.set_grad_enabled(gradients), torch.autocast("cpu", torch.bfloat16):
+        found = LoopWeights(weight, weight).plus(torch.zeros(2, 4), torch.ones(2, 3), torch.ones(2, 3))
+    torch.testing.assert_close(found.float(), (2 * weight.sum(1)).expand(2, 4), atol=0.1, rtol=0.05)
