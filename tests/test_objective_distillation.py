@@ -197,6 +197,16 @@ def test_scheduled_sampling_reads_words_of_the_model_and_predicts_the_caption():
     torch.testing.assert_close(objective(model.eval(), seen, Moment(1)).total, plain(model, seen, Moment(1)).total)
 
 
+def test_scheduled_sampling_never_reads_padding_in_place_of_a_word():
+    plan = ScheduledSampling(start=0, increase=1.0, every=1, limit=1.0)
+    objective = DistillationConfig("pos-scan", scheduled_sampling=plan).build(context())
+    model, seen = updown().train(), batch()
+    with torch.no_grad():
+        model.output.bias[PAD] = 100.0
+    read = objective._read(model, model.encode(seen.scenes), seen.texts.ids[:, :-1], Moment(1))
+    assert (read != PAD).all()
+
+
 def _sure_of(word: str):
     model = updown().train()
     with torch.no_grad():

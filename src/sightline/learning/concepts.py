@@ -120,10 +120,6 @@ class ConceptDictionary:
                 best.setdefault(word, replace(found, name=word))
         return tuple(best.values())[:most]
 
-    def of_words(self, words: Sequence[str]) -> tuple[Concept, ...]:
-        """The concepts that a sentence mentions, as a scene holds them."""
-        return tuple(map(Concept, self.find(words)))
-
     def find(self, words: Sequence[str]) -> list[str]:
         """The concept words of a sentence of lower-case words, each once, in the order in which they are mentioned."""
         return self.find_all([words])[0]

@@ -25,7 +25,7 @@ from sightline.models.attention import masked_softmax
 from sightline.models.captioner import Captioner, Memory, expand
 from sightline.models.matcher import AligningMatcher
 from sightline.text.tagger import NOUNS, Tagger
-from sightline.text.vocabulary import UNK
+from sightline.text.vocabulary import PAD, UNK
 
 NAME: Final = "distillation"
 BOXES = "boxes"
@@ -159,7 +159,9 @@ class Distillation(Objective):
             read = [words[:, 0]]
             for column in words[:, 1:].unbind(1):
                 hidden, state = model.advance(read[-1], memory, state)
-                drawn = draw(model.predict(hidden).float().softmax(-1), None).squeeze(1)
+                logits = model.predict(hidden).float()
+                logits[:, PAD] = -torch.inf  # what follows it would be taken for padding
+                drawn = draw(logits.softmax(-1), None).squeeze(1)
                 own = torch.rand(len(words), device=words.device) < probability
                 read.append(torch.where(own, drawn, column))
         return torch.stack(read, 1)
