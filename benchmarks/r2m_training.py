@@ -137,8 +137,8 @@ def stages_of(share: float, patience: int) -> list[Stage]:
         return max(1, round(count * share))
 
     return [
-        Stage(R2MTextConfig(), "L_XE", TEXT, fast, steps=steps(5000), select=judged),
-        Stage(R2MTextConfig(beta=1.0), "L_S", TEXT, fast, steps=steps(6000), select=judged),
+        Stage(R2MTextConfig(), "L_XE", TEXT, fast, steps=steps(5000), precision="tf32", select=judged),
+        Stage(R2MTextConfig(beta=1.0), "L_S", TEXT, fast, steps=steps(6000), precision="tf32", select=judged),
         Stage(R2MImageConfig(), "L_M", photos, slow, steps=steps(50), select=unjudged),
         Stage(R2MImageConfig(gamma=1.0), "L_I", photos, slow, steps=steps(100), select=unjudged),
     ]

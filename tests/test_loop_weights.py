@@ -8,12 +8,25 @@ import torch
 from sightline.models.loop_weights import LoopWeights
 
 
-def recurrence(plus, inputs, bias, steps):
-    """h_t = tanh(W h_{t-1} + x), begun from the bias."""
+def recurrence(looped, inputs, steps, by="times"):
+    """h_t = tanh(W h_{t-1} + b), or by `plus` tanh(W h_{t-1} + x)."""
     hidden = inputs
-    for step in range(steps):
-        hidden = plus(bias if step == 0 else inputs.clone(), hidden).tanh()
+    for _ in range(steps):
+        hidden = (looped.plus(inputs.clone(), hidden) if by == "plus" else looped.times(hidden)).tanh()
     return hidden.square().sum()
+
+
+class Plain:
+    """The product as autograd has it."""
+
+    def __init__(self, weight, bias=None):
+        self.weight, self.bias = weight, bias
+
+    def times(self, x):
+        return x @ self.weight.T if self.bias is None else self.bias + x @ self.weight.T
+
+    def plus(self, sums, x):
+        return sums + x @ self.weight.T
 
 
 def tensors():
@@ -22,26 +35,22 @@ def tensors():
     return {name: torch.randn(shape, dtype=torch.float64, requires_grad=True) for name, shape in shapes.items()}
 
 
+@pytest.mark.parametrize(("by", "biased"), [("times", True), ("times", False), ("plus", False)])
 @pytest.mark.parametrize("steps", [1, 6])
-def test_gradients_of_a_recurrence_are_those_of_the_plain_product(steps):
-    given = tensors()
-    weight, inputs, bias = given.values()
-    plain = recurrence(lambda sums, x: sums + x @ weight.T, inputs, bias, steps)
-    expected = torch.autograd.grad(plain, [weight, inputs, bias], allow_unused=True)
-    looped = recurrence(LoopWeights(weight).plus, inputs, bias, steps)
+def test_gradients_of_a_recurrence_are_those_of_the_plain_product(steps, by, biased):
+    weight, inputs, bias = tensors().values()
+    given = [weight, inputs, *([bias] if biased else [])]
+    plain = recurrence(Plain(weight, bias if biased else None), inputs, steps, by)
+    expected = torch.autograd.grad(plain, given)
+    looped = recurrence(LoopWeights(weight, bias=bias if biased else None), inputs, steps, by)
     assert looped.item() == pytest.approx(plain.item())
-    for found, wanted in zip(
-        torch.autograd.grad(looped, [weight, inputs, bias], allow_unused=True), expected, strict=True
-    ):
-        if wanted is None:
-            assert found is None
-        else:
-            torch.testing.assert_close(found, wanted)
+    for found, wanted in zip(torch.autograd.grad(looped, given), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
 
 
 def test_a_graph_that_is_kept_gives_the_same_gradient_again():
     weight, inputs, bias = tensors().values()
-    total = recurrence(LoopWeights(weight).plus, inputs, bias, 3)
+    total = recurrence(LoopWeights(weight, bias=bias), inputs, 3)
     total.backward(retain_graph=True)
     once = weight.grad.clone()
     total.backward()
@@ -50,8 +59,9 @@ def test_a_graph_that_is_kept_gives_the_same_gradient_again():
 
 def test_a_frozen_weight_gets_no_gradient_and_lets_others_have_theirs():
     weight, inputs, bias = tensors().values()
-    recurrence(LoopWeights(weight.detach()).plus, inputs, bias, 3).backward()
+    recurrence(LoopWeights(weight.detach(), bias=bias), inputs, 3).backward()
     assert weight.grad is None
+    assert bias.grad.abs().sum() > 0
     assert inputs.grad.abs().sum() > 0
 
 
@@ -73,7 +83,7 @@ def test_without_gradients_sums_are_written_into():
 def test_autocast_computes_in_half_precision_with_gradients():
     weight = torch.randn(4, 3, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        found = LoopWeights(weight).plus(torch.zeros(4), torch.ones(2, 3))
+        found = LoopWeights(weight, bias=torch.zeros(4)).times(torch.ones(2, 3))
     assert found.dtype == torch.bfloat16
     found.float().sum().backward()
     torch.testing.assert_close(weight.grad, torch.full((4, 3), 2.0))
@@ -85,7 +95,7 @@ def test_the_products_of_several_inputs_are_added_and_each_weight_has_its_gradie
     more = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
     given = [weight, other, inputs, more, bias]
     plain = bias + inputs @ weight.T + more @ other.T
-    looped = LoopWeights(weight, other).plus(bias, inputs, more)
+    looped = LoopWeights(weight, other, bias=bias).times(inputs, more)
     torch.testing.assert_close(looped, plain)
     expected = torch.autograd.grad(plain.square().sum(), given)
     for found, wanted in zip(torch.autograd.grad(looped.square().sum(), given), expected, strict=True):
@@ -93,9 +103,9 @@ def test_the_products_of_several_inputs_are_added_and_each_weight_has_its_gradie
 
 
 def test_of_several_weights_a_frozen_one_gets_no_gradient():
-    weight, inputs, bias = tensors().values()
+    weight, inputs, _ = tensors().values()
     frozen = torch.ones(4, 4, dtype=torch.float64)
-    LoopWeights(frozen, weight).plus(bias, inputs, inputs.detach()).sum().backward()
+    LoopWeights(frozen, weight).times(inputs, inputs.detach()).sum().backward()
     torch.testing.assert_close(weight.grad, inputs.detach().sum(0).expand(4, 4))
     torch.testing.assert_close(inputs.grad, torch.full((5, 4), 4.0, dtype=torch.float64))
 
@@ -104,7 +114,7 @@ def test_without_gradients_a_bias_and_the_inputs_stay_as_they_were():
     weight, inputs, bias = (part.detach() for part in tensors().values())
     before = bias.clone(), inputs.clone()
     with torch.no_grad():
-        found = LoopWeights(weight, weight).plus(bias, inputs, inputs)
+        found = LoopWeights(weight, weight, bias=bias).times(inputs, inputs)
     torch.testing.assert_close(found, bias + 2 * inputs @ weight.T)
     assert torch.equal(bias, before[0])
     assert torch.equal(inputs, before[1])

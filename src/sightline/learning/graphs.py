@@ -20,8 +20,8 @@ from sightline.models.r2m import RecurrentMemory
 Recurrence = Callable[[Tensor], Tensor]  # f (N, T, d) to M (N, T, d)
 Capture = Callable[[nn.Module, Tensor], Recurrence]
 
-LENGTHS = 8  # steps are padded to a multiple of this
-SHAPES = 8  # graphs that are kept for each memory; other shapes run as usual
+LENGTHS = 4  # steps are padded to a multiple of this
+SHAPES = 12  # graphs that are kept for each memory; other shapes run as usual
 
 
 class Graphs:

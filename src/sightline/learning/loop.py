@@ -149,7 +149,8 @@ def _stage(work: _Work, interrupted: Callable[[], bool]) -> None:
     """Take the steps from `counters` on; they tell afterwards how it went."""
     run, stage, counters, team = work.run, work.stage, work.counters, work.team
     todo, saved = range(counters.step, work.steps), counters.step
-    with prefetch(work.batches, stage.accumulate, todo, team.rank, team.world) as feed:
+    batches_of = prefetch(work.batches, stage.accumulate, todo, team.rank, team.world)
+    with _products(stage.precision), batches_of as feed:
         for step, batches in zip(todo, feed, strict=True):
             weight, asked = team.sum(sum(map(work.objective.weight, batches)), interrupted())
             if asked:  # by anybody: all stop here
@@ -307,6 +308,17 @@ def _log(work: _Work, line: dict[str, Any]) -> None:
         except OSError as error:
             raise unwritable(path, error) from error
         work.run.report(line)
+
+
+@contextlib.contextmanager
+def _products(precision: str) -> Iterator[None]:
+    """How float32 matrices are multiplied within."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @contextlib.contextmanager

@@ -147,7 +147,8 @@ class Stage:
         epochs: how long; or `steps`.
         steps: how long, in optimiser steps; 0 counts epochs.
         accumulate: batches per optimiser step.
-        precision: float32, or bfloat16 by autocast.
+        precision: float32; tf32, which is float32 with products of fewer bits on GPUs that have them; or bfloat16 by
+            autocast.
         select: evaluation and the choice of the best.
     """
 
@@ -159,7 +160,7 @@ class Stage:
     epochs: int = 1
     steps: int = 0
     accumulate: int = 1
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     select: Selection = field(default_factory=Selection)
 
     def __post_init__(self) -> None:

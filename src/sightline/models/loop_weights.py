@@ -29,30 +29,43 @@ class LoopWeights:
             [4., 4., 4.]])
     """
 
-    def __init__(self, *weights: Tensor) -> None:
+    def __init__(self, *weights: Tensor, bias: Tensor | None = None) -> None:
         self._uses: Uses = []
         # Autocast chooses types at each step, so it gets the plain product.
         self._later = torch.is_grad_enabled() and not torch.is_autocast_enabled(weights[0].device.type)
-        self._weights: tuple[Tensor, ...] = weights
+        self._weights, self._bias = weights, bias
         if self._later:
-            self._weights = _Sum.apply(self._uses, *weights)  # type: ignore[no-untyped-call]
+            self._bias, *looped = _Sum.apply(self._uses, bias, *weights)  # type: ignore[no-untyped-call]
+            self._weights = tuple(looped)
+
+    def times(self, *inputs: Tensor) -> Tensor:
+        """The sum of the products of the inputs, each (N, in), and the bias, if there is one: (N, out)."""
+        if self._later:
+            total: Tensor = _Use.apply(self._uses, None, self._bias, *inputs, *self._weights)  # type: ignore[no-untyped-call]
+            return total
+        return _products(self._bias, inputs, self._weights, written=False)
 
     def plus(self, sums: Tensor, *inputs: Tensor) -> Tensor:
-        """The products of the inputs, each (N, in), added to `sums` (N, out) or (out,).
+        """The products of the inputs, each (N, in), added to `sums` (N, out) in the place of a bias.
 
-        Without gradients, `sums` (N, out) is written into.
+        Without gradients, `sums` is written into.
         """
+        assert self._bias is None
         if self._later:
-            total: Tensor = _Use.apply(self._uses, sums, *inputs, *self._weights)  # type: ignore[no-untyped-call]
+            total: Tensor = _Use.apply(self._uses, sums, None, *inputs, *self._weights)  # type: ignore[no-untyped-call]
             return total
-        written = not (torch.is_grad_enabled() or torch.is_autocast_enabled(sums.device.type) or sums.dim() == 1)
+        written = not (torch.is_grad_enabled() or torch.is_autocast_enabled(sums.device.type))
         return _products(sums, inputs, self._weights, written)
 
 
-def _products(sums: Tensor, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], written: bool) -> Tensor:
+def _products(sums: Tensor | None, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], written: bool) -> Tensor:
     for part, weight in zip(inputs, weights, strict=True):
-        sums = sums.addmm_(part, weight.T) if written else torch.addmm(sums, part, weight.T)
+        if sums is None:
+            sums = part @ weight.T
+        else:
+            sums = sums.addmm_(part, weight.T) if written else torch.addmm(sums, part, weight.T)
         written = written or (not torch.is_grad_enabled() and sums.dtype == weight.dtype)  # what is new may be
+    assert sums is not None
     return sums
 
 
@@ -60,10 +73,10 @@ class _Sum(torch.autograd.Function):
     """The weights as they are; their gradients are those of all uses, which have happened before they are asked."""
 
     @staticmethod
-    def forward(ctx: Any, uses: Uses, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, uses: Uses, bias: Tensor | None, *weights: Tensor) -> tuple[Tensor | None, ...]:
         ctx.uses = uses
         ctx.set_materialize_grads(False)
-        return tuple(weight.view_as(weight) for weight in weights)
+        return None if bias is None else bias.view_as(bias), *(weight.view_as(weight) for weight in weights)
 
     @staticmethod
     @once_differentiable
@@ -72,25 +85,26 @@ class _Sum(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         gradients, *inputs = (torch.cat(parts) for parts in zip(*ctx.uses, strict=True))
         ctx.uses.clear()
-        needed = zip(inputs, ctx.needs_input_grad[1:], strict=True)
-        return None, *(gradients.T @ part if wanted else None for part, wanted in needed)
+        of_bias = gradients.sum(0) if ctx.needs_input_grad[1] else None
+        needed = zip(inputs, ctx.needs_input_grad[2:], strict=True)
+        return None, of_bias, *(gradients.T @ part if wanted else None for part, wanted in needed)
 
 
 class _Use(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, uses: Uses, sums: Tensor, *given: Tensor) -> Tensor:
+    def forward(ctx: Any, uses: Uses, sums: Tensor | None, bias: Tensor | None, *given: Tensor) -> Tensor:
         ctx.save_for_backward(*given)
-        ctx.uses, ctx.one_row = uses, sums.dim() == 1
+        ctx.uses = uses
         count = len(given) // 2
-        return _products(sums, given[:count], given[count:], written=False)
+        return _products(bias if sums is None else sums, given[:count], given[count:], written=False)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         count = len(ctx.saved_tensors) // 2
         inputs, weights = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        needed = ctx.needs_input_grad[2:]
-        if any(needed[count:]):
+        needed = ctx.needs_input_grad[3:]
+        if ctx.needs_input_grad[2] or any(needed[count:]):
             ctx.uses.append((gradient, *inputs))
         of_inputs = (gradient @ weight if wanted else None for weight, wanted in zip(weights, needed, strict=False))
-        return None, gradient.sum(0) if ctx.one_row else gradient, *of_inputs, *(None,) * count
+        return None, gradient if ctx.needs_input_grad[1] else None, None, *of_inputs, *(None,) * count

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,10 @@ from sightline.batch import SceneBatch
 from sightline.errors import ConfigError, DataError
 from sightline.models.captioner import Captioner, Memory, State, Trace, per_image
 from sightline.models.checks import check_config
+from sightline.models.loop_weights import LoopWeights
 from sightline.models.r2m_ablations import LinearFusion, LSTMMemory, remembering_lstm
+
+_Products = tuple[LoopWeights, LoopWeights, LoopWeights, LoopWeights]  # W of q, k, v; both layers of the MLP; U
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class RecurrentMemory(nn.Module):
 
     What depends on f_t alone is computed for all steps at once (`feed`); the loop holds what depends on M_{t-1}. Its
     many small kernels never wait for the host, so `torch.cuda.make_graphed_callables` can take the module.
+
+    Two rows, [M_{t-1}; f_t], are attended to, and the softmax of two numbers is a sigmoid of their difference.
     """
 
     def __init__(self, config: R2MConfig) -> None:
@@ -143,17 +148,31 @@ class RecurrentMemory(nn.Module):
         _, key, value = self.attention.project(f).unbind(-3)
         return key, value, self.input_gates(f)
 
-    def update(self, memory: Tensor, key: Tensor, value: Tensor, gates: Tensor) -> tuple[Tensor, Tensor]:
-        """M_{t-1} (N, d) and what `feed` made of f_t to M_t (N, d) and the weights [M→M, f→M] (N, H, 2) of Eq. 5."""
-        query, own_key, own_value = self.attention.project(memory).unbind(-3)  # (N, H, d_k)
-        weights = self.attention.weights(query[..., None, :], stack_rows(own_key, key))  # Eq. 5  (N, H, 1, 2)
-        attended = (weights @ stack_rows(own_value, value)).flatten(1)  # Eq. 6  (N, H·d_v)
+    def update(
+        self, memory: Tensor, key: Tensor, value: Tensor, gates: Tensor, loop: _Products | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """M_{t-1} (N, d) and what `feed` made of f_t to M_t (N, d) and the weight M→M (N, H) of Eq. 5; f→M is the rest.
+
+        `gates` may be written into. A loop over steps gives the `products` it makes once.
+        """
+        project, first, second, remember = loop or self.products()
+        qkv = self.attention.norm(project.times(memory)).unflatten(-1, (3, self.attention.heads, -1))
+        query, own_key, own_value = qkv.unbind(-3)  # (N, H, d_k)
+        ahead = (query * (own_key - key)).sum(-1, keepdim=True) / self.attention.root
+        own = torch.sigmoid(ahead)  # Eq. 5  (N, H, 1)
+        attended = torch.lerp(value, own_value, own).flatten(1)  # Eq. 6  (N, H·d_v)
 
         gain = self.attended_norm(memory + attended)  # module ψ
-        gain = self.gain_norm(gain + self.mlp(gain))
+        gain = self.gain_norm(gain + second.times(first.times(gain).relu()))
 
-        g_i, g_f = torch.sigmoid(gates + self.memory_gates(memory.tanh())).chunk(2, -1)  # Eq. 7, lines 1 and 2
-        return g_i * gain.tanh() + g_f * memory, weights[..., 0, :]  # Eq. 7, line 3
+        g_i, g_f = torch.sigmoid(remember.plus(gates, memory.tanh())).chunk(2, -1)  # Eq. 7, lines 1 and 2
+        return g_i * gain.tanh() + g_f * memory, own[..., 0]  # Eq. 7, line 3
+
+    def products(self) -> _Products:
+        """The matrices that every step uses."""
+        layers = cast("list[nn.Linear]", [self.attention.qkv, self.mlp[0], self.mlp[2], self.memory_gates])
+        project, first, second, remember = (LoopWeights(layer.weight, bias=layer.bias) for layer in layers)
+        return project, first, second, remember
 
     def start(self, like: Tensor) -> State:
         """M_0 = 0, rows and width as `like` (N, d)."""
@@ -166,12 +185,13 @@ class RecurrentMemory(nn.Module):
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
         """All steps over f (N, T, d): M (N, T, d) and the weights (N, T, H, 2) of Eq. 5."""
-        memory, memories, weights = torch.zeros_like(f[:, 0]), [], []
-        for fed in zip(*(part.unbind(1) for part in self.feed(f)), strict=True):
-            memory, weight = self.update(memory, *fed)
+        memory, memories, weights, loop = torch.zeros_like(f[:, 0]), [], [], self.products()
+        for key, value, gates in zip(*(part.unbind(1) for part in self.feed(f)), strict=True):
+            memory, weight = self.update(memory, key, value, gates, loop)
             memories.append(memory)
             weights.append(weight)
-        return torch.stack(memories, 1), torch.stack(weights, 1)
+        own = torch.stack(weights, 1)
+        return torch.stack(memories, 1), torch.stack([own, 1 - own], -1)
 
 
 class R2M(Captioner):
@@ -203,7 +223,8 @@ class R2M(Captioner):
         """Section 2.1: an LSTM over the concepts in their given order; v (B, d) is its last state, of unit length."""
         concepts, mask = scenes.part("concepts", by="R²M"), scenes.mask("concepts")
         missing = ~mask.any(1)
-        if missing.any():
+        watched = not (self.training and mask.is_cuda)  # asking would wait for the device, and training leaves them out
+        if watched and missing.any():
             raise DataError(
                 "R²M speaks from concepts, and this image has none that its vocabulary knows",
                 where=f"image {scenes.ids[int(missing.nonzero()[0])]}",

@@ -68,7 +68,6 @@ class UpDownConfig:
 class _Weights(NamedTuple):
     first: LoopWeights
     second: LoopWeights
-    bias_of_second: Tensor
 
 
 class UpDown(Captioner):
@@ -175,8 +174,7 @@ class UpDown(Captioner):
         hidden, first, second = self.config.hidden_size, self.attention_lstm, self.language_lstm
         return _Weights(
             LoopWeights(first.weight_ih[:, :hidden], first.weight_hh),
-            LoopWeights(second.weight_ih, second.weight_hh),
-            second.bias_ih + second.bias_hh,
+            LoopWeights(second.weight_ih, second.weight_hh, bias=second.bias_ih + second.bias_hh),
         )
 
     def _cell(self, gates: Tensor, memory: Memory, state: State, weights: _Weights, rows: Rows) -> tuple[State, Tensor]:
@@ -190,7 +188,7 @@ class UpDown(Captioner):
         attended = masked_softmax(scores, memory["mask"].unsqueeze(1))  # (B, K, regions), Eq. 11
         seen = rows.flat(attended @ memory["regions"])  # (n, h), Eq. 11
 
-        gates = weights.second.plus(weights.bias_of_second, torch.cat([seen, h1], 1), state["h2"])
+        gates = weights.second.times(torch.cat([seen, h1], 1), state["h2"])
         h2, c2 = lstm_step(gates, state["c2"])  # Eq. 13
         return {"h1": h1, "c1": c1, "h2": h2, "c2": c2}, rows.flat(attended)
 
