@@ -147,6 +147,29 @@ def test_batch_size_does_not_change_features(encoder, photos, tmp_path):
         np.testing.assert_allclose(one[id].regions, three[id].regions, atol=2e-3)
 
 
+def test_bad_files_are_left_out_and_told_at_the_end(encoder, photos, tmp_path):
+    (photos / "bad.jpg").write_text("<html>404</html>")
+    (photos / "more" / "empty.png").touch()
+    told = []
+    store = extract_folder(photos, tmp_path / "scenes", encoder, batch=2, bad=told.append)
+    assert store.ids() == ("a.png", "b.jpg", "more/c.jpg")
+    (errors,) = told  # once, at the end
+    assert [str(error).split(". To fix")[0].rpartition("/")[2] for error in errors] == [
+        "bad.jpg: this is a web page",
+        "empty.png: the file is empty",
+    ]
+    with pytest.warns(UserWarning, match="2 files were left out"):
+        extract_folder(photos, tmp_path / "scenes", encoder)
+
+
+def test_a_folder_of_bad_files_becomes_an_empty_store(encoder, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "x.jpg").touch()
+    told = []
+    assert len(extract_folder(tmp_path / "photos", tmp_path / "scenes", encoder, bad=told.append)) == 0
+    assert len(told) == 1
+
+
 def test_a_turned_photo_is_upright(tmp_path):
     pixels = np.zeros((20, 40, 3), np.uint8)
     pixels[:, :20] = 255  # the left half is white

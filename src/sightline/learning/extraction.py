@@ -17,15 +17,27 @@ Progress = Callable[[Sequence[Path]], Iterable[Path]]
 SIZE = 224  # pixels of a side; photos are squashed to squares
 
 
-def extract(config: DataConfig, base: Path, device: torch.device, progress: Progress = iter) -> dict[str, Any]:
-    """Extract what is missing, and tell how pictures are prepared: what a checkpoint says about its preprocessing."""
+def extract(
+    config: DataConfig,
+    base: Path,
+    device: torch.device,
+    progress: Progress = iter,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Extract what is missing, and tell how pictures are prepared: what a checkpoint says about its preprocessing.
+
+    Files that cannot be read are left out, and `say` is told of them at the end.
+    """
     if not config.encoder or config.images is None or config.features is None:
         return {}
     images, store = existing(config.path(config.images, base)), config.path(config.features, base)
     held = set(FeatureStore(store).ids()) if store.exists() else set()
     if not held.issuperset(photo_files(images)):
         from sightline.vision.grid_encoder import GridEncoder, extract_folder
+        from sightline.vision.reading import left_out
 
         encoder = GridEncoder.imagenet(config.encoder, SIZE)
-        extract_folder(images, store, encoder, device=device, progress=progress)
+        extract_folder(
+            images, store, encoder, device=device, progress=progress, bad=lambda errors: say(left_out(errors))
+        )
     return {"encoder": "grid", "variant": config.encoder, "size": SIZE, "resize": "squash"}

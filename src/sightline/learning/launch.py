@@ -136,7 +136,7 @@ def _extract(recipe: Recipe, base: Path, device: torch.device, voice: Voice) -> 
     """Features of photos that have none: made by the first process while the others wait."""
     if not first_process() and dist.is_initialized():
         dist.barrier()
-    preprocessing = extract(recipe.data, base, device, voice.progress)
+    preprocessing = extract(recipe.data, base, device, voice.progress, voice.say)
     if first_process() and dist.is_initialized():
         dist.barrier()
     return preprocessing

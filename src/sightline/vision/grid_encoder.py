@@ -7,9 +7,8 @@ is what unpaired captioning (R2M) asks of it.
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.errors import MissingExtraError
+from sightline.errors import MissingExtraError, SightlineError
 from sightline.files import PathLike, fingerprint
 from sightline.scene import Scene
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, EfficientNetLite, Variant
-from sightline.vision.pixels import photos_in, read_pixels
+from sightline.vision.reading import PhotoRead, Progress, left_out, read_photos
 from sightline.vision.store import FeatureStore
+from sightline.vision.walk import walk_folder
 
 WIDTH = HEAD
-Progress = Callable[[Sequence[Path]], Iterable[Path]]
 
 
 class GridEncoder(nn.Module):
@@ -104,39 +103,46 @@ def extract_folder(
     batch: int = 32,
     device: torch.device | str = "cpu",
     progress: Progress = iter,
+    bad: Callable[[Sequence[SightlineError]], None] | None = None,
 ) -> FeatureStore:
     """Write the scenes of every photo under `images` into a feature store; photos that are there already are skipped.
 
-    A scene's id is the photo's path below the folder. A file that is no picture raises an ImageError that names it.
+    A scene's id is the photo's path below the folder. Files that cannot be read are left out and stop nothing; at the
+    end, if there were any, `bad` is given the error of each (by default, a warning lists them).
     """
     folder, encoder, mark = Path(images), encoder.to(device).eval(), encoder.fingerprint()
-    with FeatureStore.writer(store, fingerprint=mark) as writer, ThreadPoolExecutor() as readers:
-        waiting = [path for path in photos_in(folder) if path.relative_to(folder).as_posix() not in writer]
-        for group in _groups(progress(waiting), batch):
-            read = list(readers.map(partial(read_pixels, size=encoder.size), group))
-            pixels = torch.from_numpy(np.stack([one for one, _ in read])).permute(0, 3, 1, 2).to(device)
+    walked = walk_folder(folder)
+    refused = walked.problems
+    with FeatureStore.writer(store, fingerprint=mark) as writer:
+        waiting = [path for path in walked.photos if path.relative_to(folder).as_posix() not in writer]
+        for group in _groups(read_photos(waiting, encoder.size, bad=refused.append, progress=progress), batch):
+            pixels = torch.from_numpy(np.stack([photo.pixels for photo in group])).permute(0, 3, 1, 2).to(device)
             cells = encoder(pixels).half().cpu().numpy()
             side = -(-encoder.size // 32)
-            for path, (_, size), features in zip(group, read, cells, strict=True):
+            for photo, features in zip(group, cells, strict=True):
                 writer.add(
                     Scene(
-                        path.relative_to(folder).as_posix(),
+                        photo.path.relative_to(folder).as_posix(),
                         boxes=cell_boxes(side, side),
                         regions=features,
                         grid=features,
                         grid_shape=(side, side),
                         vector=features.astype(np.float32).mean(0).astype(np.float16),
-                        size=size,
+                        size=photo.size,
                         fingerprint=mark,
                     )
                 )
+    if refused and bad is not None:
+        bad(refused)
+    elif refused:
+        warnings.warn(left_out(refused), stacklevel=2)
     return FeatureStore(store)
 
 
-def _groups(paths: Iterable[Path], size: int) -> Iterable[list[Path]]:
-    group: list[Path] = []
-    for path in paths:
-        group.append(path)
+def _groups(photos: Iterable[PhotoRead], size: int) -> Iterable[list[PhotoRead]]:
+    group: list[PhotoRead] = []
+    for photo in photos:
+        group.append(photo)
         if len(group) == size:
             yield group
             group = []

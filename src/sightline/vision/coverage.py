@@ -1,0 +1,48 @@
+"""How much of what is in photos their boxes find: the share of true boxes that some box overlaps well enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sightline.errors import DataError
+
+Floats = npt.NDArray[np.floating]
+
+
+def covered(boxes: Floats, truth: Floats, iou: float = 0.5) -> npt.NDArray[np.bool_]:
+    """(m,) which of the boxes `truth` (m, 4) one of `boxes` (n, 4) overlaps with an IoU strictly above `iou`."""
+    return np.asarray(_overlaps(boxes, truth).max(0, initial=0) > iou)
+
+
+def coverage(
+    photos: Iterable[tuple[Floats, Floats]], first: Sequence[int] = (10, 36, 100), iou: float = 0.5
+) -> dict[int, float]:
+    """For each k of `first`, the share of all true boxes that the first k boxes of their photo cover.
+
+    `photos` gives each photo's boxes (n, 4), best first, and true boxes (m, 4). Every true box weighs the same.
+    """
+    found, total = dict.fromkeys(first, 0), 0
+    for boxes, truth in photos:
+        overlaps = _overlaps(boxes, truth)
+        total += len(truth)
+        for k in first:
+            found[k] += int((overlaps[:k].max(0, initial=0) > iou).sum())
+    if not total:
+        raise DataError("no photo has a true box, so there is no share of them", fix="give photos with annotated boxes")
+    return {k: count / total for k, count in found.items()}
+
+
+def _overlaps(boxes: Floats, truth: Floats) -> npt.NDArray[np.float64]:
+    """(n, m) IoU, in double precision; 0 where neither box has an area."""
+    a = np.asarray(boxes, np.float64).reshape(-1, 1, 4)
+    b = np.asarray(truth, np.float64).reshape(1, -1, 4)
+    both = _area(np.maximum(a[..., :2], b[..., :2]), np.minimum(a[..., 2:], b[..., 2:]))
+    either = _area(a[..., :2], a[..., 2:]) + _area(b[..., :2], b[..., 2:]) - both
+    return np.asarray(both / np.where(either > 0, either, 1))
+
+
+def _area(low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.asarray(np.clip(high - low, 0, None).prod(-1))

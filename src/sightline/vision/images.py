@@ -1,0 +1,223 @@
+"""Pictures opened safely: upright RGB of a file, bytes, an array or a Pillow image, or one clear error.
+
+The kind of a file is told by its bytes, and only the kinds of `sightline.vision.kinds` are opened. What a file declares
+is checked before a pixel is decoded. Several threads may read at once; of very large pictures, one at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import ExifTags, Image
+
+from sightline.errors import ConfigError, ImageError
+from sightline.files import PathLike, existing
+from sightline.vision.kinds import HEAD, Kind, kind_of, not_a_picture, reason
+from sightline.vision.modes import ARRAY, as_rgb, image_of
+
+Source = PathLike | bytes | bytearray | memoryview | Image.Image | npt.NDArray[Any]
+
+MAX_PIXELS = 200_000_000  # as many as the largest phone cameras take
+LIMIT_VARIABLE = "SIGHTLINE_MAX_PIXELS"
+LARGE = 25_000_000  # pixels to decode, 100 MB: from here on, one picture at a time
+BLOCK = 64 << 20  # bytes Pillow then asks for at once: allocators give so much back to the system when it is freed
+_one_large = threading.Lock()
+_memory: Any = Image.core  # type: ignore[attr-defined]  # where Pillow's block allocator is set
+
+TURNS = {  # EXIF orientation to what puts the picture upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A decoded picture.
+
+    Attributes:
+        image: RGB, as it is stored: perhaps lying on its side, and smaller where less was asked for.
+        turn: what puts it upright, or None.
+        size: width and height of the whole picture, upright.
+    """
+
+    image: Image.Image
+    turn: Image.Transpose | None
+    size: tuple[int, int]
+
+
+def open_image(source: Source, *, max_pixels: int | None = None) -> Image.Image:
+    """The picture, upright and RGB; transparent places are white. Of an animation, the first frame.
+
+    Args:
+        source: a path, the bytes of a file, a Pillow image (turned upright as its EXIF says), or an array of
+            height × width or height × width × 3: uint8, uint16, or float in 0…1.
+        max_pixels: the most that a picture may declare; by default 200 million, or what SIGHTLINE_MAX_PIXELS says.
+
+    Raises:
+        ImageError: it is no picture, or damaged, or too large.
+        MissingExtraError: it is HEIC, and the extra `heic` is not installed.
+        DataError: no such file.
+    """
+    with decoded(source, max_pixels=max_pixels) as found:
+        upright = found.image.copy() if found.turn is None else found.image.transpose(found.turn)
+    upright.info.clear()  # who opens the result again must not turn it again
+    return upright
+
+
+@contextlib.contextmanager
+def decoded(source: Source, *, least: int | None = None, max_pixels: int | None = None) -> Iterator[Decoded]:
+    """The picture of a source, to be used inside the `with`.
+
+    Args:
+        source: as for `open_image`.
+        least: a JPEG may be decoded at a half, a quarter or an eighth, as long as both sides keep so many pixels.
+        max_pixels: as for `open_image`.
+    """
+    limit = pixel_limit() if max_pixels is None else max_pixels
+    if isinstance(source, Image.Image):
+        with _loaded(source, source.size, None, "the image given", limit) as found:
+            yield found
+    elif isinstance(source, np.ndarray):
+        image = image_of(source)
+        with _loaded(image, image.size, None, ARRAY, limit) as found:
+            yield found
+    else:
+        with _opened(source) as (file, where), _read(file, where, least, limit) as found:
+            yield found
+
+
+def pixel_limit() -> int:
+    """The most pixels a picture may declare: SIGHTLINE_MAX_PIXELS, else 200 million."""
+    given = os.environ.get(LIMIT_VARIABLE)
+    if not given:
+        return MAX_PIXELS
+    if not given.isdecimal():
+        raise ConfigError(f"{LIMIT_VARIABLE} is {given!r}", fix="give a whole number of pixels, such as 400000000")
+    return int(given)
+
+
+@contextlib.contextmanager
+def _opened(source: PathLike | bytes | bytearray | memoryview) -> Iterator[tuple[IO[bytes], str]]:
+    """The bytes of a source, and how errors call it."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        yield io.BytesIO(source), "the bytes given"
+    elif isinstance(source, str | os.PathLike):
+        with _open_file(source) as file:
+            yield file, os.fspath(source)
+    else:
+        raise ImageError(f"{type(source).__name__} is no picture", fix="give a path, bytes, a Pillow image or an array")
+
+
+def _open_file(path: PathLike) -> IO[bytes]:
+    if str(path).startswith(("http://", "https://")):
+        raise ImageError("this is a web address; nothing is downloaded", where=path, fix="save the picture first")
+    try:
+        what = os.stat(path).st_mode  # noqa: PTH116 - a Path would cost more than the call
+        if stat.S_ISDIR(what):
+            raise ImageError("this is a folder, not a picture", where=path, fix="give the pictures that are in it")
+        if not stat.S_ISREG(what):
+            raise ImageError("this is no ordinary file", where=path, fix="save the picture to a file first")
+        return open(path, "rb")  # noqa: PTH123
+    except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            existing(path)  # the same error as everywhere
+        told = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        fix = "check its name and permissions"
+        raise ImageError(f"the file cannot be read ({told})", where=path, fix=fix) from error
+
+
+@contextlib.contextmanager
+def _read(file: IO[bytes], where: str, least: int | None, limit: int) -> Iterator[Decoded]:
+    try:
+        head = file.read(HEAD)
+        file.seek(0)
+    except OSError as error:
+        raise ImageError(f"the file cannot be read ({error.strerror})", where=where, fix="copy it again") from error
+    kind = kind_of(head)
+    if kind is None:
+        raise not_a_picture(head, where)
+    opener = kind.opener(where)
+    try:
+        image = opener(file, "")
+        declared = image.size
+        if least is not None:
+            image.draft(None, (least, least))  # of all kinds, only JPEG can
+    except Exception as error:  # decoders raise anything at all when bytes are hostile
+        raise _refused(error, kind, where) from error
+    with _loaded(image, declared, kind, where, limit) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def _loaded(
+    image: Image.Image, declared: tuple[int, int], kind: Kind | None, where: str, limit: int
+) -> Iterator[Decoded]:
+    width, height = declared
+    _check_size(width, height, limit, where)
+    with _alone() if image.width * image.height > LARGE else contextlib.nullcontext():
+        try:
+            image.load()
+            rgb, turn = as_rgb(image), _turn(image)
+        except Exception as error:
+            raise _refused(error, kind, where) from error
+        lying = turn is not None and turn in (TURNS[5], TURNS[6], TURNS[7], TURNS[8])
+        yield Decoded(rgb, turn, (height, width) if lying else (width, height))
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Let one very large picture into memory, whichever thread reads it, and leave none of it behind."""
+    with _one_large:
+        usual = _memory.get_block_size()
+        _memory.set_block_size(BLOCK)
+        try:
+            yield
+        finally:
+            _memory.set_block_size(usual)
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    try:
+        return TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # a picture whose EXIF is damaged is still a picture
+        return None
+
+
+def _check_size(width: int, height: int, limit: int, where: str) -> None:
+    if width <= 0 or height <= 0:
+        raise ImageError(f"the picture is {width} × {height} pixels", where=where, fix="give one with pixels")
+    if width * height > limit:
+        raise ImageError(
+            f"the picture declares {width:,} × {height:,} pixels, {width * height / 1e6:,.0f} million; "
+            f"at most {limit / 1e6:,.0f} million are read",
+            where=where,
+            fix=f"make it smaller, or, if you trust it, set {LIMIT_VARIABLE}={width * height}",
+        )
+
+
+def _refused(error: Exception, kind: Kind | None, where: str) -> ImageError:
+    if isinstance(error, Image.DecompressionBombError):
+        return ImageError(
+            f"Pillow takes the picture for a decompression bomb ({reason(error)})",
+            where=where,
+            fix="make it smaller, or, if you trust it, raise PIL.Image.MAX_IMAGE_PIXELS",
+        )
+    if kind is None:
+        return ImageError(
+            f"the picture cannot be decoded ({reason(error)})", where=where, fix="check where it came from"
+        )
+    return kind.unreadable(where, error)
