@@ -5,8 +5,8 @@ goes forward, backward and through Adam. The usual implementation is written her
 features are repeated for the five samples, words are drawn step by step with gradients and Python-side masks, all
 distributions are kept, the greedy pass runs over the repeated rows too, and the rewards come from the Python CIDEr-D
 scorer of `scst_reward.py`. As in `updown_training.py` there is a row for each way to project the regions. Sightline
-samples and decodes greedily without gradients, each image once, and then forwards what was said; a last column has it
-with the mean reward of the other samples as the baseline, which needs no greedy pass.
+samples and decodes greedily without gradients, each image once and each caption to its end, and then forwards what was
+said; a last column has it with the mean reward of the other samples as the baseline, which needs no greedy pass.
 
 Sizes: 36 regions of 2048 numbers, hidden size 512, 9,487 words, at most 20 words. Weights are random, and END as likely
 at each step as for captions of ten words on average. Both draw their own samples, so lengths differ a little: they are

@@ -7,13 +7,16 @@ from collections import Counter
 
 import pytest
 import torch
+from torch import Tensor
 
 from decoding_samples import END, HashCaptioner, Naive, all_captions, memory_of, said
 from sightline.decoding.decode import decode
+from sightline.decoding.decoded import DONE_SHARE
 from sightline.decoding.rules import Rules
+from sightline.decoding.top import BLOCK
 from sightline.decoding.walk import draw
 from sightline.decoding.ways import Sample
-from sightline.text.vocabulary import UNK
+from sightline.text.vocabulary import PAD, UNK
 
 LONGEST = 3
 RULES = Rules(max_words=LONGEST)
@@ -94,6 +97,54 @@ def test_places_of_a_long_row_come_as_often_as_they_should(size):
     assert set(counts) <= set(expected)
     statistic, freedom = chi_square(counts, expected, draws)
     assert statistic < freedom * (1 - 2 / (9 * freedom) + 3.09 * math.sqrt(2 / (9 * freedom))) ** 3
+
+
+class CountingCaptioner(HashCaptioner):
+    """Counts the rows of each step whose next word it was asked for."""
+
+    def __init__(self, end: float) -> None:
+        super().__init__(end=end)
+        self.rows_predicted: list[int] = []
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        self.rows_predicted.append(len(hidden))
+        return hidden
+
+
+def test_words_are_computed_only_for_captions_that_go_on():
+    model = CountingCaptioner(end=0.5)
+    words = decode(model, memory_of(range(32)), Sample(copies=5, seed=0), Rules(max_words=12)).words
+    assert model.rows_predicted == (words[..., 1:] != PAD).sum((0, 1)).tolist()
+
+
+def test_an_image_keeps_about_as_many_rows_as_the_most_that_go_on_of_any():
+    model = CountingCaptioner(end=0.5)
+    words = decode(model, memory_of(range(32)), Sample(copies=5, seed=0), Rules(max_words=12)).words
+    left = (words[..., 1:] != PAD).sum(1)  # (32, steps)
+    fewest = (left > 0).sum(0) * left.amax(0)
+    for rows, needed in zip(model.rows_stepped, fewest.tolist(), strict=True):
+        assert needed <= rows <= needed / (1 - DONE_SHARE)
+    assert {rows // images for rows, images in zip(model.rows_stepped, model.images_stepped, strict=True)} == {
+        2,
+        3,
+        4,
+        5,
+    }
+
+
+def test_samples_of_captions_that_moved_together_have_their_own_log_probability():
+    model, memory = HashCaptioner(end=0.5), memory_of(range(32))
+    found = decode(model, memory, Sample(copies=5, seed=0), Rules(max_words=12))
+    assert len(set(model.rows_stepped)) > 3
+    forced = model.log_prob(memory, found.words.flatten(0, 1)).view_as(found.log_probs)
+    torch.testing.assert_close(found.log_probs, forced)
+
+
+def test_a_row_without_any_word_draws_one_all_the_same():
+    rows = torch.full((4, 3 * BLOCK), math.nan)
+    for size in (3, BLOCK, 2 * BLOCK + 1, 3 * BLOCK):
+        places = draw(rows[:, :size], torch.Generator().manual_seed(0))
+        assert ((places >= 0) & (places < size)).all()
 
 
 def test_the_same_seed_gives_the_same_captions_and_another_gives_others():

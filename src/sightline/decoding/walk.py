@@ -19,39 +19,41 @@ Pick = Callable[[Tensor], Tensor]  # (N, V) log-probabilities to (N, 1) words
 
 def walk(model: Captioner, memory: Memory, rules: WordRules, pick: Pick, copies: int = 1) -> Decoded:
     """`copies` captions for each image of `memory`, each word chosen by `pick`."""
-    count, longest, device = images(memory), rules.rules.max_words, device_of(memory)
-    words = empty(count, copies, max_words=longest, device=device)
-    words[..., 1] = PAD
-    log_probs = torch.zeros(count, copies, device=device)
-    scores = torch.zeros(count, copies, device=device)
-    going = torch.ones(count, copies, dtype=torch.bool, device=device)
-    active = torch.arange(count, device=device)  # the images that memory and state hold
-    state = expand(model.start(memory), count * copies)
+    count, longest, device = images(memory) * copies, rules.rules.max_words, device_of(memory)
+    words = empty(count, max_words=longest, device=device)
+    words[:, 1] = PAD
+    log_probs, scores = torch.zeros(2, count, device=device)
+    held = torch.arange(count, device=device)  # the captions that the state holds
+    going = held  # where those are in it that have not ended
+    state = expand(model.start(memory), count)
     for step in range(longest + 1):
-        said = words[active, :, : step + 1].flatten(0, 1)  # (N, 1 + step)
-        values, state = model.step(said[:, -1], memory, state)
-        penalties = rules.apply(values, said)
-        chosen = pick(values)  # (N, 1)
+        values, state = model.step(words[held, step], memory, state, going)  # (n, V)
+        own = held[going]
+        penalties = rules.apply(values, words[own, : step + 1])
+        chosen = pick(values)  # (n, 1)
         paid = values.gather(1, chosen)
-        own = (paid + penalties.of(chosen)).view(-1, copies)  # (b, copies)
-        here, chosen, paid = going[active], chosen.view(-1, copies), paid.view(-1, copies)
-        words[active, :, step + 1] = chosen.masked_fill(~here, PAD)
-        log_probs[active] += own.masked_fill(~here, 0)
-        scores[active] += paid.masked_fill(~here, 0)
-        still = here & (chosen != END)
-        going[active] = still
-        busy = still.any(1)
-        left, broken = torch.stack([busy.sum(), (here & ~paid.isfinite()).sum()]).tolist()
-        if broken:
-            raise not_a_number() if values.isnan().any() else no_caption(int(scores.isinf().any(1).nonzero()[0]))
-        if not left:
+        words[own, step + 1] = chosen.squeeze(1)
+        log_probs[own] += (paid + penalties.of(chosen)).squeeze(1)
+        scores[own] += paid.squeeze(1)
+        if not paid.isfinite().all():
+            raise not_a_number() if values.isnan().any() else no_caption(int(scores.isinf().nonzero()[0]) // copies)
+        going = going[chosen.squeeze(1) != END]
+        if not len(going):
             break
-        if worth_dropping(left, len(active)):
-            kept = busy.nonzero().squeeze(1)
-            within = torch.arange(copies, device=device)
-            active, memory = active[kept], select(memory, kept)
-            state = select(state, (kept[:, None] * copies + within).flatten())
-    return Decoded.of(words, log_probs, scores)
+        kept, rows = _together(going, len(held), images(memory))
+        if worth_dropping(len(rows), len(held)):
+            going = torch.isin(rows, going).nonzero().squeeze(1)
+            held, memory, state = held[rows], select(memory, kept), select(state, rows)
+    return Decoded.of(*(part.unflatten(0, (-1, copies)) for part in (words, log_probs, scores)))
+
+
+def _together(going: Tensor, rows: int, count: int) -> tuple[Tensor, Tensor]:
+    """The images with captions `going`, and the fewest of `rows` that have these and are as many of each image."""
+    left = torch.zeros(rows, dtype=torch.bool, device=going.device).index_fill_(0, going, True).view(count, -1)
+    most = left.sum(1)
+    kept = most.nonzero().squeeze(1)
+    first = left[kept].int().argsort(dim=1, descending=True, stable=True)[:, : int(most.max())]
+    return kept, (kept.unsqueeze(1) * left.shape[1] + first).flatten()
 
 
 def most_probable(log_probs: Tensor) -> Tensor:
@@ -64,10 +66,12 @@ def drawn(way: Sample, device: torch.device) -> Pick:
     generator = None if way.seed is None else torch.Generator(device).manual_seed(way.seed)
 
     def pick(log_probs: Tensor) -> Tensor:
+        if way.temperature != 1:
+            log_probs = log_probs / way.temperature
         if not way.top_k and way.top_p == 1:
-            return draw(_probabilities(log_probs, way.temperature), generator)
+            return draw(log_probs.softmax(1), generator)
         values, words = top(log_probs.clone(), way.top_k or log_probs.shape[1])
-        probabilities = _probabilities(values, way.temperature)
+        probabilities = values.softmax(1)
         before = probabilities.cumsum(1) - probabilities
         probabilities.masked_fill_(before >= way.top_p, 0)
         return words.gather(1, draw(probabilities, generator))
@@ -75,24 +79,19 @@ def drawn(way: Sample, device: torch.device) -> Pick:
     return pick
 
 
-def _probabilities(log_probs: Tensor, temperature: float) -> Tensor:
-    probabilities = (log_probs if temperature == 1 else log_probs / temperature).softmax(1)
-    # A row without any word to say draws one all the same: its log-probability of -inf tells.
-    return probabilities.masked_fill_(probabilities[:, :1].isnan(), 1)
-
-
 def draw(probabilities: Tensor, generator: torch.Generator | None) -> Tensor:
     """(N, 1) places drawn from (N, V): first a block of places, then one in it.
 
     `torch.multinomial` makes a random number for every entry, which over a whole vocabulary costs more than the model.
+    A row of NaN, which has no word to say, draws one all the same: its log-probability of -inf tells.
     """
     whole = probabilities.shape[1] // BLOCK * BLOCK
     if whole == 0:
-        return probabilities.multinomial(1, generator=generator)
+        return probabilities.nan_to_num(1).multinomial(1, generator=generator)
     sums = probabilities[:, :whole].view(len(probabilities), -1, BLOCK).sum(-1)  # (N, blocks)
     sums = torch.cat([sums, probabilities[:, whole:].sum(1, keepdim=True)], 1)
-    block = sums.multinomial(1, generator=generator)  # (N, 1)
+    block = sums.nan_to_num_(1).multinomial(1, generator=generator)  # (N, 1)
     members = block * BLOCK + torch.arange(BLOCK, device=block.device)
     outside = members >= probabilities.shape[1]
     weights = probabilities.gather(1, members.masked_fill(outside, 0)).masked_fill_(outside, 0)
-    return members.gather(1, weights.multinomial(1, generator=generator))
+    return members.gather(1, weights.nan_to_num_(1).multinomial(1, generator=generator))

@@ -94,13 +94,14 @@ class Captioner(nn.Module, ABC):
     def predict(self, hidden: Tensor) -> Tensor:
         """(…, d) to unnormalised scores (…, V) of the next word: a new tensor, which no gradient needs as it is."""
 
-    def step(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+    def step(self, words: Tensor, memory: Memory, state: State, rows: Tensor | None = None) -> tuple[Tensor, State]:
         """Read one word of each hypothesis: log-probabilities (N, V) of the next, and the new state.
 
-        The log-probabilities are the caller's to change, and so are the logits that `predict` gives: new tensors both.
+        With `rows` (n,) it is (n, V), of those hypotheses alone. The log-probabilities are the caller's to change, and
+        so are the logits that `predict` gives: new tensors both.
         """
         hidden, state = self.advance(words, memory, state)
-        logits = self.predict(hidden)
+        logits = self.predict(hidden if rows is None else hidden.index_select(0, rows))
         if not torch.is_grad_enabled() and logits.dtype == torch.float32 and logits.device.type == "cpu":
             return torch.log_softmax(logits, -1, out=logits), state  # in place: fresh memory costs more than the sums
         return log_softmax(logits), state

@@ -28,11 +28,12 @@ def roll_out(model: Captioner, memory: Memory, said: Tensor, state: State, rules
     going = (said[:, -1] != END) & (said[:, -1] != PAD)
     left = rules.rules.max_words + 2 - said.shape[1]
     for _ in range(min(depth, left) if depth else left):
-        if not going.any():
+        rows = going.nonzero().squeeze(1)
+        if not len(rows):
             break
-        values, state = model.step(said[:, -1], memory, state)
-        rules.apply(values, said)
-        chosen = pick(values).squeeze(1).masked_fill(~going, PAD)
+        values, state = model.step(said[:, -1], memory, state, rows)  # (n, V)
+        rules.apply(values, said[rows])
+        chosen = torch.full_like(said[:, -1], PAD).index_copy(0, rows, pick(values).squeeze(1))
         said = torch.cat([said, chosen.unsqueeze(1)], 1)
         going = going & (chosen != END)
     if not going.any():
