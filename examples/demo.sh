@@ -8,6 +8,9 @@ run() {
 cd "$(dirname "$0")/.."
 mkdir -p demo-output
 run sightline doctor
+if [ -f src/sightline/weights/sightline.safetensors ]; then
+    run sightline caption examples --out demo-output/captioned --show
+fi
 run sightline data inspect examples
 run sightline data convert examples demo-output/captions.json --to coco-captions --force
 run sightline data inspect demo-output/captions.json

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from box_samples import overlap
-from sightline.vision.assigning import assign, assign_by_cost, distances, locations
+from sightline.vision.assigning import assign, assign_by_overlap, distances, locations
+from sightline.vision.boxes import pairwise_iou
 
 torch.set_num_threads(1)
 
@@ -97,7 +98,7 @@ def test_locations_take_the_smallest_box_that_suits_them(radius):
 @pytest.mark.parametrize(("nearest", "anchor"), [(9, 8.0), (3, 4.0), (20, 2.0)])
 def test_boxes_take_the_near_locations_whose_anchors_pass_their_own_bar(nearest, anchor):
     at, (truth, mask) = locations(SHAPES), scattered(4, 9, seed=2)
-    got = assign_by_cost(at.centres, at.cell, at.counts, truth, mask, nearest, anchor)
+    got = assign_by_overlap(at.centres, at.cell, at.counts, truth, mask, nearest, anchor)
     lists = at.centres.double().tolist(), at.cell.double().tolist(), at.counts
     expected = [
         atss(*lists, boxes, real, nearest, anchor)
@@ -112,7 +113,7 @@ def test_of_two_equal_boxes_the_first_is_taken():
     real = torch.ones(1, 2, dtype=torch.bool)
     for got in (
         assign(at.centres, at.cell, at.ranges, box, real),
-        assign_by_cost(at.centres, at.cell, at.counts, box, real),
+        assign_by_overlap(at.centres, at.cell, at.counts, box, real),
     ):
         assert set(got.unique().tolist()) == {-1, 0}
 
@@ -123,4 +124,24 @@ def test_an_image_without_boxes_assigns_nothing(boxes):
     mask = torch.zeros(2, boxes, dtype=torch.bool)
     nothing = torch.full((2, sum(at.counts)), -1)
     assert torch.equal(assign(at.centres, at.cell, at.ranges, truth, mask), nothing)
-    assert torch.equal(assign_by_cost(at.centres, at.cell, at.counts, truth, mask), nothing)
+    assert torch.equal(assign_by_overlap(at.centres, at.cell, at.counts, truth, mask), nothing)
+
+
+def test_with_each_a_crowded_box_takes_its_best_location_and_the_others_keep_theirs():
+    places = locations([(8, 8), (4, 4)])
+    big = [0.1, 0.1, 0.9, 0.9]
+    truth = torch.tensor([[big, [0.12, 0.1, 0.9, 0.9], [0.5, 0.5, 0.51, 0.51], [0.0, 0.0, 0.0, 0.0]]])
+    mask = torch.tensor([[True, True, True, False]])
+    given = places.centres, places.cell, places.counts, truth, mask
+    plain = assign_by_overlap(*given, anchor=3.0)
+    every = assign_by_overlap(*given, anchor=3.0, each=True)
+    lost = {0, 1, 2} - set(plain[0].tolist())
+    assert lost
+    assert set(every[0].tolist()) == {-1, 0, 1, 2}
+    changed = (plain != every)[0].nonzero().squeeze(1).tolist()
+    assert sorted(every[0, changed].tolist()) == sorted(lost)
+    for cell in changed:
+        box = truth[0, every[0, cell]]
+        half = 1.5 * places.cell[:, None]
+        overlaps = pairwise_iou(torch.cat([places.centres - half, places.centres + half], 1), box[None])[:, 0]
+        assert overlaps[cell] == overlaps.max()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sightline import Caption, Scene, WordTrace
+from sightline import Caption, Concept, PhotoCaption, Scene, WordTrace
 from sightline.errors import CountError, MissingPartError
 
 BOXES = np.array([[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]], dtype=np.float32)
@@ -38,3 +38,26 @@ def test_grounding_without_boxes_is_refused():
 def test_a_trace_of_another_length_is_refused():
     with pytest.raises(CountError, match="2 words with 1 traces"):
         Caption(("a", "dog"), 0.0, (WordTrace(),))
+
+
+def test_the_json_of_a_photo_has_boxes_in_its_pixels():
+    trace = (WordTrace(-0.25), WordTrace(-0.5, box=(0.1, 0.2, 0.5, 1.0), score=0.123456))
+    things = (Concept("dog", 0.98765, (0.0, 0.25, 0.333, 0.5)), Concept("park", 0.5))
+    said = PhotoCaption(("a", "dog"), -1.23456, trace, "x.jpg", (200, 100), 0.456789, True, things)
+    assert said.to_json() == {
+        "path": "x.jpg",
+        "caption": "a dog",
+        "log_prob": -1.2346,
+        "confidence": 0.4568,
+        "low_confidence": True,
+        "words": [
+            {"word": "a", "box": None, "score": None},
+            {"word": "dog", "box": [20.0, 20.0, 100.0, 100.0], "score": 0.1235},
+        ],
+        "concepts": [
+            {"name": "dog", "score": 0.9877, "box": [0.0, 25.0, 66.6, 50.0]},
+            {"name": "park", "score": 0.5, "box": None},
+        ],
+        "size": [200, 100],
+    }
+    assert str(said) == "a dog"

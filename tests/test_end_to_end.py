@@ -30,9 +30,9 @@ from sightline.models.r2m import R2MConfig
 from sightline.models.scan import SCANConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsrn import VSRNConfig
-from sightline.seeing import SeeingCaptioner, SeeingMatcher, seeing
+from sightline.seeing import SeeingCaptioner, SeeingMatcher, looked, seeing
 from sightline.text.vocabulary import Vocabulary
-from sightline.vision.grid_encoder import GridEncoder
+from sightline.vision.grid_encoder import WIDTH, GridEncoder
 from sightline.vision.pixels import read_pixels
 
 torch.set_num_threads(1)
@@ -232,8 +232,19 @@ def test_a_matcher_is_trained_from_pixels(pool, tmp_path):
     assert isinstance(load(tmp_path / "model.safetensors").matcher(), SeeingMatcher)
 
 
+def test_frozen_eyes_look_once_and_learning_ones_at_every_pass():
+    model = seeing(UpDownConfig(region_width=WIDTH, hidden_size=6).build(9), backbone()).eval()
+    pixels = SceneBatch(("a",), pixels=torch.randint(0, 256, (1, 3, SIZE, SIZE)))
+    assert looked(model, pixels) is pixels
+    model.vision.requires_grad_(False)
+    seen = looked(model, pixels)
+    assert seen.pixels is None
+    torch.testing.assert_close(model.encode(seen)["regions"], model.encode(pixels)["regions"])
+    assert looked(model.captioner, pixels) is pixels
+
+
 def test_a_model_that_reads_concepts_cannot_look_for_itself():
-    with pytest.raises(ConfigError, match="a r2m model reads concepts, which a grid backbone does not see"):
+    with pytest.raises(ConfigError, match="a r2m model reads concepts, which a backbone does not see"):
         seeing(R2MConfig().build(9), backbone())
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 from sightline.errors import CheckpointError, ImageError, MissingExtraError
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, EfficientNetLite
-from sightline.vision.grid_encoder import GridEncoder, cell_boxes, extract_folder, imagenet_weights
+from sightline.vision.grid_encoder import GridEncoder, cell_boxes, imagenet_weights
 from sightline.vision.pixels import photos_in, read_pixels
 
 torch.set_num_threads(1)
@@ -121,53 +121,6 @@ def photos(tmp_path):
         Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)).save(folder / name)
     (folder / "notes.txt").write_text("not a photo")
     return folder
-
-
-def test_a_folder_becomes_a_store_and_is_continued(encoder, photos, tmp_path):
-    seen = []
-
-    def watched(paths):
-        for path in paths:
-            seen.append(path.name)
-            yield path
-
-    store = extract_folder(photos, tmp_path / "scenes", encoder, batch=2, progress=watched)
-    assert store.ids() == ("a.png", "b.jpg", "more/c.jpg")
-    assert store["b.jpg"].size == (300, 200)
-    assert store["b.jpg"].grid_shape == (2, 2)
-    Image.new("RGB", (9, 9)).save(photos / "d.png")
-    assert len(extract_folder(photos, tmp_path / "scenes", encoder, progress=watched)) == 4
-    assert seen == ["a.png", "b.jpg", "c.jpg", "d.png"]
-
-
-def test_batch_size_does_not_change_features(encoder, photos, tmp_path):
-    one = extract_folder(photos, tmp_path / "one", encoder, batch=1)
-    three = extract_folder(photos, tmp_path / "three", encoder, batch=3)
-    for id in one.ids():
-        np.testing.assert_allclose(one[id].regions, three[id].regions, atol=2e-3)
-
-
-def test_bad_files_are_left_out_and_told_at_the_end(encoder, photos, tmp_path):
-    (photos / "bad.jpg").write_text("<html>404</html>")
-    (photos / "more" / "empty.png").touch()
-    told = []
-    store = extract_folder(photos, tmp_path / "scenes", encoder, batch=2, bad=told.append)
-    assert store.ids() == ("a.png", "b.jpg", "more/c.jpg")
-    (errors,) = told  # once, at the end
-    assert [str(error).split(". To fix")[0].rpartition("/")[2] for error in errors] == [
-        "bad.jpg: this is a web page",
-        "empty.png: the file is empty",
-    ]
-    with pytest.warns(UserWarning, match="2 files were left out"):
-        extract_folder(photos, tmp_path / "scenes", encoder)
-
-
-def test_a_folder_of_bad_files_becomes_an_empty_store(encoder, tmp_path):
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "x.jpg").touch()
-    told = []
-    assert len(extract_folder(tmp_path / "photos", tmp_path / "scenes", encoder, bad=told.append)) == 0
-    assert len(told) == 1
 
 
 def test_a_turned_photo_is_upright(tmp_path):

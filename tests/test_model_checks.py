@@ -27,7 +27,7 @@ SHARES = [(config, name) for config, name, _ in FIELDS if name == "dropout"]
 
 def test_every_config_is_looked_at():
     assert {config for config, *_ in CHOICES} == {config for config, _ in SIZES} == set(CONFIGS)
-    assert len(SHARES) == 10
+    assert len(SHARES) == 12
 
 
 @pytest.mark.parametrize(("config", "name", "choices"), CHOICES)

@@ -36,11 +36,15 @@ def test_every_table_of_every_paper_has_its_recipe():
     found: dict[str, list[str]] = {}
     for path in shipped():
         found.setdefault(path.parent.name, []).append(path.stem)
+    del found["default"]  # the shipped model's: tests/test_default_recipes.py
     assert found == {paper: sorted(tables) for paper, tables in PAPERS.items()}
     assert (SHIPPED / "EXCLUDED.md").is_file()
 
 
-@pytest.mark.parametrize("path", list(shipped()), ids=lambda path: f"{path.parent.name}/{path.stem}")
+OF_PAPERS = [path for path in shipped() if path.parent.name in PAPERS]
+
+
+@pytest.mark.parametrize("path", OF_PAPERS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_recipe_says_what_it_shows_how_to_run_it_and_how_it_differs(path):
     about = load_yaml(path)["about"]
     number = path.stem.removeprefix("table-")

@@ -12,8 +12,11 @@ import sightline
 ROOT = Path(sightline.__file__).parent
 
 # From the ground up; a room may import itself and what its set names.
-CORE = {"errors", "files", "scene", "caption", "grounding", "config", "__init__"}
-MODEL_SIDE = CORE | {"text", "batch", "vision", "data", "models", "decoding", "seeing", "checkpoint", "devices"}
+CORE = {"errors", "files", "scene", "caption", "grounding", "calibration", "pointing", "config", "__init__"}
+MODEL_SIDE = CORE | {
+    *("text", "batch", "vision", "data", "models", "decoding", "seeing", "devices"),
+    *("sealed", "packing", "checkpoint", "bundle"),
+}
 ROOMS = {
     "errors": set(),
     "files": {"errors"},
@@ -22,19 +25,24 @@ ROOMS = {
     "config": {"errors", "files"},
     "devices": {"errors"},
     "grounding": {"scene"},
+    "calibration": {"errors", "caption"},
+    "pointing": {"errors", "scene", "caption"},
     "__init__": CORE,
     "text": CORE,
     "batch": CORE | {"text"},
-    "vision": CORE | {"batch"},
+    "vision": CORE | {"text", "batch"},
     "data": CORE | {"text", "batch", "vision"},
     "models": CORE | {"text", "batch"},
     "decoding": CORE | {"text", "batch", "models"},
     "seeing": CORE | {"text", "batch", "vision", "models"},
-    "checkpoint": CORE | {"text", "batch", "vision", "data", "models", "decoding", "seeing"},
+    "sealed": CORE,
+    "packing": CORE,
+    "checkpoint": CORE | {"text", "batch", "vision", "data", "models", "decoding", "seeing", "sealed"},
+    "bundle": CORE | {"text", "vision", "models", "seeing", "sealed", "packing", "checkpoint"},
     "converters": MODEL_SIDE,
     "metrics": CORE | {"text", "batch", "decoding"},
-    "learning": MODEL_SIDE | {"metrics"},
-    "jobs": MODEL_SIDE | {"metrics"},
+    "jobs": MODEL_SIDE,
+    "learning": MODEL_SIDE | {"metrics", "jobs"},
     "search": MODEL_SIDE | {"metrics", "jobs"},
     "draw": CORE,
     "api": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw"},

@@ -20,7 +20,14 @@ from sightline.batch import SceneBatch
 from sightline.errors import ConfigError, CountError
 from sightline.models.captioner import expand, select
 from sightline.models.sim_trans import SimTrans, SimTransConfig, corners_and_area
-from sightline.models.transformer_decoder import DecoderLayer, MultiHeadAttention, positions
+from sightline.models.transformer_decoder import (
+    PLACES,
+    DecoderLayer,
+    MultiHeadAttention,
+    SelfAttention,
+    bias_of,
+    positions,
+)
 from sightline.text.vocabulary import END, PAD, START
 
 SMALL = SimTransConfig(region_width=REGION_WIDTH, hidden_size=16, layers=2, heads=4, ffn_size=32, dropout=0.0)
@@ -59,24 +66,32 @@ def built(**changes) -> SimTrans:
     return model.eval()
 
 
+def projections(attention: SelfAttention | MultiHeadAttention) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The matrices and biases of queries, keys and values."""
+    parts = [attention.projection] if isinstance(attention, SelfAttention) else [attention.query, attention.key_value]
+    weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+    return list(zip(weight.chunk(3), bias.chunk(3), strict=True))
+
+
 def naive_attention(
-    attention: MultiHeadAttention, query_row: torch.Tensor, offered: list[torch.Tensor]
+    attention: SelfAttention | MultiHeadAttention, query_row: torch.Tensor, offered: list[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """One row attends to the rows `offered`: the result (d,) and the weights (heads, n)."""
     size = len(query_row)
     width = size // attention.heads
-    query = attention.query.weight @ query_row + attention.query.bias
+    (w_q, b_q), (w_k, b_k), (w_v, b_v) = projections(attention)
+    query = w_q @ query_row + b_q
     found, all_weights = torch.zeros(size), []
     for head in range(attention.heads):
         part = slice(head * width, (head + 1) * width)
         scores = []
         for row in offered:
-            key = attention.key.weight @ row + attention.key.bias
+            key = w_k @ row + b_k
             scores.append(sum(query[part][c] * key[part][c] for c in range(width)) / math.sqrt(width))
         total = sum(math.exp(score) for score in scores)
         weights = [math.exp(score) / total for score in scores]
         for weight, row in zip(weights, offered, strict=True):
-            found[part] += weight * (attention.value.weight @ row + attention.value.bias)[part]
+            found[part] += weight * (w_v @ row + b_v)[part]
         all_weights.append(torch.tensor(weights))
     return attention.output.weight @ found + attention.output.bias, torch.stack(all_weights)
 
@@ -176,14 +191,24 @@ def test_positions_are_not_in_the_state_dict_and_no_weight_is_shared():
     assert model.output.weight.data_ptr() != model.embedding.weight.data_ptr()
 
 
+def test_every_part_of_attention_starts_as_the_stacked_matrix_of_queries_keys_and_values_would():
+    torch.manual_seed(0)
+    bound = math.sqrt(6 / (64 + 3 * 64))  # Xavier's for 64 inputs and 192 outputs
+    for attention in (SelfAttention(64, 4), MultiHeadAttention(64, 4)):
+        for weight, bias in projections(attention):
+            assert 0.99 * bound < weight.abs().max() <= bound
+            assert (bias == 0).all()
+
+
 def test_attention_with_and_without_weights_gives_the_same():
     torch.manual_seed(0)
     attention = MultiHeadAttention(16, 4)
-    mask = torch.tensor([[True, True, False], [True, False, False]])[:, None, None]
+    mask = torch.tensor([[True, True, False], [True, False, False]])
     offered = attention.keys_values(torch.randn(2, 3, 16))
     queries = torch.randn(2, 5, 16)
-    found, weights = attention.weighed(queries, offered, mask)
-    torch.testing.assert_close(found, attention(queries, offered, mask))
+    found, weights = attention.weighed(queries, offered, mask[:, None, None])
+    for hidden in (mask, bias_of(mask, torch.float32)):
+        torch.testing.assert_close(found, attention(queries, offered, hidden[:, None, None]))
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 5))
     assert (weights[1, :, 1:] == 0).all()
 
@@ -272,10 +297,25 @@ def test_the_state_grows_by_one_place_a_word_and_starts_empty(scenes):
     state = expand(model.start(memory), 12)
     state = select(state, torch.arange(11, -1, -1))
     for t in range(3):
-        assert state["keys"].shape == state["values"].shape == (12, 2, 4, t, 4)
+        assert {name: part.shape for name, part in state.items()} == dict.fromkeys(("layer0", "layer1"), (12, t, 32))
         before = state
         _, state = model.step(torch.full((12,), 5), memory, state)
-        assert torch.equal(state["keys"][:, :, :, :t], before["keys"])
+        assert all(torch.equal(state[name][:, :t], before[name]) for name in before)
+
+
+@torch.no_grad()
+def test_captions_longer_than_the_places_kept_are_read_and_stepped_alike(scenes):
+    model, words = built(), torch.full((4, 71), 5)
+    log_probs = model(model.encode(scenes), words).log_probs
+    assert log_probs.shape[1] > PLACES
+    torch.testing.assert_close(stepped(built(), scenes, words), log_probs, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(model.places[:PLACES], built().places)
+
+
+def test_nothing_is_hidden_in_an_image_without_rows_so_that_no_softmax_is_over_nothing():
+    mask = torch.tensor([[True, False, True], [False, False, False]])
+    hidden = -torch.inf
+    assert bias_of(mask, torch.bfloat16).tolist() == [[0, hidden, 0], [0, 0, 0]]
 
 
 def test_gradients_pass_through_stepping(scenes):

@@ -34,6 +34,7 @@ from sightline.data.entities import read_photos
 from sightline.data.entities_classes import ground, read_classes
 from sightline.errors import SightlineError
 from sightline.files import read_json, write_json, write_text
+from sightline.jobs import extraction
 from sightline.learning import evaluation
 from sightline.learning.corpus import read_corpus
 from sightline.learning.launch import Voice, launch
@@ -42,7 +43,7 @@ from sightline.learning.tables import Pool
 from sightline.metrics.self_retrieval import self_retrieval
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import PAD
-from sightline.vision.grid_encoder import GridEncoder, extract_folder
+from sightline.vision.grid_encoder import GridEncoder
 from sightline.vision.reading import left_out
 from sightline.vision.store import FeatureStore
 
@@ -358,10 +359,10 @@ def extract(images: Path, features: Path, weights: Path | None, device: str, say
 
     told = f"EfficientNet-{encoder.variant} as trained on ImageNet, {encoder.size} px, grid cells as regions"
     write_json(_beside(features), {"encoder": told})
-    store = extract_folder(
-        images, features, encoder, batch=128, device=place, progress=progress, bad=lambda errors: say(left_out(errors))
-    )
-    count = len(store)
+    report = extraction.extract(images, features, encoder, device=place, batch=128, progress=progress)
+    if report.bad:
+        say(left_out(report.bad))
+    count = len(FeatureStore(features))
     say(f"{count:,} photos in {features}, {time.monotonic() - began:.0f} s")
     return count
 

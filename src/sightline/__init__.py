@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from sightline.api import Sightline, load
     from sightline.batch import SceneBatch, TextBatch
-    from sightline.caption import Caption, WordTrace
+    from sightline.caption import Caption, PhotoCaption, WordTrace
     from sightline.errors import SightlineError
     from sightline.scene import Concept, Scene
     from sightline.vision.store import FeatureStore
@@ -21,16 +22,19 @@ _HOMES = {
     "Caption": "sightline.caption",
     "Concept": "sightline.scene",
     "FeatureStore": "sightline.vision.store",
+    "PhotoCaption": "sightline.caption",
     "Scene": "sightline.scene",
     "SceneBatch": "sightline.batch",
+    "Sightline": "sightline.api",
     "SightlineError": "sightline.errors",
     "TextBatch": "sightline.batch",
     "WordTrace": "sightline.caption",
+    "load": "sightline.api",
 }
 
-__all__ = [  # noqa: RUF022 - currency first
-    "Scene", "Concept", "Caption", "WordTrace", "SceneBatch", "TextBatch", "FeatureStore", "SightlineError",
-    "__version__",
+__all__ = [  # noqa: RUF022 - what people call first, then currency
+    "load", "Sightline", "PhotoCaption", "Scene", "Concept", "Caption", "WordTrace", "SceneBatch", "TextBatch",
+    "FeatureStore", "SightlineError", "__version__",
 ]  # fmt: skip
 
 

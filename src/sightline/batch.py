@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -21,6 +22,9 @@ MASKS = {  # the part that tells which elements of a part are padding
     "grid": "grid_mask",
     "concepts": "concept_mask",
     "concept_scores": "concept_mask",
+    "things": "thing_mask",
+    "thing_names": "thing_mask",
+    "thing_weights": "thing_mask",
 }
 
 
@@ -50,6 +54,9 @@ class SceneBatch(_Moves):
         concepts: (B, c) word ids and concept_mask (B, c); concept_scores (B, c).
         sizes: (B, 2) width and height in pixels, 0 where unknown.
         pixels: (B, 3, H, W) of 0 to 255, for models that look for themselves (`sightline.seeing`).
+        things: (B, m, 4) boxes that are truly there, which detectors learn from, and thing_mask (B, m); thing_names
+            (B, m, k) ids of what people call each, -1 where they have no more names; thing_weights (B, m) how far each
+            is to be believed.
         fingerprint: of the vision model that made all of them.
     """
 
@@ -67,6 +74,10 @@ class SceneBatch(_Moves):
     concept_scores: Tensor | None = None
     sizes: Tensor | None = None
     pixels: Tensor | None = None
+    things: Tensor | None = None
+    thing_mask: Tensor | None = None
+    thing_names: Tensor | None = None
+    thing_weights: Tensor | None = None
     fingerprint: str = ""
 
     def __len__(self) -> int:
@@ -183,10 +194,10 @@ class TextBatch(_Moves):
             raise CountError("a batch needs at least one sentence")
         words = tuple(tuple(sentence[:max_words]) for sentence in sentences)
         encoded = [vocabulary.encode(sentence) for sentence in words]
-        ids = torch.full((len(words), max(map(len, encoded))), PAD, dtype=torch.long)
-        for row, sentence_ids in zip(ids, encoded, strict=True):
-            row[: len(sentence_ids)] = torch.tensor(sentence_ids)
-        mask = torch.arange(ids.shape[1]) < torch.tensor([len(e) for e in encoded])[:, None]
+        lengths = torch.tensor([len(e) for e in encoded])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        ids = torch.full(mask.shape, PAD, dtype=torch.long)
+        ids[mask] = torch.from_numpy(np.fromiter(chain.from_iterable(encoded), np.int64, int(lengths.sum())))
         tagged = None
         if mark is not None:
             tagged = torch.zeros_like(mask)

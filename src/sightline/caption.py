@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sightline.errors import CountError
-from sightline.scene import Array, Box, Scene
+from sightline.scene import Array, Box, Concept, Scene
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +80,53 @@ class Caption:
                 for word, t in zip(self.words, traces, strict=True)
             ],
         }
+
+
+@dataclass(frozen=True, eq=False)
+class PhotoCaption(Caption):
+    """A caption with the photo it is about.
+
+    Attributes:
+        path: of the photo; "" where it came as pixels.
+        size: width and height of the photo in pixels, upright.
+        confidence: the probability that the caption is good (`sightline.calibration` tells what that means).
+        low_confidence: whether it is too small to rely on the caption.
+        concepts: named things in the photo, the surest first; boxes are normalised.
+    """
+
+    path: str = ""
+    size: tuple[int, int] = (0, 0)
+    confidence: float = 0.0
+    low_confidence: bool = False
+    concepts: tuple[Concept, ...] = ()
+
+    def to_json(self, scene: Scene | None = None) -> dict[str, Any]:
+        """A JSON-ready form; boxes are in pixels of the upright photo."""
+        told = super().to_json(Scene(self.path, size=self.size) if scene is None else scene)
+        return {
+            "path": self.path,
+            "caption": told["caption"],
+            "log_prob": round(self.log_prob, 4),
+            "confidence": round(self.confidence, 4),
+            "low_confidence": self.low_confidence,
+            "words": [
+                {**word, "box": _rounded(word["box"], 1), "score": _rounded(word["score"], 4)} for word in told["words"]
+            ],
+            "concepts": [
+                {"name": c.name, "score": round(c.score, 4), "box": _rounded(self._pixels(c.box), 1)}
+                for c in self.concepts
+            ],
+            "size": list(self.size),
+        }
+
+    def _pixels(self, box: Box | None) -> list[float] | None:
+        return None if box is None else [v * side for v, side in zip(box, (*self.size, *self.size), strict=True)]
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    if value is None:
+        return None
+    return [round(v, digits) for v in value] if isinstance(value, list) else round(value, digits)
 
 
 def _point(trace: WordTrace, boxes: Array) -> WordTrace:

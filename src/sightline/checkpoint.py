@@ -7,29 +7,22 @@ model that looks for itself (`sightline.seeing`) is in the same file: its weight
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
-from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from sightline.config import build
 from sightline.errors import CheckpointError, ConfigError
-from sightline.files import PathLike, atomic_write, checksum, existing
+from sightline.files import PathLike
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import Matcher
 from sightline.models.zoo import ModelConfig
+from sightline.sealed import assign, described, fitting, plain, seal, unsealed, weightless
 from sightline.seeing import Seeing, seeing
 from sightline.text.vocabulary import Vocabulary
-from sightline.vision.efficientnet_lite import Variant
-from sightline.vision.grid_encoder import GridEncoder
+from sightline.vision.zoo import VisionConfig
 
 LAYOUT = 1
 
@@ -76,12 +69,6 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class _Vision:
-    variant: Variant
-    size: int
-
-
-@dataclass(frozen=True)
 class _Header:
     layout: int
     model: ModelConfig
@@ -91,7 +78,7 @@ class _Header:
     fingerprint: str
     card: dict[str, Any]
     checksum: int
-    vision: _Vision | None = None
+    vision: VisionConfig | None = None
 
 
 def save(path: PathLike, checkpoint: Checkpoint) -> None:
@@ -103,7 +90,6 @@ def save(path: PathLike, checkpoint: Checkpoint) -> None:
             where=path,
             fix="build the model with len(vocabulary)",
         )
-    weights = {name: part.detach().cpu().contiguous() for name, part in model.state_dict().items()}
     vision = model.vision if isinstance(model, Seeing) else None
     header = {
         "layout": LAYOUT,
@@ -112,46 +98,15 @@ def save(path: PathLike, checkpoint: Checkpoint) -> None:
         "text_rule": checkpoint.text_rule,
         "preprocessing": checkpoint.preprocessing,
         "fingerprint": checkpoint.fingerprint if vision is None else vision.fingerprint(),
-        "vision": None if vision is None else {"variant": vision.variant, "size": vision.size},
+        "vision": None if vision is None else dataclasses.asdict(vision.config),
         "card": checkpoint.card,
-        "checksum": checksum_of(weights),
     }
-    text = json.dumps(header, ensure_ascii=False)
-    with atomic_write(path) as file:
-        file.write(to_bytes(weights, {"sightline": text, "checksum": str(checksum(text.encode()))}))
+    seal(path, plain(model), header, "checkpoint")
 
 
 def read_header(path: PathLike) -> dict[str, Any]:
     """What a checkpoint says about itself, without its weights."""
-    existing(path)
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(
-            f"not a Sightline checkpoint ({error})",
-            where=path,
-            fix="give a file that Sightline saved; `sightline convert` reads checkpoints of other projects",
-        ) from error
-    text = metadata.get("sightline", "")
-    if text and metadata.get("checksum") != str(checksum(text.encode())):
-        raise CheckpointError("its description is damaged", where=path, fix="copy or download the file again")
-    try:
-        header: dict[str, Any] = json.loads(text)
-        layout = header["layout"]
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise CheckpointError(
-            "the file holds weights but not Sightline's description of them",
-            where=path,
-            fix="give a file that Sightline saved",
-        ) from error
-    if layout != LAYOUT:
-        raise CheckpointError(
-            f"it was saved in layout {layout}, and this version reads layout {LAYOUT}",
-            where=path,
-            fix="use the version of Sightline that saved it, or save it again",
-        )
-    return header
+    return described(path, LAYOUT, "checkpoint")
 
 
 def load(path: PathLike, device: torch.device | str = "cpu") -> Checkpoint:
@@ -163,18 +118,10 @@ def load(path: PathLike, device: torch.device | str = "cpu") -> Checkpoint:
         raise CheckpointError(
             f"this version cannot read its model: {error.what}", where=path, fix="use the version that saved it"
         ) from error
-    with safe_open(path, "pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
-    if checksum_of(weights) != header.checksum:
-        raise CheckpointError("its weights are damaged", where=path, fix="copy or download the file again")
-    vocabulary = Vocabulary(header.words)
-    try:
+    weights, vocabulary = unsealed(path, header.checksum), Vocabulary(header.words)
+    with fitting(path):
         model = _built(header, len(vocabulary))
         assign(model, weights)
-    except (RuntimeError, TypeError, OverflowError) as error:  # the latter for sizes that no tensor can have
-        raise CheckpointError(
-            f"its weights do not fit its config: {error}", where=path, fix="save the model again"
-        ) from error
     return Checkpoint(
         model.to(device).eval(),
         vocabulary,
@@ -189,43 +136,5 @@ def _built(header: _Header, words: int) -> Captioner | Matcher:
     with weightless():
         model: Captioner | Matcher = header.model.build(words)
         if header.vision is not None:
-            model = seeing(model, GridEncoder(header.vision.variant, header.vision.size))
+            model = seeing(model, header.vision.build())
     return model
-
-
-class _NoDraws(TorchFunctionMode):
-    """First weights are not drawn. (`normal_` on the meta device would import PyTorch's compiler, for seconds.)"""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__ in ("normal_", "uniform_"):
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **(kwargs or {}))
-
-
-@contextlib.contextmanager
-def weightless() -> Iterator[None]:
-    """Models built in here have shapes only, so that sizes take no memory until weights prove to have them."""
-    with torch.device("meta"), _NoDraws():
-        yield
-
-
-def assign(model: nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
-    """Give copies of `weights` to a `weightless` model; a RuntimeError where they do not fit.
-
-    Everything such a model holds must be in its state dict: what it computes when built is never computed there.
-    """
-    types = {name: part.dtype for name, part in model.state_dict().items()}
-    copies = {
-        name: part.to(types.get(name, part.dtype), copy=True, memory_format=torch.contiguous_format)
-        for name, part in weights.items()
-    }
-    model.load_state_dict(copies, assign=True)
-
-
-def checksum_of(weights: dict[str, torch.Tensor]) -> int:
-    """One number for tensors with their names, to notice damage."""
-    total = 0
-    for name in sorted(weights):
-        data = weights[name].contiguous().flatten().view(torch.uint8).numpy()
-        total = checksum(f"{total} {name} {checksum(data.data)}".encode())
-    return total

@@ -32,6 +32,8 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "caption": Command("sightline.commands.caption:caption", "Caption photos, with a box for every noun."),
+    "extract": Command("sightline.commands.extract:extract", "Write what vision sees in photos to a feature store."),
     "train": Command("sightline.commands.train:train", "Train a model: a row of a recipe, or on your own photos."),
     "reproduce": Command("sightline.commands.reproduce:reproduce", "Run the tables of a paper, row by row."),
     "evaluate": Command("sightline.commands.evaluate:evaluate", "Measure a trained model on photos with captions."),

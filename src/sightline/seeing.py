@@ -17,7 +17,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, State, Trace
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
-from sightline.vision.grid_encoder import GridEncoder
+from sightline.vision.zoo import VisionModel
 
 SEEN = ("regions", "boxes", "grid", "vector")  # the scene parts that the backbone makes
 
@@ -25,7 +25,7 @@ SEEN = ("regions", "boxes", "grid", "vector")  # the scene parts that the backbo
 class Seeing(nn.Module):
     """What the models below share: a backbone, and scenes made by it."""
 
-    vision: GridEncoder
+    vision: VisionModel
 
     @property
     def reader(self) -> Captioner | Matcher:
@@ -47,10 +47,17 @@ class Seeing(nn.Module):
         return self
 
 
+def looked(model: nn.Module, scenes: SceneBatch) -> SceneBatch:
+    """What a model sees in pixels, if its vision does not learn: then one look serves all that follows."""
+    if isinstance(model, Seeing) and not any(parameter.requires_grad for parameter in model.vision.parameters()):
+        return model.look(scenes)
+    return scenes
+
+
 class SeeingCaptioner(Seeing, Captioner):
     """A captioner behind a backbone: all but the looking is the captioner's own."""
 
-    def __init__(self, captioner: Captioner, vision: GridEncoder) -> None:
+    def __init__(self, captioner: Captioner, vision: VisionModel) -> None:
         super().__init__()
         self.vision, self.captioner = vision, captioner
         self.needs, self.words, self.config = ("pixels",), captioner.words, captioner.config
@@ -84,7 +91,7 @@ class SeeingCaptioner(Seeing, Captioner):
 class SeeingMatcher(Seeing, Matcher):
     """A matcher behind a backbone: all but the looking is the matcher's own."""
 
-    def __init__(self, matcher: Matcher, vision: GridEncoder) -> None:
+    def __init__(self, matcher: Matcher, vision: VisionModel) -> None:
         super().__init__()
         self.vision, self.matcher = vision, matcher
         self.needs, self.words, self.config = ("pixels",), matcher.words, matcher.config
@@ -129,12 +136,12 @@ class SeeingAligner(SeeingMatcher, AligningMatcher):
         return self.matcher.alignment(images, texts, forced)
 
 
-def seeing(model: Captioner | Matcher, vision: GridEncoder) -> SeeingCaptioner | SeeingMatcher:
+def seeing(model: Captioner | Matcher, vision: VisionModel) -> SeeingCaptioner | SeeingMatcher:
     """The model behind the backbone."""
     missing = [part for part in model.needs if part not in SEEN]
     if missing:
         raise ConfigError(
-            f"a {model.config.kind} model reads {missing[0]}, which a grid backbone does not see",
+            f"a {model.config.kind} model reads {missing[0]}, which a backbone does not see",
             fix="train it on features that hold them (vision.kind=cached)",
         )
     if isinstance(model, Captioner):

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sightline.checkpoint import assign, weightless
 from sightline.data.restricted_pickle import Namespace
 from sightline.errors import CheckpointError
+from sightline.sealed import assign, weightless
 
 Weights = Mapping[str, Tensor]
 Model = TypeVar("Model", bound=nn.Module, covariant=True)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from posixpath import basename, splitext
 
 from sightline.data.captions import IMAGE_SUFFIXES, collect, line_of, mostly, numbered_lines
 from sightline.data.format import Format, Probe, Report
@@ -46,7 +47,7 @@ def photo_number(name: str) -> str:
     >>> [photo_number(name) for name in ("COCO_val2014_000000391895.jpg", "1000268201_693b08cb0e.jpg", "a/b.png")]
     ['391895', '1000268201', 'b']
     """
-    stem = PurePosixPath(name).stem
+    stem = splitext(basename(name))[0]
     found = _COCO_NAME.match(stem) or _FLICKR_NAME.match(stem)
     return found[1] if found else stem
 
@@ -60,7 +61,7 @@ def with_splits(captions: CaptionSet, lists: Mapping[str, Path]) -> CaptionSet:
     split_of: dict[str, str] = {}
     for split, path in lists.items():
         for name in read_names(path):
-            base = PurePosixPath(name).name
+            base = basename(name)
             if base in split_of:
                 raise DuplicateRecordError(
                     f"{name} is in {split_of[base]} and in {split}", where=path, fix="a photo has one split"

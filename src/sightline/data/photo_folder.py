@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -41,8 +42,13 @@ def matches(probe: Probe) -> bool:
 
 def photo_files(folder: Path) -> list[str]:
     """Every picture below `folder`, relative to it and sorted; hidden files and folders are left out."""
-    inside = (path.relative_to(folder) for path in folder.rglob("*") if _is_picture(path.name) and path.is_file())
-    return sorted(path.as_posix() for path in inside if not any(part.startswith(".") for part in path.parts))
+    found: list[str] = []
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        below = Path(here).relative_to(folder).as_posix()
+        prefix = "" if below == "." else f"{below}/"
+        found += (prefix + name for name in files if _is_picture(name) and not name.startswith("."))
+    return sorted(found)
 
 
 def table_of(folder: Path) -> Path | None:

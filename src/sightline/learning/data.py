@@ -28,6 +28,7 @@ from sightline.learning.positives import word_overlaps
 from sightline.learning.sight import Cached, Grid, Vision
 from sightline.learning.stage import Stage
 from sightline.learning.tables import Mark, Pool, TextTable
+from sightline.learning.training_photos import BOXED
 from sightline.learning.vocabularies import Splitter, choose_vocabulary
 from sightline.models.pos_scan import POSSCANConfig
 from sightline.models.zoo import ModelConfig
@@ -45,7 +46,8 @@ class Data:
 
     Attributes:
         vocabulary: of captions or corpus.
-        pools: `train`, `val`, `test`, those there are; `corpus` and its held-out part `corpus-val`.
+        pools: `train`, `val`, `test`, those there are; `boxed`, photos with boxes alone; `corpus` and its held-out part
+            `corpus-val`.
         rule: that splits captions into words.
         fingerprint: of the vision model that made the scenes; "" where unknown.
         grounded: annotated photos by their ids in the pools.
@@ -108,11 +110,20 @@ def build_data(
         vocabulary = choose_vocabulary(config.vocabulary, splitter, photos, corpus, always, told)
     else:
         told.append(f"The {len(vocabulary.words):,} words are those of the model it starts from.")
-    if isinstance(vision, Grid):
-        seen = see_pictures(config, base, photos, vision.size, told)
+    if not isinstance(vision, Cached):
+        seen = see_pictures(config, base, photos, vision.size, told, cells=isinstance(vision, Grid))
+    elif config.boxes is not None or config.boxed is not None:
+        raise ConfigError(
+            "data.boxes and data.boxed are for vision models that are trained, and the recipe reads features",
+            fix="set vision.kind to detector, or remove them",
+        )
     else:
         seen = see(config, base, photos, needs, dictionary, vocabulary, told)
-    pools = {role: _pool(seen[role], splitter, vocabulary, mark_of(model, stages)) for role in ROLES if role in seen}
+    pools = {
+        role: _pool(seen[role], splitter, vocabulary, mark_of(model, stages))
+        for role in (*ROLES, BOXED)
+        if role in seen
+    }
     if corpus:
         pools |= corpus_pools(config, corpus, splitter, vocabulary, dictionary, told)
     grounded = _grounded(config, base, seen)
@@ -169,7 +180,7 @@ def _grounded(config: DataConfig, base: Path, seen: Mapping[str, Seen]) -> dict[
     annotated, classes = read_entities(config.path(config.grounding, base)), read_classes()
     found: dict[str, GroundedPhoto] = {}
     for role, one in seen.items():
-        for photo in one.photos:
+        for photo in one.photos if role != BOXED else ():
             known = annotated.get(_number(photo))
             if known is not None:
                 found[photo.id] = replace(ground(known, classes), id=photo.id, split=role)

@@ -13,6 +13,22 @@ Sentiment = Literal["", "positive", "negative"]
 
 
 @dataclass(frozen=True)
+class Boxed:
+    """Photos with named boxes and without captions, which a vision model learns from too.
+
+    Attributes:
+        images: the folder of the photos.
+        boxes: Flickr30k Entities, COCO's `instances_*.json`, or machine-made boxes.
+        photos: a list of the photos that may be used; without it, all of the folder. Those that the recipe is chosen or
+            measured by are always left out.
+    """
+
+    images: Path
+    boxes: Path
+    photos: Path | None = None
+
+
+@dataclass(frozen=True)
 class DataConfig:
     """Where the data of a recipe lies, and how it is read. Paths are relative to `root`.
 
@@ -23,6 +39,8 @@ class DataConfig:
             Photos in no list are left out.
         shares: instead of lists: split to its share of the photos, chosen by a hash of their names.
         images: the folder of the photos.
+        boxes: named boxes of these photos, in a format that `Boxed` takes. Only those of training photos are read.
+        boxed: more photos, with boxes alone.
         features: scenes of the photos, in any format with features.
         encoder: the ImageNet backbone (lite0 to lite4) that makes the features of `images` that are not there yet.
         concepts: where the concepts of photos come from, if not from their features: a file of named boxes.
@@ -53,6 +71,8 @@ class DataConfig:
     splits: dict[str, Path] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
     images: Path | None = None
+    boxes: Path | None = None
+    boxed: Boxed | None = None
     features: Path | None = None
     encoder: Literal["", "lite0", "lite1", "lite2", "lite3", "lite4"] = ""
     concepts: Path | None = None

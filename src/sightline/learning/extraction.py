@@ -26,18 +26,19 @@ def extract(
 ) -> dict[str, Any]:
     """Extract what is missing, and tell how pictures are prepared: what a checkpoint says about its preprocessing.
 
-    Files that cannot be read are left out, and `say` is told of them at the end.
+    Files that cannot be read are left out, and `say` is told of them at the end, once unless they change.
     """
     if not config.encoder or config.images is None or config.features is None:
         return {}
     images, store = existing(config.path(config.images, base)), config.path(config.features, base)
     held = set(FeatureStore(store).ids()) if store.exists() else set()
     if not held.issuperset(photo_files(images)):
-        from sightline.vision.grid_encoder import GridEncoder, extract_folder
+        from sightline.jobs import extraction
+        from sightline.vision.grid_encoder import GridEncoder
         from sightline.vision.reading import left_out
 
         encoder = GridEncoder.imagenet(config.encoder, SIZE)
-        extract_folder(
-            images, store, encoder, device=device, progress=progress, bad=lambda errors: say(left_out(errors))
-        )
+        report = extraction.extract(images, store, encoder, device=device, progress=progress)
+        if report.news:
+            say(left_out(report.news))
     return {"encoder": "grid", "variant": config.encoder, "size": SIZE, "resize": "squash"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from posixpath import basename, normpath, splitext
 
 import numpy as np
 
@@ -131,9 +132,10 @@ def match(photos: Sequence[Photo], ids: Sequence[str], where: Path) -> dict[str,
     found: dict[str, str] = {}
     taken: dict[str, str] = {}
     for photo in photos:
-        file = PurePosixPath(photo.file or photo.id)
-        names = (photo.id, str(file), file.name, file.stem)
-        feature = next((name for name in names if name in known), None) or by_number.get(photo_number(str(file)))
+        file = photo.file or photo.id
+        name = basename(file)
+        names = (photo.id, normpath(file), name, splitext(name)[0])
+        feature = next((name for name in names if name in known), None) or by_number.get(photo_number(name))
         if feature is None:
             continue
         if taken.setdefault(feature, photo.id) != photo.id:

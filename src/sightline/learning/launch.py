@@ -116,7 +116,7 @@ def _launch(
     for sentence in data.told:
         voice.say(sentence)
     start = Checkpoint(
-        _model(recipe, data, started),
+        _model(recipe, data, started, find),
         data.vocabulary,
         data.rule.name,
         preprocessing or recipe.vision.preprocessing() or ({} if started is None else started.preprocessing),
@@ -201,10 +201,10 @@ def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
             )
 
 
-def _model(recipe: Recipe, data: Data, started: Checkpoint | None) -> Any:
+def _model(recipe: Recipe, data: Data, started: Checkpoint | None, find: Callable[[str], Checkpoint]) -> Any:
     """The seeded model, with the weights it starts from."""
     torch.manual_seed(recipe.seed)
-    model = with_sight(recipe.model.build(len(data.vocabulary)), recipe.vision)
+    model = with_sight(recipe.model.build(len(data.vocabulary)), recipe.vision, find)
     if started is None:
         return model
     receiver, made_by = model, data.fingerprint

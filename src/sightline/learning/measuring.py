@@ -12,7 +12,7 @@ from sightline.errors import ConfigError
 from sightline.learning.data import Data, DataConfig, build_data
 from sightline.learning.evaluation import Evaluation, Watch, evaluate, retrieval
 from sightline.learning.photos import plural
-from sightline.learning.sight import Cached, Grid
+from sightline.learning.sight import Cached, sight_of
 from sightline.models.captioner import Captioner
 from sightline.models.ensemble import Ensemble
 from sightline.models.matcher import Matcher
@@ -47,7 +47,7 @@ def measure(
     split, names = ("test", config.test) if config.test else ("val", config.val)
     needs = (need for member in members for need in member.model.needs if need != "pixels")
     parts = tuple(dict.fromkeys((*config.parts, *needs)))
-    vision = Grid(size=first.model.vision.size) if isinstance(first.model, Seeing) else Cached()
+    vision = sight_of(first.model.vision) if isinstance(first.model, Seeing) else Cached()
     config = replace(config, rule=first.text_rule, vocabulary="rule", corpus=None, parts=parts)
     alone = replace(config, train=names, val=(), test=())  # no other photo is read
     data = build_data(alone, first.model.config, base=base, vocabulary=first.vocabulary, vision=vision)

@@ -106,7 +106,7 @@ def _model(kind: str, own: Own, size: int, told: list[str]) -> dict[str, Any]:
     names = {item.name for item in fields(KINDS[kind])}
     chosen: dict[str, Any] = {name: size for name in SIZES if name in names}
     chosen |= {"jrln": {"size": size}} if "jrln" in names else {}
-    chosen |= {"ffn_size": 4 * size, "layers": 3 if size < 512 else 6} if "ffn_size" in names else {}
+    chosen |= {"ffn_size": 4 * size, "layers": 3 if size < 512 else 6, "heads": 8} if "ffn_size" in names else {}
     if own.features is None:
         from sightline.vision.grid_encoder import WIDTH
 

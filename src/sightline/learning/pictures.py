@@ -1,31 +1,38 @@
-"""Photos of a split as pixels, read when a batch asks for them: what a model that looks for itself is trained on."""
+"""Photos of a split as pixels: what a model that looks for itself is trained on, with their boxes where known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch
-from sightline.data.photo_folder import photo_files
 from sightline.data.records import Photo
-from sightline.errors import ConfigError, CountError, MissingRecordError
-from sightline.files import existing
+from sightline.errors import CountError, ImageError, SightlineError
 from sightline.learning.data_config import DataConfig
-from sightline.learning.features import Seen, match
-from sightline.learning.photos import plural, some
+from sightline.learning.features import Seen
+from sightline.learning.photos import plural
+from sightline.learning.things import MOST, Things
+from sightline.learning.training_photos import Found, drawn_of, find_photos
 from sightline.vision.grid_encoder import cell_boxes
 from sightline.vision.pixels import Pixels, read_pixels
+from sightline.vision.reading import Progress, left_out, progress_bar, read_photos
 
 READERS = 8  # photos that are decoded at the same time
+GREY = 128
 
 
 class Pictures:
-    """Scenes that hold pixels, and the boxes of the cells that a grid backbone will make of them.
+    """Scenes that hold pixels.
+
+    A photo that turns out to be unreadable is grey and has no boxes, and a warning tells of it: training goes on.
 
     Args:
         paths: of the photos.
@@ -33,77 +40,147 @@ class Pictures:
         size: photos are squashed to squares of so many pixels.
         keep: keep pixels in memory once they were read (size² · 3 bytes a photo).
         fingerprint: of the backbone that will look at them; "" while its weights change.
+        things: what is truly in them.
+        cells: give also the boxes of the cells that a grid backbone will make of them.
     """
 
     def __init__(
-        self, paths: Sequence[Path], ids: Sequence[str], size: int, *, keep: bool = False, fingerprint: str = ""
+        self,
+        paths: Sequence[Path],
+        ids: Sequence[str],
+        size: int,
+        *,
+        keep: bool = False,
+        fingerprint: str = "",
+        things: Things | None = None,
+        cells: bool = True,
     ) -> None:
-        if len(paths) != len(ids):
-            raise CountError(f"{len(paths)} paths for {len(ids)} photos")
+        for others, what in ((paths, "paths"), (things, "rows of boxes")):
+            if others is not None and len(others) != len(ids):
+                raise CountError(f"{len(others)} {what} for {len(ids)} photos")
         self.paths, self.ids, self.size, self.fingerprint = tuple(paths), tuple(ids), size, fingerprint
-        self._kept: dict[int, tuple[Pixels, tuple[int, int]]] | None = {} if keep else None
+        self.things, self.cells = things, cells
+        self._sizes = np.zeros((len(ids), 2), np.int64)
+        self._bad: set[int] = set()
+        self._kept: Pixels | None = np.empty((len(ids), size, size, 3), np.uint8) if keep else None
+        self._held: npt.NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
         self._readers = ThreadPoolExecutor(READERS)
 
     def __len__(self) -> int:
         """How many photos there are."""
         return len(self.ids)
 
+    def read_all(self, bad: Callable[[SightlineError], None], progress: Progress = iter) -> list[int]:
+        """Read all photos into memory at once; gives the rows of those that cannot be read, for `without`."""
+        if self._kept is None:
+            raise CountError("these pictures are not kept in memory", fix="make them with keep=True")
+        row_of = {path: row for row, path in enumerate(self.paths)}
+        for photo in read_photos(self.paths, self.size, bad=bad, progress=progress):
+            row = row_of[photo.path]
+            self._kept[row], self._sizes[row], self._held[row] = photo.pixels, photo.size, True
+        return np.flatnonzero(~self._held).tolist()
+
+    def without(self, rows: Sequence[int]) -> Pictures:
+        """These pictures without some rows. What is kept in memory is moved, not copied: do not use the old ones."""
+        if not rows:
+            return self
+        left = np.delete(np.arange(len(self)), rows)
+        things = None if self.things is None else self.things.without(rows)
+        paths, ids = [self.paths[row] for row in left], [self.ids[row] for row in left]
+        fewer = Pictures(paths, ids, self.size, fingerprint=self.fingerprint, things=things, cells=self.cells)
+        fewer._sizes, fewer._held = self._sizes[left], self._held[left]
+        if self._kept is not None:
+            for to, row in enumerate(left):  # ascending, so that no photo is overwritten before it was moved
+                self._kept[to] = self._kept[row]
+            fewer._kept = self._kept[: len(left)]
+        return fewer
+
     def batch(self, rows: Tensor) -> SceneBatch:
-        """The photos of `rows`: pixels (B, 3, size, size), uint8."""
-        chosen = rows.tolist()
-        read = list(self._readers.map(self._read, chosen))
-        side = -(-self.size // 32)
-        boxes = torch.from_numpy(cell_boxes(side, side)).expand(len(chosen), -1, -1)
-        everywhere = torch.ones(boxes.shape[:2], dtype=torch.bool)
+        """The photos of `rows`: pixels (B, 3, size, size), uint8, channels last in memory; things where known."""
+        chosen = rows.numpy()
+        pixels = self._pixels(chosen)
+        things = {} if self.things is None else self.things.batch(rows)
+        if things and self._bad:
+            things["thing_mask"][[row in self._bad for row in chosen.tolist()]] = False
         return SceneBatch(
             ids=tuple(self.ids[row] for row in chosen),
-            pixels=torch.from_numpy(np.stack([pixels for pixels, _ in read])).permute(0, 3, 1, 2),
-            boxes=boxes,
-            region_mask=everywhere,
-            grid_mask=everywhere,
-            grid_shapes=((side, side),) * len(chosen),
-            sizes=torch.tensor([size for _, size in read]),
+            pixels=torch.from_numpy(pixels).permute(0, 3, 1, 2),
+            sizes=torch.from_numpy(self._sizes[chosen]),
             fingerprint=self.fingerprint,
+            **things,  # type: ignore[arg-type]
+            **(self._cells(len(chosen)) if self.cells else {}),  # type: ignore[arg-type]
         )
 
-    def _read(self, row: int) -> tuple[Pixels, tuple[int, int]]:
+    def _pixels(self, rows: npt.NDArray[np.int64]) -> Pixels:
         if self._kept is None:
-            return read_pixels(self.paths[row], self.size)
-        if row not in self._kept:
-            self._kept[row] = read_pixels(self.paths[row], self.size)
-        return self._kept[row]
+            return np.stack(list(self._readers.map(self._read, rows.tolist())))
+        missing = np.unique(rows[~self._held[rows]])
+        for row, pixels in zip(missing, self._readers.map(self._read, missing.tolist()), strict=True):
+            self._kept[row], self._held[row] = pixels, True
+        return self._kept.take(rows, axis=0)
+
+    def _read(self, row: int) -> Pixels:
+        try:
+            pixels, self._sizes[row] = read_pixels(self.paths[row], self.size)
+        except SightlineError as error:
+            if row not in self._bad:
+                self._bad.add(row)
+                warnings.warn(f"{error} A grey picture takes its place.", stacklevel=2)
+            return np.full((self.size, self.size, 3), GREY, np.uint8)
+        return pixels
+
+    def _cells(self, count: int) -> dict[str, object]:
+        side = -(-self.size // 32)
+        boxes = torch.from_numpy(cell_boxes(side, side)).expand(count, -1, -1)
+        everywhere = torch.ones(boxes.shape[:2], dtype=torch.bool)
+        shapes = ((side, side),) * count
+        return {"boxes": boxes, "region_mask": everywhere, "grid_mask": everywhere, "grid_shapes": shapes}
 
 
 def see_pictures(
-    config: DataConfig, base: Path, photos: Mapping[str, Sequence[Photo]], size: int, told: list[str]
+    config: DataConfig,
+    base: Path,
+    photos: Mapping[str, Sequence[Photo]],
+    size: int,
+    told: list[str],
+    *,
+    cells: bool = True,
 ) -> dict[str, Seen]:
-    """The photos of each split as pixels. Photos that are not in `data.images` are an error, unless allowed."""
-    if config.images is None:
-        raise ConfigError("a backbone that sees photos at every step needs them", fix="give data.images")
-    folder = existing(config.path(config.images, base))
-    listed = [photo for part in photos.values() for photo in part]
-    file_of = match(listed, photo_files(folder), folder)
-    missing = [photo.id for photo in listed if photo.id not in file_of]
-    if missing and (not file_of or not (config.allow_missing or config.max_photos)):
-        raise MissingRecordError(
-            f"{len(missing):,} of {plural(len(listed), 'photo')} are not there: {some(missing)}",
-            where=folder,
-            fix="check that captions and photos are named alike, or say --allow-missing",
-        )
-    if missing:
-        told.append(f"{len(missing):,} of {plural(len(listed), 'photo')} are not in {folder}. They are left out.")
-    kept = {
-        role: tuple(photo for photo in part if photo.id in file_of)[: config.max_photos or None]
-        for role, part in photos.items()
-    }
-    gigabytes = sum(map(len, kept.values())) * 3 * size**2 / (1 << 30)
+    """The photos of each split, and of `data.boxed`, as pixels; with their boxes where they are trained on.
+
+    Photos that are not in `data.images` are an error, unless allowed. Where `data.cache` is `memory` all are read now,
+    and those that cannot be read are left out; where it is `auto`, they are kept once they were read, if they fit.
+    """
+    found = find_photos(config, base, photos, told)
+    gigabytes = sum(len(part.photos) for part in found.values()) * 3 * size**2 / (1 << 30)
     keep = config.cache == "memory" or (config.cache == "auto" and gigabytes <= config.budget)
     told.append(
         f"Photos are read at {size} × {size} pixels"
         + (f", and kept in memory: {gigabytes:.2f} GiB." if keep else ", from disk as they are needed.")
     )
-    return {
-        role: Seen(part, Pictures([folder / file_of[p.id] for p in part], [p.id for p in part], size, keep=keep))
-        for role, part in kept.items()
-        if part
-    }
+    things = {role: Things.build(drawn) for role, drawn in drawn_of(config, base, found, told).items()}
+    told.extend(
+        f"Of {role}, boxes beyond {MOST} of a photo are left out: {own.cut:,}."
+        for role, own in things.items()
+        if own.cut
+    )
+    seen = {}
+    for role, part in found.items():
+        ids = [photo.id for photo in part.photos]
+        pictures = Pictures(part.paths, ids, size, keep=keep, things=things.get(role), cells=cells)
+        seen[role] = _read_now(part, pictures, role, told) if config.cache == "memory" else Seen(part.photos, pictures)
+    return seen
+
+
+def _read_now(part: Found, pictures: Pictures, role: str, told: list[str]) -> Seen:
+    bad: list[SightlineError] = []
+    start = time.monotonic()
+    rows = pictures.read_all(bad.append, progress_bar(f"Reading photos of {role}"))
+    if len(rows) == len(pictures):
+        raise ImageError(f"no photo of {role} can be read", where=bad[0].where, fix=bad[0].fix)
+    told.append(f"{plural(len(pictures) - len(rows), 'photo')} of {role} read in {time.monotonic() - start:.0f} s.")
+    if bad:
+        told.append(f"Of {role}, {left_out(bad)}")
+    gone = set(rows)
+    photos = tuple(photo for row, photo in enumerate(part.photos) if row not in gone)
+    return Seen(photos, pictures.without(rows))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sightline.checkpoint import Checkpoint
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import Matcher
-from sightline.seeing import seeing
+from sightline.seeing import Seeing, seeing
+from sightline.vision.concept_names import concept_names
+from sightline.vision.detector import Detector, DetectorConfig
 from sightline.vision.efficientnet_lite import Variant
 from sightline.vision.grid_encoder import GridEncoder
+from sightline.vision.zoo import VisionModel
+
+Find = Callable[[str], Checkpoint]  # from a name in a recipe to the model it stands for
 
 
 @dataclass(frozen=True)
@@ -58,9 +65,67 @@ class Grid:
         return {"encoder": "grid", "variant": self.variant, "size": self.size, "resize": "squash"}
 
 
-Vision = Cached | Grid
+@dataclass(frozen=True)
+class Detect:
+    """The photos of `data.images` go through the vision model at every step: regions, grid and vector are its own.
+
+    Attributes:
+        variant: of EfficientNet-Lite.
+        size: photos are squashed to squares of so many pixels.
+        boxes: regions of a photo.
+        train: False freezes the vision model in all stages.
+        weights: `imagenet` for the backbone alone, `random`, or a trained model whose sight it takes over, named like
+            `start`. With `start`, the weights of a model that sees are its own.
+    """
+
+    kind: Literal["detector"] = "detector"
+    variant: Variant = "lite2"
+    size: int = 288
+    boxes: int = 36
+    train: bool = True
+    weights: str = "imagenet"
+
+    def build(self, find: Find | None = None) -> Detector:
+        """The vision model."""
+        built = DetectorConfig(variant=self.variant, size=self.size, boxes=self.boxes, names=concept_names()).build()
+        if self.weights == "imagenet":
+            built.load_imagenet()
+        elif self.weights != "random":
+            built.load_state_dict(self._found(find).state_dict())
+        return built.requires_grad_(self.train)
+
+    def _found(self, find: Find | None) -> Detector:
+        """The trained vision model that `weights` names."""
+        model: Any = None if find is None else find(self.weights).model
+        if not isinstance(model, Seeing) or not isinstance(model.vision, Detector):
+            raise ConfigError(
+                f"`vision.weights` is {self.weights}, which is no trained model with a detector",
+                fix="give imagenet, random, or a model that was trained with vision.kind=detector",
+            )
+        held = model.vision.config
+        if held.variant != self.variant or held.names != concept_names():
+            raise ConfigError(
+                f"{self.weights} sees with {held.variant} and {len(held.names)} names",
+                fix="set vision.variant to its own, and train it again where the list of names has changed",
+            )
+        return model.vision
+
+    def preprocessing(self) -> dict[str, Any]:
+        """What a checkpoint says about its pictures."""
+        return {"encoder": "detector", "variant": self.variant, "size": self.size, "resize": "squash"}
 
 
-def with_sight(model: Captioner | Matcher, vision: Vision) -> Captioner | Matcher:
-    """The model as the recipe wants it to see."""
-    return seeing(model, vision.build()) if isinstance(vision, Grid) else model
+Vision = Cached | Grid | Detect
+
+
+def with_sight(model: Captioner | Matcher, vision: Vision, find: Find | None = None) -> Captioner | Matcher:
+    """The model as the recipe wants it to see; `find` gives the models it names."""
+    if isinstance(vision, Cached):
+        return model
+    return seeing(model, vision.build(find) if isinstance(vision, Detect) else vision.build())
+
+
+def sight_of(model: VisionModel) -> Vision:
+    """How a recipe would say what `model` is."""
+    kind: type[Grid] | type[Detect] = Detect if isinstance(model, Detector) else Grid
+    return kind(variant=model.variant, size=model.size)

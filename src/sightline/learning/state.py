@@ -18,9 +18,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from sightline.checkpoint import checksum_of
 from sightline.errors import CheckpointError
 from sightline.files import atomic_write
+from sightline.sealed import checksum_of
 
 PATTERN = "state-*.safetensors"
 

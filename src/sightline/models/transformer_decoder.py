@@ -1,4 +1,4 @@
-"""The transformer decoder of Sim-Trans and JRAN-Trans: words attend to the words before them and to the image.
+"""The transformer decoder of three models (…-trans): words attend to the words before them and to the image.
 
 It is fairseq's decoder (Vaswani et al., 2017, section 3, with fairseq's defaults) over an image's rows instead of an
 encoder's output. What differs from fairseq's captioning recipe: it reads and says words, not BPE pieces; a caption
@@ -24,6 +24,8 @@ from sightline.text.vocabulary import PAD
 
 KeysValues = tuple[Tensor, Tensor]
 
+PLACES = 64  # whose encodings are kept; more are computed when a longer caption is read
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -45,6 +47,8 @@ class TransformerConfig:
     """On the embedded words and on what every sublayer adds."""
     pre_norm: bool = False
     """Normalise before each sublayer (and once at the end) instead of after each sum."""
+    tied: bool = False
+    """One matrix embeds the words that are read and scores the words that may follow."""
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -66,9 +70,11 @@ def positions(first: int, count: int, size: int, device: torch.device) -> Tensor
     return torch.cat([angles.sin(), angles.cos()], 1)
 
 
-def _linear(inputs: int, outputs: int, gain: float = 1.0) -> nn.Linear:
+def _linear(inputs: int, outputs: int, stacked: int = 0) -> nn.Linear:
+    """Weights as Xavier's rule draws them, where asked for a matrix of `stacked` outputs of which this is a part."""
     layer = nn.Linear(inputs, outputs)
-    nn.init.xavier_uniform_(layer.weight, gain)
+    bound = math.sqrt(6 / (inputs + (stacked or outputs)))
+    nn.init.uniform_(layer.weight, -bound, bound)
     nn.init.zeros_(layer.bias)
     return layer
 
@@ -79,81 +85,85 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.query = _linear(size, size, gain=2**-0.5)  # as the stacked matrix of all three would get it
-        self.key = _linear(size, size, gain=2**-0.5)
-        self.value = _linear(size, size, gain=2**-0.5)
+        self.query = _linear(size, size, stacked=3 * size)
+        self.key_value = _linear(size, 2 * size, stacked=3 * size)
         self.output = _linear(size, size)
 
     def keys_values(self, rows: Tensor) -> KeysValues:
         """What rows (B, n, d) offer to be attended to: two (B, h, n, d_h)."""
-        return self._split(self.key(rows)), self._split(self.value(rows))
+        return _keys_values(self.key_value(rows), self.heads)
 
-    def forward(self, rows: Tensor, offered: KeysValues, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
-        """(B, m, d): each of rows (B, m, d) attends to the `offered` keys where `mask` is True."""
-        queries = self._split(self.query(rows))
-        return self._join(F.scaled_dot_product_attention(queries, *offered, attn_mask=mask, is_causal=causal))
+    def forward(self, rows: Tensor, offered: KeysValues, mask: Tensor | None = None) -> Tensor:
+        """(B, m, d): each of rows (B, m, d) attends to the `offered` keys where `mask` is True, or with that bias."""
+        queries = _split(self.query(rows), self.heads)
+        found: Tensor = self.output(_join(F.scaled_dot_product_attention(queries, *offered, attn_mask=mask)))
+        return found
 
     def weighed(self, rows: Tensor, offered: KeysValues, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The same with the weights, their mean over the heads: (B, m, d) and (B, m, n)."""
+        """The same with the weights, their mean over the heads: (B, m, d) and (B, m, n). Here the mask is boolean."""
         keys, values = offered
-        queries = self._split(self.query(rows)) / math.sqrt(keys.shape[-1])
+        queries = _split(self.query(rows), self.heads) / math.sqrt(keys.shape[-1])
         weights = masked_softmax(queries @ keys.transpose(-1, -2), mask)  # (B, h, m, n)
-        return self._join(weights.to(values.dtype) @ values), weights.mean(1)
-
-    def _split(self, rows: Tensor) -> Tensor:
-        return rows.view(*rows.shape[:2], self.heads, rows.shape[2] // self.heads).transpose(1, 2)  # (B, h, m, d_h)
-
-    def _join(self, parts: Tensor) -> Tensor:
-        joined: Tensor = self.output(parts.transpose(1, 2).flatten(2))
-        return joined
+        return self.output(_join(weights.to(values.dtype) @ values)), weights.mean(1)
 
 
-class DecoderLayer(nn.Module):
-    """Self-attention over earlier words, attention over the image, feed-forward; each added to its input."""
+class SelfAttention(nn.Module):
+    """Multi-head attention of rows to each other, and to rows before them; one matrix makes what it needs of a row."""
+
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        self.size, self.heads = size, heads
+        self.projection = _linear(size, 3 * size)  # queries, keys, values
+        self.output = _linear(size, size)
+
+    def forward(
+        self, rows: Tensor, past: Tensor | None = None, bias: Tensor | None = None, *, causal: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Rows (N, T, d) attend to themselves and to those whose keys and values are `past` (N, t, 2 d).
+
+        `bias`, broadcastable to (N, h, T, t + T), is added to the scores; `causal` hides the rows after each.
+        Returns what they find (N, T, d), and the keys and values (N, t + T, 2 d) of all.
+        """
+        queries, seen = self.projection(rows).tensor_split([self.size], -1)
+        if past is not None:
+            seen = torch.cat([past, seen], 1)
+        keys, values = _keys_values(seen, self.heads)
+        found = F.scaled_dot_product_attention(_split(queries, self.heads), keys, values, bias, is_causal=causal)
+        return self.output(_join(found)), seen
+
+
+def _keys_values(stacked: Tensor, heads: int) -> KeysValues:
+    """(N, t, 2 d) as two (N, h, t, d_h)."""
+    width = stacked.shape[2] // (2 * heads)
+    parts = stacked.view(*stacked.shape[:2], 2, heads, width).transpose(1, 3)  # (N, h, 2, t, d_h)
+    return parts[:, :, 0], parts[:, :, 1]
+
+
+def _split(rows: Tensor, heads: int) -> Tensor:
+    return rows.view(*rows.shape[:2], heads, rows.shape[2] // heads).transpose(1, 2)  # (N, h, m, d_h)
+
+
+def _join(parts: Tensor) -> Tensor:
+    return parts.transpose(1, 2).flatten(2)  # (N, m, d)
+
+
+class Layer(nn.Module):
+    """What layers of encoders and decoders share: self-attention and feed-forward, each added to its input."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         size = config.hidden_size
         self.pre_norm = config.pre_norm
-        self.self_attention = MultiHeadAttention(size, config.heads)
+        self.self_attention = SelfAttention(size, config.heads)
         self.self_norm = nn.LayerNorm(size)
-        self.cross_attention = MultiHeadAttention(size, config.heads)
-        self.cross_norm = nn.LayerNorm(size)
-        self.feed_forward = nn.Sequential(_linear(size, config.ffn_size), nn.ReLU(), _linear(config.ffn_size, size))
+        self.feed_forward = nn.Sequential(
+            _linear(size, config.ffn_size), nn.ReLU(inplace=True), _linear(config.ffn_size, size)
+        )
         self.feed_norm = nn.LayerNorm(size)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(
-        self, rows: Tensor, image: KeysValues, mask: Tensor, past: KeysValues | None = None, *, weigh: bool = False
-    ) -> tuple[Tensor, KeysValues, Tensor | None]:
-        """Read T words of each hypothesis after those whose keys and values are `past`.
-
-        Args:
-            rows: (N, T, d); with a past T is 1.
-            image: (B, h, n, d_h) keys and values of the image; N is B·K, and the K hypotheses attend in one product.
-            mask: (B, 1, 1, n).
-            past: (N, h, t, d_h) keys and values of earlier words.
-            weigh: whether the weights over the image are wanted.
-
-        Returns:
-            Rows (N, T, d), keys and values (N, h, t + T, d_h) of the words, weights (N, T, n) or None.
-        """
-        inner = self._before(self.self_norm, rows)
-        words = self.self_attention.keys_values(inner)
-        if past is not None:
-            words = torch.cat([past[0], words[0]], 2), torch.cat([past[1], words[1]], 2)
-        rows = self._after(self.self_norm, rows, self.self_attention(inner, words, causal=past is None))
-
-        inner = self._before(self.cross_norm, rows).reshape(len(image[0]), -1, rows.shape[-1])  # (B, K·T, d)
-        if weigh:
-            found, weights = self.cross_attention.weighed(inner, image, mask)
-            weights = weights.reshape(*rows.shape[:2], weights.shape[2])
-        else:
-            found, weights = self.cross_attention(inner, image, mask), None
-        rows = self._after(self.cross_norm, rows, found.view_as(rows))
-
-        inner = self._before(self.feed_norm, rows)
-        return self._after(self.feed_norm, rows, self.feed_forward(inner)), words, weights
+    def _fed(self, rows: Tensor) -> Tensor:
+        return self._after(self.feed_norm, rows, self.feed_forward(self._before(self.feed_norm, rows)))
 
     def _before(self, norm: nn.Module, rows: Tensor) -> Tensor:
         return norm(rows) if self.pre_norm else rows
@@ -163,14 +173,60 @@ class DecoderLayer(nn.Module):
         return rows if self.pre_norm else norm(rows)
 
 
+class EncoderLayer(Layer):
+    """Rows of an image look at each other."""
+
+    def forward(self, rows: Tensor, bias: Tensor) -> Tensor:
+        """(B, n, d) of rows (B, n, d); `bias` (B, 1, 1, n) is added to the scores."""
+        found, _ = self.self_attention(self._before(self.self_norm, rows), bias=bias)
+        return self._fed(self._after(self.self_norm, rows, found))
+
+
+class DecoderLayer(Layer):
+    """Self-attention over earlier words, attention over the image, feed-forward; each added to its input."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.cross_attention = MultiHeadAttention(config.hidden_size, config.heads)
+        self.cross_norm = nn.LayerNorm(config.hidden_size)
+
+    def forward(
+        self, rows: Tensor, image: KeysValues, mask: Tensor, past: Tensor | None = None, *, weigh: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Read T words of each hypothesis after those whose keys and values are `past`.
+
+        Args:
+            rows: (N, T, d); with a past T is 1.
+            image: (B, h, n, d_h) keys and values of the image; N is B·K, and the K hypotheses attend in one product.
+            mask: (B, 1, 1, n), a bias where no weights are wanted.
+            past: (N, t, 2 d) keys and values of earlier words.
+            weigh: whether the weights over the image are wanted.
+
+        Returns:
+            Rows (N, T, d), keys and values (N, t + T, 2 d) of the words, weights (N, T, n) or None.
+        """
+        found, seen = self.self_attention(self._before(self.self_norm, rows), past, causal=past is None)
+        rows = self._after(self.self_norm, rows, found)
+
+        inner = self._before(self.cross_norm, rows).reshape(len(image[0]), -1, rows.shape[-1])  # (B, K·T, d)
+        weights = None
+        if weigh:
+            found, weights = self.cross_attention.weighed(inner, image, mask)
+            weights = weights.reshape(*rows.shape[:2], weights.shape[2])
+        else:
+            found = self.cross_attention(inner, image, mask)
+        return self._fed(self._after(self.cross_norm, rows, found.view_as(rows))), seen, weights
+
+
 class TransformerCaptioner(Captioner):
     """A captioner whose decoder is a transformer; a model of it says what the decoder looks at, in `encode`.
 
-    Memory: `keys` and `values` (B, layers, h, n, d_h) for the cross-attention of all layers, `mask` (B, n). An image
-    without a single row is `readable` (B, n) everywhere, and its values are zeros: fused attention kernels may give NaN
-    where nothing may be read.
-    State: `keys` and `values` (N, layers, h, t, d_h) of the t words read so far.
+    Memory: `keys` and `values` (B, layers, h, n, d_h) for the cross-attention of all layers, `mask` (B, n), and `bias`
+    (B, n), which `bias_of` makes of it. The values of an image without a single row are zeros.
+    State: `layer0`, `layer1`, … (N, t, 2 d), the keys and values in each layer of the t words read so far.
     """
+
+    places: Tensor
 
     def __init__(self, config: TransformerConfig, words: int) -> None:
         super().__init__()
@@ -180,38 +236,34 @@ class TransformerCaptioner(Captioner):
         self.embedding = nn.Embedding(words, size, padding_idx=PAD)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(size) if config.pre_norm else nn.Identity()
-        self.output = nn.Linear(size, words, bias=False)
+        self.output = None if config.tied else nn.Linear(size, words, bias=False)
         self.dropout = nn.Dropout(config.dropout)
+        self.register_buffer("places", positions(0, PLACES, size, torch.device("cpu")), persistent=False)
         nn.init.normal_(self.embedding.weight[PAD + 1 :], std=size**-0.5)
-        nn.init.normal_(self.output.weight, std=size**-0.5)
+        if self.output is not None:
+            nn.init.normal_(self.output.weight, std=size**-0.5)
 
     def remember(self, rows: Tensor, mask: Tensor) -> Memory:
         """The memory of image rows (B, n, d), of which `mask` (B, n) tells the real ones."""
         layers = cast("list[DecoderLayer]", self.layers)
         offered = [layer.cross_attention.keys_values(rows) for layer in layers]
         keys, values = (torch.stack(parts, 1) for parts in zip(*offered, strict=True))
-        return {
-            "keys": keys,
-            "values": values * mask[:, None, None, :, None],
-            "mask": mask,
-            "readable": mask | ~mask.any(1, keepdim=True),
-        }
+        values *= mask[:, None, None, :, None]
+        return {"keys": keys, "values": values, "mask": mask, "bias": bias_of(mask, keys.dtype)}
 
     def start(self, memory: Memory) -> State:
         """No word was read: t is 0."""
-        return {name: memory[name][..., :0, :] for name in ("keys", "values")}
+        keys = memory["keys"]
+        return {f"layer{i}": keys.new_zeros(len(keys), 0, 2 * self.config.hidden_size) for i in range(len(self.layers))}
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
         """Read one word (N,) after the t of the state."""
         per_image(words, memory)  # refuses captions that cannot be shared out among the images
-        rows = self._embed(words[:, None], state["keys"].shape[3])
-        read = []
-        for i, layer in enumerate(self.layers):
-            past = state["keys"][:, i], state["values"][:, i]
-            rows, seen, _ = layer(rows, *_image(memory, i, "readable"), past)
-            read.append(seen)
-        keys, values = (torch.stack(parts, 1) for parts in zip(*read, strict=True))
-        return self.norm(rows[:, 0]), {"keys": keys, "values": values}
+        rows = self._embed(words[:, None], state["layer0"].shape[1])
+        read = {}
+        for i, (layer, (name, past)) in enumerate(zip(self.layers, state.items(), strict=True)):
+            rows, read[name], _ = layer(rows, *_image(memory, i, "bias"), past)
+        return self.norm(rows[:, 0]), read
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
         """Read words (N, T) at once; a word sees only earlier ones, so padding after END changes nothing before it."""
@@ -219,23 +271,33 @@ class TransformerCaptioner(Captioner):
         rows = self._embed(words, 0)
         *lower, last = self.layers
         for i, layer in enumerate(lower):
-            rows, _, _ = layer(rows, *_image(memory, i, "readable"))
+            rows, _, _ = layer(rows, *_image(memory, i, "bias"))
         rows, _, weights = last(rows, *_image(memory, -1, "mask"), weigh=True)
         return self.norm(rows), Trace(regions=weights)
 
     def predict(self, hidden: Tensor) -> Tensor:
         """(…, d) to unnormalised scores (…, V)."""
-        logits: Tensor = self.output(hidden)
+        logits: Tensor = F.linear(hidden, self.embedding.weight) if self.output is None else self.output(hidden)
         return logits
 
     def _embed(self, words: Tensor, first: int) -> Tensor:
         """(N, T, d) of words (N, T), the first of them at place `first`."""
-        size = self.embedding.embedding_dim
-        places = positions(first, words.shape[1], size, words.device).to(self.embedding.weight.dtype)
-        rows: Tensor = self.dropout(self.embedding(words) * math.sqrt(size) + places)
+        size, end = self.embedding.embedding_dim, first + words.shape[1]
+        if end > len(self.places):
+            self.places = positions(0, 2 * end, size, words.device).to(self.places.dtype)
+        rows: Tensor = self.dropout(self.embedding(words) * math.sqrt(size) + self.places[first:end])
         return rows
 
 
 def _image(memory: Memory, layer: int, mask: str) -> tuple[KeysValues, Tensor]:
-    """What one layer sees of the images: keys and values (B, h, n, d_h) and the mask (B, 1, 1, n)."""
+    """What one layer sees of the images: keys and values (B, h, n, d_h) and the mask or bias (B, 1, 1, n)."""
     return (memory["keys"][:, layer], memory["values"][:, layer]), memory[mask][:, None, None]
+
+
+def bias_of(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, n) what is added to attention scores: 0 where `mask` is True, else -inf.
+
+    An image without a single row gets 0 everywhere: fused attention kernels may give NaN where nothing may be read.
+    """
+    hidden = mask.any(1, keepdim=True) & ~mask
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(hidden, -torch.inf)

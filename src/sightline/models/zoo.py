@@ -9,6 +9,8 @@ from sightline.models.neuraltalk2 import NeuralTalk2Config
 from sightline.models.pos_scan import POSSCANConfig
 from sightline.models.r2m import R2MConfig
 from sightline.models.scan import SCANConfig
+from sightline.models.scene_matcher import SceneMatcherConfig
+from sightline.models.scene_trans import SceneTransConfig
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
@@ -22,6 +24,7 @@ CaptionerConfig = (
     | SimTransConfig
     | JRANTransConfig
     | R2MConfig
+    | SceneTransConfig
 )
-MatcherConfig = SCANConfig | POSSCANConfig | VSRNConfig | VSEPPConfig
+MatcherConfig = SCANConfig | POSSCANConfig | VSRNConfig | VSEPPConfig | SceneMatcherConfig
 ModelConfig = CaptionerConfig | MatcherConfig

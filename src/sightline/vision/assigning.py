@@ -1,7 +1,7 @@
 """Which box each location of the feature maps learns to find.
 
-Two rules: `assign`, the ranges and centres of FCOS (Tian et al. 2019), and `assign_by_cost`, the adaptive thresholds of
-ATSS (Zhang et al. 2020). Both give (B, L): the place of the box among the image's, -1 where there is none.
+Two rules: `assign`, the ranges and centres of FCOS (Tian et al. 2019), and `assign_by_overlap`, the adaptive thresholds
+of ATSS (Zhang et al. 2020). Both give (B, L): the place of the box among the image's, -1 where there is none.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def assign(centres: Tensor, cell: Tensor, ranges: Tensor, truth: Tensor, mask: T
     return _best(-sizes, takes)
 
 
-def assign_by_cost(
+def assign_by_overlap(
     centres: Tensor,
     cell: Tensor,
     counts: Sequence[int],
@@ -78,12 +78,16 @@ def assign_by_cost(
     mask: Tensor,
     nearest: int = 9,
     anchor: float = 8.0,
+    each: bool = False,
 ) -> Tensor:
     """(B, L) by ATSS (Zhang et al. 2020, Algorithm 1): each box sets its own bar.
 
     Candidates of a box are the `nearest` locations of each map (`counts` says how many a map has); a location's anchor
     is a square of `anchor` cells. A candidate takes the box if it lies inside and its anchor overlaps the box by at
     least the mean plus the standard deviation over all candidates; of several boxes the one it overlaps most.
+
+    Among crowded boxes some get no location that way. With `each`, such a box takes the one whose anchor overlaps it
+    most, the nearest of equals, whoever had it.
     """
     if not truth.shape[1]:
         return mask.new_full((len(mask), len(centres)), -1, dtype=torch.long)
@@ -100,7 +104,17 @@ def assign_by_cost(
     bar = theirs.mean(-1, keepdim=True) + theirs.std(-1, keepdim=True)
     inside = distances(centres, truth[:, :, None]).amin(-1) > 0
     chosen = torch.zeros_like(inside).scatter_(-1, candidates, theirs >= bar)
-    return _best(overlaps.mT, (chosen & inside & mask[..., None]).mT)
+    found_by = _best(overlaps.mT, (chosen & inside & mask[..., None]).mT)
+    return _with_lonely(found_by, overlaps - away, mask) if each else found_by
+
+
+def _with_lonely(assigned: Tensor, fit: Tensor, mask: Tensor) -> Tensor:
+    """(B, L) in which every real box of which there was nothing has its best location by `fit` (B, m, L)."""
+    count, boxes, cells = fit.shape
+    seen = assigned.new_zeros(count, boxes + 1).scatter_(1, assigned + 1, 1)[:, 1:].bool()
+    place = torch.where(mask & ~seen, fit.argmax(-1), cells)  # the others share a place behind the last
+    numbers = torch.arange(boxes, device=assigned.device).expand(count, -1)
+    return torch.cat([assigned, assigned[:, :1]], 1).scatter_(1, place, numbers)[:, :cells]
 
 
 def _best(value: Tensor, takes: Tensor) -> Tensor:

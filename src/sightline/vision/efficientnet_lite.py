@@ -52,7 +52,7 @@ class EfficientNetLite(nn.Module):
         super().__init__()
         self.variant = variant
         width, depth, self.size = SCALES[variant]
-        self.stem = _Convolution(3, STEM, 3, stride=2)
+        self.stem = Convolution(3, STEM, 3, stride=2)
         blocks: list[nn.Module] = []
         channels, ends = STEM, []
         for number, (repeats, kernel, stride, expansion, base) in enumerate(_STAGES):
@@ -63,7 +63,7 @@ class EfficientNetLite(nn.Module):
                 channels = wide
             ends.append(len(blocks))
         self.blocks = nn.ModuleList(blocks)
-        self.head = _Convolution(channels, HEAD, 1)
+        self.head = Convolution(channels, HEAD, 1)
         self._taps = {ends[2]: 8, ends[4]: 16, ends[6]: 32}
         self.channels = tuple(_round(_STAGES[i][4] * width) for i in (2, 4, 6))
 
@@ -113,7 +113,7 @@ _NAMES = (
 )
 
 
-class _Convolution(nn.Module):
+class Convolution(nn.Module):
     """Convolution, batch norm and (unless `linear`) ReLU6, padded as TensorFlow's SAME: more at right and bottom."""
 
     def __init__(
@@ -124,12 +124,11 @@ class _Convolution(nn.Module):
         self.norm = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)
         self.kernel, self.stride, self.linear = kernel, stride, linear
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.kernel > 1:
-            down, right = (_same(size, self.kernel, self.stride) for size in x.shape[-2:])
-            x = F.pad(x, (right // 2, right - right // 2, down // 2, down - down // 2))
-        x = self.norm(self.convolution(x))
-        return x if self.linear else F.relu6(x)
+    def forward(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
+        """(B, inputs, H, W) to (B, outputs, H / stride, W / stride), both rounded up; `plus` is added at the end."""
+        x, padding = pad_same(x, self.kernel, self.stride)
+        y = F.conv2d(x, self.convolution.weight, None, self.stride, padding, groups=self.convolution.groups)
+        return finish(self.norm(y), self.linear, plus)
 
 
 class _Block(nn.Module):
@@ -138,18 +137,35 @@ class _Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
         wide = inputs * expansion
-        self.expand = _Convolution(inputs, wide, 1) if expansion > 1 else nn.Identity()
-        self.depthwise = _Convolution(wide, wide, kernel, stride, groups=wide)
-        self.project = _Convolution(wide, outputs, 1, linear=True)
+        self.expand = Convolution(inputs, wide, 1) if expansion > 1 else nn.Identity()
+        self.depthwise = Convolution(wide, wide, kernel, stride, groups=wide)
+        self.project = Convolution(wide, outputs, 1, linear=True)
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.project(self.depthwise(self.expand(x)))
-        return x + y if self.residual else y
+        y: Tensor = self.project(self.depthwise(self.expand(x)), x if self.residual else None)
+        return y
 
 
-def _same(size: int, kernel: int, stride: int) -> int:
-    return max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """How many zeros TensorFlow's SAME puts before and after `size` pixels."""
+    total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
+def pad_same(x: Tensor, kernel: int, stride: int) -> tuple[Tensor, tuple[int, int]]:
+    """The picture and the padding to give the convolution, which copies nothing; only lopsided padding is a copy."""
+    (top, bottom), (left, right) = (same_padding(size, kernel, stride) for size in x.shape[-2:])
+    if top == bottom and left == right:
+        return x, (top, left)
+    return F.pad(x, (left, right, top, bottom)), (0, 0)
+
+
+def finish(y: Tensor, linear: bool, plus: Tensor | None) -> Tensor:
+    """ReLU6 in the memory of `y` unless `linear`, then `plus`."""
+    if not linear:
+        y = F.relu6(y, inplace=True)
+    return y if plus is None else y + plus
 
 
 def _round(channels: float) -> int:

@@ -7,24 +7,34 @@ is what unpaired captioning (R2M) asks of it.
 from __future__ import annotations
 
 import importlib.util
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.errors import MissingExtraError, SightlineError
-from sightline.files import PathLike, fingerprint
-from sightline.scene import Scene
+from sightline.errors import MissingExtraError
+from sightline.files import fingerprint
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, EfficientNetLite, Variant
-from sightline.vision.reading import PhotoRead, Progress, left_out, read_photos
-from sightline.vision.store import FeatureStore
-from sightline.vision.walk import walk_folder
 
 WIDTH = HEAD
+
+
+@dataclass(frozen=True)
+class GridConfig:
+    """The backbone, and the side of the squares that photos are squashed to."""
+
+    kind: Literal["grid"] = "grid"
+    variant: Variant = "lite2"
+    size: int = 224
+
+    def build(self) -> GridEncoder:
+        """The encoder, untrained."""
+        return GridEncoder(self.variant, self.size)
 
 
 class GridEncoder(nn.Module):
@@ -32,6 +42,7 @@ class GridEncoder(nn.Module):
 
     def __init__(self, variant: Variant = "lite2", size: int = 224) -> None:
         super().__init__()
+        self.config = GridConfig(variant=variant, size=size)
         self.backbone = EfficientNetLite(variant)
         self.variant, self.size = variant, size
 
@@ -92,59 +103,3 @@ def cell_boxes(height: int, width: int) -> np.ndarray[tuple[int, int], np.dtype[
     """(h·w, 4) normalised boxes of the cells of a grid, row by row."""
     y, x = np.divmod(np.arange(height * width), width)
     return np.stack([x / width, y / height, (x + 1) / width, (y + 1) / height], 1).astype(np.float32)
-
-
-@torch.inference_mode()
-def extract_folder(
-    images: PathLike,
-    store: PathLike,
-    encoder: GridEncoder,
-    *,
-    batch: int = 32,
-    device: torch.device | str = "cpu",
-    progress: Progress = iter,
-    bad: Callable[[Sequence[SightlineError]], None] | None = None,
-) -> FeatureStore:
-    """Write the scenes of every photo under `images` into a feature store; photos that are there already are skipped.
-
-    A scene's id is the photo's path below the folder. Files that cannot be read are left out and stop nothing; at the
-    end, if there were any, `bad` is given the error of each (by default, a warning lists them).
-    """
-    folder, encoder, mark = Path(images), encoder.to(device).eval(), encoder.fingerprint()
-    walked = walk_folder(folder)
-    refused = walked.problems
-    with FeatureStore.writer(store, fingerprint=mark) as writer:
-        waiting = [path for path in walked.photos if path.relative_to(folder).as_posix() not in writer]
-        for group in _groups(read_photos(waiting, encoder.size, bad=refused.append, progress=progress), batch):
-            pixels = torch.from_numpy(np.stack([photo.pixels for photo in group])).permute(0, 3, 1, 2).to(device)
-            cells = encoder(pixels).half().cpu().numpy()
-            side = -(-encoder.size // 32)
-            for photo, features in zip(group, cells, strict=True):
-                writer.add(
-                    Scene(
-                        photo.path.relative_to(folder).as_posix(),
-                        boxes=cell_boxes(side, side),
-                        regions=features,
-                        grid=features,
-                        grid_shape=(side, side),
-                        vector=features.astype(np.float32).mean(0).astype(np.float16),
-                        size=photo.size,
-                        fingerprint=mark,
-                    )
-                )
-    if refused and bad is not None:
-        bad(refused)
-    elif refused:
-        warnings.warn(left_out(refused), stacklevel=2)
-    return FeatureStore(store)
-
-
-def _groups(photos: Iterable[PhotoRead], size: int) -> Iterable[list[PhotoRead]]:
-    group: list[PhotoRead] = []
-    for photo in photos:
-        group.append(photo)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from sightline.errors import ChecksumError, DataError, DuplicateRecordError, MissingRecordError, TruncatedError
-from sightline.files import PathLike, atomic_write, checksum, lock
+from sightline.files import PathLike, checksum, lock
 from sightline.scene import Scene
-from sightline.vision.store_layout import INDEX, LOCK, Entry, Index, Settings, decode, index_line, shard_name
-from sightline.vision.store_writer import FLUSH_EVERY, SHARD_BYTES, StoreWriter, prepare, refuse_foreign
+from sightline.vision.store_layout import LOCK, Entry, Index, Settings, decode, shard_name
+from sightline.vision.store_writer import FLUSH_EVERY, SHARD_BYTES, StoreWriter, prepare, refuse_foreign, replace_index
 
 RESIDENT = 64 << 20
 
@@ -152,11 +151,11 @@ class FeatureStore:
         Settings.read(folder)
         with lock(folder / LOCK):
             index = Index.read(folder)
-            _replace_index(folder, index.entries.values())
+            replace_index(folder, index.entries.values())
             store = FeatureStore(folder)
             damaged = store.verify()
             if damaged:
-                _replace_index(folder, (entry for entry in store._entries.values() if entry.id not in damaged))
+                replace_index(folder, (entry for entry in store._entries.values() if entry.id not in damaged))
             return Repaired(len(damaged), len(index.damaged))
 
     def _find(self, id: str) -> Entry:
@@ -175,13 +174,6 @@ class FeatureStore:
             where=self.path / shard_name(entry.shard),
             fix=f"drop it with `sightline data repair {self.path}`, then extract this photo again",
         )
-
-
-def _replace_index(folder: Path, entries: Iterable[Entry]) -> None:
-    with atomic_write(folder / INDEX) as file:
-        rest = iter(entries)
-        while batch := list(itertools.islice(rest, FLUSH_EVERY)):
-            file.write(index_line(batch))
 
 
 class _Shards:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from sightline.errors import ConfigError, DataError, DuplicateRecordError
-from sightline.files import checksum, sync_folder
+from sightline.files import atomic_write, checksum, sync_folder
 from sightline.scene import Scene
 from sightline.vision.store_layout import (
     ALIGN,
@@ -104,6 +106,14 @@ def refuse_foreign(folder: Path) -> None:
         )
 
 
+def replace_index(folder: Path, entries: Iterable[Entry]) -> None:
+    """Write an index of these records alone, in place of the one there."""
+    with atomic_write(folder / INDEX) as file:
+        rest = iter(entries)
+        while batch := list(itertools.islice(rest, FLUSH_EVERY)):
+            file.write(index_line(batch))
+
+
 def _other_maker(held: str, offered: str, where: str) -> DataError:
     return DataError(
         f"the store's scenes were made by {held or '(unknown)'}, and what is offered was made by "
@@ -159,6 +169,21 @@ class StoreWriter:
                 where=self.path,
                 fix="write to a new folder; a store is continued only from the source it was begun with",
             )
+
+    def drop(self, ids: Iterable[str]) -> None:
+        """Forget scenes, so that others can take their ids; their bytes stay in the data files, and are not read."""
+        gone = {id for id in ids if id in self._held}
+        if not gone:
+            return
+        self.flush()
+        entries = Index.read(self.path).entries
+        self._index.close()  # not every system replaces a file that is open
+        try:
+            replace_index(self.path, (entry for id, entry in entries.items() if id not in gone))
+        finally:
+            self._index = AppendFile(self.path / INDEX)
+        for id in gone:
+            del self._held[id]
 
     def _encode(self, scene: Scene) -> tuple[bytes, int]:
         if scene.fingerprint != self.settings.fingerprint:

@@ -73,6 +73,8 @@ class Distillation(Objective):
     """l = mean over words and ENDs of −log p + λ₁ · mean over nouns of the attention term (Eq. 15, 16).
 
     β of a word is the attention of the step that predicts it, α the teacher's over the same scene and surface words.
+    Eq. 15 compares distributions over regions: there β is divided by its sum, which is below 1 where a model looks at
+    grid cells too. Eq. 16 and `nll` take β as it is, so that they also draw attention from the cells to the regions.
     Words that captioner or teacher does not know get no term; with boxes, only words of which some region is positive
     do. Eq. 15 prints sums; the released code takes two means over different counts. So the weight of a batch is its
     tokens, and its mean over nouns comes times the tokens: for one batch the loss is the formula above, for several (of
@@ -144,6 +146,7 @@ class Distillation(Objective):
         if form in ("sum", "extend-nll"):
             costs = -(positive * _log(beta)).sum(1)  # Eq. 16
             return costs if form == "sum" else costs / positive.sum(1)
+        beta = beta / beta.sum(1, keepdim=True).clamp(min=LEAST)  # of a model that looks at more than regions, below 1
         alpha = masked_softmax(target / TEMPERATURE, target >= 0) if self.positives else target
         one, other = (beta, alpha) if form == "kl" else (alpha, beta)
         return (one * (_log(one) - _log(other))).sum(1)  # Eq. 15

@@ -25,6 +25,7 @@ from sightline.learning.objective import Context, Losses, Moment, Objective
 from sightline.learning.objectives.pairs import captioner, scenes
 from sightline.learning.rewards import CiderReward, Reward, RewardConfig
 from sightline.models.captioner import Captioner, Memory
+from sightline.seeing import looked
 from sightline.text.vocabulary import END, PAD
 
 NAME: Final = "self-critical"
@@ -99,6 +100,7 @@ class SelfCritical(Objective):
         """Sample, score, and make the better samples more probable."""
         model, seen = captioner(model, NAME), scenes(batch, NAME)
         with no_gradients(next(model.parameters()).device):
+            seen = looked(model, seen)
             captions = self._captions(model, seen)  # (B, K or K + 1, T)
             each = [(kind, weight, reward(batch, captions)) for kind, weight, reward in self.rewards]
             total = torch.stack([weight * values for _, weight, values in each]).sum(0)  # Eq. 19

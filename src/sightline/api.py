@@ -1,0 +1,173 @@
+"""What people call: a model loaded once, and photos in, captions with boxes out.
+
+sight = sightline.load()
+said = sight.caption("photo.jpg")
+print(said, said.confidence, said.to_json()["words"])
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import cast, overload
+
+import numpy as np
+import torch
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.bundle import Bundle, default_bundle, load_bundle
+from sightline.caption import Caption, PhotoCaption
+from sightline.decoding.captions import captions
+from sightline.decoding.rules import Rules
+from sightline.decoding.ways import Beam, Greedy
+from sightline.devices import choose_device
+from sightline.errors import ConfigError, SightlineError
+from sightline.files import PathLike
+from sightline.models.matcher import AligningMatcher
+from sightline.scene import Array
+from sightline.text.tagger import Tagger
+from sightline.text.vocabulary import UNK
+from sightline.vision.detector import Detector
+from sightline.vision.folded import fold
+from sightline.vision.images import Source
+from sightline.vision.pixels import Pixels, read_pixels
+from sightline.vision.reading import Progress, left_out, read_photos
+from sightline.vision.zoo import VisionModel
+
+BATCH = 8  # photos that are looked at together
+Photo = tuple[str, Pixels, tuple[int, int]]  # path, (size, size, 3) pixels, width and height before
+
+
+def load(path: PathLike | None = None, device: str = "auto", threads: int | None = None) -> Sightline:
+    """The model that comes with Sightline, or that of a file, ready for photos.
+
+    Args:
+        path: a bundle (`sightline.bundle.save_bundle`).
+        device: auto, cpu, cuda, cuda:1 or mps; auto takes an accelerator where there is one.
+        threads: that a CPU computes with, in this whole process; by default as many as PyTorch chooses.
+    """
+    if threads is not None:
+        if threads < 1:
+            raise ConfigError(f"`threads` is {threads}", fix="give 1 or more")
+        torch.set_num_threads(threads)
+    place = choose_device(device)
+    return Sightline(load_bundle(default_bundle() if path is None else path, place), place)
+
+
+class Sightline:
+    """A bundle at work. Photos are paths, bytes of files, Pillow images or arrays (`sightline.vision.images`)."""
+
+    def __init__(self, bundle: Bundle, device: torch.device | str = "cpu") -> None:
+        self.bundle, self.device = bundle, torch.device(device)
+        self._vision = cast("VisionModel", fold(bundle.vision))
+        self._fingerprint = bundle.vision.fingerprint()
+
+    @overload
+    def caption(
+        self, photos: list[Source] | tuple[Source, ...], *, beam: int = 3, rules: Rules | None = None
+    ) -> list[PhotoCaption]: ...
+    @overload
+    def caption(self, photos: Source, *, beam: int = 3, rules: Rules | None = None) -> PhotoCaption: ...
+    def caption(
+        self, photos: Source | list[Source] | tuple[Source, ...], *, beam: int = 3, rules: Rules | None = None
+    ) -> PhotoCaption | list[PhotoCaption]:
+        """The caption of one photo, or those of a list in its order.
+
+        Args:
+            photos: one, or a list or tuple of them. The first that cannot be read is an error.
+            beam: hypotheses that are followed at once; 1 takes the most probable word at each step.
+            rules: what captions may and must say.
+        """
+        if not isinstance(photos, list | tuple):
+            return self._caption([self._read(photos)], beam, rules)[0]
+        coming = map(self._read, photos)
+        return [said for group in _groups(coming, BATCH) for said in self._caption(group, beam, rules)]
+
+    def caption_many(
+        self,
+        paths: Iterable[PathLike],
+        *,
+        batch: int = BATCH,
+        beam: int = 3,
+        rules: Rules | None = None,
+        bad: Callable[[SightlineError], None] | None = None,
+        progress: Progress = iter,
+    ) -> Iterator[PhotoCaption]:
+        """The captions of the photos at `paths`, in their order, as they come; files are read while the model works.
+
+        Args:
+            paths: of photos; `sightline.vision.walk.find_photos` lists those of folders and patterns.
+            batch: photos that are looked at together.
+            beam: as for `caption`.
+            rules: as for `caption`.
+            bad: is given the error of a file that cannot be read, which stops nothing. By default all are told in one
+                warning at the end.
+            progress: wraps the paths, such as `sightline.vision.reading.progress_bar("captioning")`.
+        """
+        if batch < 1:
+            raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
+        refused: list[SightlineError] = []
+        reading = read_photos(
+            [Path(path) for path in paths], self._vision.size, bad=bad or refused.append, progress=progress
+        )
+        coming = ((os.fspath(photo.path), photo.pixels, photo.size) for photo in reading)
+        for group in _groups(coming, batch):
+            yield from self._caption(group, beam, rules)
+        if refused:
+            warnings.warn(left_out(refused), stacklevel=2)
+
+    def _read(self, photo: Source) -> Photo:
+        pixels, size = read_pixels(photo, self._vision.size)
+        return os.fspath(photo) if isinstance(photo, str | os.PathLike) else "", pixels, size
+
+    @torch.inference_mode()
+    def _caption(self, photos: Sequence[Photo], beam: int, rules: Rules | None) -> list[PhotoCaption]:
+        paths, arrays, sizes = zip(*photos, strict=True)
+        pixels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).to(self.device)
+        scenes = self._vision.scenes(pixels, paths, self._fingerprint)
+        says, calibration = self.bundle.captioner, self.bundle.calibration
+        way = Greedy() if beam == 1 else Beam(beam)
+        said = [best for best, *_ in captions(says.model, scenes, says.vocabulary, way, rules)]
+        concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(said)
+        results = []
+        for pointed, path, size, things in zip(self._pointed(said, scenes), paths, sizes, concepts, strict=True):
+            sure = calibration.of(pointed)
+            results.append(
+                PhotoCaption(
+                    pointed.words, pointed.log_prob, pointed.trace, path, size, sure, sure < calibration.low, things
+                )
+            )
+        return results
+
+    def _pointed(self, said: list[Caption], scenes: SceneBatch) -> list[Caption]:
+        """The captions, their nouns pointing at boxes."""
+        nouns = [Tagger.default().nouns(caption.words) for caption in said]
+        boxes = scenes.part("boxes").float().cpu().numpy()
+        counts = scenes.mask("boxes").sum(1).tolist()
+        found = self._found(said, nouns, scenes)
+        return [
+            self.bundle.pointing.point(
+                caption, nouns[i], boxes[i, :n], None if found is None else found[i, 1 : len(caption) + 1, :n]
+            )
+            for i, (caption, n) in enumerate(zip(said, counts, strict=True))
+        ]
+
+    def _found(self, said: list[Caption], nouns: list[list[bool]], scenes: SceneBatch) -> Array | None:
+        """(B, T, n) where the matcher finds each word, START first; zeros for words that it does not know."""
+        finds = self.bundle.matcher
+        if finds is None or not isinstance(finds.model, AligningMatcher):
+            return None
+        words = [caption.words for caption in said]
+        texts = TextBatch.collate(words, finds.vocabulary, mark=lambda _: nouns).to(self.device)
+        weights = finds.model.alignment(finds.model.embed_images(scenes), finds.model.embed_texts(texts))
+        known: Array = (weights * (texts.ids != UNK)[..., None]).float().cpu().numpy()
+        return known
+
+
+def _groups(photos: Iterable[Photo], size: int) -> Iterator[list[Photo]]:
+    coming = iter(photos)
+    while group := list(itertools.islice(coming, size)):
+        yield group

@@ -1,0 +1,212 @@
+"""One file from a photo to a grounded caption: the vision model, a captioner, a matcher, and what they are used with.
+
+    bundle = load_bundle("sightline.safetensors")
+    bundle.vision, bundle.captioner.model, bundle.captioner.vocabulary, bundle.matcher, bundle.calibration, bundle.card
+
+Weights are named `vision.…`, `captioner.…` and `matcher.…`, and are stored in few bits (`sightline.packing`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from sightline.calibration import Calibration
+from sightline.checkpoint import Checkpoint
+from sightline.config import build
+from sightline.errors import CheckpointError, ConfigError
+from sightline.files import PathLike
+from sightline.models.captioner import Captioner
+from sightline.models.matcher import Matcher
+from sightline.models.zoo import CaptionerConfig, MatcherConfig
+from sightline.packing import Precision, pack, unpack
+from sightline.pointing import Pointing
+from sightline.sealed import assign, described, fitting, plain, seal, unsealed, weightless
+from sightline.seeing import SEEN, Seeing
+from sightline.text.vocabulary import Vocabulary
+from sightline.vision.zoo import VisionConfig, VisionModel
+
+LAYOUT = 1
+DEFAULT = ("weights", "sightline.safetensors")  # inside the package
+
+Model = TypeVar("Model", Captioner, Matcher)
+Module = TypeVar("Module", bound=nn.Module)
+
+
+@dataclass(frozen=True, eq=False)
+class Reader(Generic[Model]):
+    """A model that reads scenes, its words, and the name of the rule that splits captions into them."""
+
+    model: Model
+    vocabulary: Vocabulary
+    text_rule: str
+
+    def __post_init__(self) -> None:
+        kind, words = self.model.config.kind, self.model.words
+        if words != len(self.vocabulary):
+            raise CheckpointError(
+                f"a {kind} model of {words} ids with a vocabulary of {len(self.vocabulary)}",
+                fix="give the vocabulary it was built with",
+            )
+        if unseen := [part for part in self.model.needs if part not in SEEN]:
+            raise CheckpointError(
+                f"a {kind} model reads {unseen[0]}, which vision does not give", fix="bundle one that reads scenes"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """What captions photos.
+
+    Attributes:
+        vision: from pixels to scenes.
+        captioner: from scenes to captions.
+        matcher: finds words in scenes; None where the captioner's attention alone says where words point.
+        calibration: from log-probabilities to confidence.
+        pointing: which words point at which boxes.
+        card: name, data, licence, metrics, limits: whatever people should know.
+    """
+
+    vision: VisionModel
+    captioner: Reader[Captioner]
+    matcher: Reader[Matcher] | None = None
+    calibration: Calibration = field(default_factory=Calibration)
+    pointing: Pointing = field(default_factory=Pointing)
+    card: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, captioner: Checkpoint, matcher: Checkpoint | None = None, **parts: Any) -> Bundle:
+        """Of the checkpoint of a captioner that looks for itself, and of a matcher of scenes by the same vision model.
+
+        `parts` are `calibration`, `pointing` and `card`; the card is the captioner's where none is given.
+        """
+        model = captioner.captioner()
+        if not isinstance(model, Seeing):
+            raise CheckpointError(
+                f"this {model.config.kind} model reads features and has no eyes of its own",
+                fix="give the checkpoint of a captioner that was trained with a vision model",
+            )
+        assert isinstance(model.reader, Captioner)
+        says = Reader(model.reader, captioner.vocabulary, captioner.text_rule)
+        finds = None if matcher is None else _finding(matcher, model.vision.fingerprint())
+        return cls(model.vision, says, finds, **{"card": captioner.card, **parts})
+
+
+def _finding(matcher: Checkpoint, fingerprint: str) -> Reader[Matcher]:
+    model = matcher.matcher()
+    if matcher.fingerprint and matcher.fingerprint != fingerprint:
+        raise CheckpointError(
+            "captioner and matcher have learned from different vision models", fix="train both with the same one"
+        )
+    reader = model.reader if isinstance(model, Seeing) else model
+    assert isinstance(reader, Matcher)
+    return Reader(reader, matcher.vocabulary, matcher.text_rule)
+
+
+@dataclass(frozen=True)
+class _Captioner:
+    config: CaptionerConfig
+    rule: str
+    words: str  # one a line
+
+
+@dataclass(frozen=True)
+class _Matcher:
+    config: MatcherConfig
+    rule: str
+    words: str | None  # None for the captioner's
+
+
+@dataclass(frozen=True)
+class _Header:
+    layout: int
+    precision: Precision
+    vision: VisionConfig
+    captioner: _Captioner
+    matcher: _Matcher | None
+    calibration: Calibration
+    pointing: Pointing
+    card: dict[str, Any]
+    checksum: int
+
+
+def default_bundle() -> Path:
+    """Where the model that comes with the package is."""
+    path = Path(str(resources.files("sightline").joinpath(*DEFAULT)))
+    if not path.is_file():
+        raise CheckpointError(
+            "the model that comes with Sightline is not in this installation",
+            where=path,
+            fix="install a release that has it, or name a model file of your own: `--model FILE`, sightline.load(FILE)",
+        )
+    return path
+
+
+def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -> None:
+    """Write the bundle; the file is whole or not there."""
+    says, finds = bundle.captioner, bundle.matcher
+    models: dict[str, nn.Module] = {"vision": bundle.vision, "captioner": says.model}
+    if finds is not None:
+        models["matcher"] = finds.model
+    header = {
+        "layout": LAYOUT,
+        "precision": precision,
+        "vision": dataclasses.asdict(bundle.vision.config),
+        "captioner": _told(says, _lines(says.vocabulary)),
+        "matcher": finds and _told(finds, None if finds.vocabulary == says.vocabulary else _lines(finds.vocabulary)),
+        "calibration": dataclasses.asdict(bundle.calibration),
+        "pointing": dataclasses.asdict(bundle.pointing),
+        "card": bundle.card,
+    }
+    weights = {f"{part}.{name}": tensor for part, model in models.items() for name, tensor in plain(model).items()}
+    seal(path, pack(weights, precision), header, "bundle")
+
+
+def load_bundle(path: PathLike, device: torch.device | str = "cpu") -> Bundle:
+    """Read a bundle; its models are in evaluation mode on `device`, in float32."""
+    told = described(path, LAYOUT, "bundle")
+    try:
+        header = build(_Header, told, where=str(path))
+    except ConfigError as error:
+        raise CheckpointError(
+            f"this version cannot read its models: {error.what}", where=path, fix="use the version that saved it"
+        ) from error
+    packed, captioner, matcher = unsealed(path, header.checksum), header.captioner, header.matcher
+
+    def built(make: Callable[[], Module], part: str) -> Module:
+        with weightless():
+            model = make()
+        assign(model, unpack({name[len(part) :]: tensor for name, tensor in packed.items() if name.startswith(part)}))
+        return model.to(device).eval()
+
+    words = _vocabulary(captioner.words)
+    with fitting(path):
+        vision: VisionModel = built(lambda: header.vision.build(), "vision.")
+        says: Captioner = built(lambda: captioner.config.build(len(words)), "captioner.")
+        finds = None
+        if matcher is not None:
+            known = words if matcher.words is None else _vocabulary(matcher.words)
+            model: Matcher = built(lambda: matcher.config.build(len(known)), "matcher.")
+            finds = Reader(model, known, matcher.rule)
+    return Bundle(vision, Reader(says, words, captioner.rule), finds, header.calibration, header.pointing, header.card)
+
+
+def _told(reader: Reader[Captioner] | Reader[Matcher], words: str | None) -> dict[str, Any]:
+    return {"config": dataclasses.asdict(reader.model.config), "rule": reader.text_rule, "words": words}
+
+
+def _lines(vocabulary: Vocabulary) -> str:
+    if broken := [word for word in vocabulary if "\n" in word]:
+        raise CheckpointError(f"the word {broken[0]!r} has a line break", fix="leave it out of the vocabulary")
+    return "\n".join(vocabulary)
+
+
+def _vocabulary(lines: str) -> Vocabulary:
+    return Vocabulary(lines.split("\n") if lines else ())

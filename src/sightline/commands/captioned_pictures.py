@@ -1,0 +1,79 @@
+"""Captioned photos as pictures in a folder, on the screen, or as a table of words and boxes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sightline.errors import SightlineError
+from sightline.files import atomic_write
+
+if TYPE_CHECKING:
+    from sightline.caption import PhotoCaption
+
+OPENERS = {"Darwin": "open", "Windows": "explorer"}
+
+
+class Pictures:
+    """A folder of photos with their boxes and captions; `written` are the files, in order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.written = folder, list[Path]()
+        self._names: dict[str, int] = {}
+
+    def draw(self, said: PhotoCaption, bad: Callable[[SightlineError], None]) -> None:
+        """Write the picture of one photo, under its name; those of photos of the same name are numbered.
+
+        A photo that can no longer be read is told to `bad`, and has no picture.
+        """
+        from sightline.draw.boxes import words_on_boxes
+        from sightline.vision.images import open_image
+
+        try:
+            photo = open_image(said.path)
+        except SightlineError as error:
+            bad(error)
+            return
+        path, picture = self.folder / self._name(Path(said.path).stem), words_on_boxes(photo, said)
+        with atomic_write(path) as file:
+            picture.save(file, "JPEG", quality=92, subsampling=0)  # PNG would take longer than the caption
+        self.written.append(path)
+
+    def to_open(self) -> Path:
+        """The picture, or the folder of several."""
+        return self.written[0] if len(self.written) == 1 else self.folder
+
+    def _name(self, stem: str) -> str:
+        count = self._names[stem] = self._names.get(stem, 0) + 1
+        return f"{stem}{'' if count == 1 else f'-{count}'}.captioned.jpg"
+
+
+def viewer() -> str | None:
+    """The program that opens a picture or folder on the screen; None where there is no screen."""
+    system = platform.system()
+    if system not in OPENERS and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return None
+    return shutil.which(OPENERS.get(system, "xdg-open"))
+
+
+def open_with(program: str, path: Path) -> None:
+    """Open a picture or folder, and do not wait for it."""
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen([program, str(path)], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+
+
+def boxes_told(said: PhotoCaption) -> str:
+    """A line for each word that points somewhere: the word, its box in pixels, how sure that is."""
+    found = [word for word in said.to_json()["words"] if word["box"] is not None]
+    if not found:
+        return "  no word points at a box"
+    width = max(len(word["word"]) for word in found)
+    return "\n".join(
+        f"  {word['word']:<{width}}  {' '.join(f'{round(v):>5}' for v in word['box'])}  {word['score']:.2f}"
+        for word in found
+    )

@@ -1,0 +1,110 @@
+"""`sightline extract`: photos to scenes, in a feature store."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from sightline.errors import ConfigError
+from sightline.vision.box_rule import BoxRule
+
+if TYPE_CHECKING:
+    from sightline.jobs.job import Report
+
+
+def extract(
+    folder: Annotated[Path, tyro.conf.Positional],
+    *,
+    out: Path,
+    model: str | None = None,
+    boxes: str | None = None,
+    device: str = "auto",
+    batch: int | None = None,
+    threads: int | None = None,
+    dtype: Literal["float16", "float32"] | None = None,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Write what vision sees in photos to a feature store: regions, grid, vector, named things with boxes.
+
+    Run it again to go on, or after photos were added or changed: what is done is kept. Exit code 1 if the store has the
+    scene of no photo.
+
+    sightline extract photos/ --out scenes/
+    sightline extract photos/ --out scenes/ --boxes 10..100 --device cuda
+
+    Args:
+        folder: of photos, and of folders of them.
+        out: the store's folder.
+        model: a model file, instead of the one that comes with Sightline, or imagenet.
+        boxes: regions of a photo, such as 36; or 10..100, as many as it has things.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        batch: photos that are looked at together.
+        threads: that the CPU computes with.
+        dtype: the numbers a new feature store holds; by default float16.
+        json: print one JSON object.
+        quiet: no progress bar, no summary.
+    """
+    for name, value in (("batch", batch), ("threads", threads)):
+        if value is not None and value < 1:
+            raise ConfigError(f"`{name}` is {value}", fix="give 1 or more")
+    rule = None if boxes is None else BoxRule.parse(boxes)
+    import torch
+
+    from sightline.devices import choose_device
+    from sightline.jobs import extraction
+    from sightline.jobs.sight import vision_of
+    from sightline.vision.folded_encoder import FoldedEncoder
+    from sightline.vision.reading import progress_bar
+    from sightline.vision.store import FeatureStore
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    place, bar = choose_device(device), iter if quiet else progress_bar("extracting")
+    encoder = FoldedEncoder(vision_of(model), rule)
+    began = time.monotonic()
+    report = extraction.extract(folder, out, encoder, device=place, batch=batch, dtype=dtype, progress=bar)
+    seconds = time.monotonic() - began
+    if json:
+        told = _as_json(report, seconds)
+        print(json_module.dumps({"store": str(out), "fingerprint": encoder.fingerprint(), **told}, ensure_ascii=False))
+    elif not quiet:
+        print(f"{out}: {_summary(len(FeatureStore(out)), report, seconds)}")
+    _tell(report)
+    return 0 if report.made or report.kept else 1
+
+
+def _as_json(report: Report, seconds: float) -> dict[str, Any]:
+    known = {id(error) for error in report.news}
+    bad = [{"path": e.where, "error": e.what, "fix": e.fix, "new": id(e) in known} for e in report.bad]
+    counts = {"photos": report.photos, "made": report.made, "kept": report.kept}
+    return {**counts, "seconds": round(seconds, 3), "bad": bad}
+
+
+def _summary(scenes: int, report: Report, seconds: float) -> str:
+    """What a run did.
+
+    >>> from sightline.jobs.job import Report
+    >>> _summary(12, Report(photos=12, made=10, kept=2), 4.0)
+    '12 scenes; 10 made now (2.5 a second), 2 were there'
+    """
+    made = f"{report.made:,} made now ({report.made / max(seconds, 1e-3):.1f} a second)" if report.made else "none new"
+    return f"{scenes:,} {'scene' if scenes == 1 else 'scenes'}; {made}, {report.kept:,} were there"
+
+
+def _tell(report: Report) -> None:
+    """At the end, on standard error: which files were left out and why; once, unless they change."""
+    if report.news:
+        from sightline.vision.reading import left_out
+
+        print(left_out(report.news), file=sys.stderr)
+    if told := len(report.bad) - len(report.news):
+        many = "1 file that was told before is" if told == 1 else f"{told:,} files that were told before are"
+        print(f"{many} still left out; --json lists all", file=sys.stderr)
+    if not report.photos:
+        print("No photo was found there. To fix: name a folder that has some.", file=sys.stderr)

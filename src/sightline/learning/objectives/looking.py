@@ -1,0 +1,201 @@
+"""The vision model with a captioner behind it, end to end: boxes, their names, and captions from one look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.errors import ConfigError
+from sightline.learning.batches import Batch
+from sightline.learning.objective import Context, Losses, Moment, Objective
+from sightline.learning.objectives.detection import Things, box_losses, jittered, name_loss
+from sightline.learning.objectives.pairs import captions, scenes
+from sightline.seeing import SeeingCaptioner
+from sightline.text.vocabulary import Vocabulary
+from sightline.vision.boxes import crop, flip
+from sightline.vision.concept_names import concept_names, relations
+from sightline.vision.detector import Detector, Maps
+
+NAME: Final = "looking"
+POOL = "boxed"  # photos that have boxes and no captions
+VISIBLE = 0.4  # of a thing's area must stay in a window for the thing to count
+
+
+@dataclass(frozen=True)
+class LookingConfig:
+    """What is learned at each look, and how photos are varied.
+
+    Attributes:
+        boxes: weight of objectness and boxes.
+        names: weight of what regions are called.
+        captions: weight of cross-entropy; with 0 no caption is ever looked at (R²M asks for such a backbone).
+        smoothing: of cross-entropy.
+        boxed: so many photos of the pool `boxed`, chosen at random, are looked at beside each batch.
+        doubt: how much a place without a box counts where boxes are machine-made.
+        size: photos are seen at this size; 0 is the vision model's own.
+        window: the least share of a photo's width, and of its height, that is looked at.
+        boxed_window: the same for photos of `boxed`.
+        mirror: every second photo is mirrored; *left* and *right* change places in its captions.
+    """
+
+    kind: Literal["looking"] = NAME
+    boxes: float = 1.0
+    names: float = 1.0
+    captions: float = 1.0
+    smoothing: float = 0.1
+    boxed: int = 0
+    doubt: float = 0.3
+    size: int = 0
+    window: float = 0.9
+    boxed_window: float = 0.6
+    mirror: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("boxes", "names", "captions", "smoothing", "boxed", "doubt", "size"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
+        for name in ("window", "boxed_window"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give more than 0, and 1 at most")
+
+    def build(self, context: Context) -> Looking:
+        """The objective."""
+        return Looking(self, context)
+
+
+class Looking(Objective):
+    """boxes · (L_objectness + L_box) + names · L_names + captions · L_XE, each a mean; the sum is over photos.
+
+    L_objectness and L_box are per cell that has a thing, L_names per thing with a name (`detection`); L_XE is per word
+    and END. Photos of the pool `boxed` take part in all but the last.
+
+    Relations: L_XE is `cross-entropy`. Parts: `objectness`, `box`, `names`, `cross-entropy`.
+    """
+
+    implied: Tensor
+    undecided: Tensor
+    mirrored: Tensor
+
+    def __init__(self, config: LookingConfig, context: Context) -> None:
+        super().__init__()
+        self.config, self.pools = config, context.pools
+        if config.boxed and POOL not in context.pools:
+            raise ConfigError("there are no photos with boxes alone", fix="give data.boxed, or set `boxed` to 0")
+        for name, table in zip(("implied", "undecided"), relations(concept_names()), strict=True):
+            self.register_buffer(name, torch.as_tensor(table), persistent=False)
+        self.register_buffer("mirrored", mirrored(context.vocabulary), persistent=False)
+
+    def weight(self, batch: Batch) -> float:
+        """Photos, those of `boxed` not counted."""
+        return float(len(scenes(batch, NAME)))
+
+    def forward(self, model: Any, batch: Batch, moment: Moment) -> Losses:
+        """The sums over this batch."""
+        vision, config = self._vision(model), self.config
+        own = scenes(batch, NAME)
+        count = len(own)
+        pixels, things, window = self._with_boxed(own)
+        flipped = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
+        if model.training:
+            pixels, things, flipped = self._vary(pixels, things, window, config.size or vision.size)
+        maps: Maps = vision(pixels)
+        objectness, box = box_losses(maps, things, config.doubt)
+        where = jittered(things.boxes) if model.training else things.boxes
+        names = name_loss(vision.naming(vision.describe(maps, where)), things, self.implied, self.undecided)
+        parts = {"objectness": objectness, "box": box, "names": names}
+        total = config.boxes * (objectness + box) + config.names * names
+        if config.captions:
+            texts = captions(batch, NAME)
+            spoken = self._speak(model, maps, own, texts, flipped[:count])
+            parts["cross-entropy"] = spoken
+            total = total + config.captions * spoken
+        return Losses(total * count, {name: part * count for name, part in parts.items()})
+
+    def _vision(self, model: Any) -> Detector:
+        if isinstance(model, SeeingCaptioner) and isinstance(model.vision, Detector):
+            return model.vision
+        raise ConfigError("the objective looking trains a captioner with the detector", fix="set vision.kind=detector")
+
+    def _with_boxed(self, own: SceneBatch) -> tuple[Tensor, Things, Tensor]:
+        """Pixels, things and the least window of the batch's photos and of those of `boxed`."""
+        batches = [own]
+        if self.config.boxed:
+            pool = self.pools[POOL]
+            assert pool.scenes is not None
+            rows = torch.randint(len(pool), (self.config.boxed,))
+            batches.append(pool.scenes.batch(rows).to(own.part("pixels", by=NAME).device))
+        least = (self.config.window, self.config.boxed_window)
+        pixels = torch.cat([one.part("pixels", by=NAME) for one in batches])
+        window = torch.cat(
+            [pixels.new_full((len(b),), w, dtype=torch.float) for b, w in zip(batches, least, strict=False)]
+        )
+        return pixels, joined([things_of(one) for one in batches]), window
+
+    def _vary(self, pixels: Tensor, things: Things, least: Tensor, size: int) -> tuple[Tensor, Things, Tensor]:
+        """A random window of each photo at `size`, some mirrored, and what is left of the things in it."""
+        count, device = len(pixels), pixels.device
+        sides = least[:, None] + (1 - least[:, None]) * torch.rand(count, 2, device=device)
+        corner = torch.rand(count, 2, device=device) * (1 - sides)
+        windows = torch.cat([corner, corner + sides], 1)
+        flipped = torch.rand(count, device=device) < (0.5 if self.config.mirror else 0)
+        boxes, visible = crop(things.boxes, windows)
+        boxes = torch.where(flipped[:, None, None], flip(boxes), boxes)
+        kept = replace(things, boxes=boxes, mask=things.mask & (visible > VISIBLE))
+        return look_through(windows, flipped, pixels, size), kept, flipped
+
+    def _speak(self, model: SeeingCaptioner, maps: Maps, own: SceneBatch, texts: TextBatch, flipped: Tensor) -> Tensor:
+        """Cross-entropy, per word and END."""
+        count, words = len(own), texts.ids
+        memory = model.captioner.encode(self._vision(model).scenes_of(maps.first(count), own.ids))
+        turned = flipped.repeat_interleave(len(words) // count)[:, None]
+        words = torch.where(turned, self.mirrored[words], words)
+        log_probs = model.captioner.word_log_probs(memory, words, self.config.smoothing)
+        return -log_probs.sum() / texts.mask[:, 1:].sum()
+
+
+def things_of(batch: SceneBatch) -> Things:
+    """The things of a batch."""
+    return Things(
+        batch.part("things", by=NAME),
+        batch.mask("things", by=NAME),
+        batch.part("thing_names", by=NAME),
+        batch.part("thing_weights", by=NAME),
+    )
+
+
+def joined(parts: list[Things]) -> Things:
+    """The things of several batches as one."""
+    most = max(part.boxes.shape[1] for part in parts)
+
+    def cat(name: str, empty: float) -> Tensor:
+        rows = [getattr(part, name) for part in parts]
+        pads = [(0, 0) * (row.dim() - 2) + (0, most - row.shape[1]) for row in rows]
+        return torch.cat([F.pad(row, pad, value=empty) for row, pad in zip(rows, pads, strict=True)])
+
+    return Things(cat("boxes", 0), cat("mask", False), cat("names", -1), cat("weights", 0))
+
+
+def look_through(windows: Tensor, flipped: Tensor, pixels: Tensor, size: int) -> Tensor:
+    """The windows (B, 4) of photos (B, 3, H, W) as squares (B, 3, size, size), mirrored where `flipped`."""
+    steps = (torch.arange(size, device=pixels.device) + 0.5) / size
+    x1, y1, x2, y2 = windows.unbind(1)
+    across = torch.where(flipped[:, None], 1 - steps, steps)
+    x = x1[:, None] + across * (x2 - x1)[:, None]  # (B, size)
+    y = y1[:, None] + steps * (y2 - y1)[:, None]
+    grid = torch.stack([x[:, None].expand(-1, size, -1), y[:, :, None].expand(-1, -1, size)], -1)
+    photos = pixels.float().contiguous(memory_format=torch.channels_last)
+    return F.grid_sample(photos, 2 * grid - 1, padding_mode="border", align_corners=False)
+
+
+def mirrored(vocabulary: Vocabulary) -> Tensor:
+    """(V,) each word's id in a mirrored world, where *left* and *right* change places."""
+    ids = torch.arange(len(vocabulary))
+    if "left" in vocabulary and "right" in vocabulary:
+        left, right = vocabulary.id("left"), vocabulary.id("right")
+        ids[left], ids[right] = right, left
+    return ids

@@ -1,0 +1,127 @@
+"""Scene-Trans, Sightline's own captioner: a transformer that reads a scene's regions and its grid cells together.
+
+Regions say what is there, and words can point at them; the grid says what no box was drawn around. Both become rows of
+one width, each with where it is and which of the two it is. The rows look at each other in `encoder_layers` layers of
+self-attention, and the decoder of `sightline.models.transformer_decoder` looks at all of them in one softmax. So a word
+divides its attention between regions and cells: `Trace.regions` and `Trace.grid` are the two parts of the last layer's
+weights (their mean over the heads) as they are, and it is their sums that together make 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from sightline.batch import SceneBatch
+from sightline.errors import MissingPartError
+from sightline.models.captioner import Memory, Trace
+from sightline.models.sim_trans import corners_and_area
+from sightline.models.transformer_decoder import EncoderLayer, TransformerCaptioner, TransformerConfig, bias_of
+
+NAME = "Scene-Trans"
+
+
+@dataclass(frozen=True)
+class SceneTransConfig(TransformerConfig):
+    """The sizes and choices of Scene-Trans; the defaults are those of the shipped model."""
+
+    kind: Literal["scene-trans"] = "scene-trans"
+    region_width: int = 512
+    grid_width: int = 1280
+    """Numbers a grid feature has."""
+    hidden_size: int = 384
+    encoder_layers: int = 2
+    """Layers in which regions and cells look at each other."""
+    layers: int = 3
+    heads: int = 6
+    ffn_size: int = 1024
+    dropout: float = 0.1
+    pre_norm: bool = True
+    tied: bool = True
+    sources: Literal["both", "regions", "grid"] = "both"
+    """What of a scene is read."""
+
+    def build(self, words: int) -> SceneTrans:
+        """The model for a vocabulary of `words` ids."""
+        return SceneTrans(self, words)
+
+
+class Source(nn.Module):
+    """Features of one kind as rows: W f + V [box; its area] + the vector that tells this kind from the other."""
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        self.features = nn.Linear(width, size)  # its bias is that vector
+        self.boxes = nn.Linear(5, size, bias=False)
+
+    def forward(self, features: Tensor, boxes: Tensor) -> Tensor:
+        """Features (B, n, width) at boxes (B, n, 4), normalised corners: (B, n, d)."""
+        rows: Tensor = self.features(features) + self.boxes(corners_and_area(boxes).to(features.dtype))
+        return rows
+
+
+class SceneTrans(TransformerCaptioner):
+    """Regions and cells, aware of each other, are what the decoder looks at; memory's rows are those, in this order.
+
+    Memory also holds `region_mask` (B, n), which tells how many of the rows are regions.
+    """
+
+    config: SceneTransConfig
+
+    def __init__(self, config: SceneTransConfig, words: int) -> None:
+        super().__init__(config, words)
+        size, sources = config.hidden_size, config.sources
+        self.regions = Source(config.region_width, size) if sources != "grid" else None
+        self.grid = Source(config.grid_width, size) if sources != "regions" else None
+        self.rows_norm = nn.LayerNorm(size)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.encoder_norm = nn.LayerNorm(size) if config.pre_norm else nn.Identity()
+        read = {"both": ("regions", "boxes", "grid"), "regions": ("regions", "boxes"), "grid": ("grid",)}
+        self.needs = read[sources]
+
+    def encode(self, scenes: SceneBatch) -> Memory:
+        """The cross-attention memory of the encoded rows: regions first, then cells."""
+        parts: list[Tensor] = []
+        masks: list[Tensor] = []
+        if self.regions is not None:
+            features = scenes.part("regions", by=NAME, width=self.config.region_width)
+            parts.append(self.regions(features, scenes.part("boxes", by=NAME)))  # (B, n, d)
+            masks.append(scenes.mask("regions"))
+        if self.grid is not None:
+            features = scenes.part("grid", by=NAME, width=self.config.grid_width)
+            parts.append(self.grid(features, cell_boxes(scenes, features)))  # (B, L, d)
+            masks.append(scenes.mask("grid"))
+        mask = torch.cat(masks, 1)
+        rows = self.dropout(self.rows_norm(torch.cat(parts, 1)))  # (B, n + L, d)
+        bias = bias_of(mask, rows.dtype)[:, None, None]
+        for layer in self.encoder:
+            rows = layer(rows, bias)
+        count = 0 if self.regions is None else masks[0].shape[1]
+        return {**self.remember(self.encoder_norm(rows), mask), "region_mask": mask[:, :count]}
+
+    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
+        """As the decoder does; its attention is divided into that on regions and that on cells."""
+        hidden, trace = super().unroll(memory, words)
+        assert trace.regions is not None
+        count = memory["region_mask"].shape[1]
+        regions = None if self.regions is None else trace.regions[..., :count]
+        return hidden, Trace(regions, None if self.grid is None else trace.regions[..., count:])
+
+
+def cell_boxes(scenes: SceneBatch, cells: Tensor) -> Tensor:
+    """(B, L, 4) normalised corners of the grid cells, row by row of each image's own grid."""
+    shapes = [shape for shape in scenes.grid_shapes if shape is not None]
+    if len(shapes) != len(cells):
+        raise MissingPartError(
+            f"{NAME} needs `grid_shape`, and not every scene of the batch has it",
+            where=f"images {scenes.ids[0]} … {scenes.ids[-1]}",
+            fix="use features that hold it, or a model that reads regions alone",
+        )
+    sides = torch.tensor(shapes).to(cells.device, non_blocking=True)[:, None]  # (B, 1, 2) height and width
+    number = torch.arange(cells.shape[1], device=cells.device)[:, None]  # (L, 1)
+    width = sides[..., 1:]
+    corner = torch.cat([number % width, number // width], -1)  # (B, L, 2) x and y
+    return torch.cat([corner, corner + 1], -1) / sides.flip(-1).repeat(1, 1, 2)

@@ -1,0 +1,157 @@
+"""What a region may be called: COCO's 80 classes and what people say about photos, one id per name.
+
+`concept_names.tsv` has a line for each name, whose place is its id: the name, a tab, and what it means in WordNet, so
+that names of the same thing do not compete. `bird.1` is the first noun sense of *bird*; several senses are separated by
+commas; `<pullover.1` is a kind of pullover that WordNet does not know. COCO's classes come first, in their order. The
+others are the heads of the phrases of Flickr30k Entities in the training photos (`data/entities_classes.tsv`), without
+those that name nothing one could point at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sightline.errors import DataError
+from sightline.files import open_text
+from sightline.text import wordnet
+from sightline.text.lemmas import lemma
+
+Table = npt.NDArray[np.bool_]
+LIST = Path(__file__).parent / "concept_names.tsv"
+
+NOT_THINGS = frozenset(
+    "black white red blue brown orange pink yellow green purple color "  # a man in red: his clothes, whichever
+    "one something others other some two number lot group item object "  # whatever it is
+    "top back outside outdoors indoors open left right behind way edge corner area spot surface midair range "  # where
+    "night day sunset rain "  # when
+    "game race turn stunt event party competition match play show ride shot flip wheelie handstand look "  # doings
+    "smile soccer tennis hockey display art "
+    "picture photo photograph view scene landscape room kitchen market subway city traffic "  # the whole picture
+    "structure equipment machine line lap".split()  # so vague that nearly everything is one
+)
+PLURALS = {  # what the plural means is another thing: "glasses" are worn
+    "glass": "glasses",
+    "headphone": "headphones",
+    "jean": "jeans",
+    "overall": "overalls",
+    "rapid": "rapids",
+    "rollerblade": "rollerblades",
+    "short": "shorts",
+    "trunk": "trunks",
+}
+ALIASES = {
+    "bikers": "biker",
+    "cellphone": "cell phone",
+    "racquet": "racket",
+    "ski": "skis",
+    "someone": "person",
+}
+
+
+def merged(classes: Sequence[str], heads: Iterable[str]) -> tuple[str, ...]:
+    """The names: `classes` of a detector, and the heads of phrases that name a thing, each once."""
+    things = (PLURALS.get(head, ALIASES.get(head, head)) for head in heads if head not in NOT_THINGS)
+    return tuple(dict.fromkeys((*classes, *things)))
+
+
+@cache
+def concept_names() -> tuple[str, ...]:
+    """The names that come with Sightline."""
+    return tuple(_meanings())
+
+
+@cache
+def _meanings() -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    with open_text(LIST) as file:
+        for number, line in enumerate(file, 1):
+            name, tab, senses = line.rstrip("\n").partition("\t")
+            if not tab or not senses:
+                raise DataError(
+                    "not a name and its senses", where=f"{LIST}, line {number}", fix="write name<TAB>word.1"
+                )
+            found[name] = tuple(senses.split(","))
+    return found
+
+
+def called(words: Sequence[str], names: Iterable[str]) -> str | None:
+    """The name among `names` that a noun phrase ends with, the longest; None where it is none of them.
+
+    >>> [called(phrase.split(), concept_names()) for phrase in ("two Hot dogs", "a big dog", "a man in orange")]
+    ['hot dog', 'dog', None]
+    """
+    known = names if isinstance(names, set | frozenset | dict) else set(names)
+    lower = [word.lower() for word in words]
+    for count in (2, 1):
+        if len(lower) < count:
+            continue
+        *before, last = lower[-count:]
+        for form in (last, lemma(last, "n"), last.rpartition("-")[2]):  # T-shirts, blond-hair
+            whole = " ".join([*before, form])
+            name = ALIASES.get(whole, whole)
+            if name in known and whole not in NOT_THINGS and PLURALS.get(name) is None:
+                return name
+    return None
+
+
+def relations(names: Sequence[str]) -> tuple[Table, Table]:
+    """What a name says about the others: (K, K) `implied` and (K, K) `open`.
+
+    Of a thing called a, `implied[a]` are the names it surely has too: a itself, its synonyms, and what WordNet says it
+    is a kind of (a man is a person). `open[a]` are those that it may have or not: kinds of a (a person may be a man),
+    what only one of several senses says (a bike may be a bicycle), and what else people are called (a man may be a
+    rider, and never a woman or a child). It has none of all others.
+
+    >>> implied, open = relations(("person", "man", "woman", "dog"))
+    >>> implied.astype(int).tolist()
+    [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1]]
+    >>> open.astype(int).tolist()
+    [[0, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+    """
+    senses = [_senses(name) for name in names]
+    above = [[wordnet.ancestors(synset) for synset, _ in own] for own in senses]
+    owners: dict[int, set[int]] = {}
+    for b, own in enumerate(senses):
+        for synset, exact in own:
+            if exact:
+                owners.setdefault(synset, set()).add(b)
+    implied, some = np.eye(len(names), dtype=np.bool_), np.zeros((len(names), len(names)), dtype=np.bool_)
+    for a, readings in enumerate(above):
+        held = [set().union(*(owners[synset] for synset in reading & owners.keys())) for reading in readings]
+        some[a, list(set().union(*held))] = True
+        implied[a, list(set.intersection(*held) if held else ())] = True
+    undecided = some | some.T | _same_person(above, senses)
+    return implied, undecided & ~implied
+
+
+def _same_person(above: Sequence[Sequence[frozenset[int]]], senses: Sequence[Sequence[tuple[int, bool]]]) -> Table:
+    """(K, K) whether two names of people, or of groups of them, may be the same one's: sex and age do not differ."""
+
+    def surely(key: str) -> Table:
+        kind = _synset(key)
+        return np.array([bool(own) and all(kind in ancestors for ancestors in own) for own in above], dtype=np.bool_)
+
+    groups = [any(wordnet.lexfile(synset) == "noun.group" for synset, _ in own) for own in senses]
+    persons = [any(_synset("person.1") in ancestors for ancestors in own) for own in above]
+    human = np.logical_or(groups, persons)
+    differ = surely("male.2")[:, None] & surely("female.2") | surely("adult.1")[:, None] & surely("juvenile.1")
+    return human[:, None] & human & ~(differ | differ.T)
+
+
+def _senses(name: str) -> list[tuple[int, bool]]:
+    """The synsets of a name, and whether each is its own or that of which it is a kind; none where WordNet has none."""
+    keys = _meanings().get(name) or ((f"{name}.1",) if wordnet.has(name, "n") else ())
+    return [(_synset(key.removeprefix("<")), not key.startswith("<")) for key in keys]
+
+
+def _synset(key: str) -> int:
+    word, _, number = key.rpartition(".")
+    senses = wordnet.senses(word, "n")
+    if not number.isdecimal() or not 1 <= int(number) <= len(senses):
+        raise DataError(f"{key!r} is no noun sense of WordNet", where=LIST, fix="write word.1")
+    return senses[int(number) - 1]

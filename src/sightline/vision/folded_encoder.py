@@ -1,0 +1,74 @@
+"""Our vision models as encoders: folded for inference, with the number of regions people ask for."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from sightline.batch import SceneBatch
+from sightline.errors import ConfigError
+from sightline.files import fingerprint
+from sightline.scene import Concept
+from sightline.vision.box_rule import BoxRule
+from sightline.vision.detector import Detector
+from sightline.vision.folded import fold
+from sightline.vision.zoo import VisionModel
+
+CANDIDATES = 3  # cells that are looked at for each box, at least
+
+
+class FoldedEncoder(nn.Module):
+    """A copy of a vision model that only makes scenes, and makes them fast.
+
+    With a fixed number of boxes, scenes are those of a detector of that number, fingerprint included: 36 boxes of a
+    model of 36 are what its captioner was trained on.
+    """
+
+    def __init__(self, vision: VisionModel, boxes: BoxRule | None = None) -> None:
+        super().__init__()
+        if boxes is not None:
+            vision = _choosing(vision, boxes.most)
+        mark = vision.fingerprint()  # of the weights before folding
+        self.rule = None if boxes is None or boxes.is_fixed else boxes
+        self._mark = mark if self.rule is None else fingerprint(mark, f"boxes {self.rule}")
+        self.vision = cast("VisionModel", fold(copy.deepcopy(vision).eval()))
+
+    @property
+    def size(self) -> int:
+        """The side of the squares that photos are squashed to."""
+        return self.vision.size
+
+    def fingerprint(self) -> str:
+        """That of the model, and of the rule where the number of boxes varies."""
+        return self._mark
+
+    def scenes(self, pixels: Tensor, ids: Sequence[str]) -> SceneBatch:
+        """The scenes of a batch of pixels; regions that the rule leaves out are masked, and score 0."""
+        seen = self.vision.scenes(pixels, ids, self._mark)
+        if self.rule is None:
+            return seen
+        scores = seen.part("scores")
+        rank = torch.arange(scores.shape[1], device=scores.device)
+        kept = seen.mask("scores") & ((scores >= self.rule.score) | (rank < self.rule.least))
+        return replace(seen, scores=scores * kept, region_mask=kept)
+
+    def concepts(self, scenes: SceneBatch) -> Sequence[tuple[Concept, ...]]:
+        """What is in each photo, where the model has names for it."""
+        return self.vision.concepts(scenes) if isinstance(self.vision, Detector) else [()] * len(scenes)
+
+
+def _choosing(vision: VisionModel, boxes: int) -> Detector:
+    """The same detector, asked for another number of boxes."""
+    if not isinstance(vision, Detector):
+        raise ConfigError(
+            "regions of this encoder are the cells of its grid, so their number cannot be chosen",
+            fix="leave boxes out, or use a model that has a detector",
+        )
+    other, candidates = copy.copy(vision), max(vision.config.candidates, CANDIDATES * boxes)
+    other.config = replace(vision.config, boxes=boxes, candidates=candidates)
+    return other
