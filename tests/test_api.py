@@ -141,7 +141,7 @@ def test_the_caption_is_what_the_models_say_unfolded_and_without_the_api(sight, 
         (best, *_), *_ = captions(bundle.captioner.model, scenes, bundle.captioner.vocabulary, way)
     result = sight.caption(PHOTOS[0], beam=beam)
     assert result.words == best.words
-    assert result.log_prob == pytest.approx(best.log_prob, abs=1e-3)
+    assert result.log_prob == pytest.approx(best.log_prob, rel=1e-2)  # products are of 8 bits
 
 
 def test_nouns_point_at_boxes_of_the_scene_and_no_other_words_do(sight, bundle, said):

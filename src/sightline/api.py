@@ -26,6 +26,7 @@ from sightline.decoding.ways import Beam, Greedy
 from sightline.devices import choose_device
 from sightline.errors import ConfigError, SightlineError
 from sightline.files import PathLike
+from sightline.models.int8 import with_int8
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Array
 from sightline.text.tagger import Tagger
@@ -64,6 +65,8 @@ class Sightline:
         self.bundle, self.device = bundle, torch.device(device)
         self._vision = cast("VisionModel", fold(bundle.vision))
         self._fingerprint = bundle.vision.fingerprint()
+        model = bundle.captioner.model
+        self._captioner = with_int8(model) if self.device.type == "cpu" else model
 
     @overload
     def caption(
@@ -130,7 +133,7 @@ class Sightline:
         scenes = self._vision.scenes(pixels, paths, self._fingerprint)
         says, calibration = self.bundle.captioner, self.bundle.calibration
         way = Greedy() if beam == 1 else Beam(beam)
-        said = [best for best, *_ in captions(says.model, scenes, says.vocabulary, way, rules)]
+        said = [best for best, *_ in captions(self._captioner, scenes, says.vocabulary, way, rules)]
         concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(said)
         results = []
         for pointed, path, size, things in zip(self._pointed(said, scenes), paths, sizes, concepts, strict=True):

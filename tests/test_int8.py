@@ -1,0 +1,87 @@
+"""A model in 8 bits says nearly what it says in 32."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from sightline.batch import SceneBatch
+from sightline.decoding.decode import decode
+from sightline.decoding.ways import Beam
+from sightline.models import int8
+from sightline.models.int8 import Int8Linear, with_int8
+from sightline.models.scene_trans import SceneTransConfig
+
+pytestmark = pytest.mark.skipif(not int8.available(), reason="PyTorch has no 8-bit products here")
+
+
+def scenes(count: int = 2) -> SceneBatch:
+    torch.manual_seed(1)
+    corners = torch.rand(count, 5, 2, 2)
+    return SceneBatch(
+        tuple(map(str, range(count))),
+        regions=torch.rand(count, 5, 32),
+        boxes=torch.cat([corners.amin(2), corners.amax(2)], -1),
+        grid=torch.rand(count, 4, 48),
+        grid_shapes=((2, 2),) * count,
+    )
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+def model(request):
+    torch.manual_seed(0)
+    config = SceneTransConfig(
+        region_width=32, grid_width=48, hidden_size=96, heads=4, layers=2, ffn_size=128, tied=request.param
+    )
+    return config.build(200).eval()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_rounds_by_less_than_a_hundredth_of_its_largest_result(bias):
+    torch.manual_seed(0)
+    layer, x = nn.Linear(96, 64, bias=bias), torch.randn(3, 5, 96)
+    found, exact = Int8Linear(layer.weight, layer.bias)(x), layer(x)
+    assert found.shape == exact.shape
+    assert (found - exact).abs().max() < 0.02 * exact.abs().max()
+
+
+def test_each_row_of_the_weights_has_a_scale_of_its_own():
+    weight = torch.randn(2, 64, generator=torch.Generator().manual_seed(0)) * torch.tensor([[100.0], [0.01]])
+    x = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
+    found, exact = Int8Linear(weight, None)(x), x @ weight.T
+    for row in range(2):
+        torch.testing.assert_close(found[:, row], exact[:, row], rtol=0.1, atol=0.02 * float(exact[:, row].abs().max()))
+
+
+@torch.inference_mode()
+def test_a_captioner_says_nearly_the_same_with_nearly_the_same_probability(model):
+    swift = with_int8(model)
+    memory, quick = model.encode(scenes()), swift.encode(scenes())
+    words = decode(model, memory, Beam(3)).words[:, 0]
+    exact, found = model.word_log_probs(memory, words), swift.word_log_probs(quick, words)
+    torch.testing.assert_close(found, exact, atol=0.2, rtol=0.05)
+
+
+def test_large_layers_change_and_small_ones_and_the_model_itself_do_not(model):
+    before = copy.deepcopy(model.state_dict())
+    swift = with_int8(model)
+    kinds = [type(module) for module in swift.modules()]
+    assert Int8Linear in kinds
+    assert all(module.weight.numel() < int8.SMALLEST for module in swift.modules() if isinstance(module, nn.Linear))
+    assert not any(isinstance(module, Int8Linear) for module in model.modules())
+    for name, part in model.state_dict().items():
+        torch.testing.assert_close(part, before[name], rtol=0, atol=0)
+
+
+def test_a_model_that_learns_is_refused(model):
+    learning = copy.deepcopy(model).train()
+    with pytest.raises(ValueError, match="eval"):
+        with_int8(learning)
+
+
+def test_without_8_bit_products_the_model_stays_as_it_is(model, monkeypatch):
+    monkeypatch.setattr(int8, "available", lambda: False)
+    assert with_int8(model) is model
