@@ -43,7 +43,11 @@ test: checks ## checks, then every test; coverage is counted without the tests t
 	$(BIN)/python -m pytest -n 2 -m "not data" --cov --cov-report=term:skip-covered --cov-fail-under=90
 	$(BIN)/python -m pytest -n 2 -m data --no-cov || [ $$? -eq 5 ]
 
-bench: $(VENV)/.dev ## every benchmark, each beside its peer in the same run
+$(VENV)/.bench: pyproject.toml constraints.txt $(VENV)/.dev
+	$(PIP) -e '.[bench]'
+	@touch $@
+
+bench: $(VENV)/.bench ## every benchmark, each beside its peer in the same run
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 docs: $(VENV)/.dev ## build the documentation into site/

@@ -53,6 +53,14 @@ def test_the_loss_is_the_mean_over_words_and_ends():
         assert math.isclose(token_loss(model, pool, batch), total / tokens, rel_tol=1e-5)
 
 
+def test_the_loss_looks_at_a_photo_once_for_all_its_captions(monkeypatch):
+    model, pool, looks = captioner(), split(photos=6, captions=4), []
+    encode = model.encode
+    monkeypatch.setattr(model, "encode", lambda scenes: looks.extend(scenes.ids) or encode(scenes))
+    token_loss(model, pool, batch=4)  # eight captions at a time: those of two photos
+    assert looks == list(pool.ids)
+
+
 def test_captions_are_those_of_one_photo_at_a_time():
     model, pool = captioner(), split()
     said = say(Checkpoint(model, VOCABULARY), pool, QUICK)

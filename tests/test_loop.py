@@ -142,6 +142,17 @@ def test_the_logged_loss_is_the_mean_over_the_steps_since_the_last_line(tmp_path
     assert len(each) == 8
 
 
+def test_states_are_written_after_each_epoch_and_no_more_often_than_asked(tmp_path, monkeypatch):
+    written, write = [], loop.save_state
+    monkeypatch.setattr(loop, "save_state", lambda out, at, *rest: written.append(at.step) or write(out, at, *rest))
+    epochs_of_4 = replace(simple(11), batch=replace(ALL, size=3))
+    train(tiny_run(tmp_path / "long", epochs_of_4, save_every=5))
+    assert written == [4, 8, 11]
+    written.clear()
+    train(tiny_run(tmp_path / "short", epochs_of_4, save_every=3))
+    assert written == [3, 4, 7, 8, 11]
+
+
 # which model is chosen, and when training stops
 
 

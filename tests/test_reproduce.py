@@ -328,4 +328,4 @@ def test_the_command_refuses_what_is_no_change(capsys):
     assert main(["reproduce", "vsrn", "SCAN"]) == 2
     assert "not KEY=VALUE" in capsys.readouterr().err
     assert main(["reproduce", "nothing"]) == 2
-    assert "contrastive, jran, pos-scan, r2m, vsrn" in capsys.readouterr().err
+    assert "contrastive, default, jran, pos-scan, r2m, vsrn" in capsys.readouterr().err

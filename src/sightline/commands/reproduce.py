@@ -46,7 +46,7 @@ def reproduce(
     Rows that are finished are not run again; one that was stopped goes on. OUT/PAPER/results.html has all tables.
 
     Args:
-        paper: r2m, pos-scan, contrastive, vsrn or jran.
+        paper: r2m, pos-scan, contrastive, vsrn or jran; `default` is the shipped model.
         settings: changes such as data.max_photos=100 seed=1; each counts for the rows that have its key.
         table: 1, 2, …, or fig-3; by default all of the paper.
         rows: names of rows, separated by commas; by default all.

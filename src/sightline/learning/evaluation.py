@@ -26,7 +26,7 @@ from sightline.metrics.ngrams import IntArray
 from sightline.metrics.retrieval import Ensemble, Similarity, consecutive_folds, evaluate_retrieval
 from sightline.metrics.scorecard import scorecard
 from sightline.metrics.self_retrieval import self_retrieval
-from sightline.models.captioner import Captioner
+from sightline.models.captioner import Captioner, select
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.text.vocabulary import END, PAD
 
@@ -136,7 +136,7 @@ def say(
 
 @torch.no_grad()
 def token_loss(model: Captioner, pool: Pool, batch: int = 64) -> float:
-    """The mean negative log-probability of the split's words and ENDs."""
+    """The mean negative log-probability of the split's words and ENDs. Captions of one photo share one look at it."""
     assert pool.texts is not None
     assert pool.first is not None
     device = next(model.parameters()).device
@@ -144,9 +144,11 @@ def token_loss(model: Captioner, pool: Pool, batch: int = 64) -> float:
     owner = np.repeat(np.arange(len(pool)), np.diff(pool.first))
     for first in range(0, len(pool.texts), 2 * batch):
         rows = torch.arange(first, min(first + 2 * batch, len(pool.texts)))
-        scenes = _scenes(pool, torch.from_numpy(owner[rows.numpy()])).to(device)
+        photos, places = np.unique(owner[rows.numpy()], return_inverse=True)
+        memory = model.encode(_scenes(pool, torch.from_numpy(photos)).to(device))
+        memory = select(memory, torch.from_numpy(places).to(device))
         ids = pool.texts.batch(rows).ids.to(device)
-        total -= float(model.log_prob(model.encode(scenes), ids).double().sum())
+        total -= float(model.log_prob(memory, ids).double().sum())
         tokens += int((ids[:, 1:] != PAD).sum())
     return total / max(1, tokens)
 

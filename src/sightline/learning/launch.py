@@ -25,6 +25,7 @@ from sightline.learning.extraction import Progress, extract
 from sightline.learning.finding import MODEL, Finder
 from sightline.learning.loop import Run, train
 from sightline.learning.objective import Context
+from sightline.learning.once import seen_once
 from sightline.learning.recipe import Recipe, read_recipe
 from sightline.learning.sight import with_sight
 from sightline.learning.stage import Stage
@@ -123,13 +124,25 @@ def _launch(
         data.fingerprint,
         _card(recipe, data),
     )
-    context = Context(data.vocabulary, data.pools, find, device, recipe.seed)
     _check(stages, data.pools)
     _begin(recipe, data, out, about)
+    data = _with_looks(recipe, data, start.model, device, voice)
+    context = Context(data.vocabulary, data.pools, find, device, recipe.seed)
     measure = evaluate or _measure(data)
     choice = _Choice(recipe, data.pools, measure)
     run = Run(out, start, stages, data.pools, context, choice, recipe.seed, recipe.fingerprint(), report=voice.report)
     return _measured(recipe, out, train(run), data, measure)
+
+
+def _with_looks(recipe: Recipe, data: Data, model: Any, device: torch.device, voice: Voice) -> Data:
+    """The data, with scenes in the place of photos where the model's eyes do not learn."""
+    if not isinstance(model, Seeing) or any(part.requires_grad for part in model.vision.parameters()):
+        return data
+    pools = {name: seen_once(pool, model.vision, device, recipe.data.budget) for name, pool in data.pools.items()}
+    looked = [name for name, pool in pools.items() if pool is not data.pools[name]]
+    if looked:
+        voice.say(f"Photos of {', '.join(looked)} have been looked at, once for all: the vision model does not learn.")
+    return replace(data, pools=pools)
 
 
 def _extract(recipe: Recipe, base: Path, device: torch.device, voice: Voice) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Run:
         evaluate: gives the metrics by which the best model is chosen.
         seed: of everything random.
         recipe: fingerprint of what is run; a folder that holds another run is refused.
-        save_every: steps between states; they are written at the end of each epoch too.
+        save_every: the most steps between states; they are written at the end of each epoch too.
         keep: states that are kept.
         report: is told each line of metrics.jsonl.
     """
@@ -181,7 +181,7 @@ def _stage(work: _Work, interrupted: Callable[[], bool]) -> None:
                 if stage.select.due(counters.step, work.per_epoch, last):
                     _evaluate(work, epoch)
                 counters.done = last or stage.select.spent(counters.without_better)
-                if ended or counters.done or counters.step % run.save_every == 0:
+                if ended or counters.done or counters.step - saved >= run.save_every:
                     _save(work)
                     saved = counters.step
             if counters.done:

@@ -211,7 +211,8 @@ def cell_boxes(scenes: SceneBatch) -> Tensor:
     shapes = [shape for shape in scenes.grid_shapes if shape is not None]
     if len(shapes) != len(scenes):
         raise MissingPartError(f"{BY} needs the shapes of grids", fix="use features whose grids have one")
-    height, width = torch.tensor(shapes, device=grid.device)[:, :, None].unbind(1)  # (B, 1) each
+    sides = torch.tensor(shapes).to(grid.device, non_blocking=True)
+    height, width = sides[:, :, None].unbind(1)  # (B, 1) each
     place = torch.arange(grid.shape[1], device=grid.device)
     y, x = place // width, place % width  # (B, L)
     return torch.stack([x / width, y / height, (x + 1) / width, (y + 1) / height], 2)

@@ -42,7 +42,8 @@ def locations(shapes: Sequence[tuple[int, int]], reach: float = 8.0, device: tor
         cell = 1 / min(height, width)
         highest = reach * cell if number < len(shapes) else float("inf")
         cells.append(x.new_full((height * width,), cell))
-        ranges.append(x.new_tensor([lowest, highest]).expand(height * width, 2))
+        # filled on the device: a list that is moved there would wait for all it has still to do
+        ranges.append(torch.stack([torch.full_like(cells[-1], lowest), torch.full_like(cells[-1], highest)], -1))
         lowest = highest
     counts = tuple(height * width for height, width in shapes)
     return Locations(torch.cat(centres), torch.cat(cells), torch.cat(ranges), counts)

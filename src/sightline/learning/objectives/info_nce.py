@@ -111,7 +111,8 @@ class InfoNCE(Objective):
         """The sums over captions."""
         config, texts = self.config, captions(batch, NAME)
         model = _matcher(model, config.local > 0)
-        images, sentences = model.embed_images(scenes(batch, NAME)), model.embed_texts(texts)
+        sentences = model.embed_texts(texts)  # first: readers that ask for lengths then wait for no photo
+        images = model.embed_images(scenes(batch, NAME))
         with torch.autocast(texts.ids.device.type, enabled=False):  # bfloat16 logits would be some tenths off
             scores = model.similarity(_full(images), _full(sentences))  # (B, N)
         photos = batch.photos.to(scores.device)

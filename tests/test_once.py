@@ -1,0 +1,82 @@
+"""A vision model that does not learn looks at each photo once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.batch import SceneBatch
+from sightline.learning import once
+from sightline.learning.once import seen_once
+from sightline.learning.tables import Pool, SceneTable
+from sightline.vision.detector import DetectorConfig
+from sightline.vision.grid_encoder import GridEncoder
+
+SIZE = 64
+
+
+class Photos:
+    """Pixels by row, and how often they were asked for."""
+
+    def __init__(self, count: int) -> None:
+        self.pixels = np.random.default_rng(0).integers(0, 256, (count, 3, SIZE, SIZE), dtype=np.uint8)
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def batch(self, rows: torch.Tensor) -> SceneBatch:
+        self.asked += rows.tolist()
+        pixels = torch.from_numpy(self.pixels[rows.numpy()])
+        return SceneBatch(
+            tuple(f"photo {row}" for row in rows.tolist()), pixels=pixels, sizes=torch.tensor([[9, 5]] * len(rows))
+        )
+
+
+def pool_of(count: int) -> Pool:
+    return Pool(tuple(f"photo {i}" for i in range(count)), Photos(count))
+
+
+@pytest.fixture(params=["detector", "grid"])
+def vision(request):
+    torch.manual_seed(0)
+    if request.param == "grid":
+        return GridEncoder("lite0", SIZE).train()
+    return (
+        DetectorConfig(variant="lite0", size=SIZE, channels=8, region_width=6, names=("dog",), boxes=4).build().train()
+    )
+
+
+@torch.no_grad()
+def test_scenes_are_those_of_the_vision_model_in_evaluation_and_each_photo_is_read_once(vision, monkeypatch):
+    monkeypatch.setattr(once, "BATCH", 2)
+    pool = pool_of(5)
+    seen = seen_once(pool, vision, torch.device("cpu"), budget=1.0)
+    assert isinstance(seen.scenes, SceneTable)
+    assert sorted(pool.scenes.asked) == list(range(5))
+    assert vision.training
+    found = seen.scenes.batch(torch.tensor([3, 0]))
+    expected = vision.eval().scenes(torch.from_numpy(pool.scenes.pixels[[3, 0]]), ("photo 3", "photo 0"))
+    assert found.ids == expected.ids
+    assert found.pixels is None
+    assert found.fingerprint == vision.fingerprint()
+    assert found.grid_shapes == expected.grid_shapes
+    assert found.sizes.tolist() == [[9, 5], [9, 5]]
+    for name in ("regions", "boxes", "grid", "vector"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), atol=1e-3, rtol=1e-3)
+
+
+def test_scenes_that_would_take_too_much_memory_are_not_kept(vision):
+    pool = pool_of(4)
+    assert seen_once(pool, vision, torch.device("cpu"), budget=1e-9) is pool
+
+
+def test_pools_without_pixels_stay_as_they_are(vision):
+    device = torch.device("cpu")
+    seen = seen_once(pool_of(2), vision, device, budget=1.0)
+    assert seen_once(seen, vision, device, budget=1.0) is seen
+    blind = replace(seen, scenes=None)
+    assert seen_once(blind, vision, device, budget=1.0) is blind

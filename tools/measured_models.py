@@ -1,0 +1,199 @@
+"""How good the parts of the default model are: boxes, matching, where people's words are. Shares are percentages."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from measured_photos import REFERENCES, TestPhoto
+from torch import Tensor
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.bundle import Bundle
+from sightline.caption import Caption, WordTrace
+from sightline.data.entities import EntitiesPhoto
+from sightline.data.entities_classes import ground, read_classes
+from sightline.errors import ConfigError
+from sightline.grounding import GroundedPhoto
+from sightline.learning.grounded import accuracy_of_captioner, accuracy_of_matcher
+from sightline.learning.tables import Pool, SceneTable
+from sightline.learning.things import of_entities
+from sightline.metrics.grounding import AttentionAccuracy
+from sightline.metrics.retrieval import consecutive_folds, evaluate_retrieval
+from sightline.models.matcher import AligningMatcher, GlobalMatcher
+from sightline.scene import Box
+from sightline.text.vocabulary import UNK, rule
+from sightline.vision.coverage import coverage
+from sightline.vision.detector import Detector
+from sightline.vision.folded import fold
+from sightline.vision.pixels import Pixels
+from sightline.vision.reading import progress_bar, read_photos
+
+BATCH, TEXTS = 8, 512
+FOLD, FOLDS = 1000, 4
+COUNTS = (10, 36, 100)  # boxes of a photo
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """What the model saw in photos, in their order.
+
+    Attributes:
+        vectors: (P, d) of the matcher, or None without one.
+        scenes: of each photo, where they are kept.
+        boxes: (n, 4) of each photo when the detector is asked for the most of `COUNTS`, where they are kept.
+    """
+
+    vectors: Tensor | None
+    scenes: tuple[SceneBatch, ...] = ()
+    boxes: tuple[np.ndarray[tuple[int, int], np.dtype[np.float32]], ...] = ()
+
+    def __len__(self) -> int:
+        """How many photos' scenes are kept."""
+        return len(self.scenes)
+
+    def batch(self, rows: Tensor) -> SceneBatch:
+        """The scene of one photo."""
+        return self.scenes[int(rows)]
+
+
+@torch.inference_mode()
+def look(bundle: Bundle, photos: Sequence[TestPhoto], device: torch.device, title: str, keep: bool = False) -> Looked:
+    """Look at photos; what takes memory (half a megabyte a photo) is kept only where it is asked for."""
+    vision, finds = fold(bundle.vision), bundle.matcher
+    assert isinstance(vision, Detector)
+    wide = copy.copy(vision)
+    wide.config = replace(vision.config, boxes=max(COUNTS))
+    vectors: list[Tensor] = []
+    scenes: list[SceneBatch] = []
+    boxes = []
+    for group in _groups(photos, vision.size, title):
+        pixels = torch.from_numpy(np.stack(group)).permute(0, 3, 1, 2).to(device)
+        maps = vision(pixels)
+        seen = vision.scenes_of(maps, [""] * len(group))
+        if finds is not None and isinstance(finds.model, GlobalMatcher):
+            vectors.append(finds.model.embed_images(seen)["vector"])
+        if keep:
+            scenes += [SceneTable(seen).batch(torch.tensor([at])) for at in range(len(group))]
+            all_boxes, scores = wide.propose(maps)
+            boxes += [own[valid].cpu().numpy() for own, valid in zip(all_boxes, scores > 0, strict=True)]
+    return Looked(torch.cat(vectors) if vectors else None, tuple(scenes), tuple(boxes))
+
+
+def regions(looked: Looked, truth: Sequence[EntitiesPhoto]) -> dict[str, float]:
+    """The share of the boxes people drew that the best k boxes of the detector overlap with an IoU above one half."""
+    real = [of_entities(photo, {}).boxes for photo in truth]
+    found = coverage(zip(looked.boxes, real, strict=True), COUNTS)
+    return {f"{k} boxes": 100 * share for k, share in found.items()} | {"boxes people drew": float(sum(map(len, real)))}
+
+
+@torch.inference_mode()
+def matching(bundle: Bundle, looked: Looked, photos: Sequence[TestPhoto], device: torch.device) -> dict[str, float]:
+    """Recall of captions for photos and of photos for captions: the mean of up to 4 folds of 1,000 photos.
+
+    Folds are consecutive. Where there are fewer photos than one fold, all are one fold.
+    """
+    finds = bundle.matcher
+    if finds is None or looked.vectors is None:
+        raise ConfigError("the model has no matcher of whole photos", fix="use --skip matcher")
+    size = min(FOLD, len(photos))
+    count = min(FOLDS, len(photos) // size)
+    photos = photos[: size * count]
+    split = rule(finds.text_rule)
+    sentences = [split.words(text) for photo in photos for text in photo.references[:REFERENCES]]
+    owner = np.repeat(np.arange(len(photos)), [len(photo.references[:REFERENCES]) for photo in photos])
+    parts = [
+        finds.model.embed_texts(TextBatch.collate(some, finds.vocabulary).to(device))["vector"]
+        for some in (sentences[at : at + TEXTS] for at in range(0, len(sentences), TEXTS))
+    ]
+    images, texts = looked.vectors.float().cpu().numpy(), torch.cat(parts).float().cpu().numpy()
+    found = evaluate_retrieval(
+        lambda some, few: images[some] @ texts[few].T, owner, folds=consecutive_folds(size, count)
+    ).as_dict()
+    ways = {"i2t": "captions", "t2i": "photos"}
+    recalls = {f"{title} R@{k}": float(found[f"{way}_R@{k}"]) for way, title in ways.items() for k in (1, 5, 10)}
+    return recalls | {"folds": float(count), "photos of a fold": float(size)}
+
+
+@torch.inference_mode()
+def pointing(
+    bundle: Bundle, looked: Looked, photos: Sequence[TestPhoto], grounded: Mapping[str, GroundedPhoto]
+) -> dict[str, float]:
+    """Do the words of people's captions point at the boxes people drew for them? Micro and by class, as GVD does.
+
+    The captioner's attention alone, the matcher's alone, and both together by the rule of `sightline caption`, by which
+    a word may also point nowhere, which counts as wrong.
+    """
+    pool = Pool(tuple(photo.id for photo in photos), looked)
+    says, finds = bundle.captioner, bundle.matcher
+    found: dict[str, float] = {}
+    alone = {"captioner": accuracy_of_captioner(says.model, says.vocabulary, pool, grounded)}
+    if finds is not None and isinstance(finds.model, AligningMatcher):
+        alone["matcher"] = accuracy_of_matcher(finds.model, finds.vocabulary, pool, grounded)
+    for name, rates in alone.items():
+        found[f"{name} alone"] = rates["attention accuracy micro"]
+        found[f"{name} alone, by class"] = rates["attention accuracy"]
+    metric = AttentionAccuracy()
+    for photo, scene in zip(photos, looked.scenes, strict=True):
+        truth = grounded.get(photo.id)
+        if truth is not None and truth.size is not None and truth.sentences:
+            boxes = scene.part("boxes")[0][scene.mask("boxes")[0]].float().cpu().numpy()
+            scale = np.array([*truth.size, *truth.size])
+            metric.update(truth, _pointed(bundle, scene, truth, boxes), (boxes * scale).tolist())
+    scores = metric.compute()
+    found |= {"shipped rule": 100 * scores.accuracy.micro, "shipped rule, by class": 100 * scores.accuracy.macro}
+    found["some box is right"] = 100 * scores.oracle.micro if scores.oracle is not None else 0.0
+    return found | {"annotated words": float(scores.accuracy.count)}
+
+
+def grounded_photos(annotated: Mapping[str, EntitiesPhoto], photos: Sequence[TestPhoto]) -> dict[str, GroundedPhoto]:
+    """The annotated captions of photos."""
+    classes = read_classes()
+    return {photo.id: ground(annotated[photo.id], classes) for photo in photos if photo.id in annotated}
+
+
+def _pointed(
+    bundle: Bundle, scene: SceneBatch, truth: GroundedPhoto, boxes: np.ndarray[tuple[int, int], np.dtype[np.float32]]
+) -> list[dict[int, Box]]:
+    """Where the bundle's rule points the annotated words of each sentence, in pixels of the original photo."""
+    says, finds = bundle.captioner, bundle.matcher
+    assert truth.size is not None
+    sentences = [[token.lower() for token in sentence.tokens] for sentence in truth.sentences]
+    device, count = next(says.model.parameters()).device, len(boxes)
+    texts = TextBatch.collate(sentences, says.vocabulary).to(device)
+    looks = says.model(says.model.encode(scene), texts.ids).trace.regions
+    told = None
+    if finds is not None and isinstance(finds.model, AligningMatcher):
+        theirs = TextBatch.collate(sentences, finds.vocabulary).to(device)
+        images = finds.model.embed_images(scene)
+        images = {name: part.expand(len(theirs), *part.shape[1:]) for name, part in images.items()}
+        told = finds.model.alignment(images, finds.model.embed_texts(theirs)) * (theirs.ids != UNK)[..., None]
+    width, height = truth.size
+    found: list[dict[int, Box]] = []
+    for row, (words, sentence) in enumerate(zip(sentences, truth.sentences, strict=True)):
+        trace = tuple(
+            WordTrace(regions=None if looks is None else looks[row, at, :count].float().cpu().numpy())
+            for at in range(len(words))
+        )
+        annotated = {word.index for word in sentence.words}
+        weights = None if told is None else told[row, 1 : len(words) + 1, :count].float().cpu().numpy()
+        nouns = [at in annotated for at in range(len(words))]
+        pointed = bundle.pointing.point(Caption(tuple(words), 0.0, trace), nouns, boxes, weights)
+        places = {at: word.box for at, word in enumerate(pointed.trace) if word.box is not None}
+        found.append({at: (a * width, b * height, c * width, d * height) for at, (a, b, c, d) in places.items()})
+    return found
+
+
+def _groups(photos: Sequence[TestPhoto], size: int, title: str) -> Iterator[list[Pixels]]:
+    def refuse(error: Exception) -> None:
+        raise error
+
+    paths: list[Path] = [photo.path for photo in photos]
+    coming = (photo.pixels for photo in read_photos(paths, size, bad=refuse, progress=progress_bar(title)))
+    while group := list(itertools.islice(coming, BATCH)):
+        yield group
