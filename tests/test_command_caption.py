@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from bundle_samples import EXAMPLES, draw_photo, package_without_weights, tiny_bundle
+from interrupting import start
 from sightline import cli
 from sightline.bundle import save_bundle
 from sightline.caption import PhotoCaption, WordTrace
@@ -229,9 +230,7 @@ def command(model: Path, *arguments: object) -> list[str]:
 
 def test_interrupted_it_leaves_what_is_done(model, tmp_path):
     paths = [draw_photo(tmp_path / f"{i:04}.png", (64, 64)) for i in range(600)]
-    running = subprocess.Popen(
-        command(model, *paths, "--out", tmp_path / "out"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    running = start(command(model, *paths, "--out", tmp_path / "out"))
     assert running.stdout.readline().startswith(str(paths[0]))
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=60)

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from bundle_samples import awaken, draw_photo
+from interrupting import start
 from sightline import cli
 from sightline.bundle import Bundle, save_bundle
 from sightline.checkpoint import Checkpoint, load, save
@@ -184,7 +185,7 @@ def test_stopped_it_goes_on_to_what_it_would_have_been(model, tmp_path, how):
     for number in range(120):
         Image.new("RGB", (70, 70), (number, 99, number // 2)).save(folder / f"{number:03}.png")
     arguments = child(model, folder, "--out", out, "--batch", "4")
-    running = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = start(arguments)
     ledger, limit = out / "ledger.jsonl", time.monotonic() + 60
     while not (ledger.exists() and ledger.stat().st_size) and time.monotonic() < limit:
         time.sleep(0.01)
