@@ -16,7 +16,7 @@ from sightline.errors import ConfigError, CountError, MissingPartError
 from sightline.grounding import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.learning.evaluation import Evaluation, evaluate
 from sightline.models.matcher import AligningMatcher, GlobalMatcher
-from sightline.models.scene_matcher import SceneMatcher, SceneMatcherConfig, cell_boxes
+from sightline.models.scene_matcher import SceneMatcher, SceneMatcherConfig
 from sightline.text.vocabulary import END, PAD, START
 
 SIZES = {"region_width": REGION_WIDTH, "grid_width": GRID_WIDTH, "size": 16, "word_size": 12}
@@ -168,7 +168,7 @@ def test_a_sentence_without_words_finds_nothing(model):
 
 def test_cells_are_where_the_grid_has_them():
     scenes = replace(random_scenes(2), grid_shapes=((2, 3), (3, 2)))
-    boxes = cell_boxes(scenes)
+    boxes = scenes.cell_boxes()
     torch.testing.assert_close(boxes[0, 4], torch.tensor([1 / 3, 1 / 2, 2 / 3, 1.0]))
     torch.testing.assert_close(boxes[1, 4], torch.tensor([0.0, 2 / 3, 1 / 2, 1.0]))
 

@@ -26,7 +26,7 @@ from sightline.decoding.ways import Beam
 from sightline.errors import ConfigError, MissingPartError
 from sightline.learning.objective import Moment
 from sightline.learning.objectives.distillation import DistillationConfig
-from sightline.models.scene_trans import SceneTrans, SceneTransConfig, cell_boxes
+from sightline.models.scene_trans import SceneTrans, SceneTransConfig
 from sightline.models.zoo import CaptionerConfig
 from sightline.text.vocabulary import PAD
 from test_sim_trans import naive_attention, naive_layer, naive_norm
@@ -207,7 +207,7 @@ def test_padding_never_gets_a_gradient_and_every_real_row_does(scenes, part):
 @torch.no_grad()
 def test_a_region_and_a_cell_of_the_same_feature_and_box_are_told_apart(scenes):
     model = built(region_width=GRID_WIDTH)
-    whole = replace(scenes, regions=scenes.grid, boxes=cell_boxes(scenes, scenes.grid), region_mask=scenes.grid_mask)
+    whole = replace(scenes, regions=scenes.grid, boxes=scenes.cell_boxes(), region_mask=scenes.grid_mask)
     model.grid.features.weight.copy_(model.regions.features.weight)
     model.grid.boxes.weight.copy_(model.regions.boxes.weight)
     trace = model(model.encode(whole), random_words(4)).trace
@@ -218,7 +218,7 @@ def test_a_region_and_a_cell_of_the_same_feature_and_box_are_told_apart(scenes):
 
 
 def test_the_cells_of_grids_of_different_shape_are_where_they_are(scenes):
-    boxes = cell_boxes(scenes, scenes.grid)
+    boxes = scenes.cell_boxes()
     assert boxes.shape == (4, 6, 4)
     for box, expected in (
         (boxes[0, 4], [1 / 3, 1 / 2, 2 / 3, 1]),

@@ -154,6 +154,22 @@ class SceneBatch(_Moves):
         value, mask = self.part(name, by), getattr(self, MASKS[name])
         return mask if isinstance(mask, Tensor) else value.new_ones(value.shape[:2], dtype=torch.bool)
 
+    def cell_boxes(self, by: str = "this model") -> Tensor:
+        """(B, L, 4) normalised boxes of the grid's cells, row by row of each image's own grid."""
+        cells = self.part("grid", by)
+        shapes = [shape for shape in self.grid_shapes if shape is not None]
+        if len(shapes) != len(cells):
+            raise MissingPartError(
+                f"{by} needs `grid_shape`, and not every scene of the batch has it",
+                where=f"images {self.ids[0]} … {self.ids[-1]}",
+                fix="use features that hold the shapes of grids, or a model that reads regions alone",
+            )
+        sides = torch.tensor(shapes).to(cells.device, non_blocking=True)
+        height, width = sides[:, :, None].unbind(1)  # (B, 1) each
+        place = torch.arange(cells.shape[1], device=cells.device)
+        y, x = place // width, place % width  # (B, L)
+        return torch.stack([x / width, y / height, (x + 1) / width, (y + 1) / height], 2)
+
 
 @dataclass(frozen=True, eq=False)
 class TextBatch(_Moves):

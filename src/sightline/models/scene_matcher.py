@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.errors import ConfigError, MissingPartError
+from sightline.errors import ConfigError
 from sightline.models.attention import masked_mean, masked_softmax
 from sightline.models.checks import check_config
 from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher, count, l2norm
@@ -133,7 +133,7 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
         """`vector` (B, d) of the photo and `regions` (B, n, d), unit vectors, with their `mask` (B, n)."""
         regions = self.regions(scenes.part("regions", by=BY, width=self.config.region_width))
         grid = self.grid(scenes.part("grid", by=BY, width=self.config.grid_width))
-        boxes = torch.cat([scenes.part("boxes", by=BY), cell_boxes(scenes)], 1)
+        boxes = torch.cat([scenes.part("boxes", by=BY), scenes.cell_boxes(BY)], 1)
         rows = torch.cat([regions, grid], 1) + self.boxes(corners_and_area(boxes).to(regions.dtype))
         rows = self.row_norm(rows)  # (B, n + L, d)
         region_mask = scenes.mask("regions")
@@ -203,16 +203,3 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
         weights = masked_softmax(self.config.sharpness * cosines, mask.unsqueeze(2), 1)
         found = (weights * cosines).sum(1).view(len(regions), *importance.shape)  # (A, C, T)
         return (found * importance).sum(2)
-
-
-def cell_boxes(scenes: SceneBatch) -> Tensor:
-    """(B, L, 4) normalised boxes of the grid's cells, which are stored row by row."""
-    grid = scenes.part("grid", by=BY)
-    shapes = [shape for shape in scenes.grid_shapes if shape is not None]
-    if len(shapes) != len(scenes):
-        raise MissingPartError(f"{BY} needs the shapes of grids", fix="use features whose grids have one")
-    sides = torch.tensor(shapes).to(grid.device, non_blocking=True)
-    height, width = sides[:, :, None].unbind(1)  # (B, 1) each
-    place = torch.arange(grid.shape[1], device=grid.device)
-    y, x = place // width, place % width  # (B, L)
-    return torch.stack([x / width, y / height, (x + 1) / width, (y + 1) / height], 2)

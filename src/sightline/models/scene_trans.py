@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.errors import MissingPartError
 from sightline.models.captioner import Memory, Trace
 from sightline.models.sim_trans import corners_and_area
 from sightline.models.transformer_decoder import EncoderLayer, TransformerCaptioner, TransformerConfig, bias_of
@@ -92,7 +91,7 @@ class SceneTrans(TransformerCaptioner):
             masks.append(scenes.mask("regions"))
         if self.grid is not None:
             features = scenes.part("grid", by=NAME, width=self.config.grid_width)
-            parts.append(self.grid(features, cell_boxes(scenes, features)))  # (B, L, d)
+            parts.append(self.grid(features, scenes.cell_boxes(NAME)))  # (B, L, d)
             masks.append(scenes.mask("grid"))
         mask = torch.cat(masks, 1)
         rows = self.dropout(self.rows_norm(torch.cat(parts, 1)))  # (B, n + L, d)
@@ -109,19 +108,3 @@ class SceneTrans(TransformerCaptioner):
         count = memory["region_mask"].shape[1]
         regions = None if self.regions is None else trace.regions[..., :count]
         return hidden, Trace(regions, None if self.grid is None else trace.regions[..., count:])
-
-
-def cell_boxes(scenes: SceneBatch, cells: Tensor) -> Tensor:
-    """(B, L, 4) normalised corners of the grid cells, row by row of each image's own grid."""
-    shapes = [shape for shape in scenes.grid_shapes if shape is not None]
-    if len(shapes) != len(cells):
-        raise MissingPartError(
-            f"{NAME} needs `grid_shape`, and not every scene of the batch has it",
-            where=f"images {scenes.ids[0]} … {scenes.ids[-1]}",
-            fix="use features that hold it, or a model that reads regions alone",
-        )
-    sides = torch.tensor(shapes).to(cells.device, non_blocking=True)[:, None]  # (B, 1, 2) height and width
-    number = torch.arange(cells.shape[1], device=cells.device)[:, None]  # (L, 1)
-    width = sides[..., 1:]
-    corner = torch.cat([number % width, number // width], -1)  # (B, L, 2) x and y
-    return torch.cat([corner, corner + 1], -1) / sides.flip(-1).repeat(1, 1, 2)

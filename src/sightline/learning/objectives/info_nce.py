@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from sightline.errors import ConfigError
 from sightline.learning.batches import Batch
 from sightline.learning.objective import Context, Losses, Moment, Objective
-from sightline.learning.objectives.pairs import captions, count_captions, scenes
+from sightline.learning.objectives.pairs import captions, count_captions, matcher, scenes
 from sightline.learning.objectives.triplet import hinge
-from sightline.models.matcher import Embedding, Matcher
+from sightline.models.matcher import Embedding
 
 NAME: Final = "info-nce"
 LEAST, MOST = 0.01, 1.0  # temperatures
@@ -139,15 +139,9 @@ def _full(rows: Embedding) -> Embedding:
 
 
 def _matcher(model: Any, local: bool) -> Any:
-    kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
-    if not isinstance(model, Matcher):
+    if local and not hasattr(matcher(model, NAME), "local_similarity"):
         raise ConfigError(
-            f"the objective {NAME} trains matchers, and {kind} is none",
-            fix="choose a matcher, or the objective cross-entropy",
-        )
-    if local and not hasattr(model, "local_similarity"):
-        raise ConfigError(
-            f"`local` is above 0, and a {kind} model has no local similarity",
+            f"`local` is above 0, and a {model.config.kind} model has no local similarity",
             fix="set it to 0, or train scene-matcher",
         )
-    return model
+    return matcher(model, NAME)

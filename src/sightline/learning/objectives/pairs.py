@@ -8,6 +8,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError
 from sightline.learning.batches import Batch
 from sightline.models.captioner import Captioner
+from sightline.models.matcher import Matcher
 
 
 def captioner(model: Any, by: str) -> Captioner:
@@ -17,6 +18,17 @@ def captioner(model: Any, by: str) -> Captioner:
     kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
     raise ConfigError(
         f"the objective {by} trains captioners, and {kind} is none", fix="choose a captioner, or the objective triplet"
+    )
+
+
+def matcher(model: Any, by: str) -> Any:
+    """The model, if it is a matcher."""
+    if isinstance(model, Matcher):
+        return model
+    kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
+    raise ConfigError(
+        f"the objective {by} trains matchers, and {kind} is none",
+        fix="choose a matcher, or the objective cross-entropy",
     )
 
 

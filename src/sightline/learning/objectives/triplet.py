@@ -16,8 +16,7 @@ from torch import Tensor
 from sightline.errors import ConfigError
 from sightline.learning.batches import Batch
 from sightline.learning.objective import Context, Losses, Moment, Objective
-from sightline.learning.objectives.pairs import captions, count_captions, scenes
-from sightline.models.matcher import Matcher
+from sightline.learning.objectives.pairs import captions, count_captions, matcher, scenes
 
 NAME: Final = "triplet"
 
@@ -114,7 +113,7 @@ class Triplet(Objective):
 
     def forward(self, model: Any, batch: Batch, moment: Moment) -> Losses:
         """The sums over this batch; images and texts are embedded once."""
-        model, texts = _matcher(model), captions(batch, NAME)
+        model, texts = matcher(model, NAME), captions(batch, NAME)
         images = model.embed_images(scenes(batch, NAME))
         scores = model.similarity(images, model.embed_texts(texts))  # (B, N)
         copies = len(texts) // len(batch.photos)
@@ -141,12 +140,3 @@ class Triplet(Objective):
         semi = warming and config.warmup_by == "semi-hard"
         hardest = semi if warming else config.hardest
         return hinge(scores, config.margin, hardest, mask, semi).sum()
-
-
-def _matcher(model: Any) -> Any:
-    if isinstance(model, Matcher):
-        return model
-    raise ConfigError(
-        f"the objective {NAME} trains matchers, and {model.config.kind} is none",
-        fix="choose a matcher, or the objective cross-entropy",
-    )
