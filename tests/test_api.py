@@ -252,3 +252,31 @@ def test_an_int8_bundle_sees_nearly_the_same(bundle, tmp_path, sight):
 def test_a_wrong_number_or_name_is_told(sight, call):
     with pytest.raises(ConfigError):
         call(sight)
+
+
+def test_a_look_has_the_vector_that_finds_the_photo(bundle):
+    sight = Sightline(bundle)
+    looks = list(sight.look_many(PHOTOS, beam=2, rules=BRIEF, batch=2))
+    assert [look.path for look in looks] == [str(path) for path in PHOTOS]
+    vectors = np.stack([look.vector for look in looks])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(vectors, sight.vectors(PHOTOS), atol=1e-5)
+    assert [str(look.caption) for look in looks] == [
+        str(said) for said in sight.caption_many(PHOTOS, beam=2, rules=BRIEF)
+    ]
+    bare = next(iter(sight.look_many(PHOTOS[:1], captions=False)))
+    assert bare.caption is None
+    assert bare.size == looks[0].size
+
+
+def test_sentences_have_vectors_in_the_same_space(bundle):
+    sight = Sightline(bundle)
+    vectors = sight.text_vectors(["a dog on the table", "A dog, on the table!", "two cats"])
+    assert vectors.shape == (3, sight.vectors(PHOTOS[:1]).shape[1])
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+    assert not np.allclose(vectors[0], vectors[2], atol=1e-3)
+
+
+def test_a_model_that_cannot_match_whole_photos_has_no_vectors():
+    with pytest.raises(ConfigError, match="no matcher of whole photos"):
+        Sightline(tiny_bundle(matcher=False)).text_vectors(["a dog"])

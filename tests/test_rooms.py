@@ -12,7 +12,7 @@ import sightline
 ROOT = Path(sightline.__file__).parent
 
 # From the ground up; a room may import itself and what its set names.
-CORE = {"errors", "files", "scene", "caption", "grounding", "calibration", "pointing", "config", "__init__"}
+CORE = {"errors", "files", "scene", "caption", "look", "grounding", "calibration", "pointing", "config", "__init__"}
 MODEL_SIDE = CORE | {
     *("text", "batch", "vision", "data", "models", "decoding", "seeing", "devices"),
     *("sealed", "packing", "checkpoint", "bundle"),
@@ -22,6 +22,7 @@ ROOMS = {
     "files": {"errors"},
     "scene": {"errors", "files"},
     "caption": {"errors", "files", "scene"},
+    "look": {"scene", "caption"},
     "config": {"errors", "files"},
     "devices": {"errors"},
     "grounding": {"scene"},

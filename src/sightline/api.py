@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.bundle import Bundle, default_bundle, load_bundle
+from sightline.bundle import Bundle, Reader, default_bundle, load_bundle
 from sightline.caption import Caption, PhotoCaption
 from sightline.decoding.captions import captions
 from sightline.decoding.rules import Rules
@@ -26,11 +26,12 @@ from sightline.decoding.ways import Beam, Greedy
 from sightline.devices import choose_device
 from sightline.errors import ConfigError, SightlineError
 from sightline.files import PathLike
+from sightline.look import Look
 from sightline.models.int8 import with_int8
-from sightline.models.matcher import AligningMatcher
+from sightline.models.matcher import AligningMatcher, GlobalMatcher, Matcher
 from sightline.scene import Array
 from sightline.text.tagger import Tagger
-from sightline.text.vocabulary import UNK
+from sightline.text.vocabulary import UNK, rule
 from sightline.vision.detector import Detector
 from sightline.vision.folded import fold
 from sightline.vision.images import Source
@@ -110,17 +111,79 @@ class Sightline:
                 warning at the end.
             progress: wraps the paths, such as `sightline.vision.reading.progress_bar("captioning")`.
         """
+        for group in self._read_many(paths, batch, bad, progress):
+            yield from self._caption(group, beam, rules)
+
+    def look_many(
+        self,
+        paths: Iterable[PathLike],
+        *,
+        captions: bool = True,
+        batch: int = BATCH,
+        beam: int = 3,
+        rules: Rules | None = None,
+        bad: Callable[[SightlineError], None] | None = None,
+        progress: Progress = iter,
+    ) -> Iterator[Look]:
+        """The vectors of the photos at `paths`, and their captions where asked for; the rest is as for `caption_many`.
+
+        A model without a matcher of whole photos is an error.
+        """
+        for group in self._read_many(paths, batch, bad, progress):
+            yield from self.look(group, captions=captions, beam=beam, rules=rules)
+
+    @torch.inference_mode()
+    def look(
+        self, photos: Sequence[Photo], *, captions: bool = True, beam: int = 3, rules: Rules | None = None
+    ) -> list[Look]:
+        """The same of photos that were read: for jobs, whose results must be picklable (`sightline.jobs`)."""
+        finds, scenes = self._finds(), self._scenes(photos)
+        vectors: Array = finds.model.embed_images(scenes)["vector"].float().cpu().numpy()
+        said = self._said(photos, scenes, beam, rules) if captions else [None] * len(photos)
+        return [
+            Look(path, size, vector, caption)
+            for (path, _, size), vector, caption in zip(photos, vectors, said, strict=True)
+        ]
+
+    def vectors(self, photos: Sequence[Source]) -> Array:
+        """(n, d) vectors of photos, to search with."""
+        looks = [look for group in _groups(map(self._read, photos), BATCH) for look in self.look(group, captions=False)]
+        return np.stack([look.vector for look in looks])
+
+    @torch.inference_mode()
+    def text_vectors(self, sentences: Sequence[str]) -> Array:
+        """(n, d) vectors of sentences, or of a few words each, to search with."""
+        finds = self._finds()
+        split = rule(finds.text_rule)
+        words = [split.words(sentence) for sentence in sentences]
+        texts = TextBatch.collate(words, finds.vocabulary).to(self.device)
+        found: Array = finds.model.embed_texts(texts)["vector"].float().cpu().numpy()
+        return found
+
+    def _finds(self) -> Reader[Matcher]:
+        finds = self.bundle.matcher
+        if finds is None or not isinstance(finds.model, GlobalMatcher):
+            raise ConfigError(
+                "this model has no matcher of whole photos", fix="use the model that comes with Sightline"
+            )
+        return finds
+
+    def _read_many(
+        self,
+        paths: Iterable[PathLike],
+        batch: int,
+        bad: Callable[[SightlineError], None] | None,
+        progress: Progress,
+    ) -> Iterator[list[Photo]]:
         if batch < 1:
             raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
         refused: list[SightlineError] = []
         reading = read_photos(
             [Path(path) for path in paths], self._vision.size, bad=bad or refused.append, progress=progress
         )
-        coming = ((os.fspath(photo.path), photo.pixels, photo.size) for photo in reading)
-        for group in _groups(coming, batch):
-            yield from self._caption(group, beam, rules)
+        yield from _groups(((os.fspath(photo.path), photo.pixels, photo.size) for photo in reading), batch)
         if refused:
-            warnings.warn(left_out(refused), stacklevel=2)
+            warnings.warn(left_out(refused), stacklevel=3)
 
     def _read(self, photo: Source) -> Photo:
         pixels, size = read_pixels(photo, self._vision.size)
@@ -128,15 +191,20 @@ class Sightline:
 
     @torch.inference_mode()
     def _caption(self, photos: Sequence[Photo], beam: int, rules: Rules | None) -> list[PhotoCaption]:
-        paths, arrays, sizes = zip(*photos, strict=True)
+        return self._said(photos, self._scenes(photos), beam, rules)
+
+    def _scenes(self, photos: Sequence[Photo]) -> SceneBatch:
+        paths, arrays, _ = zip(*photos, strict=True)
         pixels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).to(self.device)
-        scenes = self._vision.scenes(pixels, paths, self._fingerprint)
+        return self._vision.scenes(pixels, paths, self._fingerprint)
+
+    def _said(self, photos: Sequence[Photo], scenes: SceneBatch, beam: int, rules: Rules | None) -> list[PhotoCaption]:
         says, calibration = self.bundle.captioner, self.bundle.calibration
         way = Greedy() if beam == 1 else Beam(beam)
         said = [best for best, *_ in captions(self._captioner, scenes, says.vocabulary, way, rules)]
         concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(said)
         results = []
-        for pointed, path, size, things in zip(self._pointed(said, scenes), paths, sizes, concepts, strict=True):
+        for pointed, (path, _, size), things in zip(self._pointed(said, scenes), photos, concepts, strict=True):
             sure = calibration.of(pointed)
             results.append(
                 PhotoCaption(

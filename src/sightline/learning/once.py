@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -29,22 +29,26 @@ def seen_once(pool: Pool, vision: VisionModel, device: torch.device, budget: flo
         return pool
     mark, eyes = vision.fingerprint(), _folded(vision).to(device)
     rows = torch.split(torch.arange(len(pool)), BATCH)
-    parts: list[SceneBatch] = []
+    whole: dict[str, Tensor] = {}
+    shapes: list[tuple[int, int] | None] = []
     with ThreadPoolExecutor(1) as reader:  # the next photos are read while these are looked at
         coming = reader.submit(pool.scenes.batch, rows[0])
-        for following in (*rows[1:], None):
+        for chosen, following in zip(rows, (*rows[1:], None), strict=True):
             pixels = coming.result().to(device)
             if pixels.pixels is None:
                 return pool
             if following is not None:
                 coming = reader.submit(pool.scenes.batch, following)
-            parts.append(_look(eyes, pixels))
-            if len(parts) == 1 and _gigabytes(parts[0]) * len(rows) > budget:
-                return pool
-    whole = {name: torch.cat([getattr(part, name) for part in parts]) for name in KEPT if _has(parts[0], name)}
-    sizes = None if parts[0].sizes is None else torch.cat([part.sizes for part in parts])  # type: ignore[misc]
-    shapes = tuple(shape for part in parts for shape in part.grid_shapes)
-    table = SceneBatch(pool.ids, **whole, sizes=sizes, grid_shapes=shapes, fingerprint=mark)
+            seen = _look(eyes, pixels)
+            parts = {name: part for name in (*KEPT, "sizes") if isinstance(part := getattr(seen, name), Tensor)}
+            if not whole:
+                if _gigabytes(parts) / len(chosen) * len(pool) > budget:
+                    return pool
+                whole = {name: part.new_empty(len(pool), *part.shape[1:]) for name, part in parts.items()}
+            for name, part in parts.items():
+                whole[name][chosen[0] : chosen[-1] + 1] = part
+            shapes += seen.grid_shapes
+    table = SceneBatch(pool.ids, **whole, grid_shapes=tuple(shapes), fingerprint=mark)
     return replace(pool, scenes=SceneTable(table))
 
 
@@ -56,17 +60,12 @@ def _look(vision: VisionModel, pixels: SceneBatch) -> SceneBatch:
     half = pixels.pixels is not None and pixels.pixels.is_cuda
     with torch.autocast("cuda", torch.bfloat16, enabled=half):
         seen = vision.scenes(pixels.part("pixels"), pixels.ids, "")
-    kept = {name: getattr(seen, name) for name in KEPT if _has(seen, name)}
+    kept = {name: getattr(seen, name) for name in KEPT if isinstance(getattr(seen, name), Tensor)}
     if half:
         wide = ("regions", "grid", "vector")
         kept = {name: part.half() if name in wide else part for name, part in kept.items()}
     return SceneBatch(seen.ids, **kept, sizes=pixels.sizes, grid_shapes=seen.grid_shapes)
 
 
-def _has(scenes: SceneBatch, name: str) -> bool:
-    return isinstance(getattr(scenes, name), Tensor)
-
-
-def _gigabytes(scenes: SceneBatch) -> float:
-    tensors = (getattr(scenes, item.name) for item in fields(scenes))
-    return sum(part.numel() * part.element_size() for part in tensors if isinstance(part, Tensor)) / (1 << 30)
+def _gigabytes(parts: dict[str, Tensor]) -> float:
+    return sum(part.numel() * part.element_size() for part in parts.values()) / (1 << 30)
