@@ -260,6 +260,24 @@ def test_dropout_acts_on_samples_only_where_asked():
     assert torch.equal(_sampled(loose, model.train(), seen)[:, 2:, : greedy.shape[2]], greedy)  # the baseline has none
 
 
+def test_what_is_trained_are_the_probabilities_that_samples_were_drawn_by():
+    seen, model = photos(), updown(dropout=0.5)
+    words = samples_of(model, seen, 3, 2)
+    rewards = reward_of(words, seen)
+    advantage = (rewards - rewards.flip(1)).flatten()  # of two samples, each is the other's baseline
+    flat = words.flatten(0, 1)
+    log_probs = model.eval().word_log_probs(model.encode(seen.scenes), flat)
+    expected = -(advantage * log_probs.sum(1)).sum() / (flat[:, 1:] != PAD).sum()
+    totals = {}
+    for dropout in (False, True):
+        objective = config(samples=2, baseline="mean", dropout=dropout).build(context())
+        torch.manual_seed(3)
+        totals[dropout] = objective(model.train(), seen, NOW).total / 8
+    torch.testing.assert_close(totals[False], expected)
+    assert abs(totals[True] - expected) > 1e-3
+    assert all(module.training for module in model.modules())
+
+
 def _sampled(objective, model, seen: Batch) -> torch.Tensor:
     """The samples behind a loss and the greedy caption, by a reward that remembers them."""
     kept = []

@@ -6,12 +6,14 @@ Captioning by Distilling Image-Text Matching", Eq. 17–19, with the usual basel
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
 from sightline.decoding.decode import decode
@@ -33,7 +35,7 @@ NAME: Final = "self-critical"
 
 @dataclass(frozen=True)
 class SelfCriticalConfig:
-    """Self-critical training; the defaults are the paper's, with samples drawn in evaluation mode.
+    """Self-critical training; the defaults are the paper's, with no units dropped.
 
     Attributes:
         samples: captions sampled for each image (K).
@@ -41,8 +43,9 @@ class SelfCriticalConfig:
             of K takes the place of the samples, and its mean reward that of the baseline.
         rewards: what is summed, each times its weight: cider, bleu, spice, and matcher for Eq. 19.
         max_words: samples are cut there, and a cut one learns nothing about END.
-        dropout: whether units are dropped while sampling, as in the released code. The log-probabilities that are
-            trained have dropout either way; they draw their own units.
+        dropout: whether units are dropped, as in the released code, while sampling and in the log-probabilities that
+            are trained. These draw their own units, so that samples come from another distribution than the one whose
+            probabilities are lowered, and nothing stops these from falling: large batches and rates then diverge.
     """
 
     kind: Literal["self-critical"] = NAME
@@ -106,7 +109,8 @@ class SelfCritical(Objective):
             total = torch.stack([weight * values for _, weight, values in each]).sum(0)  # Eq. 19
             rewards, baseline = self._baseline(total)
         words = captions[:, : self.config.samples].flatten(0, 1)  # (N, T)
-        log_probs = model.word_log_probs(model.encode(seen), words)  # (N, T - 1), 0 on padding
+        with nullcontext() if self.config.dropout else all_units(model):
+            log_probs = model.word_log_probs(model.encode(seen), words)  # (N, T - 1), 0 on padding
         tokens = (words[:, 1:] != PAD).sum()
         advantage = (rewards - baseline).flatten()
         loss = -(advantage * log_probs.sum(1)).sum() / tokens.clamp(min=1)  # Eq. 18
@@ -150,3 +154,16 @@ class SelfCritical(Objective):
             return samples, samples.mean(1, keepdim=True).expand_as(samples)
         others = samples.sum(1, keepdim=True) - samples
         return samples, others / (samples.shape[1] - 1)
+
+
+@contextmanager
+def all_units(model: nn.Module) -> Iterator[None]:
+    """No unit is dropped within; all else trains as it did."""
+    dropping = [module for module in model.modules() if isinstance(module, nn.Dropout) and module.training]
+    try:
+        for module in dropping:
+            module.eval()
+        yield
+    finally:
+        for module in dropping:
+            module.train()
