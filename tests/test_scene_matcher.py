@@ -36,6 +36,15 @@ class TestSceneMatcher(MatcherContract):
         return SceneMatcherConfig(**SIZES, dropout=0.0).build(WORDS)
 
 
+class TestSceneMatcherWithUnits(MatcherContract):
+    """The shipped one has them."""
+
+    outside_similarity = ("local_",)
+
+    def build(self) -> SceneMatcher:
+        return SceneMatcherConfig(**SIZES, ffn_size=20, dropout=0.0).build(WORDS)
+
+
 @pytest.fixture
 def model() -> SceneMatcher:
     return small()
@@ -136,6 +145,20 @@ def test_a_region_speaks_for_itself_alone(model):
     before, after = model.embed_images(scenes), model.embed_images(replace(scenes, regions=other, grid=scenes.grid + 1))
     torch.testing.assert_close(after["regions"][:, 0], before["regions"][:, 0])
     assert not torch.allclose(after["vector"], before["vector"], atol=1e-3)
+
+
+def test_regions_and_cells_go_through_units_one_by_one_before_they_are_pooled():
+    model, plain = small(ffn_size=20), small()
+    plain.load_state_dict({name: part for name, part in model.state_dict().items() if "ffn" not in name})
+    pooled = {}
+    for one in (model, plain):
+        one.image_pool.register_forward_pre_hook(lambda _, given, one=one: pooled.update({one: given[0]}))
+        one.embed_images(random_scenes(4))
+    norm, into, _, out = model.ffn
+    for row, changed in zip(pooled[plain].flatten(0, 1), pooled[model].flatten(0, 1), strict=True):
+        hidden = into.weight @ norm(row) + into.bias
+        active = torch.tensor([h * 0.5 * (1 + math.erf(h / math.sqrt(2))) for h in hidden.tolist()])
+        torch.testing.assert_close(changed, row + out.weight @ active + out.bias, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("part", ["regions", "boxes", "grid", "grid_shapes"])

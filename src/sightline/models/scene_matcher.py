@@ -45,6 +45,8 @@ class SceneMatcherConfig:
     """Width of a word's embedding."""
     heads: int = 4
     """Of the attention among regions and cells, and of both poolings."""
+    ffn_size: int = 0
+    """Units through which each region and cell goes by itself after that attention; 0 leaves this out."""
     sharpness: float = 9.0
     """How strongly a word prefers the regions that fit it best: inverse temperature of its weights over them."""
     dropout: float = 0.1
@@ -52,7 +54,7 @@ class SceneMatcherConfig:
 
     def __post_init__(self) -> None:
         """Refuse what makes no model."""
-        check_config(self)
+        check_config(self, may_be_zero=("ffn_size",))
         if self.size % self.heads or self.size % 2:
             raise ConfigError(f"`size` is {self.size} with {self.heads} heads", fix="give an even multiple of `heads`")
         if not 0 < self.sharpness <= 100:
@@ -121,6 +123,7 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
         self.row_norm = nn.LayerNorm(size)
         self.attention = MultiHeadAttention(size, config.heads)
         self.attention_norm = nn.LayerNorm(size)
+        self.ffn = _feed_forward(size, config.ffn_size) if config.ffn_size else None
         self.image_pool = Pool(size, config.heads, config.dropout)
         self.text = Reader(words, config.word_size, size, config.dropout)
         self.text_pool = Pool(size, config.heads, config.dropout)
@@ -193,6 +196,8 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
         seen = (mask | ~mask.any(1, keepdim=True))[:, None, None]  # an empty photo attends to padding: no NaN
         normed = self.attention_norm(rows)
         rows = rows + self.dropout(self.attention(normed, self.attention.keys_values(normed), seen))
+        if self.ffn is not None:
+            rows = rows + self.dropout(self.ffn(rows))
         pooled: Tensor = self.image_pool(rows, mask)
         return pooled
 
@@ -203,3 +208,7 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
         weights = masked_softmax(self.config.sharpness * cosines, mask.unsqueeze(2), 1)
         found = (weights * cosines).sum(1).view(len(regions), *importance.shape)  # (A, C, T)
         return (found * importance).sum(2)
+
+
+def _feed_forward(size: int, units: int) -> nn.Sequential:
+    return nn.Sequential(nn.LayerNorm(size), nn.Linear(size, units), nn.GELU(), nn.Linear(units, size))
