@@ -129,6 +129,12 @@ def test_folds_are_ranked_apart():
     assert found["folds"] == 2
 
 
+def test_more_folds_than_there_are_photos_are_refused():
+    model = VSEPPConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
+    with pytest.raises(ConfigError, match="2 folds of 1,000 photos are more than the"):
+        evaluate(Checkpoint(model, VOCABULARY), split(), replace(QUICK, folds=2, fold_size=1000))
+
+
 def annotations(pool: Pool) -> dict[str, GroundedPhoto]:
     """For each photo two sentences, whose second word is grounded in its first region."""
     grounded = {}

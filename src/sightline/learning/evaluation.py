@@ -161,6 +161,11 @@ def retrieval(models: Sequence[Matcher], pool: Pool, evaluation: Evaluation) -> 
     """
     if pool.texts is None or pool.first is None:
         raise ConfigError("matching is measured with captions, and the split has none", fix="give captions")
+    if evaluation.folds * evaluation.fold_size > len(pool):
+        raise ConfigError(
+            f"{evaluation.folds} folds of {evaluation.fold_size:,} photos are more than the {len(pool):,} of the split",
+            fix="set evaluate.folds to 0, which ranks among all, or evaluate.fold_size to less",
+        )
     captions_of = [np.arange(a, min(a + 5, b)) for a, b in zip(pool.first[:-1], pool.first[1:], strict=True)]
     chosen = np.concatenate(captions_of)
     owner = np.repeat(np.arange(len(pool)), [len(rows) for rows in captions_of])
