@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from safetensors import safe_open
 
 from bundle_samples import NAMES, WORDS, package_without_weights, tiny_bundle
 from sightline import checkpoint
+from sightline.auditing import Auditing
 from sightline.bundle import Bundle, Reader, load_bundle, save_bundle
 from sightline.calibration import Calibration
 from sightline.checkpoint import Checkpoint
@@ -49,13 +51,15 @@ def models(bundle):
 
 
 def test_everything_comes_back(bundle, tmp_path):
-    calibration, pointing = Calibration((1.5, 0.25, -0.1), 2.5, 0.4, 4392), Pointing(0.3, 0.2)
-    card = {"name": "tiny", "data": ["none"]}
-    save_bundle(
-        tmp_path / "x", Bundle(bundle.vision, bundle.captioner, bundle.matcher, calibration, pointing, card), "float32"
-    )
+    rules = {
+        "calibration": Calibration((1.5, 0.25, -0.1), 2.5, 0.4, 4392),
+        "pointing": Pointing(0.3, 0.2),
+        "auditing": Auditing((1.0, 0.0, 0.5, 0.25, 2.0, 0.0), bias=1.5, least=0.7, place=(1.5, 0.5), nouns=900),
+        "card": {"name": "tiny", "data": ["none"]},
+    }
+    save_bundle(tmp_path / "x", replace(bundle, **rules), "float32")
     loaded = load_bundle(tmp_path / "x")
-    assert (loaded.calibration, loaded.pointing, loaded.card) == (calibration, pointing, card)
+    assert {name: getattr(loaded, name) for name in rules} == rules
     assert loaded.vision.config == bundle.vision.config
     assert loaded.vision.config.names == NAMES
     for ours, theirs in ((loaded.captioner, bundle.captioner), (loaded.matcher, bundle.matcher)):

@@ -86,6 +86,14 @@ def test_concepts_of_boxes_are_unique_and_at_most_five_of_the_highest_scores():
     assert [c.name for c in every][-2:] == ["bowl", "cup"]
 
 
+def test_names_of_our_own_detector_go_by_their_words():
+    names = {"kid": 0.9, "cloud": 0.8, "dog": 0.7, "man": 0.6}
+    scene = Scene("1", concepts=tuple(Concept(name, score) for name, score in names.items()))
+    assert [(c.name, c.score) for c in DICTIONARY.of_scene(scene)] == [("person", 0.9), ("dog", 0.7)]
+    with pytest.raises(MissingRecordError, match="no class 'quokka'"):
+        DICTIONARY.of_scene(Scene("1", concepts=(Concept("quokka", 0.9),)))
+
+
 def test_the_entities_dictionary_knows_its_head_nouns_for_themselves():
     entities = ConceptDictionary.entities()
     assert entities.find("two dogs and a man in blue shirts".split()) == ["dog", "man", "shirt"]

@@ -19,25 +19,27 @@ import torch
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.bundle import Bundle, Reader, default_bundle, load_bundle
-from sightline.caption import Caption, PhotoCaption
+from sightline.caption import PhotoCaption
 from sightline.decoding.captions import captions
 from sightline.decoding.rules import Rules
 from sightline.decoding.ways import Beam, Greedy
 from sightline.devices import choose_device
-from sightline.errors import ConfigError, SightlineError
+from sightline.errors import ConfigError, CountError, SightlineError
+from sightline.evidence import Audit, Grounding
 from sightline.files import PathLike
 from sightline.look import Look
 from sightline.models.int8 import with_int8
-from sightline.models.matcher import AligningMatcher, GlobalMatcher, Matcher
+from sightline.models.matcher import GlobalMatcher, Matcher
+from sightline.pointed import pointed
 from sightline.scene import Array
-from sightline.text.tagger import Tagger
-from sightline.text.vocabulary import UNK, rule
+from sightline.text.vocabulary import rule
 from sightline.vision.detector import Detector
 from sightline.vision.folded import fold
 from sightline.vision.images import Source
 from sightline.vision.pixels import Pixels, read_pixels
 from sightline.vision.reading import Progress, left_out, read_photos
 from sightline.vision.zoo import VisionModel
+from sightline.witness import Witness
 
 BATCH = 8  # photos that are looked at together
 Photo = tuple[str, Pixels, tuple[int, int]]  # path, (size, size, 3) pixels, width and height before
@@ -68,6 +70,8 @@ class Sightline:
         self._fingerprint = bundle.vision.fingerprint()
         model = bundle.captioner.model
         self._captioner = with_int8(model) if self.device.type == "cpu" else model
+        self.auditing = bundle.auditing
+        self._witness = Witness(bundle, self._vision, self._captioner, self.auditing)
 
     @overload
     def caption(
@@ -125,10 +129,7 @@ class Sightline:
         bad: Callable[[SightlineError], None] | None = None,
         progress: Progress = iter,
     ) -> Iterator[Look]:
-        """The vectors of the photos at `paths`, and their captions where asked for; the rest is as for `caption_many`.
-
-        A model without a matcher of whole photos is an error.
-        """
+        """The vectors of the photos at `paths`, and captions where asked for; the rest is as for `caption_many`."""
         for group in self._read_many(paths, batch, bad, progress):
             yield from self.look(group, captions=captions, beam=beam, rules=rules)
 
@@ -157,8 +158,45 @@ class Sightline:
         split = rule(finds.text_rule)
         words = [split.words(sentence) for sentence in sentences]
         texts = TextBatch.collate(words, finds.vocabulary).to(self.device)
-        found: Array = finds.model.embed_texts(texts)["vector"].float().cpu().numpy()
-        return found
+        return np.asarray(finds.model.embed_texts(texts)["vector"].float().cpu())
+
+    def ground(self, photo: Source, sentence: str) -> Grounding:
+        """Where in a photo the nouns of a sentence are: a box and a score for each that a model knows."""
+        return self.ground_many([photo], [sentence])[0]
+
+    @torch.inference_mode()
+    def ground_many(self, photos: Sequence[Source], sentences: Sequence[str]) -> list[Grounding]:
+        """The same of many photos, each with its own sentence."""
+        if len(photos) != len(sentences):
+            raise CountError(f"{len(photos)} photos with {len(sentences)} sentences", fix="give a sentence for each")
+        results: list[Grounding] = []
+        for group in _groups(map(self._read, photos), BATCH):
+            scenes, done = self._scenes(group), len(results)
+            for row, (path, _, size) in enumerate(group):
+                results.append(self._witness.ground(sentences[done + row], scenes, row, path, size))
+        return results
+
+    def audit(self, photo: Source, captions: str | Sequence[str], *, least: float | None = None) -> list[Audit]:
+        """Which nouns of captions that someone wrote the photo does not support, and what is seen instead.
+
+        Args:
+            photo: one.
+            captions: one, or several.
+            least: the support that a noun needs, from 0 to 1; by default the model's own.
+        """
+        given = [captions] if isinstance(captions, str) else captions
+        return self.audit_read([self._read(photo)], [given], least=least)[0]
+
+    @torch.inference_mode()
+    def audit_read(
+        self, photos: Sequence[Photo], captions: Sequence[Sequence[str]], *, least: float | None = None
+    ) -> list[list[Audit]]:
+        """The same of photos that were read, each with its captions: for jobs."""
+        scenes = self._scenes(photos)
+        return [
+            self._witness.audit(own, scenes, row, path, size, least)
+            for row, ((path, _, size), own) in enumerate(zip(photos, captions, strict=True))
+        ]
 
     def _finds(self) -> Reader[Matcher]:
         finds = self.bundle.matcher
@@ -204,38 +242,14 @@ class Sightline:
         said = [best for best, *_ in captions(self._captioner, scenes, says.vocabulary, way, rules)]
         concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(said)
         results = []
-        for pointed, (path, _, size), things in zip(self._pointed(said, scenes), photos, concepts, strict=True):
-            sure = calibration.of(pointed)
+        for caption, (path, _, size), things in zip(pointed(self.bundle, said, scenes), photos, concepts, strict=True):
+            sure = calibration.of(caption)
             results.append(
                 PhotoCaption(
-                    pointed.words, pointed.log_prob, pointed.trace, path, size, sure, sure < calibration.low, things
+                    caption.words, caption.log_prob, caption.trace, path, size, sure, sure < calibration.low, things
                 )
             )
         return results
-
-    def _pointed(self, said: list[Caption], scenes: SceneBatch) -> list[Caption]:
-        """The captions, their nouns pointing at boxes."""
-        nouns = [Tagger.default().nouns(caption.words) for caption in said]
-        boxes = scenes.part("boxes").float().cpu().numpy()
-        counts = scenes.mask("boxes").sum(1).tolist()
-        found = self._found(said, nouns, scenes)
-        return [
-            self.bundle.pointing.point(
-                caption, nouns[i], boxes[i, :n], None if found is None else found[i, 1 : len(caption) + 1, :n]
-            )
-            for i, (caption, n) in enumerate(zip(said, counts, strict=True))
-        ]
-
-    def _found(self, said: list[Caption], nouns: list[list[bool]], scenes: SceneBatch) -> Array | None:
-        """(B, T, n) where the matcher finds each word, START first; zeros for words that it does not know."""
-        finds = self.bundle.matcher
-        if finds is None or not isinstance(finds.model, AligningMatcher):
-            return None
-        words = [caption.words for caption in said]
-        texts = TextBatch.collate(words, finds.vocabulary, mark=lambda _: nouns).to(self.device)
-        weights = finds.model.alignment(finds.model.embed_images(scenes), finds.model.embed_texts(texts))
-        known: Array = (weights * (texts.ids != UNK)[..., None]).float().cpu().numpy()
-        return known
 
 
 def _groups(photos: Iterable[Photo], size: int) -> Iterator[list[Photo]]:

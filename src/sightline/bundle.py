@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
+from sightline.auditing import Auditing
 from sightline.calibration import Calibration
 from sightline.checkpoint import Checkpoint
 from sightline.config import build
@@ -71,6 +72,7 @@ class Bundle:
         matcher: finds words in scenes; None where the captioner's attention alone says where words point.
         calibration: from log-probabilities to confidence.
         pointing: which words point at which boxes.
+        auditing: from what the models say about a noun to how well the photo supports it.
         card: name, data, licence, metrics, limits: whatever people should know.
     """
 
@@ -79,13 +81,14 @@ class Bundle:
     matcher: Reader[Matcher] | None = None
     calibration: Calibration = field(default_factory=Calibration)
     pointing: Pointing = field(default_factory=Pointing)
+    auditing: Auditing = field(default_factory=Auditing)
     card: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, captioner: Checkpoint, matcher: Checkpoint | None = None, **parts: Any) -> Bundle:
         """Of the checkpoint of a captioner that looks for itself, and of a matcher of scenes by the same vision model.
 
-        `parts` are `calibration`, `pointing` and `card`; the card is the captioner's where none is given.
+        `parts` are `calibration`, `pointing`, `auditing` and `card`; the card is the captioner's where none is given.
         """
         model = captioner.captioner()
         if not isinstance(model, Seeing):
@@ -135,6 +138,7 @@ class _Header:
     pointing: Pointing
     card: dict[str, Any]
     checksum: int
+    auditing: Auditing = field(default_factory=Auditing)
 
 
 def default_bundle() -> Path:
@@ -163,6 +167,7 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
         "matcher": finds and _told(finds, None if finds.vocabulary == says.vocabulary else _lines(finds.vocabulary)),
         "calibration": dataclasses.asdict(bundle.calibration),
         "pointing": dataclasses.asdict(bundle.pointing),
+        "auditing": dataclasses.asdict(bundle.auditing),
         "card": bundle.card,
     }
     weights = {f"{part}.{name}": tensor for part, model in models.items() for name, tensor in plain(model).items()}
@@ -195,7 +200,8 @@ def load_bundle(path: PathLike, device: torch.device | str = "cpu") -> Bundle:
             known = words if matcher.words is None else _vocabulary(matcher.words)
             model: Matcher = built(lambda: matcher.config.build(len(known)), "matcher.")
             finds = Reader(model, known, matcher.rule)
-    return Bundle(vision, Reader(says, words, captioner.rule), finds, header.calibration, header.pointing, header.card)
+    rules = header.calibration, header.pointing, header.auditing
+    return Bundle(vision, Reader(says, words, captioner.rule), finds, *rules, header.card)
 
 
 def _told(reader: Reader[Captioner] | Reader[Matcher], words: str | None) -> dict[str, Any]:

@@ -16,13 +16,12 @@ import numpy.typing as npt
 
 from sightline.caption import Caption
 from sightline.errors import ConfigError, CountError, NonFiniteError
+from sightline.logistic import fit_rising, logistic
 
 Floats = npt.NDArray[np.float64]
 
 FEATURES = ("mean log-probability of words and END", "log-probability of the least likely word", "words")
 RISING = (True, True, False)  # which features may not lower the confidence
-RIDGE = 1e-3  # on coefficients of standardised features: keeps them finite where good and bad separate
-STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Calibration:
 
     def confidence(self, features: npt.ArrayLike) -> Floats:
         """(n, 3) features to (n,) probabilities that the captions are good."""
-        return _logistic(np.asarray(features, np.float64) @ np.array(self.weights) + self.bias)
+        return logistic(np.asarray(features, np.float64) @ np.array(self.weights) + self.bias)
 
     def of(self, caption: Caption) -> float:
         """The confidence of one caption, whose words must carry their log-probabilities."""
@@ -78,16 +77,10 @@ def fit(features: npt.ArrayLike, good: npt.ArrayLike, low: float = 1 / 3) -> Cal
         raise CountError("all captions are good, or none is", fix="fit on captions of both kinds")
     mean, deviation = x.mean(0), x.std(0)
     scale = np.where(deviation > 0, deviation, 1)
-    free = deviation > 0
-    while True:
-        coefficients = _newton((x - mean) / scale * free, y)
-        falling = np.array(RISING) & (coefficients[:3] < 0)
-        if not falling.any():
-            break
-        free &= np.arange(3) != np.argmin(np.where(falling, coefficients[:3], 0))
-    weights = coefficients[:3] / scale
+    coefficients, bias = fit_rising((x - mean) / scale, y, RISING)
+    weights = coefficients / scale
     first, second, third = weights.tolist()
-    return Calibration((first, second, third), float(coefficients[3] - weights @ mean), low, len(y))
+    return Calibration((first, second, third), float(bias - weights @ mean), low, len(y))
 
 
 def calibration_error(confidence: npt.ArrayLike, good: npt.ArrayLike, bins: int = 10) -> float:
@@ -96,25 +89,3 @@ def calibration_error(confidence: npt.ArrayLike, good: npt.ArrayLike, bins: int 
     order = np.argsort(said, kind="stable")
     parts = [part for part in np.array_split(order, bins) if len(part)]
     return float(sum(len(part) * abs(said[part].mean() - was[part].mean()) for part in parts) / len(said))
-
-
-def _newton(x: Floats, y: Floats) -> Floats:
-    """(d + 1,) coefficients of the columns of x (n, d), standardised, and the bias."""
-    rows = np.concatenate([x, np.ones((len(x), 1))], 1)
-    penalty = RIDGE * len(y) * np.array([1.0] * x.shape[1] + [0.0])
-    share = y.mean()
-    coefficients = np.array([0.0] * x.shape[1] + [math.log(share / (1 - share))])
-    for _ in range(STEPS):
-        p = _logistic(rows @ coefficients)
-        gradient = rows.T @ (p - y) + penalty * coefficients
-        curvature = (rows.T * (p * (1 - p))) @ rows + np.diag(penalty)
-        curvature[-1, -1] += 1e-9  # where every caption is surely good or surely bad
-        step = np.linalg.solve(curvature, gradient)
-        coefficients -= step / max(1.0, float(np.abs(step).max()))
-        if np.abs(step).max() < 1e-10:
-            break
-    return coefficients
-
-
-def _logistic(x: Floats) -> Floats:
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))

@@ -19,6 +19,7 @@ from sightline.files import PathLike, open_text
 from sightline.scene import Concept, Scene
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS, Tagger
+from sightline.vision.concept_names import concept_names
 
 COCO = Path(__file__).parent / "concepts.tsv"
 NONE = "-"
@@ -112,13 +113,23 @@ class ConceptDictionary:
             ) from None
 
     def of_scene(self, scene: Scene, min_score: float = MIN_SCORE, most: int = MOST) -> tuple[Concept, ...]:
-        """The concepts of a scene whose concepts are a detector's classes: each once, by descending score."""
+        """The concepts of a scene whose concepts are a detector's classes: each once, by descending score.
+
+        What Sightline's own detector calls things goes by its words (a kid is a person among COCO's classes); where the
+        dictionary has none for it, it is left out.
+        """
         best: dict[str, Concept] = {}
         for found in sorted(scene.concepts, key=lambda concept: -concept.score):
-            if found.score >= min_score:
-                word = self.of_class(found.name)
+            word = self._of_name(found.name) if found.score >= min_score else ""
+            if word:
                 best.setdefault(word, replace(found, name=word))
         return tuple(best.values())[:most]
+
+    def _of_name(self, name: str) -> str:
+        """The concept word of a detector's class; "" for one of our own detector's without a word here."""
+        if name in self._of_class or name not in concept_names():
+            return self.of_class(name)
+        return next(iter(self.find(name.split())), "")
 
     def find(self, words: Sequence[str]) -> list[str]:
         """The concept words of a sentence of lower-case words, each once, in the order in which they are mentioned."""

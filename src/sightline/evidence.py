@@ -1,0 +1,131 @@
+"""What a photo has to say about sentences that others wrote. numpy only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sightline.caption import Caption
+from sightline.scene import Box
+
+
+@dataclass(frozen=True, eq=False)
+class Grounding(Caption):
+    """A sentence whose nouns point at boxes of a photo: `trace[i].box`, normalised, and `trace[i].score`.
+
+    The score is the probability that the photo shows such a thing, and that its box is right (`sightline.auditing`).
+
+    Attributes:
+        path: of the photo; "" where it came as pixels.
+        sentence: as it was given; `words` are those the model reads in it.
+        size: width and height of the photo in pixels, upright.
+    """
+
+    path: str = ""
+    sentence: str = ""
+    size: tuple[int, int] = (0, 0)
+
+    def to_json(self, scene: object = None) -> dict[str, Any]:
+        """A JSON-ready form; boxes are in pixels of the upright photo."""
+        words = [
+            {
+                "word": word,
+                "box": in_pixels(trace.box, self.size),
+                "score": None if trace.score is None else round(trace.score, 4),
+            }
+            for word, trace in zip(self.words, self.trace, strict=True)
+        ]
+        return {"path": self.path, "sentence": self.sentence, "size": list(self.size), "words": words}
+
+
+class Evidence(NamedTuple):
+    """What speaks for a noun, each the more the larger; NaN where nobody knows.
+
+    Attributes:
+        said: log-probability that the captioner says it there, given the photo and the words before.
+        asked: log-probability that the captioner says it after nothing but "a".
+        rarity: logarithm of its place in the captioner's vocabulary, whose first words are the most frequent. A rare
+            word is never probable, and is not to be doubted for that.
+        named: log-odds that some region has its name, or a name that says the same or more.
+        found: the largest cosine of the words "a …" with a region, by the matcher.
+        fits: the cosine of the words "a …" with the whole photo, by the matcher.
+    """
+
+    said: float = math.nan
+    asked: float = math.nan
+    rarity: float = math.nan
+    named: float = math.nan
+    found: float = math.nan
+    fits: float = math.nan
+
+
+UNKNOWN = Evidence()
+
+
+@dataclass(frozen=True)
+class AuditedNoun:
+    """A noun of a caption, and whether the photo supports it.
+
+    Attributes:
+        word: as the model reads it.
+        index: its place in the caption, which is split at white space.
+        support: the probability that the photo shows it.
+        supported: whether that is enough.
+        box: where it is, or would be; normalised. None where no model knows.
+        share: of the evidence for where it is, what the box has.
+        instead: names of what is seen there, for nouns that are not supported.
+        evidence: what the support was made from.
+    """
+
+    word: str
+    index: int
+    support: float
+    supported: bool
+    box: Box | None = None
+    share: float | None = None
+    instead: tuple[str, ...] = ()
+    evidence: Evidence = UNKNOWN
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A caption that someone wrote, and which of its nouns the photo does not support.
+
+    Attributes:
+        path: of the photo; "" where it came as pixels.
+        caption: as it was given.
+        size: width and height of the photo in pixels, upright.
+        nouns: those that name things, in their order.
+    """
+
+    path: str
+    caption: str
+    size: tuple[int, int]
+    nouns: tuple[AuditedNoun, ...]
+
+    @property
+    def flagged(self) -> tuple[AuditedNoun, ...]:
+        """The nouns that are not supported."""
+        return tuple(noun for noun in self.nouns if not noun.supported)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready form; boxes are in pixels of the upright photo."""
+        nouns = [
+            {
+                "word": noun.word,
+                "index": noun.index,
+                "supported": noun.supported,
+                "support": round(noun.support, 4),
+                "box": in_pixels(noun.box, self.size),
+                "instead": list(noun.instead),
+            }
+            for noun in self.nouns
+        ]
+        told = {"path": self.path, "caption": self.caption, "size": list(self.size)}
+        return {**told, "nouns": nouns, "flagged": len(self.flagged)}
+
+
+def in_pixels(box: Box | None, size: tuple[int, int]) -> list[float] | None:
+    """A normalised box in pixels of a photo of this width and height."""
+    return None if box is None else [round(v * side, 1) for v, side in zip(box, (*size, *size), strict=True)]

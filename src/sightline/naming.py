@@ -1,0 +1,49 @@
+"""What the detector calls the regions of a photo, asked about a noun or about a box."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from sightline.batch import SceneBatch
+from sightline.kin import stand_in
+from sightline.scene import Array, Box
+from sightline.text.vocabulary import Vocabulary
+from sightline.vision.concept_names import Table, called, relations
+from sightline.vision.detector import Detector
+
+
+class Names:
+    """The names a detector knows."""
+
+    def __init__(self, vision: Detector) -> None:
+        self._vision, self._names = vision, Vocabulary(dict.fromkeys(vision.config.names))
+        self._place = {name: at for at, name in enumerate(vision.config.names)}
+
+    @cached_property
+    def _implied(self) -> Table:
+        implied, _ = relations(self._vision.config.names)
+        return implied
+
+    def odds(self, scene: SceneBatch) -> Array:
+        """(n, K) log-odds that each region of one photo has each name."""
+        regions = scene.part("regions")[0][scene.mask("regions")[0]]
+        logits: Array = self._vision.naming(regions).float().cpu().numpy()
+        return logits
+
+    def of(self, odds: Array, noun: str, before: str = "") -> float:
+        """The best log-odds that a region is what a noun names, after the word `before`: by this name or by one that
+        says the same or more. NaN where the detector has no name for it, not even for what it is a kind of.
+        """
+        name = called([before, noun], self._place) or stand_in(noun, self._names)
+        if name not in self._place or not len(odds):
+            return math.nan
+        return float(odds[:, self._implied[:, self._place[name]]].max())
+
+    def at(self, odds: Array, boxes: Array, box: Box, least: float) -> list[str]:
+        """What the region of a box is called with a probability of `least`, the surest first."""
+        own = odds[int(np.abs(boxes - np.array(box)).sum(1).argmin())]
+        names = self._vision.config.names
+        return [names[at] for at in np.argsort(-own) if own[at] >= math.log(least / (1 - least))]

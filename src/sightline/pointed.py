@@ -1,0 +1,45 @@
+"""Captions whose nouns point at boxes: the captioner's attention and the matcher's, by the bundle's rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.bundle import Bundle
+from sightline.caption import Caption
+from sightline.kin import known_nouns
+from sightline.models.matcher import AligningMatcher
+from sightline.pointing import Pointing
+from sightline.scene import Array
+from sightline.text.tagger import Tagger
+from sightline.text.vocabulary import UNK
+
+
+def pointed(bundle: Bundle, said: Sequence[Caption], scenes: SceneBatch, rule: Pointing | None = None) -> list[Caption]:
+    """Captions, one a scene, or several of one scene, their nouns pointing at boxes by `rule`, or the bundle's own."""
+    nouns = [Tagger.default().nouns(caption.words) for caption in said]
+    rule = bundle.pointing if rule is None else rule
+    boxes = scenes.part("boxes").float().cpu().numpy()
+    counts = scenes.mask("boxes").sum(1).tolist()
+    found = _found(bundle, said, nouns, scenes)
+    results = []
+    for i, caption in enumerate(said):
+        n = counts[i % len(counts)]
+        weights = None if found is None else found[i, 1 : len(caption) + 1, :n]
+        results.append(rule.point(caption, nouns[i], boxes[i % len(counts), :n], weights))
+    return results
+
+
+def _found(bundle: Bundle, said: Sequence[Caption], nouns: list[list[bool]], scenes: SceneBatch) -> Array | None:
+    """(B, T, n) where the matcher finds each word, START first; zeros for words that it does not know."""
+    finds = bundle.matcher
+    if finds is None or not isinstance(finds.model, AligningMatcher):
+        return None
+    words = [known_nouns(caption.words, own, finds.vocabulary) for caption, own in zip(said, nouns, strict=True)]
+    images = finds.model.embed_images(scenes)
+    texts = TextBatch.collate(words, finds.vocabulary, mark=lambda _: nouns).to(scenes.part("boxes").device)
+    if len(said) != len(scenes):
+        images = {name: part.expand(len(said), *part.shape[1:]) for name, part in images.items()}
+    weights = finds.model.alignment(images, finds.model.embed_texts(texts))
+    known: Array = (weights * (texts.ids != UNK)[..., None]).float().cpu().numpy()
+    return known

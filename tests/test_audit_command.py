@@ -1,0 +1,188 @@
+"""`sightline audit`, as people and scripts run it."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+
+import pytest
+import torch
+
+from bundle_samples import EXAMPLES, draw_photo, tiny_bundle
+from interrupting import start
+from sightline import cli
+from sightline.api import Sightline
+from sightline.bundle import save_bundle
+
+torch.set_num_threads(1)
+SAID = {"cat.jpg": ["A dog on a table.", "two cats"], "ünï code,\n2.jpg": ["a man holds a ball"]}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    save_bundle(path, tiny_bundle())
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name in SAID:
+        shutil.copy(EXAMPLES / "cat.jpg", folder / name)
+    return folder
+
+
+@pytest.fixture
+def coco(tmp_path):
+    return write_coco(tmp_path / "captions.json", SAID)
+
+
+def write_coco(path, said):
+    images = [{"id": number, "file_name": name} for number, name in enumerate(said)]
+    notes = [(number, text) for number, texts in enumerate(said.values()) for text in texts]
+    annotations = [{"id": id, "image_id": image, "caption": text} for id, (image, text) in enumerate(notes)]
+    path.write_text(json.dumps({"images": images, "annotations": annotations}))
+    return path
+
+
+@pytest.fixture
+def audit(model, capsys):
+    """Run the command here: exit code, what was printed, what was told."""
+
+    def run(*arguments):
+        code = cli.main(["audit", *map(str, arguments), "--model", str(model), "--device", "cpu"])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def test_findings_are_told_with_the_caption_and_give_exit_code_1(audit, coco, photos):
+    code, out, err = audit(coco, "--images", photos, "--threshold", 1)
+    assert code == 1
+    assert "A dog on a table." in out
+    assert "  dog: support " in out
+    assert "3 of 3 captions" in err
+
+
+def test_captions_that_are_supported_give_exit_code_0(audit, coco, photos):
+    assert audit(coco, "--images", photos, "--threshold", 0)[:2] == (0, "")
+
+
+def test_json_is_the_whole_output_an_object_for_each_caption(audit, coco, photos):
+    told = json.loads(audit(coco, "--images", photos, "--threshold", 1, "--json")[1])
+    expected = [(str(photos / name), text) for name, texts in SAID.items() for text in texts]
+    assert [(one["path"], one["caption"]) for one in told] == expected
+    assert all(list(one) == ["path", "caption", "size", "nouns", "flagged"] for one in told)
+    assert sum(one["flagged"] for one in told) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("said.csv", "file,caption\ncat.jpg,a dog\ncat.jpg,a ball\nmore/b.jpg,a cup\n"),
+        (
+            "said.jsonl",
+            '{"path": "cat.jpg", "caption": ["a dog", "a ball"]}\n{"path": "more/b.jpg", "caption": "a cup"}',
+        ),
+        ("said.token.txt", "cat.jpg#0\ta dog\ncat.jpg#1\ta ball\nmore/b.jpg#0\ta cup\n"),
+    ],
+)
+def test_captions_may_be_in_other_formats_and_folders_than_the_photos(audit, photos, tmp_path, name, text):
+    (photos / "more").mkdir()
+    shutil.copy(EXAMPLES / "cat.jpg", photos / "more" / "b.jpg")
+    (tmp_path / name).write_text(text)
+    told = json.loads(audit(tmp_path / name, "--images", photos, "--json")[1])
+    assert [one["caption"] for one in told] == ["a dog", "a ball", "a cup"]
+
+
+def test_by_default_photos_are_beside_their_captions(audit, photos):
+    write_coco(photos / "captions.json", SAID)
+    assert len(json.loads(audit(photos / "captions.json", "--json")[1])) == 3
+
+
+def test_photos_that_cannot_be_read_are_told_and_stop_nothing(audit, photos, tmp_path):
+    (photos / "broken.jpg").write_text("no picture")
+    said = {"broken.jpg": ["a dog"], **SAID, "nowhere.jpg": ["a cat"]}
+    code, out, err = audit(write_coco(tmp_path / "more.json", said), "--images", photos, "--json", "--threshold", 0)
+    assert code == 0
+    assert len(json.loads(out)) == 3
+    assert "2 files were left out" in err
+    assert "broken.jpg" in err
+    assert "nowhere.jpg" in err
+
+
+def test_where_no_photo_can_be_read_the_exit_code_is_1(audit, coco, tmp_path):
+    code, out, err = audit(coco, "--images", tmp_path, "--json")
+    assert (code, json.loads(out)) == (1, [])
+    assert "No caption was audited" in err
+
+
+def test_a_second_run_audits_only_what_is_new_or_changed(audit, coco, photos, tmp_path, monkeypatch):
+    asked = []
+    read = Sightline.audit_read
+    monkeypatch.setattr(
+        Sightline,
+        "audit_read",
+        lambda self, some, *rest, **options: asked.extend(some) or read(self, some, *rest, **options),
+    )
+    out = tmp_path / "audited"
+    first = audit(coco, "--images", photos, "--out", out, "--json")
+    assert json.loads((out / "audits.json").read_text()) == json.loads(first[1])
+    assert len(asked) == 2
+    assert audit(coco, "--images", photos, "--out", out, "--json") == first
+    assert len(asked) == 2
+    write_coco(coco, {**SAID, "cat.jpg": ["a cup"]})  # other words about the first photo
+    assert len(json.loads(audit(coco, "--images", photos, "--out", out, "--json")[1])) == 2
+    assert len(asked) == 3
+    draw_photo(photos / "cat.jpg")  # another photo
+    audit(coco, "--images", photos, "--out", out)
+    assert len(asked) == 4
+    audit(coco, "--images", photos, "--out", out, "--threshold", 0.123)
+    assert len(asked) == 6
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(audit, model, photos, tmp_path):
+    said = {}
+    for number in range(40):
+        shutil.copy(EXAMPLES / "cat.jpg", photos / f"{number}.jpg")
+        said[f"{number}.jpg"] = ["a dog on the table"]
+    captions, out = write_coco(tmp_path / "many.json", said), tmp_path / "audited"
+    command = [sys.executable, "-m", "sightline", "audit", captions, "--images", photos, "--out", out, "--model", model]
+    process = start([*map(str, command), "--device", "cpu", "--threads", "1"])
+    log, limit = out / "audits.log", time.monotonic() + 60
+    while not (log.exists() and log.stat().st_size) and time.monotonic() < limit:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    done = log.read_bytes()
+    assert done
+    log.write_bytes(done + b"1234abcd [half a li")
+    assert len(json.loads(audit(captions, "--images", photos, "--out", out, "--json")[1])) == 40
+    assert log.read_bytes().startswith(done[: done.rfind(b"\n") + 1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--threshold", 2), "threshold"),
+        (("--images", "nowhere"), "nowhere"),
+        (("--out", __file__), "file"),
+        (("--split", "test"), "split"),
+    ],
+)
+def test_wrong_use_is_told(audit, coco, arguments, told):
+    code, out, err = audit(coco, *arguments)
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+def test_a_file_without_captions_is_told(audit, tmp_path):
+    (tmp_path / "list.txt").write_text("a.jpg\nb.jpg\n")
+    code, _, err = audit(tmp_path / "list.txt")
+    assert code == 2
+    assert "list.txt" in err

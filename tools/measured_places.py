@@ -1,0 +1,45 @@
+"""Whether the boxes of people's nouns are where people drew them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from measured_models import grounded_photos
+from measured_photos import TestPhoto, entities_file
+
+from sightline.api import Sightline
+from sightline.data.entities import read_photos as read_entities
+from sightline.scene import Box
+from sightline.vision.reading import progress_bar
+
+OVERLAP = 0.5  # a box is right from this IoU with one of people's on
+
+
+def placed(sight: Sightline, data: Path, photos: Sequence[TestPhoto], title: str) -> list[tuple[float, bool]]:
+    """Of the nouns that people drew boxes for: the share of evidence that our box has, and whether it is right."""
+    truths = grounded_photos(read_entities(entities_file(data)), photos)
+    found: list[tuple[float, bool]] = []
+    for photo, _ in zip(photos, progress_bar(title)([photo.path for photo in photos]), strict=True):
+        truth = truths.get(photo.id)
+        if truth is None or truth.size is None or not truth.sentences:
+            continue
+        width, height = truth.size
+        texts = [" ".join(sentence.tokens) for sentence in truth.sentences]
+        for sentence, audit in zip(truth.sentences, sight.audit(photo.path, texts), strict=True):
+            ours = {noun.index: noun for noun in audit.nouns}
+            for word in sentence.words:
+                noun = ours.get(word.index)
+                if noun is not None and noun.box is not None and noun.share is not None:
+                    theirs = [(a / width, b / height, c / width, d / height) for a, b, c, d in word.boxes]
+                    found.append((noun.share, max(overlap(noun.box, box) for box in theirs) >= OVERLAP))
+    return found
+
+
+def overlap(one: Box, other: Box) -> float:
+    """Intersection over union."""
+    width = max(0.0, min(one[2], other[2]) - max(one[0], other[0]))
+    height = max(0.0, min(one[3], other[3]) - max(one[1], other[1]))
+    both = width * height
+    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
+    return both / max(areas - both, 1e-9)
