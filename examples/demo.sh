@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 mkdir -p demo-output
 run sightline doctor
 if [ -f src/sightline/weights/sightline.safetensors ]; then
-    run sightline caption examples --out demo-output/captioned --show
+    run sightline caption examples --out demo-output/captioned --show --force
 fi
 run sightline data inspect examples
 run sightline data convert examples demo-output/captions.json --to coco-captions --force

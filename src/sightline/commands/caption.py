@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-import gc
-import json as json_module
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import tyro
 
+from sightline.captioning import Captioning, Wanted
 from sightline.commands.captioned_pictures import Pictures, boxes_told, open_with, viewer
 from sightline.errors import ConfigError
-from sightline.files import write_json
 from sightline.vision.walk import Walk, find_photos
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
     from sightline.caption import PhotoCaption
+    from sightline.vision.reading import Progress
+    from sightline.writing.told import Told
+
+STREAMS = {"csv": "csv_lines", "jsonl": "json_lines", "json": "json_array"}  # that can go to standard output
 
 
 def caption(
     paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH …")],
     *,
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    format: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")] = (),
+    length: Annotated[str, tyro.conf.arg(metavar="short|normal|long|N")] = "normal",
+    must_include: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="WORD")] = (),
+    distinct: bool = False,
+    style: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    force: bool = False,
     show: bool = False,
     beam: int = 3,
     model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
@@ -38,10 +46,20 @@ def caption(
 
     sightline caption photo.jpg
     sightline caption holiday/ 'more/*.jpg' --out captioned/
+    sightline caption holiday/ --out captioned/ --format csv,html --distinct
+    sightline caption holiday/ --format xmp
 
     Args:
         paths: photos, folders, patterns, or - for a list on standard input.
-        out: write each photo with its boxes, and captions.json, to this folder.
+        out: write files to this folder: each photo with its boxes, and captions.json, or what --format names. Run it
+            again to go on, or after photos were added or changed.
+        format: csv, jsonl, json, html, pictures, xmp (a sidecar beside each photo); several by commas. csv and jsonl
+            are printed where there is no --out.
+        length: of captions: short, normal, long, or a number of words.
+        must_include: a word or phrase that every caption has; several by commas.
+        distinct: rewrite captions that are alike, so that each tells its photo from the others.
+        style: an r2m model trained on your own text, whose words are used.
+        force: do again what is done, and replace descriptions in sidecars that others wrote.
         show: open the photos with their boxes; where there is no screen, print the boxes.
         beam: hypotheses that are followed at once; 1 is fastest.
         model: a model file, instead of the one that comes with Sightline.
@@ -52,76 +70,150 @@ def caption(
     """
     if not paths:
         raise ConfigError("no photo was named", fix="name photos or folders: `sightline caption photo.jpg`")
-    if beam < 1:
-        raise ConfigError(f"`beam` is {beam}", fix="give 1 or more")
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and pictures go to a folder", where=out, fix="name another with --out")
-    found, opener, done = find_photos(paths), viewer() if show else None, list["PhotoCaption"]()
-    pictures = None
-    if out is not None or opener is not None:
-        pictures = Pictures(Path(tempfile.mkdtemp(prefix="sightline-")) if out is None else out)
-    with ExitStack() as at_the_end:  # also when interrupted: what is done is kept
-        if json:
-            at_the_end.callback(_print_json, done, sys.stdout)
-        if out is not None:
-            at_the_end.callback(_write_json, done, out / "captions.json")
-        lines = None if json or quiet else sys.stdout  # as it is now: a progress bar takes its place
-        tables = sys.stderr if json else sys.stdout
-        for said in _captions(found, model, device, threads, beam, bar=_wants_bar(json, quiet)):
-            done.append(said)
-            if pictures is not None:
-                pictures.draw(said, bad=found.problems.append)
-            if lines is not None:
-                print(f"{said.path}: {said}", file=lines, flush=True)
-            if show and opener is None:
-                print(boxes_told(said), file=tables, flush=True)
-    if opener is not None and pictures is not None and pictures.written:
-        open_with(opener, pictures.to_open())
-    _tell(found, len(done), pictures, quiet)
+    include = tuple(phrase for some in must_include for phrase in some.split(",") if phrase.strip())
+    wanted = Wanted(model, style, beam, length, include)
+    talk = _Talk(find_photos(paths), Captioning(wanted, device, threads), json, quiet, show)
+    named = _formats(format, out, json)
+    if out is None and named <= set(STREAMS):
+        done = talk.stream(next(iter(named), "json" if json else ""), distinct)
+    else:
+        done = talk.file(paths, named, out, force, distinct)
+    talk.end()
     return 0 if done else 1
 
 
-def _captions(
-    found: Walk, model: Path | None, device: str, threads: int | None, beam: int, bar: bool
-) -> Iterator[PhotoCaption]:
-    if not found.photos:
-        return
-    gc.disable()  # what imports make is there to stay, and looking for garbage in it takes a tenth of the start
-    try:
-        from sightline.api import load
+def _formats(format: tuple[str, ...], out: Path | None, json: bool) -> frozenset[str]:
+    """What to write; what cannot go anywhere is an error."""
+    if not format:
+        return frozenset() if out is None else frozenset(("pictures", "json"))
+    from sightline.commands.caption_files import formats_of
+
+    named = formats_of(format)
+    if out is None and (homeless := sorted(named - {"xmp"})) and (len(named) > 1 or homeless[0] not in STREAMS or json):
+        raise ConfigError(
+            f"{homeless[0]} has no place to go", fix="name a folder with --out, or ask for csv or jsonl alone"
+        )
+    return named
+
+
+class _Talk:
+    """What the command tells while it works: lines on standard output, everything else on standard error."""
+
+    def __init__(self, found: Walk, work: Captioning, json: bool, quiet: bool, show: bool) -> None:
+        self.found, self.work, self.json, self.quiet, self.show = found, work, json, quiet, show
+        self.opener = viewer() if show else None
+        self.pictures: list[Path] = []
+        self.note = ""
+
+    def stream(self, form: str, distinct: bool) -> int:
+        """Captions to standard output as they come; how many."""
+        done, stdout = list["PhotoCaption"](), sys.stdout  # as it is now: a progress bar takes its place
+        with ExitStack() as at_the_end:
+            if form == "json":  # also when interrupted: what is done is an array
+                at_the_end.callback(lambda: _print(form, (said.to_json() for said in done), stdout))
+            coming = self._shown(self._captions(distinct, bar=bool(form)), done, sys.stderr if form else stdout)
+            if form in ("csv", "jsonl"):
+                _print(form, (said.to_json() for said in coming), stdout)
+            for said in coming:
+                if not form:
+                    self._line(f"{said.path}: {said}", stdout)
+        return len(done)
+
+    def _shown(
+        self, captions: Iterable[PhotoCaption], done: list[PhotoCaption], tables: TextIO
+    ) -> Iterator[PhotoCaption]:
+        """The captions, with pictures or tables of their boxes where they are to be shown."""
+        pictures = Pictures(Path(tempfile.mkdtemp(prefix="sightline-"))) if self.opener is not None else None
+        for said in captions:
+            done.append(said)
+            if pictures is not None:
+                pictures.draw(said, bad=self.found.problems.append)
+                self.pictures = pictures.written
+            yield said
+            if self.show and self.opener is None:
+                print(boxes_told(said), file=tables, flush=True)
+
+    def file(
+        self, sources: tuple[str, ...], named: frozenset[str], out: Path | None, force: bool, distinct: bool
+    ) -> int:
+        """Captions to files; how many photos have one."""
+        if not self.found.photos:
+            if self.json:
+                _print("json", (), sys.stdout)
+            return 0
+        from sightline.commands.caption_files import Filing, Listeners
+        from sightline.commands.captioned_folder import file_captions
+        from sightline.vision.reading import progress_bar
+        from sightline.writing.told import caption_of
+
+        stdout, tables = sys.stdout, sys.stderr if self.json else sys.stdout
+
+        def said(told: Told) -> None:
+            if not self.json:
+                self._line(f"{told['path']}: {told['caption']}", stdout)
+            if self.show and self.opener is None:
+                print(boxes_told(caption_of(told)), file=tables, flush=True)
+
+        def bar(title: str) -> Progress:
+            return progress_bar(title) if self._wants_bar(self.json or distinct) else iter
+
+        end = (lambda told: _print("json", told, stdout)) if self.json else None
+        listeners = Listeners(said, self.found.problems.append, bar, end)
+        filing = Filing(named | ({"pictures"} if self.opener else set()), out, force, distinct)
+        filed = file_captions(self.found.photos, sources, self.work, filing, listeners)
+        self.pictures = filed.pictures
+        self.note = f"{filed.made:,} captioned now, {filed.kept:,} done before" if filed.kept else ""
+        if filed.forgot:
+            self.note = f"{filed.forgot:,} captions of another model or other settings were replaced"
+        return filed.made + filed.kept
+
+    def _captions(self, distinct: bool, bar: bool) -> Iterator[PhotoCaption]:
+        if not self.found.photos:
+            return
+        sight, bad = self.work.sight, self.found.problems.append
         from sightline.vision.reading import progress_bar
 
-        sight = load(model, device, threads)
-    finally:
-        gc.freeze()
-        gc.enable()
-    progress = progress_bar("captioning") if bar else iter
-    yield from sight.caption_many(found.photos, beam=beam, bad=found.problems.append, progress=progress)
+        progress = progress_bar("captioning") if self._wants_bar(bar or distinct) else iter
+        wanted = self.work.wanted
+        coming = sight.caption_many(
+            self.found.photos, beam=wanted.beam, rules=wanted.rules(), bad=bad, progress=progress
+        )
+        if not distinct:
+            yield from coming
+            return
+        from sightline.distinct import tell_apart
+
+        yield from tell_apart(sight, list(coming), rules=wanted.rules(), bad=bad)
+
+    def _wants_bar(self, silent: bool) -> bool:
+        """Lines that appear on a terminal are progress enough."""
+        return sys.stderr.isatty() and not self.quiet and (silent or not sys.stdout.isatty())
+
+    def _line(self, text: str, stdout: TextIO) -> None:
+        if not self.quiet:
+            print(text, file=stdout, flush=True)
+
+    def end(self) -> None:
+        """What was left out and why, and where pictures are; and open them."""
+        if self.opener is not None and self.pictures:
+            open_with(self.opener, self.pictures[0] if len(self.pictures) == 1 else self.pictures[0].parent)
+        if self.found.problems:
+            from sightline.vision.reading import left_out
+
+            print(left_out(self.found.problems), file=sys.stderr)
+        elif not self.found.photos:
+            print("No photo was found there. To fix: name photos, or a folder that has some.", file=sys.stderr)
+        if self.note and not self.quiet:
+            print(self.note, file=sys.stderr)
+        if self.pictures and not self.quiet:
+            many = "1 picture is" if len(self.pictures) == 1 else f"{len(self.pictures):,} pictures are"
+            print(f"{many} in {self.pictures[0].parent}", file=sys.stderr)
 
 
-def _wants_bar(json: bool, quiet: bool) -> bool:
-    """Lines that appear on a terminal are progress enough."""
-    return sys.stderr.isatty() and not quiet and (json or not sys.stdout.isatty())
+def _print(form: str, captions: Iterable[Told], stdout: TextIO) -> None:
+    from sightline.writing import tables
 
-
-def _print_json(done: list[PhotoCaption], stdout: TextIO) -> None:
-    told = [json_module.dumps(said.to_json(), ensure_ascii=False, allow_nan=False) for said in done]
-    print("[" + ",\n ".join(told) + "]", file=stdout, flush=True)
-
-
-def _write_json(done: list[PhotoCaption], path: Path) -> None:
-    if done:
-        write_json(path, [said.to_json() for said in done], indent=1)
-
-
-def _tell(found: Walk, done: int, pictures: Pictures | None, quiet: bool) -> None:
-    """At the end, on standard error: what was left out and why, and where pictures are."""
-    if found.problems:
-        from sightline.vision.reading import left_out
-
-        print(left_out(found.problems), file=sys.stderr)
-    elif not found.photos:
-        print("No photo was found there. To fix: name photos, or a folder that has some.", file=sys.stderr)
-    if pictures is not None and done and not quiet:
-        many = "1 picture is" if len(pictures.written) == 1 else f"{len(pictures.written):,} pictures are"
-        print(f"{many} in {pictures.folder}", file=sys.stderr)
+    for line in getattr(tables, STREAMS[form])(captions):
+        print(line, end="", file=stdout, flush=True)

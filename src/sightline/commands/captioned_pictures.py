@@ -27,30 +27,30 @@ class Pictures:
         self._names: dict[str, int] = {}
 
     def draw(self, said: PhotoCaption, bad: Callable[[SightlineError], None]) -> None:
-        """Write the picture of one photo, under its name; those of photos of the same name are numbered.
-
-        A photo that can no longer be read is told to `bad`, and has no picture.
-        """
-        from sightline.draw.boxes import words_on_boxes
-        from sightline.vision.images import open_image
-
-        try:
-            photo = open_image(said.path)
-        except SightlineError as error:
-            bad(error)
-            return
-        path, picture = self.folder / self._name(Path(said.path).stem), words_on_boxes(photo, said)
-        with atomic_write(path) as file:
-            picture.save(file, "JPEG", quality=92, subsampling=0)  # PNG would take longer than the caption
-        self.written.append(path)
-
-    def to_open(self) -> Path:
-        """The picture, or the folder of several."""
-        return self.written[0] if len(self.written) == 1 else self.folder
+        """Write the picture of one photo, under its name; those of photos of the same name are numbered."""
+        path = self.folder / self._name(Path(said.path).stem)
+        if draw_picture(said, path, bad):
+            self.written.append(path)
 
     def _name(self, stem: str) -> str:
         count = self._names[stem] = self._names.get(stem, 0) + 1
         return f"{stem}{'' if count == 1 else f'-{count}'}.captioned.jpg"
+
+
+def draw_picture(said: PhotoCaption, path: Path, bad: Callable[[SightlineError], None]) -> bool:
+    """Write the picture of one photo, and tell whether it is there: one that can no longer be read is told to `bad`."""
+    from sightline.draw.boxes import words_on_boxes
+    from sightline.vision.images import open_image
+
+    try:
+        photo = open_image(said.path)
+    except SightlineError as error:
+        bad(error)
+        return False
+    picture = words_on_boxes(photo, said)
+    with atomic_write(path) as file:
+        picture.save(file, "JPEG", quality=92, subsampling=0)  # PNG would take longer than the caption
+    return True
 
 
 def viewer() -> str | None:

@@ -1,0 +1,128 @@
+"""How captions are wanted, and the work that makes them: what `sightline caption` and its jobs hand around.
+
+PyTorch is imported when there is a photo to look at, not before.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sightline.errors import ConfigError
+from sightline.files import checksum, existing, fingerprint
+
+if TYPE_CHECKING:
+    from sightline.api import Sightline
+    from sightline.caption import PhotoCaption
+    from sightline.decoding.rules import Rules
+    from sightline.jobs.photos import LoadedPhoto
+
+BATCH = 8  # photos that are looked at together, and that a kill can cost
+LENGTHS = {"short": (1, 7), "normal": (0, 20), "long": (13, 20)}  # the fewest and the most words
+LONGEST = 40
+
+
+def words_of(length: str) -> tuple[int, int]:
+    """The fewest and the most words of captions of a length: a name, or a number, give or take one word.
+
+    >>> words_of("short"), words_of("12")
+    ((1, 7), (11, 13))
+    """
+    if length in LENGTHS:
+        return LENGTHS[length]
+    if length.isdecimal() and 1 <= int(length) <= LONGEST:
+        return max(1, int(length) - 1), int(length) + 1
+    raise ConfigError(f"`length` is {length!r}", fix=f"give {', '.join(LENGTHS)}, or 1 to {LONGEST} words")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How captions are wanted.
+
+    Attributes:
+        model: a model file; None for the one that comes with Sightline.
+        style: the checkpoint of an R²M model that speaks in its place; None for the model's own words.
+        beam: hypotheses that are followed at once.
+        length: short, normal, long, or a number of words.
+        must_include: words and phrases that every caption has.
+    """
+
+    model: Path | None = None
+    style: Path | None = None
+    beam: int = 3
+    length: str = "normal"
+    must_include: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise ConfigError(f"`beam` is {self.beam}", fix="give 1 or more")
+        if self.must_include and self.beam == 1:
+            raise ConfigError("--must-include needs a beam, which can look ahead", fix="use --beam 3 or more")
+        words_of(self.length)
+
+    def fingerprint(self) -> str:
+        """A short name for all that captions depend on, the contents of the model files included."""
+        model = self.model
+        if model is None:
+            from sightline.bundle import default_bundle
+
+            model = default_bundle()
+        files = [existing(path).read_bytes() for path in (model, self.style) if path is not None]
+        plain = {**asdict(self), "model": "", "style": ""}
+        return fingerprint(json.dumps(plain), *(str(checksum(raw)) for raw in files))
+
+    def rules(self) -> Rules | None:
+        """What captions may and must say; None where they are free."""
+        if self.length == "normal" and not self.must_include:
+            return None
+        from sightline.decoding.rules import Rules
+
+        fewest, most = words_of(self.length)
+        if self.length == "normal":
+            return Rules(must_include=self.must_include)
+        return Rules(most, fewest, no_repeat_ngram=3, bad_endings=True, must_include=self.must_include)
+
+
+@dataclass(frozen=True)
+class Captioning:
+    """From photos that were read to captions, by a model that is loaded at the first of them; it travels by pickle."""
+
+    wanted: Wanted
+    device: str = "auto"
+    threads: int | None = None
+
+    def __call__(self, photos: Sequence[LoadedPhoto]) -> list[PhotoCaption]:
+        """The captions of the photos, in their order."""
+        read = [(str(photo.path), photo.pixels, photo.size) for photo in photos]
+        return self.sight._caption(read, self.wanted.beam, self.wanted.rules())
+
+    @property
+    def size(self) -> int:
+        """The side of the squares that photos are squashed to."""
+        return self.sight.bundle.vision.size
+
+    @cached_property
+    def sight(self) -> Sightline:
+        """The model at work."""
+        gc.disable()  # what imports make is there to stay, and looking for garbage in it takes a tenth of the start
+        try:
+            from sightline.api import Sightline, load
+
+            sight = load(self.wanted.model, self.device, self.threads)
+            if self.wanted.style is not None:
+                from sightline.style import styled
+
+                sight = Sightline(styled(sight.bundle, self.wanted.style, sight.device), sight.device)
+        finally:
+            gc.freeze()
+            gc.enable()
+        return sight
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Without the model, which is loaded where the work is done."""
+        return Captioning, (self.wanted, self.device, self.threads)

@@ -1,0 +1,87 @@
+"""Captions that go to files: made once, kept in a log, and written from it in every format that is asked for.
+
+`OUT/.sightline` holds the log of captions and the ledger of photos; sidecars without an OUT have theirs in the user's
+cache. A run does the photos that are new or changed, then writes the files anew, each whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sightline.captioning import BATCH, Captioning
+from sightline.commands.caption_files import Files, Filing, Listeners, picture_name
+from sightline.files import lock
+from sightline.jobs.caption_log import CaptionLog, id_of
+from sightline.jobs.job import run
+from sightline.jobs.ledger import Entry, Ledger
+from sightline.jobs.photos import Photo, mark_of
+
+
+@dataclass
+class Filed:
+    """What a run did.
+
+    Attributes:
+        made: captions of this run.
+        kept: photos that were done before and have not changed.
+        forgot: captions of other settings that were there.
+        pictures: of the photos that were named.
+    """
+
+    made: int = 0
+    kept: int = 0
+    forgot: int = 0
+    pictures: list[Path] = field(default_factory=list)
+
+
+def file_captions(
+    paths: Sequence[Path], sources: Sequence[str], work: Captioning, filing: Filing, listeners: Listeners
+) -> Filed:
+    """Caption photos, and write the files; also when interrupted, of what is done by then.
+
+    Args:
+        paths: of the photos.
+        sources: what people named, in which the paths were found.
+        work: makes the captions.
+        filing: where they go.
+        listeners: are told what happens.
+    """
+    made = work.wanted.fingerprint()
+    place = filing.place(made, sources)
+    with (
+        lock(place / "lock"),
+        CaptionLog(place / "captions.jsonl", made) as log,
+        CaptionLog(place / "distinct.jsonl", made) as apart,
+        Ledger(place / "ledger.jsonl") as ledger,
+        ExitStack() as at_the_end,
+    ):
+        photos = _photos(paths, filing, log)
+        files = Files(filing, log, apart, photos, listeners)
+        at_the_end.callback(files.close)
+        filed = Filed(forgot=log.forgot, pictures=files.pictures)
+        if filing.force:
+            files.drop(photo.id for photo in photos)
+        if not filing.apart:
+            files.as_first_said(list(apart))
+        waiting = [photo for photo in photos if photo.id not in log or ledger.get(photo.id) != Entry(photo.mark)]
+        filed.kept = len(photos) - len(waiting)
+        if waiting:
+            bar = listeners.progress("captioning")
+            report = run(photos, work, files, ledger, size=work.size, batch=BATCH, progress=bar)
+            for error in report.bad:
+                listeners.bad(error)
+            filed.made = report.made
+        if filing.apart:
+            from sightline.commands.captions_apart import rewrite
+
+            rewrite(files, work, ledger)
+    return filed
+
+
+def _photos(paths: Sequence[Path], filing: Filing, log: CaptionLog) -> list[Photo]:
+    """The photos of some paths, without the pictures that were drawn of photos before."""
+    drawn = set() if filing.out is None else {id_of(filing.out / picture_name(log, id)) for id in log}
+    return [Photo(id_of(path), path, mark_of(path)) for path in paths if id_of(path) not in drawn]

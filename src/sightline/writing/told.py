@@ -1,0 +1,42 @@
+"""Captions as JSON tells them (`PhotoCaption.to_json`), which is what every format here is written from. numpy only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sightline.caption import PhotoCaption, WordTrace
+from sightline.scene import Box, Concept
+
+Told = dict[str, Any]  # PhotoCaption.to_json()
+
+
+def caption_of(told: Told) -> PhotoCaption:
+    """The caption that `told` tells of; log-probabilities of words and attention are not in it."""
+    size = (int(told["size"][0]), int(told["size"][1]))
+    words = told["words"]
+    return PhotoCaption(
+        tuple(word["word"] for word in words),
+        told["log_prob"],
+        tuple(WordTrace(box=_normalised(word["box"], size), score=word["score"]) for word in words),
+        told["path"],
+        size,
+        told["confidence"],
+        told["low_confidence"],
+        tuple(Concept(one["name"], one["score"], _normalised(one["box"], size)) for one in told["concepts"]),
+    )
+
+
+def sentence(caption: str) -> str:
+    """A caption as people write it, which screen readers read best: with a capital and a full stop.
+
+    >>> sentence("a man rides a horse")
+    'A man rides a horse.'
+    """
+    return f"{caption[:1].upper()}{caption[1:]}." if caption else ""
+
+
+def _normalised(box: list[float] | None, size: tuple[int, int]) -> Box | None:
+    if box is None:
+        return None
+    x1, y1, x2, y2 = (min(1.0, max(0.0, v / max(1, side))) for v, side in zip(box, (*size, *size), strict=True))
+    return x1, y1, x2, y2

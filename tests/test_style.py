@@ -1,0 +1,112 @@
+"""Captions in the words of one's own text: R²M behind a detector."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bundle_samples import EXAMPLES, NAMES, tiny_bundle
+from sightline import checkpoint, cli
+from sightline.api import Sightline
+from sightline.bundle import save_bundle
+from sightline.checkpoint import Checkpoint
+from sightline.errors import CheckpointError
+from sightline.learning.concepts import ConceptDictionary
+from sightline.models.r2m import R2MConfig
+from sightline.models.updown import UpDownConfig
+from sightline.scene import Concept
+from sightline.style import Styled, concept_words, styled
+from sightline.text.vocabulary import END, Vocabulary
+from sightline.vision.grid_encoder import GridEncoder
+
+torch.set_num_threads(1)
+PHOTO = EXAMPLES / "cat.jpg"
+WORDS = "verily a noble dog cat person ball doth sit upon yonder throne".split()
+
+
+def style_file(folder, words=WORDS, **card):
+    torch.manual_seed(1)
+    vocabulary = Vocabulary(words)
+    model = R2MConfig(hidden_size=64, vector_width=8).build(len(vocabulary)).eval()
+    with torch.no_grad():
+        model.output.bias[END] = -2
+    path = folder / "style.safetensors"
+    checkpoint.save(path, Checkpoint(model, vocabulary, "r2m", card=card))
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return tiny_bundle()
+
+
+def test_a_photo_is_told_in_the_words_of_the_style(bundle, tmp_path):
+    said = Sightline(styled(bundle, style_file(tmp_path))).caption(PHOTO)
+    assert said.words
+    assert set(said.words) <= set(WORDS)
+    assert said.concepts == Sightline(bundle).caption(PHOTO).concepts
+
+
+def test_the_command_speaks_in_a_style_and_can_tell_apart_in_it(bundle, tmp_path, capsys):
+    save_bundle(tmp_path / "model.safetensors", bundle)
+    asked = ["caption", str(EXAMPLES), "--style", str(style_file(tmp_path)), "--distinct", "--length", "5", "--json"]
+    assert cli.main([*asked, "--model", str(tmp_path / "model.safetensors"), "--device", "cpu"]) == 0
+    told = [one["caption"] for one in json.loads(capsys.readouterr().out)]
+    assert {word for caption in told for word in caption.split()} <= set(WORDS)
+    assert len(set(told)) == len(told)
+
+
+def test_nouns_of_a_style_point_where_the_matcher_finds_them(bundle, tmp_path):
+    from sightline.decoding.rules import Rules
+
+    said = Sightline(styled(bundle, style_file(tmp_path))).caption(
+        PHOTO, rules=Rules(max_words=6, must_include=("dog",))
+    )
+    assert said.trace[said.words.index("dog")].box is not None
+
+
+def test_names_become_the_concept_words_that_the_style_knows():
+    words = Vocabulary(["person", "hotdog", "dog"])
+    found = concept_words(["man", "hot dog", "dog", "cat", "sky"], ConceptDictionary.coco(), words)
+    assert found == {"man": "person", "hot dog": "hotdog", "dog": "dog", "cat": "", "sky": ""}
+    assert concept_words(["man"], ConceptDictionary.entities(), Vocabulary(["man", "person"])) == {"man": "man"}
+
+
+def test_concepts_are_those_that_r2m_was_trained_on_and_never_none():
+    speaker = Styled.__new__(Styled)
+    torch.nn.Module.__init__(speaker)
+    speaker._concept_words = {"man": "person", "woman": "person", "dog": "dog", "sky": ""}
+    seen = [Concept("sky", 0.9), Concept("dog", 0.4), Concept("man", 0.6), Concept("woman", 0.5)]
+    assert [(one.name, one.score) for one in speaker._concepts(seen)] == [("person", 0.6), ("dog", 0.4)]
+    assert [one.name for one in speaker._concepts([Concept("dog", 0.01), Concept("man", 0.02)])] == ["person"]
+
+
+def test_the_dictionary_is_the_one_it_was_trained_with(bundle, tmp_path):
+    own = tmp_path / "own.tsv"
+    own.write_text("dog\tbeast\tdog, hound\ncat\tbeast\tcat\nperson\tknave\tperson\nball\torb\tball\n")
+    words = "verily a beast knave orb".split()
+    card = {"recipe": {"data": {"dictionary": "/elsewhere/own.tsv"}}}
+    said = Sightline(styled(bundle, style_file(tmp_path, words, **card))).caption(PHOTO)
+    assert set(said.words) <= set(words)
+    own.unlink()
+    with pytest.raises(CheckpointError, match=r"concept dictionary .*own\.tsv, which is not there"):
+        styled(bundle, style_file(tmp_path, words, **card))
+
+
+def test_what_cannot_be_a_style_is_told(bundle, tmp_path):
+    with pytest.raises(CheckpointError, match="knows none of the things"):
+        styled(bundle, style_file(tmp_path, ["verily", "throne"]))
+    other = UpDownConfig(region_width=8, word_size=4, hidden_size=4, attention_size=4).build(5).eval()
+    checkpoint.save(tmp_path / "updown.safetensors", Checkpoint(other, Vocabulary(["a"])))
+    with pytest.raises(CheckpointError, match="a style is an r2m model, and this is a updown model"):
+        styled(bundle, tmp_path / "updown.safetensors")
+    save_bundle(tmp_path / "bundle.safetensors", bundle)
+    with pytest.raises(CheckpointError, match="this is a bundle, and a checkpoint was expected"):
+        styled(bundle, tmp_path / "bundle.safetensors")
+    with pytest.raises(CheckpointError, match="has no names"):
+        styled(replace(bundle, vision=GridEncoder("lite0", 64).eval()), style_file(tmp_path))
+
+
+def test_the_tiny_detector_has_names_that_the_style_knows():
+    assert all(concept_words(NAMES, ConceptDictionary.coco(), Vocabulary(WORDS)).values())

@@ -1,0 +1,165 @@
+"""Measure `sightline caption --distinct` on the test photos of Flickr8k: duplicates, self-retrieval, CIDEr.
+
+    python tools/measure_distinct.py --data DATA --out measured/ [--model FILE] [--photos 500] [--weight 0.7,1.0]
+        [--candidates N] [--neighbours N] [--threads N]
+
+DATA holds `flickr8k/` (images, Flickr8k.token.txt, Flickr_8k.*Images.txt). Captions of the first pass are kept in
+`captions.jsonl` in the folder OUT. What came out is printed, and in `distinct.json`.
+
+Duplicates are photos whose caption another photo of the folder has too. Self-retrieval asks, for each caption, at which
+rank its own photo is among all photos: by log p(caption | photo) of the captioner itself, and by the matcher, which has
+no part in choosing captions. CIDEr is that of `sightline score`, in percent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measured_photos import Said, TestPhoto, flickr8k_test
+from rich.progress import track
+
+from sightline.api import BATCH, Sightline
+from sightline.batch import SceneBatch, TextBatch
+from sightline.bundle import default_bundle, load_bundle
+from sightline.distinct import Contrast, alike, tell_apart
+from sightline.files import write_json
+from sightline.metrics.retrieval import Direction, rank_pool
+from sightline.metrics.scorecard import scorecard
+from sightline.models.matcher import GlobalMatcher
+from sightline.vision.reading import progress_bar
+from sightline.writing.told import caption_of
+
+KS = (1, 5, 10)
+AT_ONCE = 64  # captions
+
+
+def duplicates(captions: Sequence[str]) -> int:
+    """Photos whose caption another one has too."""
+    counts = Counter(captions)
+    return sum(counts[caption] > 1 for caption in captions)
+
+
+class Folder:
+    """Photos that were looked at once: their scenes, and their vectors where the model has a matcher."""
+
+    def __init__(self, sight: Sightline, photos: Sequence[TestPhoto]) -> None:
+        self.sight, self.photos = sight, photos
+        self._scored: dict[str, list[float]] = {}  # log p(caption | photo) for every photo
+        paths = [photo.path for photo in photos]
+        self.scenes: list[SceneBatch] = []
+        with torch.inference_mode():
+            for group in sight._read_many(paths, BATCH, None, progress_bar("looking")):
+                self.scenes.append(sight._scenes(group))
+        finds = sight.bundle.matcher
+        self.vectors = None
+        if finds is not None and isinstance(finds.model, GlobalMatcher):
+            with torch.inference_mode():
+                parts = [finds.model.embed_images(scenes)["vector"] for scenes in self.scenes]
+            self.vectors = torch.cat(parts).float().cpu().numpy()
+
+    def measure(self, captions: Sequence[str]) -> dict[str, float]:
+        """Everything that is measured of one caption a photo."""
+        references = {photo.id: list(photo.references) for photo in self.photos}
+        said = {photo.id: caption for photo, caption in zip(self.photos, captions, strict=True)}
+        cider = scorecard(said, references, ["cider"]).scores.corpus["CIDEr"]
+        found = {
+            "duplicates": float(duplicates(captions)),
+            "alike": float(sum(map(len, alike([caption.split() for caption in captions])))),
+            "different captions": float(len(set(captions))),
+            "CIDEr": 100 * cider,
+            "words": float(np.mean([len(caption.split()) for caption in captions])),
+        }
+        for k, value in self._by_captioner(captions).items():
+            found[f"self-retrieval R@{k}"] = value
+        for k, value in self._by_matcher(captions).items():
+            found[f"matcher R@{k}"] = value
+        return found
+
+    @torch.inference_mode()
+    def _by_captioner(self, captions: Sequence[str]) -> dict[int, float]:
+        """As `sightline.metrics.self_retrieval`; a caption that was scored before is not scored again."""
+        captioner, vocabulary = self.sight._captioner, self.sight.bundle.captioner.vocabulary
+        new = [caption for caption in dict.fromkeys(captions) if caption not in self._scored]
+        for scenes in track(self.scenes if new else [], "self-retrieval"):
+            memory = captioner.encode(scenes)
+            for some in (new[at : at + AT_ONCE] for at in range(0, len(new), AT_ONCE)):
+                ids = TextBatch.collate([caption.split() for caption in some], vocabulary).ids.to(self.sight.device)
+                found = captioner.log_prob(memory, ids.repeat(len(scenes), 1)).view(len(scenes), -1).cpu().numpy()
+                for caption, column in zip(some, found.T, strict=True):
+                    self._scored.setdefault(caption, []).extend(column.tolist())
+        scores = np.array([self._scored[caption] for caption in captions]).T  # (photos, captions)
+        return self._recalls(scores)
+
+    def _by_matcher(self, captions: Sequence[str]) -> dict[int, float]:
+        if self.vectors is None:
+            return {}
+        return self._recalls(self.vectors @ self.sight.text_vectors(list(captions)).T)
+
+    def _recalls(self, scores: np.ndarray[Any, Any]) -> dict[int, float]:
+        index = np.arange(len(scores))
+        ranks = rank_pool(
+            lambda rows, columns: scores[np.ix_(rows, columns)], index, index, (len(scores), len(scores))
+        ).text_to_image
+        return Direction.of(ranks, KS).recalls
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Before, and after for each weight."""
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    model = options.model or default_bundle()
+    sight = Sightline(load_bundle(model))
+    photos = flickr8k_test(options.data)[: options.photos]
+    told = Said(options.out, model).caption(sight, "flickr8k", photos)
+    said = [caption_of({**told[photo.id], "path": str(photo.path)}) for photo in photos]
+    folder = Folder(sight, photos)
+    results: dict[str, Any] = {"model": model.name, "photos": len(photos)}
+    results["before"] = before = folder.measure([one.text for one in said])
+    _tell("before", before)
+    for weight in options.weight:
+        contrast, began = Contrast(weight, options.candidates, options.neighbours), time.perf_counter()
+        apart = [one.text for one in tell_apart(sight, said, contrast=contrast)]
+        seconds = time.perf_counter() - began
+        after = folder.measure(apart) | {"seconds": seconds}
+        after["duplicates removed, %"] = 100 * (1 - after["duplicates"] / max(1.0, before["duplicates"]))
+        results[f"weight {weight:g}"] = after
+        _tell(f"weight {weight:g}", after)
+        if options.show:
+            for one, new in zip(said, apart, strict=True):
+                if one.text != new:
+                    print(f"  {one.text}  ->  {new}")
+    return results
+
+
+def _tell(title: str, found: dict[str, float]) -> None:
+    print(f"{title}: " + ", ".join(f"{name} {value:.1f}" for name, value in found.items()), flush=True)
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    data, usual = os.environ.get("SIGHTLINE_DATA"), Contrast()
+    parser.add_argument("--data", type=Path, default=data and Path(data), required=not data)
+    parser.add_argument("--model", type=Path, help="by default the one that comes with the package")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--photos", type=int, default=500)
+    parser.add_argument("--weight", type=lambda text: [float(one) for one in text.split(",")], default=[usual.weight])
+    parser.add_argument("--candidates", type=int, default=usual.candidates)
+    parser.add_argument("--neighbours", type=int, default=usual.neighbours)
+    parser.add_argument("--show", action="store_true", help="print the captions that were rewritten")
+    parser.add_argument("--threads", type=int)
+    options = parser.parse_args(argv)
+    results = measure(options)
+    write_json(options.out / "distinct.json", results, indent=1)
+    return results
+
+
+if __name__ == "__main__":
+    main()
