@@ -1,0 +1,125 @@
+"""`sightline serve`: a page and an HTTP API before one model."""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_module
+import os
+import socket
+import sys
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from sightline.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from sightline.api import Sightline
+    from sightline.search.query import PhotoIndex
+
+
+def serve(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    store: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None,
+    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    device: str = "auto",
+    threads: int | None = None,
+    batch: int = 8,
+    queue: int = 64,
+    max_mb: int = 48,
+    open: bool = False,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Show a page that captions, searches and audits photos, and answer the same over HTTP. Ctrl-C stops it.
+
+    sightline serve
+    sightline serve --store photos.index --open
+    SIGHTLINE_TOKEN=… sightline serve --host 0.0.0.0
+
+    Args:
+        host: the address to listen on. By default only this machine can ask; elsewhere a token is needed.
+        port: 0 takes a free one.
+        token: that requests must bring, 16 characters or more; SIGHTLINE_TOKEN hides it from lists of processes.
+        store: an index of photos to search, as `sightline index` makes it.
+        model: a model file, instead of the one that comes with Sightline.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        threads: that the CPU computes with.
+        batch: photos that are looked at together.
+        queue: photos that may wait; more are refused until there is room.
+        max_mb: megabytes of one request.
+        open: open the page in a browser.
+        json: when it is ready, print one JSON object: its address and its model.
+        quiet: print nothing but errors.
+    """
+    try:
+        import uvicorn
+
+        from sightline.serve.guard import TOKEN_VARIABLE, Door
+        from sightline.serve.limits import Limits
+    except ImportError as error:
+        raise MissingExtraError.of(error.name or "fastapi", "serve", "`sightline serve`") from error
+    door = Door(host, token if token is not None else os.environ.get(TOKEN_VARIABLE, ""))
+    if max_mb < 1:
+        raise ConfigError(f"`max_mb` is {max_mb}", fix="give 1 or more")
+    body = max_mb << 20
+    limits = Limits(queue=queue, batch=batch, body=body, flight=max(Limits.flight, body))
+    with _listening(host, port) as listener:  # before the model is loaded: a port that is taken is told at once
+        from sightline.api import load
+        from sightline.serve.app import make_app
+
+        sight = load(model, device, threads)
+        app = make_app(sight, index=None if store is None else _index(store, sight), door=door, limits=limits)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=10
+        )
+        address = _address(host, listener)
+        if json:
+            print(json_module.dumps({"address": address, "model": sight.bundle.card.get("name")}), flush=True)
+        elif not quiet:
+            print(f"Sightline is at {address} (Ctrl-C stops it)", flush=True)
+        if open:
+            webbrowser.open(address)
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
+    if not quiet:
+        print("Stopped.", file=sys.stderr)
+    return 0
+
+
+def _index(store: str, sight: Sightline) -> PhotoIndex:
+    from sightline.search.query import PhotoIndex
+
+    index = PhotoIndex(store)
+    index.search(sight, "a photo", count=1)  # an index of another model is told now, not at the first search
+    return index
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"`port` is {port}", fix="give one from 0 to 65535")
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise ConfigError(f"there is no address {host!r} ({error.strerror})", fix="check --host") from error
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name != "nt":  # there it would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"{host} port {port} cannot be used ({error.strerror})", fix="name another --port") from error
+    return listener
+
+
+def _address(host: str, listener: socket.socket) -> str:
+    shown = "localhost" if host in ("0.0.0.0", "::", "") else host
+    name = f"[{shown}]" if ":" in shown else shown
+    return f"http://{name}:{listener.getsockname()[1]}"

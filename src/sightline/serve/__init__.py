@@ -1,0 +1,1 @@
+"""A page and an HTTP API before one model: `sightline serve`."""

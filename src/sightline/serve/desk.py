@@ -1,0 +1,242 @@
+"""What each address of the API does: photos are decoded by a few threads, and the worker is asked about them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from sightline import __version__
+from sightline.api import Sightline
+from sightline.caption import PhotoCaption
+from sightline.errors import SightlineError
+from sightline.scene import Array
+from sightline.search.query import Hit, PhotoIndex
+from sightline.serve.asks import MOST_CAPTIONS, AuditAsk, CaptionAsk, GroundAsk, SearchAsk
+from sightline.serve.captions_file import base, captions_by_name
+from sightline.serve.limits import Limits
+from sightline.serve.refusal import Refusal
+from sightline.serve.shelf import Shelf, small
+from sightline.serve.uploads import Upload
+from sightline.serve.worker import Worker
+from sightline.vision.pixels import Pixels, read_pixels
+
+T = TypeVar("T")
+Read = tuple[str, Pixels, tuple[int, int]]  # name, pixels as the model wants them, width and height before
+
+
+class Desk:
+    """The API without HTTP."""
+
+    def __init__(self, sight: Sightline, limits: Limits, index: PhotoIndex | None = None) -> None:
+        self.sight, self.limits, self.index = sight, limits, index
+        self.worker, self.shelf = Worker(limits), Shelf()
+        self._readers = ThreadPoolExecutor((os.cpu_count() or 1) + 1, thread_name_prefix="photos")
+
+    def close(self) -> None:
+        """Stop, when what is being worked on is done."""
+        self.worker.close()
+        self._readers.shutdown(cancel_futures=True)
+
+    def health(self) -> dict[str, Any]:
+        """How it is here."""
+        finds = self.sight.bundle.matcher is not None
+        can = ["caption", "ground", *(["audit"] if finds else []), *(["search"] if self.index is not None else [])]
+        limits = {"queue": self.limits.queue, "bytes": self.limits.body, "photos": self.limits.most}
+        return {
+            "status": "ok",
+            "version": __version__,
+            "model": str(self.sight.bundle.card.get("name", "unnamed")),
+            "queue": self.worker.taken,
+            "indexed": None if self.index is None else len(self.index),
+            "can": can,
+            "limits": limits,
+        }
+
+    async def caption(self, ask: CaptionAsk) -> dict[str, Any]:
+        """Captions of photos, in their order; one that cannot be read stops no other."""
+        run = functools.partial(self._captions, beam=ask.beam)
+        with self.worker.room(self._few(ask.photos)):
+            read = await self._read(ask.photos)
+            said = await self._ask(("caption", ask.beam), run, [one for one in read if not isinstance(one, Refusal)])
+        if not said:
+            raise next(one for one in read if isinstance(one, Refusal))
+        coming = iter(said)
+        told = [
+            _unread(upload, one) if isinstance(one, Refusal) else _caption_told(next(coming), ask.attention)
+            for upload, one in zip(ask.photos, read, strict=True)
+        ]
+        return {"captions": told}
+
+    async def ground(self, ask: GroundAsk) -> dict[str, Any]:
+        """Where the words of a sentence are in a photo."""
+        with self.worker.room(1):
+            return await self._grounded(await self._one(ask.photo), ask.sentence)
+
+    async def why(self, id: str, sentence: str) -> dict[str, Any]:
+        """Where the words of a sentence are in a photo of the index."""
+        path = self.shelf.path_of(id)
+        with self.worker.room(1):
+            return await self._grounded(await self._decoded(path, path), sentence)
+
+    async def search(self, ask: SearchAsk) -> dict[str, Any]:
+        """Photos of the index that are like words, a photo, or both."""
+        if self.index is None:
+            raise Refusal(409, "there is no index here", "start it with `sightline serve --store PATH`")
+        with self.worker.room(1):
+            photo = None if ask.photo is None else await self._one(ask.photo)
+            pixels = None if photo is None else photo[1]
+            (found,) = await self._ask("search", self._found, [(ask, pixels)], status=409)
+            sentence = ask.text or ""
+            if photo is not None and not sentence:
+                (said,) = await self._ask(("caption", 3), functools.partial(self._captions, beam=3), [photo])
+                sentence = said.text
+            hits = [{"id": self.shelf.id_of(hit.path), **_hit_told(hit)} for hit in found]
+            if ask.explain:
+                for hit in hits:
+                    hit["why"] = await self._why(hit["id"], sentence)
+        return {"sentence": sentence, "hits": hits}
+
+    async def audit(self, ask: AuditAsk) -> dict[str, Any]:
+        """Which nouns of captions their photos do not support."""
+        wanted = await self._wanted(ask)
+        if sum(map(len, wanted)) > MOST_CAPTIONS:
+            raise Refusal(413, f"more than {MOST_CAPTIONS} captions at once", "send fewer photos at a time")
+        matched = [(upload, own) for upload, own in zip(ask.photos, wanted, strict=True) if own]
+        with self.worker.room(max(1, self._few(ask.photos))):
+            read = await self._read([upload for upload, _ in matched])
+            asks = [(one, own) for one, (_, own) in zip(read, matched, strict=True) if not isinstance(one, Refusal)]
+            found = await self._ask("audit", self._audits, asks)
+        audits = [audit for own in found for audit in own]
+        unread = [_unread(u, one) for (u, _), one in zip(matched, read, strict=True) if isinstance(one, Refusal)]
+        if unread and not audits:
+            raise next(one for one in read if isinstance(one, Refusal))
+        return {
+            "audits": audits,
+            "flagged": sum(audit["flagged"] for audit in audits),
+            "unread": unread,
+            "unmatched": [upload.name for upload, own in zip(ask.photos, wanted, strict=True) if not own],
+        }
+
+    async def picture(self, id: str, side: int) -> bytes:
+        """A JPEG of a photo of the index."""
+        path = self.shelf.path_of(id)
+        try:
+            return await self._thread(lambda: small(path, side, self.limits.pixels))
+        except SightlineError as error:
+            raise Refusal(404, "the photo can no longer be read", "index its folder again") from error
+
+    async def _wanted(self, ask: AuditAsk) -> list[list[str]]:
+        """For each photo the captions that are about it."""
+        given = ask.captions
+        if not isinstance(given, Upload):
+            return [list(given)] * len(ask.photos)
+        try:
+            by_name = await self._thread(lambda: captions_by_name(given.data, given.name))
+        except SightlineError as error:
+            raise Refusal.of(error, given.name or "captions") from error
+        by_stem = {name.rpartition(".")[0] or name: own for name, own in by_name.items()}
+        names = [base(photo.name) for photo in ask.photos]
+        return [by_name.get(name) or by_stem.get(name.rpartition(".")[0] or name, []) for name in names]
+
+    def _few(self, photos: Sequence[Upload]) -> int:
+        if len(photos) > self.limits.most:
+            raise Refusal(413, f"{len(photos)} photos at once", f"send at most {self.limits.most} in a request")
+        return len(photos)
+
+    async def _thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+
+    async def _decoded(self, source: str | bytes, name: str) -> Read:
+        size, most = self.sight.bundle.vision.size, self.limits.pixels
+        try:
+            pixels, full = await self._thread(lambda: read_pixels(source, size, max_pixels=most))
+        except SightlineError as error:
+            raise Refusal.of(error, name) from error
+        return name, pixels, full
+
+    async def _one(self, upload: Upload) -> Read:
+        return await self._decoded(upload.data, upload.name)
+
+    async def _read(self, uploads: Sequence[Upload]) -> list[Read | Refusal]:
+        async def one(upload: Upload) -> Read | Refusal:
+            try:
+                return await self._one(upload)
+            except Refusal as refusal:
+                return refusal
+
+        return list(await asyncio.gather(*map(one, uploads)))
+
+    async def _ask(self, kind: Any, run: Any, items: Sequence[Any], status: int = 422) -> list[Any]:
+        answers = [asyncio.wrap_future(answer) for answer in self.worker.ask(kind, run, items)]
+        try:
+            return list(await asyncio.gather(*answers))
+        except SightlineError as error:
+            raise Refusal.of(error, status=status) from error
+
+    async def _grounded(self, photo: Read, sentence: str) -> dict[str, Any]:
+        (found,) = await self._ask("ground", self._grounds, [(photo, sentence)])
+        told: dict[str, Any] = found.to_json()
+        return {**told, "path": _printable(told["path"])}
+
+    async def _why(self, id: str, sentence: str) -> dict[str, Any] | None:
+        """None where the photo has gone, or the sentence has no word."""
+        path = self.shelf.path_of(id)
+        try:
+            told = await self._grounded(await self._decoded(path, path), sentence)
+        except Refusal:
+            return None
+        return {"words": told["words"], "size": told["size"]}
+
+    def _captions(self, photos: list[Read], beam: int) -> list[PhotoCaption]:
+        said = self.sight.caption([pixels for _, pixels, _ in photos], beam=beam)
+        return [replace(one, path=name, size=size) for one, (name, _, size) in zip(said, photos, strict=True)]
+
+    def _grounds(self, asks: list[tuple[Read, str]]) -> list[Any]:
+        found = self.sight.ground_many([photo[1] for photo, _ in asks], [sentence for _, sentence in asks])
+        return [replace(one, path=name, size=size) for one, ((name, _, size), _) in zip(found, asks, strict=True)]
+
+    def _found(self, asks: list[tuple[SearchAsk, Pixels | None]]) -> list[list[Hit]]:
+        assert self.index is not None
+        return [
+            self.index.search(self.sight, ask.text or "", photo=pixels, avoid=ask.without or "", count=ask.k)
+            for ask, pixels in asks
+        ]
+
+    def _audits(self, asks: list[tuple[Read, list[str]]]) -> list[list[dict[str, Any]]]:
+        found = self.sight.audit_read([photo for photo, _ in asks], [captions for _, captions in asks])
+        return [[audit.to_json() for audit in own] for own in found]
+
+
+def _caption_told(said: PhotoCaption, attention: bool) -> dict[str, Any]:
+    told = said.to_json()
+    if attention:
+        for word, trace in zip(told["words"], said.trace, strict=True):
+            word["attention"] = _grid(trace.grid)
+    return told
+
+
+def _grid(weights: Array | None) -> list[list[float]] | None:
+    """Rows of a square grid, as shares of its largest weight."""
+    side = 0 if weights is None else round(len(weights) ** 0.5)
+    if weights is None or side * side != len(weights) or not weights.max() > 0:
+        return None
+    rows: list[list[float]] = (weights / weights.max()).reshape(side, side).astype(float).round(3).tolist()
+    return rows
+
+
+def _hit_told(hit: Hit) -> dict[str, Any]:
+    return {**hit.to_json(), "path": _printable(hit.path)}
+
+
+def _unread(upload: Upload, refusal: Refusal) -> dict[str, Any]:
+    return {"path": upload.name, **refusal.told()}
+
+
+def _printable(path: str) -> str:
+    """A path that JSON can hold: bytes that are no UTF-8 are shown with escapes."""
+    return path.encode("utf-8", "backslashreplace").decode()

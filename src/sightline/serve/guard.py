@@ -1,0 +1,156 @@
+"""What stands before the API: who may ask, how much at once, and headers that keep a browser from helping others.
+
+A server on loopback has neighbours: pages of other sites, open in the same browser. They may not read answers (there is
+no CORS), may not reach it under a name of their own (the Host header is checked), and their requests are refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+import sys
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sightline.errors import ConfigError
+from sightline.serve.limits import Limits
+from sightline.serve.refusal import Refusal
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TOKEN_VARIABLE = "SIGHTLINE_TOKEN"
+SHORTEST = 16  # characters of a token
+POLICY = (
+    "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+@dataclass(frozen=True)
+class Door:
+    """Who may ask.
+
+    Attributes:
+        host: the address that is listened on.
+        token: that requests to /v1 must bring; may be empty on loopback.
+    """
+
+    host: str = "127.0.0.1"
+    token: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.token and self.host not in LOOPBACK:
+            raise ConfigError(
+                f"a server at {self.host} can be reached from other machines, and has no token",
+                fix=f"set {TOKEN_VARIABLE}, or leave --host out",
+            )
+        if self.token and (len(self.token) < SHORTEST or not all("!" <= c <= "~" for c in self.token)):
+            raise ConfigError(
+                f"a token is {SHORTEST} or more letters, digits and signs, without spaces",
+                fix='python -c "import secrets; print(secrets.token_urlsafe())" makes one',
+            )
+
+    def check(self, headers: Headers, path: str) -> None:
+        """Raise the refusal of a request that may not come in."""
+        if not self.token and _name(headers.get("host", "")) not in LOOPBACK:  # no other site knows a token
+            raise Refusal(403, "this server answers to its own address only", f"ask for http://{self.host}")
+        if not path.startswith("/v1"):
+            return
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            raise Refusal(403, "requests of other sites are not answered", "open the page of this server")
+        if self.token and not self._knows(headers.get("authorization", "")):
+            raise Refusal(401, "the token is missing or wrong", "send the header `Authorization: Bearer TOKEN`")
+
+    def _knows(self, given: str) -> bool:
+        scheme, _, token = given.partition(" ")
+        right = hmac.compare_digest(token.strip().encode(), self.token.encode())  # as long for a wrong one
+        return right and scheme.lower() == "bearer"
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port.
+
+    >>> _name("localhost:8000"), _name("[::1]:8000"), _name("::1")
+    ('localhost', '::1', '::1')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host if host.count(":") > 1 else host.partition(":")[0].lower()
+
+
+class Guard:
+    """The outermost layer: every answer leaves through it, with headers, and never with a traceback."""
+
+    def __init__(self, app: ASGIApp, door: Door, limits: Limits) -> None:
+        self.app, self.door, self.limits = app, door, limits
+        self._flight = 0  # bytes of requests on their way; only the event loop's thread counts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started, held = False, 0
+
+        async def leave(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        try:
+            headers = Headers(scope=scope)
+            self.door.check(headers, scope["path"])
+            held = self._hold(scope["method"], headers)
+            await self.app(scope, _counted(receive, self.limits.body), leave)
+        except Refusal as refusal:
+            if not started:
+                await JSONResponse(refusal.told(), refusal.status, refusal.headers())(scope, receive, leave)
+        except Exception as error:
+            print(f"{scope['path']}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+            if not started:
+                told = {"error": f"unexpected {type(error).__name__}", "fix": "the server's terminal tells more"}
+                await JSONResponse(told, 500)(scope, receive, leave)
+        finally:
+            self._flight -= held
+
+    def _hold(self, method: str, headers: Headers) -> int:
+        """Bytes that are put aside for a request; none is received before that."""
+        if method != "POST":
+            return 0
+        given = headers.get("content-length", "")
+        size = int(given) if given.isdecimal() and len(given) < 19 else self.limits.body
+        if size > self.limits.body:
+            raise _too_large(self.limits.body)
+        if self._flight + size > self.limits.flight:
+            raise Refusal.busy(2)
+        self._flight += size
+        return size
+
+
+def _counted(receive: Receive, most: int) -> Receive:
+    left = most
+
+    async def counted() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise _too_large(most)
+        return message
+
+    return counted
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(413, f"the request has more than {most >> 20} MB", "send fewer or smaller photos at a time")

@@ -1,0 +1,42 @@
+// Results leave the page: as a file, or through the clipboard.
+import { el, tell } from "./dom.js";
+
+function save(name, kind, text) {
+  const address = URL.createObjectURL(new Blob([text], { type: kind }));
+  const link = el("a", { href: address, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+  tell(`${name} was downloaded`);
+}
+
+export const saveJson = (name, value) => save(name, "application/json", `${JSON.stringify(value, null, 1)}\n`);
+
+/** Rows of cells; the first row names the columns. Spreadsheets find the encoding by the mark at the beginning. */
+export function saveCsv(name, rows) {
+  const cell = (value) => (/[",\r\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+  save(name, "text/csv", `\uFEFF${rows.map((row) => row.map(cell).join(",")).join("\r\n")}\r\n`);
+}
+
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // without https, browsers have the old way only
+    const area = el("textarea", { value: text, className: "unseen" });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+
+/** A button that copies, and says so for a moment. */
+export function copyButton(label, text) {
+  const button = el("button", { type: "button" }, label);
+  button.addEventListener("click", async () => {
+    await copy(text());
+    button.textContent = "Copied";
+    tell("Copied");
+    setTimeout(() => { button.textContent = label; }, 1500);
+  });
+  return button;
+}

@@ -1,0 +1,76 @@
+"""A whole server on loopback, with a tiny random model and an index of the example photos."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from bundle_samples import EXAMPLES, tiny_bundle
+from sightline.api import Sightline
+from sightline.commands.index import Looker
+from sightline.search.maker import maker_of
+from sightline.search.query import PhotoIndex
+from sightline.search.sync import sync
+from sightline.serve.app import make_app
+from sightline.serve.desk import Desk
+
+PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
+
+
+def tiny_sight() -> Sightline:
+    return Sightline(tiny_bundle())
+
+
+def index_of(sight: Sightline, folder: Path) -> PhotoIndex:
+    """An index of copies of the example photos."""
+    photos = folder / "photos"
+    photos.mkdir()
+    for photo in PHOTOS:
+        shutil.copy(photo, photos)
+    store = folder / "index"
+    sync(
+        photos,
+        str(store),
+        Looker(sight, True),
+        maker=maker_of(sight.bundle),
+        size=sight.bundle.vision.size,
+        captions=True,
+        engine="exact",
+    )
+    return PhotoIndex(store)
+
+
+class Served:
+    """A server that runs: its address, a client, and what stands behind it."""
+
+    def __init__(self, address: str, desk: Desk) -> None:
+        self.address, self.desk = address, desk
+        self.client = httpx.Client(base_url=address, timeout=30, trust_env=False)
+
+
+@contextlib.contextmanager
+def served(sight: Sightline, **options: Any) -> Iterator[Served]:
+    app = make_app(sight, **options)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    running = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app.state.desk)
+    try:
+        yield running
+    finally:
+        running.client.close()
+        server.should_exit = True
+        thread.join()
+        listener.close()
