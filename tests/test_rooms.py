@@ -12,10 +12,13 @@ import sightline
 ROOT = Path(sightline.__file__).parent
 
 # From the ground up; a room may import itself and what its set names.
-CORE = {"errors", "files", "scene", "caption", "look", "grounding", "calibration", "pointing", "config", "__init__"}
+CORE = {
+    *("errors", "files", "scene", "caption", "look", "evidence", "grounding", "calibration", "pointing"),
+    *("logistic", "auditing", "config", "__init__"),
+}
 MODEL_SIDE = CORE | {
     *("text", "batch", "vision", "data", "models", "decoding", "seeing", "devices"),
-    *("sealed", "packing", "checkpoint", "bundle"),
+    *("sealed", "packing", "checkpoint", "bundle", "kin", "naming", "pointed", "witness"),
 }
 ROOMS = {
     "errors": set(),
@@ -23,13 +26,17 @@ ROOMS = {
     "scene": {"errors", "files"},
     "caption": {"errors", "files", "scene"},
     "look": {"scene", "caption"},
+    "evidence": {"scene", "caption"},
     "config": {"errors", "files"},
     "devices": {"errors"},
     "grounding": {"scene"},
-    "calibration": {"errors", "caption"},
+    "calibration": {"errors", "caption", "logistic"},
     "pointing": {"errors", "scene", "caption"},
+    "logistic": set(),
+    "auditing": {"errors", "evidence", "logistic"},
     "__init__": CORE,
     "text": CORE,
+    "kin": CORE | {"text"},
     "batch": CORE | {"text"},
     "vision": CORE | {"text", "batch"},
     "data": CORE | {"text", "batch", "vision"},
@@ -40,15 +47,24 @@ ROOMS = {
     "packing": CORE,
     "checkpoint": CORE | {"text", "batch", "vision", "data", "models", "decoding", "seeing", "sealed"},
     "bundle": CORE | {"text", "vision", "models", "seeing", "sealed", "packing", "checkpoint"},
+    "naming": CORE | {"text", "batch", "vision", "kin"},
+    "pointed": CORE | {"text", "batch", "models", "bundle", "kin"},
+    "witness": CORE | {"text", "batch", "vision", "models", "bundle", "kin", "naming", "pointed"},
     "converters": MODEL_SIDE,
     "metrics": CORE | {"text", "batch", "decoding"},
     "jobs": MODEL_SIDE,
     "learning": MODEL_SIDE | {"metrics", "jobs"},
     "search": MODEL_SIDE | {"metrics", "jobs"},
     "draw": CORE,
+    "writing": CORE,
+    "style": MODEL_SIDE | {"learning"},
     "api": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw"},
     "serve": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw", "api"},
-    "commands": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw", "api", "serve"},
+    "distinct": MODEL_SIDE | {"api"},
+    "captioning": CORE | {"bundle", "decoding", "jobs", "api", "style"},
+    "commands": MODEL_SIDE
+    | {"converters", "metrics", "learning", "jobs", "search", "draw", "writing", "api", "serve"}
+    | {"style", "distinct", "captioning"},
     "cli": CORE | {"commands"},
     "__main__": {"cli"},
 }

@@ -33,6 +33,11 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "caption": Command("sightline.commands.caption:caption", "Caption photos, with a box for every noun."),
+    "index": Command("sightline.commands.index:index", "Index photos, so that they are found again."),
+    "search": Command("sightline.commands.search:search", "Find indexed photos by words, or by a photo."),
+    "ground": Command("sightline.commands.ground:ground", "Show where in a photo the nouns of a sentence are."),
+    "audit": Command("sightline.commands.audit:audit", "Find nouns in captions that their photos do not support."),
+    "serve": Command("sightline.commands.serve:serve", "Show a page and answer over HTTP: caption, search, audit."),
     "extract": Command("sightline.commands.extract:extract", "Write what vision sees in photos to a feature store."),
     "train": Command("sightline.commands.train:train", "Train a model: a row of a recipe, or on your own photos."),
     "reproduce": Command("sightline.commands.reproduce:reproduce", "Run the tables of a paper, row by row."),

@@ -1,0 +1,239 @@
+"""The index of up to some hundred thousand photos: one SQLite file, every vector compared.
+
+A search multiplies all vectors with the query's at once. They are read at the first search of a process and stay in
+memory; later searches read only what was added since. Every batch is one transaction, so that a reader sees whole
+batches, and a kill loses at most the one being written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sightline.errors import DataError
+from sightline.files import PathLike, existing
+from sightline.scene import Array
+from sightline.search import bm25
+from sightline.search.keywords import keywords
+from sightline.search.rows import Found, Known, Row
+
+FILE = "photos.sqlite"
+PATIENCE = 60.0  # seconds that a reader or the writer waits for the other's transaction
+AT_ONCE = 500  # values in one question: SQLite of old takes no more than 999
+TABLES = """
+CREATE TABLE state (name TEXT PRIMARY KEY, value);
+CREATE TABLE photos (id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,
+    bytes INTEGER NOT NULL, changed INTEGER NOT NULL, content TEXT NOT NULL,
+    width INTEGER NOT NULL, height INTEGER NOT NULL, caption TEXT, words INTEGER NOT NULL);
+CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+CREATE TABLE words (word TEXT, id INTEGER, count INTEGER NOT NULL, among INTEGER NOT NULL,
+    PRIMARY KEY (word, id)) WITHOUT ROWID;
+CREATE INDEX words_of ON words (id);
+INSERT INTO state VALUES ('layout', 1), ('maker', ''), ('version', 0);
+"""
+
+
+class ExactIndex:
+    """An `Engine` in a folder, which is made by the first `write` or `clear`."""
+
+    kind, batch = "exact", 32
+
+    def __init__(self, folder: PathLike) -> None:
+        self.path = Path(folder) / FILE
+        self._matrix = _Matrix()
+        self._turn = threading.Lock()
+
+    @property
+    def maker(self) -> str:
+        """The fingerprint of the model that made the rows; "" while there are none."""
+        if not self.path.exists():
+            return ""
+        with self._reading() as db:
+            return str(_state(db, "maker"))
+
+    def __len__(self) -> int:
+        """How many photos there are."""
+        if not self.path.exists():
+            return 0
+        with self._reading() as db:
+            return int(db.execute("SELECT count(*) FROM photos").fetchone()[0])
+
+    def known(self) -> dict[str, Known]:
+        """What is known of every photo, by path."""
+        if not self.path.exists():
+            return {}
+        with self._reading() as db:
+            rows = db.execute("SELECT path, bytes, changed, content, caption IS NOT NULL FROM photos")
+            return {path: Known((size, time), content, bool(said)) for path, size, time, content, said in rows}
+
+    def rows(self, paths: Collection[str]) -> list[Row]:
+        """The rows of some photos, as far as there are any."""
+        found: list[Row] = []
+        columns = "path, root, bytes, changed, content, width, height, caption, vector"
+        question = f"SELECT {columns} FROM photos JOIN vectors USING (id) WHERE path IN "
+        with self._reading() as db:
+            for path, root, size, time, content, width, height, caption, vector in _asked(db, question, paths):
+                own = np.frombuffer(vector, np.float32)
+                found.append(Row(path, root, (size, time), content, (width, height), own, caption))
+        return found
+
+    def write(self, add: Sequence[Row], drop: Collection[str] = ()) -> None:
+        """Drop some photos and add others, all or nothing."""
+        if not add and not drop:
+            return
+        with self._writing() as db:
+            ids = [id for (id,) in _asked(db, "SELECT id FROM photos WHERE path IN ", drop)]
+            for table in ("photos", "vectors", "words"):
+                db.executemany(f"DELETE FROM {table} WHERE id = ?", ((id,) for id in ids))
+            for row in add:
+                _insert(db, row)
+
+    def clear(self, maker: str) -> None:
+        """Drop everything, for rows of another model."""
+        with self._writing() as db:
+            for table in ("photos", "vectors", "words"):
+                db.execute(f"DELETE FROM {table}")
+            db.execute("UPDATE state SET value = ? WHERE name = 'maker'", (maker,))
+
+    def tidy(self) -> None:
+        """Nothing: what was written is as fast as the rest."""
+
+    def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Found]:
+        """The `count` photos nearest to a vector, and the `count` whose captions say most of some words."""
+        if exact is False:
+            raise DataError(
+                "this index has no approximate search",
+                where=self.path.parent,
+                fix="leave out --ann, or index with `--engine lance`",
+            )
+        with self._turn, self._reading() as db:
+            self._matrix.refresh(db)
+            if not len(self._matrix.ids):
+                return []
+            near = self._matrix.vectors @ vector.astype(np.float32)  # (n,)
+            said = self._matrix.said(db, words)
+            chosen = np.union1d(_best(near, count), _best(said, count, least=1e-9))
+            ids = self._matrix.ids[chosen]
+            told = dict(_asked(db, "SELECT id, path FROM photos WHERE id IN ", ids))
+            captions = dict(_asked(db, "SELECT id, caption FROM photos WHERE id IN ", ids))
+        pairs = zip(ids.tolist(), near[chosen].tolist(), said[chosen].tolist(), strict=True)
+        return [Found(told[id], captions[id], one, other) for id, one, other in pairs]
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        existing(self.path)
+        with self._told(), contextlib.closing(self._open()) as db:
+            db.execute("BEGIN")
+            yield db
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._told():
+            if not self.path.exists():
+                self._create()
+        with self._told(), contextlib.closing(self._connect("rw")) as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+            db.execute("UPDATE state SET value = value + 1 WHERE name = 'version'")
+            db.execute("COMMIT")
+
+    def _create(self) -> None:
+        """A file with empty tables: whole when others see it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        new = self.path.with_name(f".{FILE}.new")
+        new.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(new)) as db:
+            db.executescript(TABLES)
+        new.replace(self.path)
+
+    def _open(self) -> sqlite3.Connection:
+        """To read; where nothing may be written as well, although what a kill left would have to be cleared first."""
+        db = self._connect("rw")
+        try:
+            db.execute("SELECT 1 FROM state")
+        except sqlite3.OperationalError:
+            db.close()
+            db = self._connect("ro")
+        return db
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        name = f"{self.path.absolute().as_uri()}?mode={mode}"
+        return sqlite3.connect(name, uri=True, timeout=PATIENCE, isolation_level=None)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            fix = "check the disk; if the file is damaged, remove it and index again"
+            raise DataError(f"the index cannot be used ({error})", where=self.path, fix=fix) from error
+
+
+class _Matrix:
+    """All vectors, the shortest way to compare them; and what BM25 needs to know of all captions."""
+
+    def __init__(self) -> None:
+        self.version, self.ids, self.vectors = -1, np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
+        self._captions, self._mean_words = 0, 1.0
+
+    def refresh(self, db: sqlite3.Connection) -> None:
+        """Read what has changed since the last time; ids are never used twice."""
+        version = int(_state(db, "version"))
+        if version == self.version:
+            return
+        now = np.array([id for (id,) in db.execute("SELECT id FROM photos ORDER BY id")], np.int64)
+        stay = np.isin(self.ids, now)
+        last = int(self.ids[-1]) if len(self.ids) else 0
+        blobs = [blob for (blob,) in db.execute("SELECT vector FROM vectors WHERE id > ? ORDER BY id", (last,))]
+        parts = [self.vectors if stay.all() else self.vectors[stay]] if stay.any() else []
+        if blobs:
+            parts.append(np.frombuffer(b"".join(blobs), np.float32).reshape(len(blobs), -1))
+        self.vectors = np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+        self.ids, self.version = now, version
+        captions, words = db.execute("SELECT count(*), avg(words) FROM photos WHERE caption IS NOT NULL").fetchone()
+        self._captions, self._mean_words = captions, words or 1.0
+
+    def said(self, db: sqlite3.Connection, words: Sequence[str]) -> Array:
+        """(n,) BM25 of every caption."""
+        scores: Array = np.zeros(len(self.ids), np.float32)
+        question = "SELECT id, count, among FROM words WHERE word = ?"
+        for word in dict.fromkeys(words):
+            table = np.array(db.execute(question, (word,)).fetchall(), np.int64).reshape(-1, 3)
+            rows, counts, lengths = np.searchsorted(self.ids, table[:, 0]), table[:, 1], table[:, 2]
+            scores[rows] += bm25.idf(self._captions, len(table)) * bm25.weights(counts, lengths, self._mean_words)
+        return scores
+
+
+def _best(scores: Array, count: int, least: float = -np.inf) -> Any:
+    """Where the `count` greatest scores are, of those that reach `least`."""
+    chosen = np.argpartition(-scores, count - 1)[:count] if len(scores) > count else np.arange(len(scores))
+    return chosen[scores[chosen] >= least]
+
+
+def _insert(db: sqlite3.Connection, row: Row) -> None:
+    said = Counter(keywords(row.caption or ""))
+    values = (row.path, row.root, *row.mark, row.content, *row.size, row.caption, said.total())
+    names = "path, root, bytes, changed, content, width, height, caption, words"
+    id = db.execute(f"INSERT INTO photos ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values).lastrowid
+    db.execute("INSERT INTO vectors VALUES (?, ?)", (id, np.ascontiguousarray(row.vector, np.float32).tobytes()))
+    words = ((word, id, count, said.total()) for word, count in said.items())
+    db.executemany("INSERT INTO words VALUES (?, ?, ?, ?)", words)
+
+
+def _asked(db: sqlite3.Connection, question: str, values: Iterable[Any]) -> Iterator[Any]:
+    """The answers to a question that ends in `IN`, for any number of values."""
+    coming = iter(values if not isinstance(values, np.ndarray) else values.tolist())
+    while some := list(itertools.islice(coming, AT_ONCE)):
+        yield from db.execute(f"{question} ({','.join('?' * len(some))})", some)
+
+
+def _state(db: sqlite3.Connection, name: str) -> Any:
+    return db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()[0]

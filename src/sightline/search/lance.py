@@ -1,0 +1,198 @@
+"""The index of a million photos and more: a LanceDB table in a folder or on object storage (extra `search`).
+
+Vectors are searched by an approximate index once there are enough of them: k-means cells, in them a byte a dimension,
+and the true distances of the best. Rows that are newer than it are compared one by one, and join it in `tidy`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from sightline.errors import DataError, MissingExtraError
+from sightline.files import PathLike
+from sightline.scene import Array
+from sightline.search.lance_rows import AT_ONCE, COLUMNS, among, arrow_of, row_of, schema_of, storage_options
+from sightline.search.rows import Found, Known, Row
+
+TABLE = "photos"
+ANN_FROM = 20_000  # rows: below, comparing all is as fast
+SAMPLED, ROUNDS = 32, 10  # of k-means: vectors for each cell, and how often they are assigned anew
+PIECES = 20  # of the approximate index: each time that rows join it, they are a piece more, which is searched too
+NPROBES, REFINED = 40, 50  # cells that are searched; candidates whose true distances are computed, at least
+STAY = timedelta(minutes=5)  # of old versions, for readers that are slow
+
+
+def installed() -> bool:
+    """Whether LanceDB is there."""
+    try:
+        import lancedb  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+class LanceIndex:
+    """An `Engine` in a folder, or at an address such as s3://bucket/name; the first `write` makes it.
+
+    Args:
+        place: folder or address.
+        ann_from: rows from which on there is an approximate index.
+    """
+
+    kind, batch = "lance", 256
+
+    def __init__(self, place: PathLike, ann_from: int = ANN_FROM) -> None:
+        self.place, self.ann_from = os.fspath(place), ann_from
+        self._maker, self._new = "", False  # of a table that the next write will make
+        self._table: Any = None
+        self._turn = threading.Lock()
+
+    @property
+    def maker(self) -> str:
+        """The fingerprint of the model that made the rows; "" while there are none."""
+        table = self._opened()
+        if table is None or not table.count_rows():
+            return self._maker
+        return str((table.schema.metadata or {})[b"maker"].decode())
+
+    def __len__(self) -> int:
+        """How many photos there are."""
+        table = self._opened()
+        return 0 if table is None else int(table.count_rows())
+
+    def known(self) -> dict[str, Known]:
+        """What is known of every photo, by path."""
+        table = self._opened()
+        if table is None:
+            return {}
+        with self._told():
+            chosen = table.search().select(["path", "bytes", "changed", "content", "captioned"]).to_arrow()
+        rows = zip(*(column.to_pylist() for column in chosen.columns), strict=True)
+        return {path: Known((size, time), content, said) for path, size, time, content, said in rows}
+
+    def rows(self, paths: Collection[str]) -> list[Row]:
+        """The rows of some photos, as far as there are any."""
+        table, found = self._opened(), list[Row]()
+        for condition in among(paths) if table is not None else ():
+            with self._told():
+                told = table.search().where(condition).select(COLUMNS).limit(AT_ONCE).to_arrow()
+            found += map(row_of, told.to_pylist())
+        return found
+
+    def write(self, add: Sequence[Row], drop: Collection[str] = ()) -> None:
+        """Drop some photos, then add others: each all or nothing."""
+        with self._told():
+            table = self._opened()
+            for condition in among(drop) if table is not None else ():
+                table.delete(condition)
+            if add and (table is None or self._new):
+                table = self._create(len(add[0].vector))
+            if add:
+                table.add(arrow_of(add, table.schema))
+
+    def clear(self, maker: str) -> None:
+        """Drop everything, for rows of another model: the next write makes the table anew, and readers follow."""
+        with self._told():
+            if (table := self._opened()) is not None:
+                table.delete("true")
+        self._maker, self._new = maker, True
+
+    def tidy(self) -> None:
+        """Join what was written in pieces, and let the indices know of new rows."""
+        table = self._opened()
+        if table is None:
+            return
+        with self._told():
+            rows, cells = table.count_rows(), [i.name for i in table.list_indices() if i.columns == ["vector"]]
+            made_for = max((int(name.rpartition("_")[2]) for name in cells), default=0)
+            pieces = sum(table.index_stats(name).num_indices for name in cells)
+            if rows >= max(self.ann_from, 4 * made_for) or pieces > PIECES:
+                _make_cells(table, rows)
+                for name in cells:
+                    table.drop_index(name)
+            table.optimize(cleanup_older_than=STAY)
+
+    def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Found]:
+        """The `count` photos nearest to a vector, and the `count` whose captions say most of some words."""
+        table = self._opened()
+        if table is None:
+            raise DataError("there is no index", where=self.place, fix="make one with `sightline index`")
+        query, found = vector.astype(np.float32), dict[str, Found]()
+        with self._told():
+            near = table.search(query).distance_type("l2").limit(count).select(["path", "caption", "_distance"])
+            refined = max(2, -(-REFINED // count))
+            near = near.bypass_vector_index() if exact else near.nprobes(NPROBES).refine_factor(refined)
+            for row in near.to_list():
+                found[row["path"]] = Found(row["path"], row["caption"], 1 - row["_distance"] / 2)
+            for row in self._saying(table, words, count, found):
+                close = float(np.asarray(row["vector"], np.float32) @ query)
+                found[row["path"]] = Found(row["path"], row["caption"], close, row["_score"])
+        return list(found.values())
+
+    def _saying(self, table: Any, words: Sequence[str], count: int, near: Collection[str]) -> list[dict[str, Any]]:
+        """The photos whose captions say most of some words; and of those near that say any."""
+        told = list[dict[str, Any]]()
+        for condition in (None, *among(near)) if words else ():
+            question = table.search(" ".join(words), query_type="fts", fts_columns="words").limit(count)
+            if condition is not None:
+                question = question.where(condition, prefilter=True)
+            told += question.select(["path", "caption", "vector", "_score"]).to_list()
+        return told
+
+    def _opened(self) -> Any:
+        """The table; None where there is none yet."""
+        with self._turn, self._told():
+            if self._table is None:
+                place = self._connection()
+                if TABLE in place.list_tables().tables:
+                    self._table = place.open_table(TABLE)
+            return self._table
+
+    def _create(self, width: int) -> Any:
+        from lancedb.index import FTS, BTree
+
+        table = self._connection().create_table(TABLE, schema=schema_of(width, self._maker), mode="overwrite")
+        table.create_index("path", config=BTree())
+        as_they_are = FTS(base_tokenizer="whitespace", stem=False, remove_stop_words=False, ascii_folding=False)
+        table.create_index("words", config=as_they_are)
+        self._table, self._new = table, False
+        return table
+
+    def _connection(self) -> Any:
+        os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings are about its own affairs
+        try:
+            import lancedb
+        except ImportError as error:
+            raise MissingExtraError.of("lancedb", "search", f"the index in {self.place}") from error
+        options = storage_options(os.environ) if "://" in self.place else None
+        return lancedb.connect(self.place, storage_options=options, read_consistency_interval=timedelta(0))
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """LanceDB speaks in exceptions of many kinds, and in long lines of its own."""
+        try:
+            yield
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = re.search("<Message>(.*?)</Message>", str(error))  # of S3, inside much else
+            what = reason[1] if reason else str(error).partition("\n")[0][:300]
+            fix = "check that the place is there and may be written, and that its keys are in the environment"
+            raise DataError(f"the index cannot be used ({what})", where=self.place, fix=fix) from error
+
+
+def _make_cells(table: Any, rows: int) -> None:
+    """The approximate index, named by how many rows its cells are made for; optimizing lets it grow, but not learn."""
+    from lancedb.index import IvfSq
+
+    # Of unit vectors, the nearest are those of the greatest product; k-means is made for distances. Cells are asked for
+    # by their size: where LanceDB was given their number, optimizing joins them to cells of its own, far bigger, size.
+    size = max(1, round(rows**0.5 / 2))
+    cells = IvfSq(distance_type="l2", target_partition_size=size, sample_rate=SAMPLED, max_iterations=ROUNDS)
+    table.create_index("vector", config=cells, name=f"cells_{rows}")

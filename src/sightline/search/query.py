@@ -1,0 +1,191 @@
+"""Finding photos: by words, by a photo, without what is not wanted, by vectors and captions together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from sightline.bundle import Bundle
+from sightline.errors import ConfigError, SightlineError
+from sightline.files import PathLike
+from sightline.scene import Array
+from sightline.search import store as stores
+from sightline.search.engine import Engine
+from sightline.search.keywords import keywords
+from sightline.search.maker import maker_of
+from sightline.search.rows import Found
+from sightline.vision.images import Source
+
+CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
+SAYING = 0.7  # what the best caption is worth, in parts of how far apart the nearest candidates are
+AVOIDING = 0.5  # how much of what is not wanted is subtracted: more also loses what is wanted
+
+
+class Told(Protocol):
+    """What has a JSON form."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+
+
+class Sight(Protocol):
+    """What searching asks of a model: `sightline.Sightline` has it."""
+
+    bundle: Bundle
+
+    def vectors(self, photos: Sequence[Source]) -> Array:
+        """(n, d) vectors of photos."""
+
+    def text_vectors(self, sentences: Sequence[str]) -> Array:
+        """(n, d) vectors of sentences."""
+
+    def ground(self, photo: Source, sentence: str) -> Told:
+        """Where in a photo the nouns of a sentence are."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A photo that was found.
+
+    Attributes:
+        path: of the photo, absolute.
+        score: how well it fits: the cosine of the vectors, and more where the caption says the words too.
+        caption: None where photos were indexed without.
+        why: where in the photo the words are, in the form of `sightline ground`; None where nobody asked.
+    """
+
+    path: str
+    score: float
+    caption: str | None
+    why: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+        told = {"path": self.path, "score": round(self.score, 4), "caption": self.caption}
+        return told if self.why is None else {**told, "why": self.why}
+
+
+class PhotoIndex:
+    """The photos of a store, to search in. It may be written to meanwhile; each search sees what is safe there.
+
+    Args:
+        store: a folder, or an address such as s3://bucket/photos; by default the nearest `.sightline-index`.
+    """
+
+    def __init__(self, store: PathLike | None = None) -> None:
+        self.store = os.fspath(stores.nearest_store() if store is None else store)
+        self._engine: Engine = stores.opened(self.store)
+
+    def __len__(self) -> int:
+        """How many photos it has."""
+        return len(self._current())
+
+    def search(
+        self,
+        sight: Sight,
+        words: str = "",
+        *,
+        photo: Source | None = None,
+        avoid: str = "",
+        count: int = 10,
+        captions: bool = True,
+        exact: bool | None = None,
+        explain: bool = False,
+    ) -> list[Hit]:
+        """The photos that fit best, the best first.
+
+        Args:
+            sight: the model that the index was made with.
+            words: what to look for.
+            photo: what to look for; with words, both count alike.
+            avoid: what not to find.
+            count: photos, at most.
+            captions: whether what captions say counts too, besides vectors.
+            exact: compare every vector (True), or use the approximate index (False); by default what is usual there.
+            explain: look again at the hits, for where in them the words are.
+        """
+        if count < 1:
+            raise ConfigError(f"{count} photos were asked for", fix="ask for 1 or more")
+        engine = self._current()
+        if engine.maker != maker_of(sight.bundle):
+            raise ConfigError(
+                "this index was made with another model",
+                where=self.store,
+                fix="give that model with --model, or index again with --force",
+            )
+        wanted = _wanted(sight, words, photo)
+        if avoid.strip():
+            wanted = without(wanted, _unit(sight.text_vectors([avoid])[0]))
+        said, unsaid = (keywords(words), set(keywords(avoid))) if captions else ([], set())
+        many = max(CANDIDATES, 2 * count) if said or unsaid else count
+        found = engine.find(wanted, said, many, exact)
+        found = [one for one in found if not unsaid or not unsaid <= set(keywords(one.caption or ""))]
+        hits = [Hit(one.path, score, one.caption) for one, score in ranked(found)[:count]]
+        return [_explained(hit, sight, words) for hit in hits] if explain and words.strip() else hits
+
+    def _current(self) -> Engine:
+        """The engine; another one where the index has outgrown the old."""
+        now = stores.engine_at(self.store)
+        if now is not None and now.kind != self._engine.kind:
+            self._engine = now
+        return self._engine
+
+
+def without(wanted: Array, avoid: Array) -> Array:
+    """The vector of a query that stays clear of something.
+
+    What both sentences mean alike is not held against a photo: of `avoid`, only the part that is at right angles to
+    `wanted` is subtracted. So the score of a photo v is, but for a constant factor,
+
+        wanted·v − ½ (avoid − (avoid·wanted) wanted)·v
+
+    and one search with one vector does it, exact or approximate.
+    """
+    apart = avoid - (avoid @ wanted) * wanted
+    if np.linalg.norm(apart) < 1e-3:
+        raise ConfigError("what to find and what not to find mean the same", fix="change one of them")
+    return _unit(wanted - AVOIDING * apart)
+
+
+def ranked(found: Sequence[Found]) -> list[tuple[Found, float]]:
+    """Candidates with their scores, the best first.
+
+    The score is the cosine, plus what the caption says: BM25 as a part of that of the best caption, which is worth
+    `SAYING` of the difference between the nearest candidate and the hundredth. It is that of this search, because
+    models and queries differ in how far apart they put photos.
+    """
+    if not found:
+        return []
+    near, text = np.array([one.near for one in found]), np.array([one.text for one in found])
+    apart = near.max() - np.sort(near)[::-1][:CANDIDATES].min()
+    scores = near + SAYING * apart * text / max(text.max(), 1e-9)
+    order = sorted(range(len(found)), key=lambda i: (-scores[i], found[i].path))
+    return [(found[i], float(scores[i])) for i in order]
+
+
+def _wanted(sight: Sight, words: str, photo: Source | None) -> Array:
+    parts: list[Array] = []
+    if words.strip():
+        parts.append(sight.text_vectors([words])[0])
+    if photo is not None:
+        parts.append(sight.vectors([photo])[0])
+    if not parts:
+        raise ConfigError("nothing to look for", fix="give words, or a photo with --image")
+    return _unit(np.sum(parts, axis=0))
+
+
+def _unit(vector: Array) -> Array:
+    unit: Array = (vector / np.linalg.norm(vector)).astype(np.float32)
+    return unit
+
+
+def _explained(hit: Hit, sight: Sight, words: str) -> Hit:
+    try:
+        told = sight.ground(hit.path, words).to_json()
+    except SightlineError as error:  # the file is gone since, or can no longer be read
+        return replace(hit, why={"words": [], "error": str(error)})
+    return replace(hit, why={"words": told["words"]})

@@ -1,0 +1,195 @@
+"""Bring an index up to date with a folder of photos: the job behind `sightline index`.
+
+It is the one resumable map (`sightline.jobs`) with an index as its sink. A row holds the mark of its photo, so that
+what is in the index is done, whoever wrote it; the ledger only remembers which bad files were told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sightline.errors import ConfigError, DataError
+from sightline.files import PathLike
+from sightline.jobs.job import Report, run
+from sightline.jobs.ledger import Ledger
+from sightline.jobs.photos import GONE, LoadedPhoto, Mark, Photo, mark_of, photos_below
+from sightline.look import Look
+from sightline.search.engine import Engine
+from sightline.search.plan import Plan, plan
+from sightline.search.rows import Row, content_of
+from sightline.search.store import LEDGER, Kind, engine_for, held
+from sightline.vision.reading import Progress
+
+Looking = Callable[[Sequence[LoadedPhoto]], Sequence[Look]]
+TAKEN = 1000  # rows of known photos that are rewritten at once
+TIDY = 40  # batches from one tidying to the next
+
+
+@dataclass
+class Synced(Report):
+    """What a run did to the index.
+
+    Attributes:
+        moved: photos of `kept` that were known under another name, or were touched or copied, and not looked at again.
+        gone: photos that are no longer there, and were taken out.
+        total: photos that the index has now, of this folder and others.
+        engine: exact or lance.
+    """
+
+    moved: int = 0
+    gone: int = 0
+    total: int = 0
+    engine: str = ""
+
+
+def sync(
+    folder: PathLike,
+    store: PathLike,
+    look: Looking,
+    *,
+    maker: str,
+    size: int,
+    captions: bool = True,
+    engine: Kind | None = None,
+    batch: int | None = None,
+    force: bool = False,
+    progress: Progress = iter,
+) -> Synced:
+    """Index the photos below a folder: new and changed ones are looked at, moved ones renamed, missing ones dropped.
+
+    Args:
+        folder: of photos, and of folders of them.
+        store: a folder, or an address such as s3://bucket/photos. One store may hold several folders of photos.
+        look: what makes vectors, and captions where they are wanted, of photos that were read.
+        maker: the fingerprint of the model (`sightline.search.maker`).
+        size: pixels of the squares that the model sees.
+        captions: whether `look` gives them; photos that were indexed without are then looked at again.
+        engine: exact or lance; by default what fits the number of photos.
+        batch: photos that are written together, and that a kill can cost.
+        force: look at every photo of the folder again. For another model, everything else in the store is dropped.
+        progress: wraps the paths of the photos that are looked at: a progress bar.
+    """
+    top = Path(os.path.abspath(folder))  # noqa: PTH100 - Path.absolute keeps `..`
+    listed, problems = photos_below(top)
+    root, photos = top.as_posix(), [Photo(photo.path.as_posix(), photo.path, photo.mark) for photo in listed]
+    with held(store) as place:
+        index = engine_for(store, len(photos), engine)
+        _prepare(index, store, maker, force)
+        known = index.known()
+        todo = plan(root, photos, problems, known, captions=captions, again=force)
+        if not photos and todo.gone and not force:
+            raise DataError(
+                f"no photo is here, and the index has {len(todo.gone):,} of them",
+                where=top,
+                fix="check that the disk is there; if they are really gone, say so with --force",
+            )
+        moved = _take(index, root, todo)
+        index.write((), todo.gone.union(known.keys() & {photo.id for photo in todo.look}))
+        with Ledger(place / LEDGER) as ledger:
+            sink = IndexSink(index, {photo.id: photo.mark for photo in todo.look})
+            work, count = RowMaker(look, root), index.batch if batch is None else batch
+            report = run(todo.look, work, sink, ledger, size=size, batch=count, progress=progress)
+        index.tidy()
+        total = len(index)
+    kept, gone = todo.kept + moved, len(todo.gone) - len(todo.gone & {source for _, source in todo.take})
+    bad, news = [*problems, *report.bad], [*problems, *report.news]
+    return Synced(len(photos), report.made, kept, bad, news, moved, gone, total, index.kind)
+
+
+class RowMaker:
+    """From photos that were read to rows; it may travel to other processes if `look` can."""
+
+    def __init__(self, look: Looking, root: str) -> None:
+        self.look, self.root = look, root
+
+    def __call__(self, photos: Sequence[LoadedPhoto]) -> list[Row]:
+        """The rows of the photos, in their order; the sink knows their marks."""
+        return [
+            Row(
+                photo.id,
+                self.root,
+                GONE,
+                _content(photo.path),
+                look.size,
+                look.vector,
+                None if look.caption is None else look.caption.text,
+            )
+            for photo, look in zip(photos, self.look(photos), strict=True)
+        ]
+
+
+class IndexSink:
+    """Rows to an engine, a batch at a time.
+
+    Args:
+        engine: takes them; it has none of these photos.
+        marks: of the photos when they were listed. The content of one that has changed since is not written down: the
+            next run looks at it again.
+    """
+
+    def __init__(self, engine: Engine, marks: Mapping[str, Mark]) -> None:
+        self._engine, self._marks, self._there = engine, marks, set[str]()
+        self._waiting: list[Row] = []
+        self._flushes = 0
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._there
+
+    def add(self, result: Row) -> None:
+        """Take a row."""
+        mark = self._marks[result.path]
+        content = result.content if mark_of(Path(result.path)) == mark else ""
+        self._waiting.append(replace(result, mark=mark, content=content))
+        self._there.add(result.path)
+
+    def drop(self, ids: Iterable[str]) -> None:
+        """Forget photos."""
+        known = self._there.intersection(ids)
+        self._waiting = [row for row in self._waiting if row.path not in known]
+        self._engine.write((), known)
+        self._there -= known
+
+    def flush(self) -> None:
+        """Write what was taken; now and then see that searching stays fast meanwhile."""
+        self._engine.write(self._waiting)
+        self._waiting, self._flushes = [], self._flushes + 1
+        if self._flushes % TIDY == 0:
+            self._engine.tidy()
+
+
+def _prepare(index: Engine, store: PathLike, maker: str, force: bool) -> None:
+    """See that the index is of this model."""
+    made_by = index.maker
+    if made_by and made_by != maker and not force:
+        raise ConfigError(
+            "this index was made with another model",
+            where=os.fspath(store),
+            fix="give that model with --model, name another place with --store, or begin again with --force",
+        )
+    if made_by != maker:
+        index.clear(maker)
+
+
+def _take(index: Engine, root: str, todo: Plan) -> int:
+    """Write rows of known bytes under the names they have now; return how many."""
+    taken = 0
+    for start in range(0, len(todo.take), TAKEN):
+        some = todo.take[start : start + TAKEN]
+        rows = {row.path: row for row in index.rows({source for _, source in some})}
+        new = [
+            replace(rows[source], path=photo.id, root=root, mark=photo.mark) for photo, source in some if source in rows
+        ]
+        todo.look += [photo for photo, source in some if source not in rows]  # overwritten by one before: names swapped
+        index.write(new, {row.path for row in new} | (todo.gone & rows.keys()))
+        taken += len(new)
+    return taken
+
+
+def _content(path: Path) -> str:
+    try:
+        return content_of(path)
+    except OSError:  # gone since it was read
+        return ""
