@@ -9,16 +9,18 @@ import pytest
 
 from sightline.errors import ConfigError
 from sightline.models.jrln import JRLNConfig
+from sightline.models.scene_matcher import SceneMatcherConfig
 from sightline.models.vsrn import VSRNConfig
 from sightline.models.vsrn_captioner import VSRNCaptionerConfig
 from sightline.models.zoo import ModelConfig
 
 CONFIGS = (*get_args(ModelConfig), VSRNCaptionerConfig, JRLNConfig)
+MAY_BE_ZERO = ((VSRNConfig, "rrr_layers"), (SceneMatcherConfig, "ffn_size"))
 FIELDS = [
     (config, item.name, get_type_hints(config)[item.name])
     for config in CONFIGS
     for item in fields(config)
-    if (config, item.name) != (VSRNConfig, "rrr_layers")
+    if (config, item.name) not in MAY_BE_ZERO
 ]
 CHOICES = [(config, name, get_args(hint)) for config, name, hint in FIELDS if get_origin(hint) is Literal]
 SIZES = [(config, name) for config, name, hint in FIELDS if hint is int]

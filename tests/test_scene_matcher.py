@@ -161,6 +161,11 @@ def test_regions_and_cells_go_through_units_one_by_one_before_they_are_pooled():
         torch.testing.assert_close(changed, row + out.weight @ active + out.bias, atol=1e-5, rtol=1e-4)
 
 
+def test_a_number_of_units_below_none_is_refused():
+    with pytest.raises(ConfigError, match="`ffn_size` is -1"):
+        SceneMatcherConfig(ffn_size=-1)
+
+
 @pytest.mark.parametrize("part", ["regions", "boxes", "grid", "grid_shapes"])
 def test_every_part_of_a_scene_reaches_the_photos_vector(model, part):
     scenes = random_scenes(4)
