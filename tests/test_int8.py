@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from captioner_contract import rows
 from sightline.batch import SceneBatch
 from sightline.decoding.decode import decode
 from sightline.decoding.ways import Beam
 from sightline.models import int8
 from sightline.models.int8 import Int8Linear, with_int8
 from sightline.models.scene_trans import SceneTransConfig
+from sightline.models.updown import UpDownConfig
 
 pytestmark = pytest.mark.skipif(not int8.available(), reason="PyTorch has no 8-bit products here")
 
@@ -65,12 +67,33 @@ def test_a_captioner_says_nearly_the_same_with_nearly_the_same_probability(model
     torch.testing.assert_close(found, exact, atol=0.2, rtol=0.05)
 
 
-def test_large_layers_change_and_small_ones_and_the_model_itself_do_not(model):
+def test_a_row_is_rounded_the_same_whatever_stands_beside_it():
+    torch.manual_seed(0)
+    layer = Int8Linear(torch.randn(64, 96), torch.randn(64))
+    x = torch.randn(2, 3, 96)
+    beside = torch.cat([1e3 * torch.randn(2, 2, 96), x, -0.01 * torch.rand(2, 4, 96)], 1)
+    torch.testing.assert_close(layer(beside)[:, 2:5], layer(x), rtol=0, atol=1e-5)
+    torch.testing.assert_close(layer(torch.zeros(1, 96))[0], layer._bias)
+
+
+@torch.inference_mode()
+def test_what_is_said_of_a_photo_does_not_depend_on_the_photos_beside_it(model):
+    swift, many = with_int8(model), scenes(8)
+    words = decode(swift, swift.encode(many), Beam(3)).words[:, 0]
+    together = swift.word_log_probs(swift.encode(many), words)
+    for i in range(8):
+        alone = swift.word_log_probs(swift.encode(rows(many, [i])), words[i : i + 1])
+        torch.testing.assert_close(alone[0], together[i], rtol=0, atol=1e-3)
+
+
+def test_large_products_of_whole_photos_change_and_the_model_itself_does_not(model):
     before = copy.deepcopy(model.state_dict())
     swift = with_int8(model)
-    kinds = [type(module) for module in swift.modules()]
-    assert Int8Linear in kinds
-    assert all(module.weight.numel() < int8.SMALLEST for module in swift.modules() if isinstance(module, nn.Linear))
+    left = {name for name, module in swift.named_modules() if isinstance(module, nn.Linear)}
+    assert all(name.startswith("layers.") or swift.get_submodule(name).weight.numel() < int8.SMALLEST for name in left)
+    changed = {name for name, module in swift.named_modules() if isinstance(module, Int8Linear)}
+    assert {"output", "layers.0.cross_attention.key_value", "layers.1.cross_attention.key_value"} <= changed
+    assert any(name.startswith("encoder.") for name in changed)
     assert not any(isinstance(module, Int8Linear) for module in model.modules())
     for name, part in model.state_dict().items():
         torch.testing.assert_close(part, before[name], rtol=0, atol=0)
@@ -80,6 +103,11 @@ def test_a_model_that_learns_is_refused(model):
     learning = copy.deepcopy(model).train()
     with pytest.raises(ValueError, match="eval"):
         with_int8(learning)
+
+
+def test_other_captioners_stay_as_they_are():
+    plain = UpDownConfig(region_width=32, word_size=96, hidden_size=96, attention_size=96).build(200).eval()
+    assert with_int8(plain) is plain
 
 
 def test_without_8_bit_products_the_model_stays_as_it_is(model, monkeypatch):

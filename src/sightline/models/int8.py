@@ -2,8 +2,8 @@
 
 A word of one photo is a product of a few rows with all the weights, which takes as long as reading the weights takes: a
 quarter of the bytes are read four times as soon. Weights are rounded once, by the largest of each of their rows, inputs
-at each call by the largest of all ("dynamic quantisation"); sums and results are float32. What else a model does stays
-as it is.
+at each call ("dynamic quantisation"), also each row by its own largest: so what is said of a photo does not depend on
+the photos beside it. Sums and results are float32. What else a model does stays as it is.
 """
 
 from __future__ import annotations
@@ -11,42 +11,52 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from sightline.models.transformer_decoder import TransformerCaptioner
+from sightline.models.transformer_decoder import DecoderLayer, TransformerCaptioner
 
-SMALLEST = 4096  # weights that a layer has at least: smaller ones are quick as they are
+SMALLEST = 1 << 12  # weights that a product has at least: smaller ones are quick as they are
 M = TypeVar("M", bound=nn.Module)
 
 
 def with_int8(model: M) -> M:
-    """A copy of an evaluating model with its linear layers in 8 bits; the model itself where PyTorch cannot do that."""
+    """A copy of an evaluating captioner with its large products in 8 bits.
+
+    The model itself where PyTorch cannot do that, and where the model is no transformer.
+    """
     if model.training:
         raise ValueError("a model in training mode has no use for rounded weights: call eval() first")
-    if not available():
+    if not available() or not isinstance(model, TransformerCaptioner):
         return model
     swift = copy.deepcopy(model)
-    if (
-        isinstance(swift, TransformerCaptioner) and swift.output is None
-    ):  # words are said with the matrix they are read by
+    if swift.output is None:  # words are said with the matrix they are read by
         swift.output = Int8Linear(swift.embedding.weight, None)  # type: ignore[assignment]
-    _replace(swift)
+    for name, child in swift.named_children():
+        if name != "layers":  # a word's few rows are through their small products sooner than they are rounded
+            _replace(swift, name, child)
+    for layer in cast("list[DecoderLayer]", swift.layers):
+        seen = layer.cross_attention  # its keys and values are those of a whole photo
+        _replace(seen, "key_value", seen.key_value)
     return swift
 
 
-def _replace(module: nn.Module) -> None:
-    for name, child in module.named_children():
-        if isinstance(child, nn.Linear) and child.weight.numel() >= SMALLEST:
-            setattr(module, name, Int8Linear(child.weight, child.bias))
-        else:
-            _replace(child)
+def _replace(parent: nn.Module, name: str, child: nn.Module) -> None:
+    if isinstance(child, nn.Linear) and child.weight.numel() >= SMALLEST:
+        setattr(parent, name, Int8Linear(child.weight, child.bias))
+    else:
+        for below, grandchild in list(child.named_children()):
+            _replace(child, below, grandchild)
 
 
 class Int8Linear(nn.Module):
-    """x Wᵀ + b, W in 8 bits with a scale for each row, x in 8 bits with one scale for all of it."""
+    """x Wᵀ + b, both in 8 bits with a scale for each row.
+
+    PyTorch rounds all of x by its smallest and largest number. So each row is divided by its largest, and a row that
+    has both 1 and -1 goes with them.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -56,13 +66,19 @@ class Int8Linear(nn.Module):
         with warnings.catch_warnings():  # a later PyTorch may not have it; `available` tells
             warnings.simplefilter("ignore", UserWarning)
             rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        self._packed: Any = torch.ops.quantized.linear_prepack(rounded, None if bias is None else bias.detach().float())
+        self._packed: Any = torch.ops.quantized.linear_prepack(rounded, None)
+        self._bias = torch.zeros(len(weight)) if bias is None else bias.detach().float().cpu()
+        self._range = torch.ones(1, weight.shape[1])
+        self._range[:, 0] = -1
         self._fewer = not _has_vnni()  # without these instructions, sums of two products of 8 bits can overflow
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) float32 to (…, out)."""
-        found: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, self._fewer)
-        return found
+        rows = x.flatten(0, -2)
+        largest = rows.abs().amax(1, keepdim=True).clamp_(min=1e-12)
+        within = torch.cat([rows / largest, self._range])
+        found = torch.ops.quantized.linear_dynamic(within, self._packed, self._fewer)[:-1]
+        return torch.addcmul(self._bias, found, largest).view(*x.shape[:-1], -1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Int8Linear:
         """Itself: nothing in it changes."""
