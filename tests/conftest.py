@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,33 @@ def data_dir() -> Path:
     if not folder:
         pytest.skip("SIGHTLINE_DATA is not set")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a whole model, tiny and random."""
+    from bundle_samples import tiny_bundle
+    from sightline.bundle import save_bundle
+
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    save_bundle(path, tiny_bundle())
+    return path
+
+
+@pytest.fixture
+def command(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Callable[..., tuple]]:
+    """From its name to a command with the tiny model: run here, it gives exit code, what was printed, what was told."""
+    from sightline import cli
+
+    def named(name: str) -> Callable[..., tuple]:
+        def run(*arguments: object) -> tuple[int, str, str]:
+            code = cli.main([name, *map(str, arguments), "--model", str(tiny_model), "--device", "cpu"])
+            shown = capsys.readouterr()
+            return code, shown.out, shown.err
+
+        return run
+
+    return named
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -93,7 +93,7 @@ def test_what_is_seen_instead_is_nothing_of_the_kind(sight):
 
 def test_the_evidence_is_what_each_model_says(sight, bundle):
     photo, text = PHOTOS[0], "a dog on the table"
-    scene = sight._scenes([sight._read(photo)])
+    scene = sight.scenes([sight.read(photo)])
     (audit,) = sight.audit(photo, text)
     dog, table = audit.nouns
     with torch.no_grad():
@@ -120,7 +120,7 @@ def test_a_noun_that_nobody_knows_is_not_doubted(sight):
 
 
 def test_a_photo_in_which_nothing_is_found_is_audited_by_what_is_left(sight):
-    scene = sight._scenes([sight._read(PHOTOS[0])])
+    scene = sight.scenes([sight.read(PHOTOS[0])])
     empty = replace(scene, region_mask=torch.zeros_like(scene.region_mask), boxes=torch.zeros_like(scene.boxes))
     with torch.inference_mode():
         (known,) = sight._witness.testify([["a", "dog"]], empty)

@@ -10,21 +10,17 @@ import time
 import pytest
 import torch
 
-from bundle_samples import EXAMPLES, draw_photo, tiny_bundle
+from bundle_samples import EXAMPLES, draw_photo
 from interrupting import start
-from sightline import cli
 from sightline.api import Sightline
-from sightline.bundle import save_bundle
 
 torch.set_num_threads(1)
 SAID = {"cat.jpg": ["A dog on a table.", "two cats"], "ünï code,\n2.jpg": ["a man holds a ball"]}
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    save_bundle(path, tiny_bundle())
-    return path
+def model(tiny_model):
+    return tiny_model
 
 
 @pytest.fixture
@@ -50,15 +46,8 @@ def write_coco(path, said):
 
 
 @pytest.fixture
-def audit(model, capsys):
-    """Run the command here: exit code, what was printed, what was told."""
-
-    def run(*arguments):
-        code = cli.main(["audit", *map(str, arguments), "--model", str(model), "--device", "cpu"])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
+def audit(command):
+    return command("audit")
 
 
 def test_findings_are_told_with_the_caption_and_give_exit_code_1(audit, coco, photos):

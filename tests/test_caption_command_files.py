@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from bundle_samples import EXAMPLES, draw_photo, tiny_bundle
+from bundle_samples import EXAMPLES, draw_photo
 from interrupting import start
 from sightline import cli
-from sightline.bundle import save_bundle
 from sightline.commands.caption_files import FORMATS
 from sightline.writing.sidecar import sidecar_of
 
@@ -24,10 +23,8 @@ HARD = ("--length", "4", "--beam", "2")  # captions of a random model would go o
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    save_bundle(path, tiny_bundle())
-    return path
+def model(tiny_model):
+    return tiny_model
 
 
 @pytest.fixture

@@ -15,10 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
-from bundle_samples import EXAMPLES, draw_photo, package_without_weights, tiny_bundle
+from bundle_samples import EXAMPLES, draw_photo, package_without_weights
 from interrupting import start
 from sightline import cli
-from sightline.bundle import save_bundle
 from sightline.caption import PhotoCaption, WordTrace
 from sightline.commands.captioned_pictures import Pictures, boxes_told, viewer
 
@@ -26,10 +25,8 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    save_bundle(path, tiny_bundle())
-    return path
+def model(tiny_model):
+    return tiny_model
 
 
 @pytest.fixture
@@ -50,15 +47,8 @@ def no_screen(monkeypatch):
 
 
 @pytest.fixture
-def caption(model, capsys):
-    """Run the command here: exit code, what was printed, what was told."""
-
-    def run(*arguments):
-        code = cli.main(["caption", *map(str, arguments), "--model", str(model), "--device", "cpu"])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
+def caption(command):
+    return command("caption")
 
 
 def test_a_line_for_each_photo_and_bad_files_at_the_end(caption, photos):

@@ -52,8 +52,8 @@ def test_rewritten_captions_are_as_complete_as_others(sight, same):
     for one in tell_apart(sight, same, rules=BRIEF):
         ids = TextBatch.collate([one.words], sight.bundle.captioner.vocabulary).ids
         with torch.no_grad():
-            memory = sight._captioner.encode(sight._scenes([sight._read(one.path)]))
-            assert one.log_prob == pytest.approx(float(sight._captioner.log_prob(memory, ids)), abs=0.05)
+            memory = sight.captioner.encode(sight.scenes([sight.read(one.path)]))
+            assert one.log_prob == pytest.approx(float(sight.captioner.log_prob(memory, ids)), abs=0.05)
         assert len(one.trace) == len(one.words)
         assert one.confidence == pytest.approx(sight.bundle.calibration.of(one))
         assert any(word.box is not None for word in one.trace) or not {"dog", "cat", "man"} & set(one.words)
@@ -67,12 +67,12 @@ def test_captions_that_others_have_are_not_taken(sight, same):
 
 
 def test_the_score_is_likelihood_here_less_the_mean_likelihood_there(sight):
-    scenes = sight._scenes([sight._read(path) for path in PHOTOS[:4]])
-    memory = sight._captioner.encode(scenes)
+    scenes = sight.scenes([sight.read(path) for path in PHOTOS[:4]])
+    memory = sight.captioner.encode(scenes)
     choices = [("a", "dog"), ("two", "cats", "in", "front"), ("red", "ball")]
     ids = TextBatch.collate(choices, sight.bundle.captioner.vocabulary).ids
     with torch.inference_mode():
-        rows = [sight._captioner.log_prob({k: v[i : i + 1] for k, v in memory.items()}, ids).numpy() for i in range(4)]
+        rows = [sight.captioner.log_prob({k: v[i : i + 1] for k, v in memory.items()}, ids).numpy() for i in range(4)]
         found = _scores(sight, memory, choices, 1, Contrast(weight=0.7, neighbours=2))
     naive = rows[1] - 0.7 * np.log((np.exp(rows[2]) + np.exp(rows[3])) / 2)
     np.testing.assert_allclose(found, naive, atol=0.05)  # products are of 8 bits

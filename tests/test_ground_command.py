@@ -7,31 +7,20 @@ import pytest
 import torch
 from PIL import Image
 
-from bundle_samples import EXAMPLES, tiny_bundle
-from sightline import cli
-from sightline.bundle import save_bundle
+from bundle_samples import EXAMPLES
 
 torch.set_num_threads(1)
 CAT = EXAMPLES / "cat.jpg"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    save_bundle(path, tiny_bundle())
-    return path
+def model(tiny_model):
+    return tiny_model
 
 
 @pytest.fixture
-def ground(model, capsys):
-    """Run the command here: exit code, what was printed, what was told."""
-
-    def run(*arguments):
-        code = cli.main(["ground", *map(str, arguments), "--model", str(model), "--device", "cpu"])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
+def ground(command):
+    return command("ground")
 
 
 def test_each_noun_is_told_with_its_box_and_how_sure_it_is(ground):

@@ -57,7 +57,7 @@ class Folder:
         self.scenes: list[SceneBatch] = []
         with torch.inference_mode():
             for group in sight._read_many(paths, BATCH, None, progress_bar("looking")):
-                self.scenes.append(sight._scenes(group))
+                self.scenes.append(sight.scenes(group))
         finds = sight.bundle.matcher
         self.vectors = None
         if finds is not None and isinstance(finds.model, GlobalMatcher):
@@ -86,7 +86,7 @@ class Folder:
     @torch.inference_mode()
     def _by_captioner(self, captions: Sequence[str]) -> dict[int, float]:
         """As `sightline.metrics.self_retrieval`; a caption that was scored before is not scored again."""
-        captioner, vocabulary = self.sight._captioner, self.sight.bundle.captioner.vocabulary
+        captioner, vocabulary = self.sight.captioner, self.sight.bundle.captioner.vocabulary
         new = [caption for caption in dict.fromkeys(captions) if caption not in self._scored]
         for scenes in track(self.scenes if new else [], "self-retrieval"):
             memory = captioner.encode(scenes)

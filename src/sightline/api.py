@@ -69,9 +69,9 @@ class Sightline:
         self._vision = cast("VisionModel", fold(bundle.vision))
         self._fingerprint = bundle.vision.fingerprint()
         model = bundle.captioner.model
-        self._captioner = with_int8(model) if self.device.type == "cpu" else model
+        self.captioner = with_int8(model) if self.device.type == "cpu" else model
         self.auditing = bundle.auditing
-        self._witness = Witness(bundle, self._vision, self._captioner, self.auditing)
+        self._witness = Witness(bundle, self._vision, self.captioner, self.auditing)
 
     @overload
     def caption(
@@ -90,9 +90,9 @@ class Sightline:
             rules: what captions may and must say.
         """
         if not isinstance(photos, list | tuple):
-            return self._caption([self._read(photos)], beam, rules)[0]
-        coming = map(self._read, photos)
-        return [said for group in _groups(coming, BATCH) for said in self._caption(group, beam, rules)]
+            return self.caption_read([self.read(photos)], beam, rules)[0]
+        coming = map(self.read, photos)
+        return [said for group in _groups(coming, BATCH) for said in self.caption_read(group, beam, rules)]
 
     def caption_many(
         self,
@@ -116,7 +116,7 @@ class Sightline:
             progress: wraps the paths, such as `sightline.vision.reading.progress_bar("captioning")`.
         """
         for group in self._read_many(paths, batch, bad, progress):
-            yield from self._caption(group, beam, rules)
+            yield from self.caption_read(group, beam, rules)
 
     def look_many(
         self,
@@ -138,7 +138,7 @@ class Sightline:
         self, photos: Sequence[Photo], *, captions: bool = True, beam: int = 3, rules: Rules | None = None
     ) -> list[Look]:
         """The same of photos that were read: for jobs, whose results must be picklable (`sightline.jobs`)."""
-        finds, scenes = self._finds(), self._scenes(photos)
+        finds, scenes = self._finds(), self.scenes(photos)
         vectors: Array = finds.model.embed_images(scenes)["vector"].float().cpu().numpy()
         said = self._said(photos, scenes, beam, rules) if captions else [None] * len(photos)
         return [
@@ -148,7 +148,7 @@ class Sightline:
 
     def vectors(self, photos: Sequence[Source]) -> Array:
         """(n, d) vectors of photos, to search with."""
-        looks = [look for group in _groups(map(self._read, photos), BATCH) for look in self.look(group, captions=False)]
+        looks = [look for group in _groups(map(self.read, photos), BATCH) for look in self.look(group, captions=False)]
         return np.stack([look.vector for look in looks])
 
     @torch.inference_mode()
@@ -170,8 +170,8 @@ class Sightline:
         if len(photos) != len(sentences):
             raise CountError(f"{len(photos)} photos with {len(sentences)} sentences", fix="give a sentence for each")
         results: list[Grounding] = []
-        for group in _groups(map(self._read, photos), BATCH):
-            scenes, done = self._scenes(group), len(results)
+        for group in _groups(map(self.read, photos), BATCH):
+            scenes, done = self.scenes(group), len(results)
             for row, (path, _, size) in enumerate(group):
                 results.append(self._witness.ground(sentences[done + row], scenes, row, path, size))
         return results
@@ -185,14 +185,14 @@ class Sightline:
             least: the support that a noun needs, from 0 to 1; by default the model's own.
         """
         given = [captions] if isinstance(captions, str) else captions
-        return self.audit_read([self._read(photo)], [given], least=least)[0]
+        return self.audit_read([self.read(photo)], [given], least=least)[0]
 
     @torch.inference_mode()
     def audit_read(
         self, photos: Sequence[Photo], captions: Sequence[Sequence[str]], *, least: float | None = None
     ) -> list[list[Audit]]:
         """The same of photos that were read, each with its captions: for jobs."""
-        scenes = self._scenes(photos)
+        scenes = self.scenes(photos)
         return [
             self._witness.audit(own, scenes, row, path, size, least)
             for row, ((path, _, size), own) in enumerate(zip(photos, captions, strict=True))
@@ -223,15 +223,18 @@ class Sightline:
         if refused:
             warnings.warn(left_out(refused), stacklevel=3)
 
-    def _read(self, photo: Source) -> Photo:
+    def read(self, photo: Source) -> Photo:
+        """A photo as the other verbs' `…_read` forms take it."""
         pixels, size = read_pixels(photo, self._vision.size)
         return os.fspath(photo) if isinstance(photo, str | os.PathLike) else "", pixels, size
 
     @torch.inference_mode()
-    def _caption(self, photos: Sequence[Photo], beam: int, rules: Rules | None) -> list[PhotoCaption]:
-        return self._said(photos, self._scenes(photos), beam, rules)
+    def caption_read(self, photos: Sequence[Photo], beam: int = 3, rules: Rules | None = None) -> list[PhotoCaption]:
+        """The captions of photos that were read: for jobs."""
+        return self._said(photos, self.scenes(photos), beam, rules)
 
-    def _scenes(self, photos: Sequence[Photo]) -> SceneBatch:
+    def scenes(self, photos: Sequence[Photo]) -> SceneBatch:
+        """What vision sees in photos that were read."""
         paths, arrays, _ = zip(*photos, strict=True)
         pixels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).to(self.device)
         return self._vision.scenes(pixels, paths, self._fingerprint)
@@ -239,7 +242,7 @@ class Sightline:
     def _said(self, photos: Sequence[Photo], scenes: SceneBatch, beam: int, rules: Rules | None) -> list[PhotoCaption]:
         says, calibration = self.bundle.captioner, self.bundle.calibration
         way = Greedy() if beam == 1 else Beam(beam)
-        said = [best for best, *_ in captions(self._captioner, scenes, says.vocabulary, way, rules)]
+        said = [best for best, *_ in captions(self.captioner, scenes, says.vocabulary, way, rules)]
         concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(said)
         results = []
         for caption, (path, _, size), things in zip(pointed(self.bundle, said, scenes), photos, concepts, strict=True):

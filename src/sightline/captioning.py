@@ -99,7 +99,7 @@ class Captioning:
     def __call__(self, photos: Sequence[LoadedPhoto]) -> list[PhotoCaption]:
         """The captions of the photos, in their order."""
         read = [(str(photo.path), photo.pixels, photo.size) for photo in photos]
-        return self.sight._caption(read, self.wanted.beam, self.wanted.rules())
+        return self.sight.caption_read(read, self.wanted.beam, self.wanted.rules())
 
     @property
     def size(self) -> int:

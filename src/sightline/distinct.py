@@ -111,7 +111,7 @@ def tell_group_apart(
     found, readable = list(said), list[tuple[int, Photo]]()
     for place, one in enumerate(said):
         try:
-            readable.append((place, sight._read(one.path)))
+            readable.append((place, sight.read(one.path)))
         except SightlineError as error:
             taken.add(gist(one.words))
             if bad is not None:
@@ -139,9 +139,9 @@ def _chosen(
     distinct = sorted(set(copy_of))
     if not distinct:
         return []
-    scenes = sight._scenes([group[at][1] for at in distinct])
+    scenes = sight.scenes([group[at][1] for at in distinct])
     words = _apart(
-        sight, sight._captioner.encode(scenes), [group[at][0].words for at in distinct], taken, rules, contrast
+        sight, sight.captioner.encode(scenes), [group[at][0].words for at in distinct], taken, rules, contrast
     )
     told = _told(sight, scenes, [group[at][0] for at in distinct], words)
     by_place = dict(zip(distinct, told, strict=True))
@@ -178,7 +178,7 @@ def _choices(
 ) -> list[list[Words]]:
     """For each photo what can be said about it, what was said first."""
     vocabulary, rows = sight.bundle.captioner.vocabulary, torch.tensor(places, device=sight.device)
-    best = decode(sight._captioner, select(memory, rows), Beam(count, count), rules, vocabulary)
+    best = decode(sight.captioner, select(memory, rows), Beam(count, count), rules, vocabulary)
     found = []
     for own, several, log_probs in zip(said, best.words.tolist(), best.log_probs.tolist(), strict=True):
         others = [tuple(vocabulary.decode(ids)) for ids, p in zip(several, log_probs, strict=True) if p > -torch.inf]
@@ -192,7 +192,7 @@ def _scores(sight: Sightline, memory: Memory, choices: Sequence[Words], place: i
     near = [(place + step) % count for step in range(1, min(contrast.neighbours, count - 1) + 1)]
     ids = TextBatch.collate(choices, sight.bundle.captioner.vocabulary).ids.to(sight.device)
     rows = torch.tensor([place, *near], device=sight.device)
-    log_probs = sight._captioner.log_prob(select(memory, rows), ids.repeat(len(rows), 1)).view(len(rows), -1)
+    log_probs = sight.captioner.log_prob(select(memory, rows), ids.repeat(len(rows), 1)).view(len(rows), -1)
     score = log_probs[0]
     if near:
         others = log_probs[1:].logsumexp(0) - np.log(len(near))
@@ -230,7 +230,7 @@ def _told(
 ) -> list[PhotoCaption]:
     """The photos' captions with other words, which point where they point."""
     bundle = sight.bundle
-    found = likelihood(sight._captioner, scenes, bundle.captioner.vocabulary, words)
+    found = likelihood(sight.captioner, scenes, bundle.captioner.vocabulary, words)
     results = []
     for one, said in zip(before, pointed(bundle, [each.caption for each in found], scenes), strict=True):
         sure = bundle.calibration.of(said)

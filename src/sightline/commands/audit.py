@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from sightline.errors import ConfigError, DataError
+from sightline.errors import ConfigError
 from sightline.files import existing, fingerprint, write_json
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are captions to audit
@@ -77,18 +77,10 @@ def audit(
 
 def _captions(path: Path, images: Path, split: str | None) -> dict[str, list[str]]:
     """Captions by the paths of their photos. Photos that are not there are told when they are read."""
-    from sightline.data import captions_csv, captions_jsonl
-    from sightline.data.convert import read_captions
-    from sightline.data.inspect import identify
+    from sightline.data.any_captions import any_captions
 
-    found = identify(path)
-    if found.captions is None:
-        raise DataError(f"{found.name} holds no captions", where=path, fix="name a file of captions")
-    tables = {"captions-csv": captions_csv.read, "captions-jsonl": captions_jsonl.read}
-    read = tables.get(found.name)
-    captions = read_captions(found, path, split) if read is None else read(path, None, False)
     by_photo: dict[str, list[str]] = {}
-    for photo in captions:
+    for photo in any_captions(path, split, beside=False):
         by_photo.setdefault(str(images / (photo.file or photo.id)), []).extend(s.text for s in photo.sentences)
     return by_photo
 

@@ -15,6 +15,7 @@ from sightline.files import atomic_write
 
 if TYPE_CHECKING:
     from sightline.caption import PhotoCaption
+    from sightline.evidence import Grounding
 
 OPENERS = {"Darwin": "open", "Windows": "explorer"}
 
@@ -67,13 +68,13 @@ def open_with(program: str, path: Path) -> None:
     subprocess.Popen([program, str(path)], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
-def boxes_told(said: PhotoCaption) -> str:
+def boxes_told(said: PhotoCaption | Grounding, none: str = "no word points at a box", indent: str = "  ") -> str:
     """A line for each word that points somewhere: the word, its box in pixels, how sure that is."""
     found = [word for word in said.to_json()["words"] if word["box"] is not None]
     if not found:
-        return "  no word points at a box"
+        return indent + none
     width = max(len(word["word"]) for word in found)
     return "\n".join(
-        f"  {word['word']:<{width}}  {' '.join(f'{round(v):>5}' for v in word['box'])}  {word['score']:.2f}"
+        f"{indent}{word['word']:<{width}}  {' '.join(f'{round(v):>5}' for v in word['box'])}  {word['score']:.2f}"
         for word in found
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json as json_module
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from sightline.commands.reporting import as_json, tell
 from sightline.errors import ConfigError
 from sightline.vision.box_rule import BoxRule
 
@@ -71,19 +71,12 @@ def extract(
     report = extraction.extract(folder, out, encoder, device=place, batch=batch, dtype=dtype, progress=bar)
     seconds = time.monotonic() - began
     if json:
-        told = _as_json(report, seconds)
+        told = as_json(report, seconds)
         print(json_module.dumps({"store": str(out), "fingerprint": encoder.fingerprint(), **told}, ensure_ascii=False))
     elif not quiet:
         print(f"{out}: {_summary(len(FeatureStore(out)), report, seconds)}")
-    _tell(report)
+    tell(report)
     return 0 if report.made or report.kept else 1
-
-
-def _as_json(report: Report, seconds: float) -> dict[str, Any]:
-    known = {id(error) for error in report.news}
-    bad = [{"path": e.where, "error": e.what, "fix": e.fix, "new": id(e) in known} for e in report.bad]
-    counts = {"photos": report.photos, "made": report.made, "kept": report.kept}
-    return {**counts, "seconds": round(seconds, 3), "bad": bad}
 
 
 def _summary(scenes: int, report: Report, seconds: float) -> str:
@@ -95,16 +88,3 @@ def _summary(scenes: int, report: Report, seconds: float) -> str:
     """
     made = f"{report.made:,} made now ({report.made / max(seconds, 1e-3):.1f} a second)" if report.made else "none new"
     return f"{scenes:,} {'scene' if scenes == 1 else 'scenes'}; {made}, {report.kept:,} were there"
-
-
-def _tell(report: Report) -> None:
-    """At the end, on standard error: which files were left out and why; once, unless they change."""
-    if report.news:
-        from sightline.vision.reading import left_out
-
-        print(left_out(report.news), file=sys.stderr)
-    if told := len(report.bad) - len(report.news):
-        many = "1 file that was told before is" if told == 1 else f"{told:,} files that were told before are"
-        print(f"{many} still left out; --json lists all", file=sys.stderr)
-    if not report.photos:
-        print("No photo was found there. To fix: name a folder that has some.", file=sys.stderr)

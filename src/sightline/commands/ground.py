@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from sightline.commands.captioned_pictures import boxes_told
 from sightline.errors import ConfigError
 from sightline.files import atomic_write
 
@@ -55,20 +56,8 @@ def ground(
     if json:
         print(json_module.dumps(found.to_json(), ensure_ascii=False, allow_nan=False))
     elif not quiet:
-        print(_told(found))
+        print(boxes_told(found, "No noun of the sentence points anywhere.", indent=""))
     return 0 if any(trace.box is not None for trace in found.trace) else 1
-
-
-def _told(found: Grounding) -> str:
-    """A line for each noun: the word, its box in pixels, how sure that is."""
-    words = [word for word in found.to_json()["words"] if word["box"] is not None]
-    if not words:
-        return "No noun of the sentence points anywhere."
-    width = max(len(word["word"]) for word in words)
-    return "\n".join(
-        f"{word['word']:<{width}}  {' '.join(f'{round(v):>5}' for v in word['box'])}  {word['score']:.2f}"
-        for word in words
-    )
 
 
 def _draw(found: Grounding, out: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json as json_module
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from sightline.commands.reporting import as_json, tell
 from sightline.errors import ConfigError
 from sightline.search.store import Kind, default_store
 
@@ -79,10 +79,14 @@ def index(
     )
     seconds = time.monotonic() - began
     if json:
-        print(json_module.dumps({"store": place, **_as_json(report, seconds)}, ensure_ascii=False))
+        print(
+            json_module.dumps(
+                {"store": place, **as_json(report, seconds, "moved", "gone", "total", "engine")}, ensure_ascii=False
+            )
+        )
     elif not quiet:
         print(f"{place}: {summary(report)}")
-    _tell(report)
+    tell(report)
     return 0 if report.made or report.kept else 1
 
 
@@ -112,23 +116,3 @@ def summary(report: Synced) -> str:
     moved = f" ({report.moved:,} moved)" if report.moved else ""
     gone = f", {report.gone:,} are gone" if report.gone else ""
     return f"{photos}; {looked}, {report.kept:,} were there{moved}{gone}"
-
-
-def _as_json(report: Synced, seconds: float) -> dict[str, Any]:
-    new = {id(error) for error in report.news}
-    counts = {name: getattr(report, name) for name in ("photos", "made", "kept", "moved", "gone", "total", "engine")}
-    bad = [{"path": e.where, "error": e.what, "fix": e.fix, "new": id(e) in new} for e in report.bad]
-    return {**counts, "seconds": round(seconds, 3), "bad": bad}
-
-
-def _tell(report: Synced) -> None:
-    """At the end, on standard error: which files were left out and why; once, unless they change."""
-    if report.news:
-        from sightline.vision.reading import left_out
-
-        print(left_out(report.news), file=sys.stderr)
-    if told := len(report.bad) - len(report.news):
-        many = "1 file that was told before is" if told == 1 else f"{told:,} files that were told before are"
-        print(f"{many} still left out; --json lists all", file=sys.stderr)
-    if not report.photos:
-        print("No photo was found there. To fix: name a folder that has some.", file=sys.stderr)

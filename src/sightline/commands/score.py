@@ -8,13 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sightline.data.clipscore import read as read_by_id
-from sightline.data.convert import read_captions
+from sightline.data.any_captions import any_captions
 from sightline.data.document_frequencies import read_document_frequencies
-from sightline.data.format import Probe
-from sightline.data.inspect import identify
-from sightline.data.records import CaptionSet
-from sightline.errors import ConfigError, CountError, UnknownFormatError
+from sightline.errors import CountError
 from sightline.files import existing, write_json
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.scorecard import METRICS, TITLES, Scorecard, installed, scorecard
@@ -71,27 +67,13 @@ def score(
             write_report(html, systems)
 
 
-def _captions(path: Path, split: str | None = None) -> CaptionSet:
-    """Captions in any format; a JSON object that no format claims is read as id to caption(s)."""
-    existing(path)
-    try:
-        format = identify(path)
-    except UnknownFormatError:
-        if Probe(path).json_start != "{":
-            raise
-        return read_by_id(path)
-    if format.captions is None:
-        raise ConfigError(f"{format.name} holds no captions", where=path, fix="give a file of captions")
-    return read_captions(format, path, split)
-
-
 def _references(path: Path, split: str | None) -> dict[str, list[str]]:
-    return {photo.id: [sentence.text for sentence in photo.sentences] for photo in _captions(path, split)}
+    return {photo.id: [sentence.text for sentence in photo.sentences] for photo in any_captions(existing(path), split)}
 
 
 def _hypotheses(path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
-    for photo in _captions(path):
+    for photo in any_captions(existing(path)):
         if len(photo.sentences) != 1:
             raise CountError(
                 f"image {photo.id} has {len(photo.sentences)} captions, and one is scored per image",

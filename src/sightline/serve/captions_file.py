@@ -5,14 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from sightline.data import captions_csv, captions_jsonl
-from sightline.data.clipscore import read as read_by_id
-from sightline.data.format import Probe
-from sightline.data.inspect import identify
-from sightline.data.records import CaptionSet
-from sightline.errors import DataError, UnknownFormatError
+from sightline.data.any_captions import any_captions
+from sightline.errors import DataError
 
-TABLES = {captions_csv.FORMAT.name: captions_csv.read, captions_jsonl.FORMAT.name: captions_jsonl.read}
 SHORT = 50  # letters, of up to four bytes each
 
 
@@ -25,7 +20,7 @@ def captions_by_name(data: bytes, name: str) -> dict[str, list[str]]:
         path = Path(folder) / _named(base(name), data)
         path.write_bytes(data)
         try:
-            found = _read(path)
+            found = any_captions(path, beside=False)
         except DataError as error:
             raise type(error)(error.what, where=told, fix=error.fix) from error
     return {base(photo.file or photo.id): [s.text for s in photo.sentences] for photo in found}
@@ -47,17 +42,3 @@ def _named(name: str, data: bytes) -> str:
     if "." in name:
         return name
     return f"{name or 'captions'}.{'json' if data.lstrip()[:1] in (b'{', b'[') else 'csv'}"
-
-
-def _read(path: Path) -> CaptionSet:
-    try:
-        kind = identify(path)
-    except UnknownFormatError:
-        if Probe(path).json_start != "{":
-            raise
-        return read_by_id(path)
-    if kind.name in TABLES:  # their photos need not lie beside them
-        return TABLES[kind.name](path, check_files=False)
-    if kind.captions is None:
-        raise DataError(f"{kind.name} holds no captions", where=path, fix="send a file of captions")
-    return kind.captions(path)
