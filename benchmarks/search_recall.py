@@ -19,11 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from sightline.api import Sightline, load
-from sightline.commands.index import Looker
-from sightline.search.maker import maker_of
 from sightline.search.query import PhotoIndex
 from sightline.search.store import opened
-from sightline.search.sync import sync
 from sightline.vision.reading import progress_bar
 
 RANKS = (1, 5, 10)
@@ -42,8 +39,7 @@ def run(photos: Sequence[Path], said: dict[str, str], sight: Sightline, store: s
     with tempfile.TemporaryDirectory() as folder:
         for photo in photos:
             (Path(folder) / photo.name).symlink_to(photo.absolute())
-        maker, size = maker_of(sight.bundle), sight.bundle.vision.size
-        sync(folder, store, Looker(sight, True), maker=maker, size=size, progress=progress_bar("indexing"))
+        sight.index(folder, store, progress=progress_bar("indexing"))
         engine, index = opened(store), PhotoIndex(store)
         rows = engine.rows(list(engine.known()))
         by_person = [(row.path, said[Path(row.path).name]) for row in rows]

@@ -12,8 +12,8 @@ import sightline
 from sightline.bundle import Bundle, Reader
 from sightline.models.scene_matcher import SceneMatcherConfig
 from sightline.models.scene_trans import SceneTransConfig
-from sightline.pointing import Pointing
 from sightline.text.vocabulary import END, Vocabulary
+from sightline.trust.pointing import Pointing
 from sightline.vision.detector import Detector, DetectorConfig
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

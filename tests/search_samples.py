@@ -30,7 +30,7 @@ class Eyes:
         self.captions, self.seen = captions, list[str]()
 
     def __call__(self, photos: Sequence[LoadedPhoto]) -> list[Look]:
-        self.seen += [photo.path.name for photo in photos]
+        self.seen += [Path(photo.path).name for photo in photos]
         return [self._look(photo) for photo in photos]
 
     def _look(self, photo: LoadedPhoto) -> Look:

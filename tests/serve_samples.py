@@ -16,10 +16,7 @@ import uvicorn
 
 from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.api import Sightline
-from sightline.commands.index import Looker
-from sightline.search.maker import maker_of
 from sightline.search.query import PhotoIndex
-from sightline.search.sync import sync
 from sightline.serve.app import make_app
 from sightline.serve.desk import Desk
 
@@ -37,15 +34,7 @@ def index_of(sight: Sightline, folder: Path) -> PhotoIndex:
     for photo in PHOTOS:
         shutil.copy(photo, photos)
     store = folder / "index"
-    sync(
-        photos,
-        str(store),
-        Looker(sight, True),
-        maker=maker_of(sight.bundle),
-        size=sight.bundle.vision.size,
-        captions=True,
-        engine="exact",
-    )
+    sight.index(photos, store, engine="exact")
     return PhotoIndex(store)
 
 

@@ -15,15 +15,15 @@ import sightline
 from bundle_samples import EXAMPLES, SIZE, WORDS, draw_photo, tiny_bundle
 from sightline.api import Sightline, load
 from sightline.bundle import Bundle, Reader, save_bundle
-from sightline.calibration import Calibration
 from sightline.decoding.captions import captions
 from sightline.decoding.rules import Rules
 from sightline.decoding.ways import Beam, Greedy
 from sightline.errors import ConfigError, ImageError
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.vsepp import VSEPPConfig
-from sightline.pointing import PLACES
 from sightline.text.tagger import Tagger
+from sightline.trust.calibration import Calibration
+from sightline.trust.pointing import PLACES
 from sightline.vision.grid_encoder import GridEncoder
 from sightline.vision.pixels import read_pixels
 

@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 
 from bundle_samples import EXAMPLES, SIZE, tiny_bundle
 from sightline.api import Sightline
-from sightline.auditing import Auditing, fit
 from sightline.batch import TextBatch
 from sightline.bundle import Bundle, Reader
 from sightline.errors import ConfigError, CountError
-from sightline.evidence import Evidence
-from sightline.kin import related
-from sightline.logistic import fit_rising
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.vsepp import VSEPPConfig
-from sightline.naming import Names
-from sightline.pointing import PLACES
 from sightline.text.tagger import Tagger
 from sightline.text.vocabulary import rule
+from sightline.trust.auditing import Auditing, fit
+from sightline.trust.evidence import Evidence
+from sightline.trust.logistic import fit_rising
+from sightline.trust.pointing import PLACES
 from sightline.vision.grid_encoder import GridEncoder
-from sightline.witness import words_of
+from sightline.witness.kin import related
+from sightline.witness.naming import Names
+from sightline.witness.testimony import words_of
 
 torch.set_num_threads(1)
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))

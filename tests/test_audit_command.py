@@ -111,14 +111,20 @@ def test_where_no_photo_can_be_read_the_exit_code_is_1(audit, coco, tmp_path):
     assert "No caption was audited" in err
 
 
-def test_a_second_run_audits_only_what_is_new_or_changed(audit, coco, photos, tmp_path, monkeypatch):
-    asked = []
+@pytest.fixture
+def asked(monkeypatch):
+    """The photos that are looked at."""
+    found = []
     read = Sightline.audit_read
     monkeypatch.setattr(
         Sightline,
         "audit_read",
-        lambda self, some, *rest, **options: asked.extend(some) or read(self, some, *rest, **options),
+        lambda self, some, *rest, **options: found.extend(some) or read(self, some, *rest, **options),
     )
+    return found
+
+
+def test_a_second_run_audits_only_what_is_new_or_changed(audit, coco, photos, tmp_path, asked):
     out = tmp_path / "audited"
     first = audit(coco, "--images", photos, "--out", out, "--json")
     assert json.loads((out / "audits.json").read_text()) == json.loads(first[1])
@@ -135,24 +141,56 @@ def test_a_second_run_audits_only_what_is_new_or_changed(audit, coco, photos, tm
     assert len(asked) == 6
 
 
-def test_a_run_that_is_killed_goes_on_where_it_was(audit, model, photos, tmp_path):
-    said = {}
-    for number in range(40):
-        shutil.copy(EXAMPLES / "cat.jpg", photos / f"{number}.jpg")
-        said[f"{number}.jpg"] = ["a dog on the table"]
-    captions, out = write_coco(tmp_path / "many.json", said), tmp_path / "audited"
-    command = [sys.executable, "-m", "sightline", "audit", captions, "--images", photos, "--out", out, "--model", model]
-    process = start([*map(str, command), "--device", "cpu", "--threads", "1"])
-    log, limit = out / "audits.log", time.monotonic() + 60
-    while not (log.exists() and log.stat().st_size) and time.monotonic() < limit:
+@pytest.fixture
+def many(photos, tmp_path):
+    """Captions of forty photos."""
+    said = {f"{number}.jpg": ["a dog on the table"] for number in range(40)}
+    for name in said:
+        shutil.copy(EXAMPLES / "cat.jpg", photos / name)
+    return write_coco(tmp_path / "many.json", said)
+
+
+def stop_on_the_way(model, how, folder, *arguments):
+    """Start an audit, and stop it once a batch of it is done below a folder; its log, and what was told."""
+    process = start([sys.executable, "-m", "sightline", "audit", *map(str, arguments), "--model", str(model)])
+    limit = time.monotonic() + 60
+    while not (done := [path for path in folder.rglob("ledger.jsonl") if path.stat().st_size]):
+        assert time.monotonic() < limit
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    os.kill(process.pid, how)
+    return done[0].with_name("audits.log"), process.communicate()[1]
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(audit, model, many, photos, tmp_path):
+    out = tmp_path / "audited"
+    arguments = [many, "--images", photos, "--out", out, "--device", "cpu", "--threads", "1"]
+    log, _ = stop_on_the_way(model, signal.SIGKILL, out, *arguments)
     done = log.read_bytes()
     assert done
     log.write_bytes(done + b"1234abcd [half a li")
-    assert len(json.loads(audit(captions, "--images", photos, "--out", out, "--json")[1])) == 40
+    assert len(json.loads(audit(many, "--images", photos, "--out", out, "--json")[1])) == 40
     assert log.read_bytes().startswith(done[: done.rfind(b"\n") + 1])
+
+
+def test_without_a_folder_for_results_an_interrupted_run_goes_on_too_and_leaves_nothing(
+    audit, model, many, photos, asked, monkeypatch, tmp_path
+):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(cache))
+    arguments = [many, "--images", photos, "--threshold", "0.5"]
+    log, told = stop_on_the_way(model, signal.SIGINT, cache, *arguments, "--device", "cpu", "--threads", "1")
+    assert "run the same command again to go on" in told
+    done = len(log.read_bytes().splitlines())
+    assert 0 < done < 40
+    assert len(json.loads(audit(*arguments, "--json")[1])) == 40
+    assert 40 - done <= len(asked) < 40  # the batch in work may be in the log, and is done again
+    assert not list((cache / "audits").iterdir())
+
+
+def test_where_the_cache_cannot_be_written_audits_are_made_all_the_same(audit, coco, photos, monkeypatch, tmp_path):
+    (tmp_path / "cache").write_text("a file, so that no folder can be made there")
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    assert len(json.loads(audit(coco, "--images", photos, "--json")[1])) == 3
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from bundle_samples import EXAMPLES, tiny_bundle
-from sightline.auditing import Auditing, fit_place
 from sightline.bundle import save_bundle
 from sightline.errors import CountError
-from sightline.kin import related
+from sightline.trust.auditing import Auditing, fit_place
+from sightline.witness.kin import related
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 

@@ -12,16 +12,16 @@ from safetensors import safe_open
 
 from bundle_samples import NAMES, WORDS, package_without_weights, tiny_bundle
 from sightline import checkpoint
-from sightline.auditing import Auditing
 from sightline.bundle import Bundle, Reader, load_bundle, save_bundle
-from sightline.calibration import Calibration
 from sightline.checkpoint import Checkpoint
 from sightline.errors import CheckpointError, SightlineError
 from sightline.models.r2m import R2MConfig
 from sightline.models.vsepp import VSEPPConfig
-from sightline.pointing import Pointing
 from sightline.seeing import seeing
 from sightline.text.vocabulary import Vocabulary
+from sightline.trust.auditing import Auditing
+from sightline.trust.calibration import Calibration
+from sightline.trust.pointing import Pointing
 from sightline.vision.grid_encoder import GridEncoder
 
 torch.set_num_threads(1)

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from sightline.calibration import Calibration, calibration_error, features, fit
 from sightline.caption import Caption, WordTrace
 from sightline.errors import ConfigError, CountError, NonFiniteError
+from sightline.trust.calibration import Calibration, calibration_error, features, fit
 
 
 def captions(count=4000, weights=(4.0, 0.5, -0.2), bias=7.0, seed=0):

@@ -51,7 +51,8 @@ def test_a_scene_has_regions_a_grid_and_a_vector(model, pixels):
 
 
 @torch.no_grad()
-def test_boxes_lie_in_the_picture_best_first_and_do_not_repeat_each_other(model, pixels):
+def test_boxes_lie_in_the_picture_best_first_and_do_not_repeat_each_other(pixels):
+    model = make(overlap=0.5, soft=False)
     scenes = model.scenes(pixels, ["a", "b"])
     assert scenes.boxes.min() >= 0
     assert scenes.boxes.max() <= 1
@@ -59,6 +60,10 @@ def test_boxes_lie_in_the_picture_best_first_and_do_not_repeat_each_other(model,
     for boxes, mask in zip(scenes.boxes, scenes.region_mask, strict=True):
         overlaps = pairwise_iou(boxes[mask], boxes[mask]).fill_diagonal_(0)
         assert overlaps.max() <= model.config.overlap
+    softly = make(overlap=0.5).scenes(pixels, ["a", "b"])
+    assert (softly.scores.diff(dim=1) <= 0).all()
+    assert softly.region_mask.all()
+    assert not torch.equal(softly.boxes, scenes.boxes)
 
 
 @torch.no_grad()

@@ -11,8 +11,8 @@ from PIL import Image
 from bundle_samples import EXAMPLES, SIZE, tiny_bundle
 from sightline.api import Sightline
 from sightline.errors import ConfigError, CountError
-from sightline.kin import stand_in
 from sightline.text.vocabulary import Vocabulary
+from sightline.witness.kin import stand_in
 
 torch.set_num_threads(1)
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))

@@ -353,6 +353,9 @@ def test_annotated_words_find_their_regions(root):
         ({"vocabulary": "corpus"}, "there is no data.corpus"),
         ({"max_photos": -1}, "data.max_photos is -1"),
         ({"budget": 0}, "data.budget is 0"),
+        ({"views": 0}, "data.views is 0"),
+        ({"window": 0}, "data.window is 0"),
+        ({"window": 1.5}, "data.window is 1.5"),
         ({"encoder": "lite2"}, "give data.images and data.features"),
     ],
 )
@@ -372,7 +375,7 @@ def test_a_config_that_contradicts_itself_is_refused(changes, told):
     ],
 )
 def test_files_of_another_kind_are_refused(root, changes, told):
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises((ConfigError, DataError), match=told):
         build_data(config(**changes), UPDOWN, base=root)
 
 

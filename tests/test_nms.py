@@ -26,14 +26,14 @@ def greedy(boxes: list[list[float]], scores: list[float], keep: int, iou: float,
     return kept
 
 
-def softly(boxes: list[list[float]], scores: list[float], keep: int, sigma: float, candidates: int) -> list[int]:
+def softly(boxes: list[list[float]], scores: list[float], keep: int, bar: float, candidates: int) -> list[int]:
     left, kept = {i: scores[i] for i in by_score(scores, candidates)}, []
     while left and len(kept) < keep:
         best = max(left, key=lambda i: left[i])
         kept.append(best)
         del left[best]
         for i in left:
-            left[i] *= math.exp(-(overlap(boxes[i], boxes[best]) ** 2) / sigma)
+            left[i] *= math.exp(-((overlap(boxes[i], boxes[best]) / bar) ** 6))
     return kept
 
 
@@ -50,10 +50,13 @@ def crowd(images: int, count: int, seed: int = 0) -> tuple[torch.Tensor, torch.T
 
 
 def chosen(boxes, scores, *arguments, **options) -> list[list[int]]:
-    indices, valid = non_maximum(boxes, scores, *arguments, **options)
+    indices, kept = non_maximum(boxes, scores, *arguments, **options)
+    valid = kept > -torch.inf
     assert indices.dtype == torch.long
-    assert valid.dtype == torch.bool
     assert not indices[~valid].any()
+    assert (kept[:, 1:] <= kept[:, :-1]).all()
+    if not options.get("soft"):
+        assert torch.equal(kept[valid], scores.gather(1, indices)[valid])
     return [row[real].tolist() for row, real in zip(indices, valid, strict=True)]
 
 
@@ -96,19 +99,23 @@ def test_what_is_missing_is_never_chosen():
     assert second == []
 
 
-@pytest.mark.parametrize("sigma", [0.2, 0.5])
-def test_soft_suppression_multiplies_scores_by_the_gaussian_of_the_overlap(sigma):
+@pytest.mark.parametrize("bar", [0.4, 0.7])
+def test_soft_suppression_lowers_scores_steeply_with_the_overlap(bar):
     boxes, scores = crowd(4, 100, seed=3)
-    hard = chosen(boxes, scores, 30, sigma, 80)
-    soft = chosen(boxes, scores, 30, sigma, 80, soft=True)
+    hard = chosen(boxes, scores, 30, bar, 80)
+    soft = chosen(boxes, scores, 30, bar, 80, soft=True)
     rows = zip(boxes.double().tolist(), scores.double().tolist(), strict=True)
-    assert soft == [softly(b, s, 30, sigma, 80) for b, s in rows]
+    assert soft == [softly(b, s, 30, bar, 80) for b, s in rows]
     assert soft != hard
 
 
 def test_soft_suppression_drops_nothing():
     boxes = torch.tensor([[[0.0, 0, 0.5, 0.5]] * 3 + [[0.5, 0.5, 1, 1]]])
-    assert chosen(boxes, torch.tensor([[0.9, 0.8, 0.7, 0.1]]), 6, 0.4, soft=True) == [[0, 3, 1, 2]]
+    scores = torch.tensor([[0.9, 0.8, 0.7, 0.1]])
+    assert chosen(boxes, scores, 6, 0.8, soft=True) == [[0, 3, 1, 2]]
+    lower = math.exp(-(1 / 0.8**6))
+    found = non_maximum(boxes, scores, 4, 0.8, soft=True)[1]
+    torch.testing.assert_close(found, torch.tensor([[0.9, 0.1, 0.8 * lower, 0.7 * lower**2]]))
 
 
 def test_soft_suppression_leaves_out_scores_that_are_not_above_zero():

@@ -15,8 +15,9 @@ from sightline.errors import ConfigError
 from sightline.learning.batches import Batch
 from sightline.learning.objective import Context, Moment
 from sightline.learning.objectives.detection import ANCHOR, Things, box_losses, jittered, name_loss
-from sightline.learning.objectives.looking import LookingConfig, joined, look_through, mirrored
+from sightline.learning.objectives.looking import LookingConfig, joined, mirrored, partly
 from sightline.learning.tables import Pool
+from sightline.learning.windows import look_through, recoloured
 from sightline.models.sim_trans import SimTransConfig
 from sightline.seeing import seeing
 from sightline.text.vocabulary import Vocabulary
@@ -155,6 +156,38 @@ def test_a_window_is_what_pillow_would_crop_and_mirror(flipped):
     assert gap.mean() < 2
 
 
+def test_colours_change_within_bounds_and_stay_where_they_are():
+    torch.manual_seed(0)
+    pixels = torch.randint(0, 256, (6, 3, 8, 8)).float()
+    assert torch.equal(recoloured(pixels, 0.0), pixels)
+    found = recoloured(pixels, 0.4)
+    assert found.min() >= 0
+    assert found.max() <= 255
+    assert len((found.mean((1, 2, 3)) / pixels.mean((1, 2, 3))).unique()) == 6
+    grey = torch.full((40, 3, 4, 4), 100.0)
+    light = recoloured(grey, 0.4)  # contrast and saturation leave an even grey as it is
+    assert torch.allclose(light, light[:, :1, :1, :1].expand_as(light))
+    assert 60 <= float(light.min()) < 80 < 120 < float(light.max()) <= 140
+
+
+def test_hidden_regions_and_cells_are_masked_and_the_first_is_always_shown():
+    torch.manual_seed(0)
+    mask = torch.ones(50, 40, dtype=torch.bool)
+    mask[:, 30:] = False
+    scenes = SceneBatch(
+        tuple(map(str, range(50))),
+        regions=torch.zeros(50, 40, 2),
+        region_mask=mask,
+        grid=torch.zeros(50, 9, 2),
+        grid_mask=torch.ones(50, 9, dtype=torch.bool),
+    )
+    seen = partly(scenes, 0.25)
+    assert seen.region_mask[:, 0].all()
+    assert not seen.region_mask[:, 30:].any()
+    assert 0.7 < float(seen.region_mask[:, 1:30].float().mean()) < 0.8
+    assert 0.65 < float(seen.grid_mask[:, 1:].float().mean()) < 0.85
+
+
 def test_left_and_right_change_places_in_a_mirrored_world():
     ids = mirrored(WORDS)
     left, right, dog = WORDS.id("left"), WORDS.id("right"), WORDS.id("dog")
@@ -281,7 +314,13 @@ def test_squares_are_found_after_some_steps():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"), [({"boxes": -1.0}, "`boxes` is -1"), ({"window": 0.0}, "`window`"), ({"doubt": -0.1}, "`doubt`")]
+    ("wrong", "said"),
+    [
+        ({"boxes": -1.0}, "`boxes` is -1"),
+        ({"window": 0.0}, "`window`"),
+        ({"doubt": -0.1}, "`doubt`"),
+        ({"hide": 1.0}, "`hide`"),
+    ],
 )
 def test_settings_without_meaning_are_refused(wrong, said):
     with pytest.raises(ConfigError, match=said):

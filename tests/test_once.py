@@ -11,7 +11,7 @@ import torch
 from sightline.batch import SceneBatch
 from sightline.learning import once
 from sightline.learning.once import seen_once
-from sightline.learning.tables import Pool, SceneTable
+from sightline.learning.tables import Pool, SceneTable, SceneViews
 from sightline.vision.detector import DetectorConfig
 from sightline.vision.grid_encoder import GridEncoder
 
@@ -80,3 +80,31 @@ def test_pools_without_pixels_stay_as_they_are(vision):
     assert seen_once(seen, vision, device, budget=1.0) is seen
     blind = replace(seen, scenes=None)
     assert seen_once(blind, vision, device, budget=1.0) is blind
+
+
+@torch.no_grad()
+def test_of_several_views_the_first_is_the_whole_photo_and_batches_take_one_at_random(vision, monkeypatch):
+    monkeypatch.setattr(once, "BATCH", 2)
+    torch.manual_seed(1)
+    pool = pool_of(5)
+    seen = seen_once(pool, vision, torch.device("cpu"), budget=1.0, views=3, window=0.5).scenes
+    assert isinstance(seen, SceneViews)
+    assert len(seen) == 5
+    assert sorted(pool.scenes.asked) == list(range(5))
+    every = seen.table.batch(torch.tensor([6, 7, 8]))
+    assert every.ids == ("photo 2",) * 3
+    whole = vision.eval().scenes(torch.from_numpy(pool.scenes.pixels[[2]]), ("photo 2",))
+    torch.testing.assert_close(every.vector[:1], whole.vector, atol=1e-3, rtol=1e-3)
+    assert len({tuple(vector.tolist()) for vector in every.vector}) == 3
+    taken = {tuple(seen.batch(torch.tensor([2])).vector[0].tolist()) for _ in range(40)}
+    assert taken == {tuple(vector.tolist()) for vector in every.vector}
+    assert seen.batch(torch.tensor([4, 0])).ids == ("photo 4", "photo 0")
+
+
+def test_views_count_towards_the_memory_they_take(vision):
+    pool, device = pool_of(4), torch.device("cpu")
+    whole = seen_once(pool, vision, device, budget=1.0).scenes.scenes
+    parts = [getattr(whole, name) for name in (*once.KEPT, "sizes")]
+    budget = 2 * sum(part.numel() * part.element_size() for part in parts if part is not None) / (1 << 30)
+    assert seen_once(pool, vision, device, budget, views=2) is not pool
+    assert seen_once(pool, vision, device, budget, views=3) is pool

@@ -156,7 +156,7 @@ def test_a_folder_without_captions_is_counted_by_kind(photos: Path) -> None:
     assert report.notes == ("no table of captions is in it",)
 
 
-@pytest.mark.parametrize("suffix", "jpg jpeg png webp avif gif bmp tif tiff heic JPG".split())
+@pytest.mark.parametrize("suffix", "jpg jpeg jpe jfif png webp avif gif bmp tif tiff heic heif JPG".split())
 def test_every_kind_of_picture_makes_a_photo_folder(suffix: str, tmp_path: Path) -> None:
     (tmp_path / f"x.{suffix}").touch()
     assert photo_folder.matches(Probe(tmp_path))

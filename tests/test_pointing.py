@@ -5,7 +5,7 @@ import pytest
 
 from sightline.caption import Caption, WordTrace
 from sightline.errors import ConfigError
-from sightline.pointing import Pointing
+from sightline.trust.pointing import Pointing
 
 BOXES = np.array([(0, 0, 0.5, 0.5), (0.05, 0, 0.5, 0.5), (0.5, 0.5, 1, 1), (0, 0, 1, 1)], np.float32)
 

@@ -12,13 +12,10 @@ import sightline
 ROOT = Path(sightline.__file__).parent
 
 # From the ground up; a room may import itself and what its set names.
-CORE = {
-    *("errors", "files", "scene", "caption", "look", "evidence", "grounding", "calibration", "pointing"),
-    *("logistic", "auditing", "config", "__init__"),
-}
+CORE = {"errors", "files", "scene", "caption", "look", "grounding", "trust", "config", "__init__"}
 MODEL_SIDE = CORE | {
     *("text", "batch", "vision", "data", "models", "decoding", "seeing", "devices"),
-    *("sealed", "packing", "checkpoint", "bundle", "kin", "naming", "pointed", "witness"),
+    *("sealed", "packing", "checkpoint", "bundle", "witness"),
 }
 ROOMS = {
     "errors": set(),
@@ -26,17 +23,12 @@ ROOMS = {
     "scene": {"errors", "files"},
     "caption": {"errors", "files", "scene"},
     "look": {"scene", "caption"},
-    "evidence": {"scene", "caption"},
     "config": {"errors", "files"},
     "devices": {"errors"},
     "grounding": {"scene"},
-    "calibration": {"errors", "caption", "logistic"},
-    "pointing": {"errors", "scene", "caption"},
-    "logistic": set(),
-    "auditing": {"errors", "evidence", "logistic"},
+    "trust": {"errors", "scene", "caption"},
     "__init__": CORE,
     "text": CORE,
-    "kin": CORE | {"text"},
     "batch": CORE | {"text"},
     "vision": CORE | {"text", "batch"},
     "data": CORE | {"text", "batch", "vision"},
@@ -47,9 +39,7 @@ ROOMS = {
     "packing": CORE,
     "checkpoint": CORE | {"text", "batch", "vision", "data", "models", "decoding", "seeing", "sealed"},
     "bundle": CORE | {"text", "vision", "models", "seeing", "sealed", "packing", "checkpoint"},
-    "naming": CORE | {"text", "batch", "vision", "kin"},
-    "pointed": CORE | {"text", "batch", "models", "bundle", "kin"},
-    "witness": CORE | {"text", "batch", "vision", "models", "bundle", "kin", "naming", "pointed"},
+    "witness": CORE | {"text", "batch", "vision", "models", "bundle"},
     "converters": MODEL_SIDE,
     "metrics": CORE | {"text", "batch", "decoding"},
     "jobs": MODEL_SIDE,
@@ -58,9 +48,10 @@ ROOMS = {
     "draw": CORE,
     "writing": CORE,
     "style": MODEL_SIDE | {"learning"},
-    "api": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw"},
+    "looker": MODEL_SIDE | {"jobs"},
+    "distinct": MODEL_SIDE | {"jobs", "looker"},
+    "api": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw", "looker", "distinct"},
     "serve": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw", "api"},
-    "distinct": MODEL_SIDE | {"api"},
     "captioning": CORE | {"bundle", "decoding", "jobs", "api", "style"},
     "commands": MODEL_SIDE
     | {"converters", "metrics", "learning", "jobs", "search", "draw", "writing", "api", "serve"}

@@ -16,12 +16,12 @@ import numpy as np
 
 from sightline.api import Sightline
 from sightline.bundle import load_bundle, save_bundle
-from sightline.calibration import Calibration, calibration_error, features, fit
 from sightline.data.convert import read_captions
 from sightline.data.inspect import identify
 from sightline.devices import choose_device
 from sightline.metrics.human_bar import good
 from sightline.text.tokenizer import ptb_tokenize
+from sightline.trust.calibration import Calibration, calibration_error, features, fit
 from sightline.vision.reading import progress_bar
 
 

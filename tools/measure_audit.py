@@ -3,10 +3,10 @@
     python tools/measure_audit.py --data DATA [--model FILE] [--out audit.json] [--limit N] [--flagged 0.1]
 
 DATA holds `flickr8k/` (images, Flickr8k.token.txt, Flickr_8k.{train,dev,test}Images.txt). Half of the captions have one
-noun replaced (measured_swaps.py). The numbers of `sightline.auditing.Auditing`, its threshold among them, are fitted on
-the dev photos; what is told is of the test photos. *Caught* is the share of replaced nouns that are flagged, *flagged*
-that of the nouns that people wrote. A replaced noun that is not taken for one counts as not caught. *Blind* is an audit
-fitted in the same way to the same captions with another photo: what language alone gives away.
+noun replaced (measured_swaps.py). The numbers of `Auditing` (`sightline.trust.auditing`), its threshold among them, are
+fitted on the dev photos; what is told is of the test photos. *Caught* is the share of replaced nouns that are flagged,
+*flagged* that of the nouns that people wrote. A replaced noun that is not taken for one counts as not caught. *Blind*
+is an audit fitted in the same way to the same captions with another photo: what language alone gives away.
 
 Where DATA also holds `flickr8k/flickr30k_entities*`, how sure boxes are is fitted on dev, too, and *placed* tells of
 test: the share of boxes that overlap by half or more with one that people drew for the noun, and the calibration error.
@@ -31,14 +31,14 @@ from measured_places import placed
 from measured_swaps import Swapped, noun_counts, swapped
 
 from sightline.api import Sightline
-from sightline.auditing import Auditing, Floats, fit, fit_place
 from sightline.bundle import default_bundle, load_bundle
-from sightline.calibration import calibration_error
 from sightline.data.image_list import photo_number, read_names
 from sightline.devices import choose_device
-from sightline.evidence import Evidence
 from sightline.files import existing, write_json
 from sightline.learning.photos import read_captions
+from sightline.trust.auditing import Auditing, Floats, fit, fit_place
+from sightline.trust.calibration import calibration_error
+from sightline.trust.evidence import Evidence
 from sightline.vision.reading import progress_bar
 
 SEED = 8

@@ -3,53 +3,50 @@
 sight = sightline.load()
 said = sight.caption("photo.jpg")
 print(said, said.confidence, said.to_json()["words"])
+sight.index("photos")
+sight.search("a dog on a beach")
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import cast, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import torch
 
-from sightline.batch import SceneBatch, TextBatch
-from sightline.bundle import Bundle, Reader, default_bundle, load_bundle
+from sightline.bundle import load_model
 from sightline.caption import PhotoCaption
-from sightline.decoding.captions import captions
 from sightline.decoding.rules import Rules
-from sightline.decoding.ways import Beam, Greedy
 from sightline.devices import choose_device
 from sightline.errors import ConfigError, CountError, SightlineError
-from sightline.evidence import Audit, Grounding
 from sightline.files import PathLike
 from sightline.look import Look
-from sightline.models.int8 import with_int8
-from sightline.models.matcher import GlobalMatcher, Matcher
-from sightline.pointed import pointed
+from sightline.looker import Looker, Photo, groups
 from sightline.scene import Array
-from sightline.text.vocabulary import rule
-from sightline.vision.detector import Detector
-from sightline.vision.folded import fold
+from sightline.trust.evidence import Audit, Grounding
 from sightline.vision.images import Source
-from sightline.vision.pixels import Pixels, read_pixels
 from sightline.vision.reading import Progress, left_out, read_photos
-from sightline.vision.zoo import VisionModel
-from sightline.witness import Witness
+from sightline.vision.walk import is_picture
+
+if TYPE_CHECKING:  # what only some verbs need is imported by them: a caption is to start fast
+    from sightline.distinct import Contrast
+    from sightline.search.query import Hit
+    from sightline.search.store import Kind
+    from sightline.search.sync import Synced
 
 BATCH = 8  # photos that are looked at together
-Photo = tuple[str, Pixels, tuple[int, int]]  # path, (size, size, 3) pixels, width and height before
 
 
 def load(path: PathLike | None = None, device: str = "auto", threads: int | None = None) -> Sightline:
     """The model that comes with Sightline, or that of a file, ready for photos.
 
     Args:
-        path: a bundle (`sightline.bundle.save_bundle`).
+        path: a bundle (`sightline.bundle.save_bundle`), or the checkpoint of a captioner that `sightline train` saved.
         device: auto, cpu, cuda, cuda:1 or mps; auto takes an accelerator where there is one.
         threads: that a CPU computes with, in this whole process; by default as many as PyTorch chooses.
     """
@@ -58,20 +55,11 @@ def load(path: PathLike | None = None, device: str = "auto", threads: int | None
             raise ConfigError(f"`threads` is {threads}", fix="give 1 or more")
         torch.set_num_threads(threads)
     place = choose_device(device)
-    return Sightline(load_bundle(default_bundle() if path is None else path, place), place)
+    return Sightline(load_model(path, place), place)
 
 
-class Sightline:
+class Sightline(Looker):
     """A bundle at work. Photos are paths, bytes of files, Pillow images or arrays (`sightline.vision.images`)."""
-
-    def __init__(self, bundle: Bundle, device: torch.device | str = "cpu") -> None:
-        self.bundle, self.device = bundle, torch.device(device)
-        self._vision = cast("VisionModel", fold(bundle.vision))
-        self._fingerprint = bundle.vision.fingerprint()
-        model = bundle.captioner.model
-        self.captioner = with_int8(model) if self.device.type == "cpu" else model
-        self.auditing = bundle.auditing
-        self._witness = Witness(bundle, self._vision, self.captioner, self.auditing)
 
     @overload
     def caption(
@@ -92,7 +80,7 @@ class Sightline:
         if not isinstance(photos, list | tuple):
             return self.caption_read([self.read(photos)], beam, rules)[0]
         coming = map(self.read, photos)
-        return [said for group in _groups(coming, BATCH) for said in self.caption_read(group, beam, rules)]
+        return [said for group in groups(coming, BATCH) for said in self.caption_read(group, beam, rules)]
 
     def caption_many(
         self,
@@ -133,32 +121,10 @@ class Sightline:
         for group in self._read_many(paths, batch, bad, progress):
             yield from self.look(group, captions=captions, beam=beam, rules=rules)
 
-    @torch.inference_mode()
-    def look(
-        self, photos: Sequence[Photo], *, captions: bool = True, beam: int = 3, rules: Rules | None = None
-    ) -> list[Look]:
-        """The same of photos that were read: for jobs, whose results must be picklable (`sightline.jobs`)."""
-        finds, scenes = self._finds(), self.scenes(photos)
-        vectors: Array = finds.model.embed_images(scenes)["vector"].float().cpu().numpy()
-        said = self._said(photos, scenes, beam, rules) if captions else [None] * len(photos)
-        return [
-            Look(path, size, vector, caption)
-            for (path, _, size), vector, caption in zip(photos, vectors, said, strict=True)
-        ]
-
     def vectors(self, photos: Sequence[Source]) -> Array:
         """(n, d) vectors of photos, to search with."""
-        looks = [look for group in _groups(map(self.read, photos), BATCH) for look in self.look(group, captions=False)]
+        looks = [look for group in groups(map(self.read, photos), BATCH) for look in self.look(group, captions=False)]
         return np.stack([look.vector for look in looks])
-
-    @torch.inference_mode()
-    def text_vectors(self, sentences: Sequence[str]) -> Array:
-        """(n, d) vectors of sentences, or of a few words each, to search with."""
-        finds = self._finds()
-        split = rule(finds.text_rule)
-        words = [split.words(sentence) for sentence in sentences]
-        texts = TextBatch.collate(words, finds.vocabulary).to(self.device)
-        return np.asarray(finds.model.embed_texts(texts)["vector"].float().cpu())
 
     def ground(self, photo: Source, sentence: str) -> Grounding:
         """Where in a photo the nouns of a sentence are: a box and a score for each that a model knows."""
@@ -170,7 +136,7 @@ class Sightline:
         if len(photos) != len(sentences):
             raise CountError(f"{len(photos)} photos with {len(sentences)} sentences", fix="give a sentence for each")
         results: list[Grounding] = []
-        for group in _groups(map(self.read, photos), BATCH):
+        for group in groups(map(self.read, photos), BATCH):
             scenes, done = self.scenes(group), len(results)
             for row, (path, _, size) in enumerate(group):
                 results.append(self._witness.ground(sentences[done + row], scenes, row, path, size))
@@ -187,24 +153,117 @@ class Sightline:
         given = [captions] if isinstance(captions, str) else captions
         return self.audit_read([self.read(photo)], [given], least=least)[0]
 
-    @torch.inference_mode()
-    def audit_read(
-        self, photos: Sequence[Photo], captions: Sequence[Sequence[str]], *, least: float | None = None
-    ) -> list[list[Audit]]:
-        """The same of photos that were read, each with its captions: for jobs."""
-        scenes = self.scenes(photos)
-        return [
-            self._witness.audit(own, scenes, row, path, size, least)
-            for row, ((path, _, size), own) in enumerate(zip(photos, captions, strict=True))
-        ]
+    def distinct(
+        self,
+        paths: Iterable[PathLike],
+        *,
+        beam: int = 3,
+        rules: Rules | None = None,
+        contrast: Contrast | None = None,
+        bad: Callable[[SightlineError], None] | None = None,
+        progress: Progress = iter,
+    ) -> list[PhotoCaption]:
+        """The captions of the photos at `paths`, in their order, those that are alike rewritten to tell photos apart.
 
-    def _finds(self) -> Reader[Matcher]:
-        finds = self.bundle.matcher
-        if finds is None or not isinstance(finds.model, GlobalMatcher):
-            raise ConfigError(
-                "this model has no matcher of whole photos", fix="use the model that comes with Sightline"
-            )
-        return finds
+        Args:
+            paths: of photos, as for `caption_many`; photos with captions that are alike are looked at again.
+            beam: as for `caption`.
+            rules: as for `caption`.
+            contrast: how captions are chosen (`sightline.distinct`).
+            bad: as for `caption_many`.
+            progress: as for `caption_many`.
+
+        >>> said = sight.distinct(["photos/cat.jpg", "photos/coffee.jpg"])
+        >>> len({one.text for one in said})
+        2
+        """
+        from sightline.distinct import tell_apart
+
+        said = list(self.caption_many(paths, beam=beam, rules=rules, bad=bad, progress=progress))
+        return tell_apart(self, said, rules=rules, contrast=contrast, bad=bad)
+
+    def index(
+        self,
+        folder: PathLike,
+        store: PathLike | None = None,
+        *,
+        captions: bool = True,
+        engine: Kind | None = None,
+        force: bool = False,
+        progress: Progress = iter,
+    ) -> Synced:
+        """Index the photos below a folder for `search`: new and changed ones are looked at, missing ones dropped.
+
+        Args:
+            folder: of photos, and of folders of them.
+            store: where the index is, a folder or an address such as s3://bucket/photos; by default `.sightline-index`
+                in the current folder. One store may hold several folders of photos.
+            captions: also caption the photos, to search what captions say.
+            engine: exact or lance; by default what fits the number of photos.
+            force: look at every photo of the folder again; with another model, begin the whole index again.
+            progress: wraps the paths of the photos that are looked at.
+
+        >>> sight.index("photos", "photos.index").total
+        5
+        """
+        from sightline.search.maker import maker_of
+        from sightline.search.store import default_store
+        from sightline.search.sync import sync
+
+        return sync(
+            folder,
+            default_store() if store is None else store,
+            partial(self.look_loaded, captions=captions),
+            maker=maker_of(self.bundle),
+            size=self.bundle.vision.size,
+            captions=captions,
+            engine=engine,
+            force=force,
+            progress=progress,
+        )
+
+    def search(
+        self,
+        wanted: Source,
+        *,
+        image: Source | None = None,
+        avoid: str = "",
+        store: PathLike | None = None,
+        k: int = 10,
+        captions: bool = True,
+        exact: bool | None = None,
+        explain: bool = False,
+    ) -> list[Hit]:
+        """The indexed photos that fit best, the best first.
+
+        Args:
+            wanted: what to look for: words if it is a string, else a photo, such as `Path("photo.jpg")`.
+            image: a photo besides words; both count alike.
+            avoid: words for what not to find.
+            store: where the index is; by default `.sightline-index` in the current folder, or the nearest above it.
+            k: photos, at most.
+            captions: whether what captions say counts too, besides vectors.
+            exact: True compares every vector, False uses the approximate index; by default what is usual there.
+            explain: look again at the hits, for where in them the words are.
+
+        >>> sight.index("photos", "photos.index").total
+        5
+        >>> [hit.score > 0.99 for hit in sight.search(Path("photos/cat.jpg"), store="photos.index", k=1)]
+        [True]
+        >>> len(sight.search("a cup on a table", store="photos.index", k=3))
+        3
+        """
+        from sightline.search.query import PhotoIndex
+
+        if not isinstance(wanted, str):
+            if image is not None:
+                raise ConfigError("two photos to look for", fix="give one of them, or words and a photo")
+            wanted, image = "", wanted
+        elif is_picture(Path(wanted).name) and Path(wanted).exists():
+            raise ConfigError("this is a photo, and a string is words", where=wanted, fix="give it as a pathlib.Path")
+        return PhotoIndex(store).search(
+            self, wanted, photo=image, avoid=avoid, count=k, captions=captions, exact=exact, explain=explain
+        )
 
     def _read_many(
         self,
@@ -216,46 +275,7 @@ class Sightline:
         if batch < 1:
             raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
         refused: list[SightlineError] = []
-        reading = read_photos(
-            [Path(path) for path in paths], self._vision.size, bad=bad or refused.append, progress=progress
-        )
-        yield from _groups(((os.fspath(photo.path), photo.pixels, photo.size) for photo in reading), batch)
+        reading = read_photos(list(paths), self._vision.size, bad=bad or refused.append, progress=progress)
+        yield from groups(((os.fspath(photo.path), photo.pixels, photo.size) for photo in reading), batch)
         if refused:
             warnings.warn(left_out(refused), stacklevel=3)
-
-    def read(self, photo: Source) -> Photo:
-        """A photo as the other verbs' `…_read` forms take it."""
-        pixels, size = read_pixels(photo, self._vision.size)
-        return os.fspath(photo) if isinstance(photo, str | os.PathLike) else "", pixels, size
-
-    @torch.inference_mode()
-    def caption_read(self, photos: Sequence[Photo], beam: int = 3, rules: Rules | None = None) -> list[PhotoCaption]:
-        """The captions of photos that were read: for jobs."""
-        return self._said(photos, self.scenes(photos), beam, rules)
-
-    def scenes(self, photos: Sequence[Photo]) -> SceneBatch:
-        """What vision sees in photos that were read."""
-        paths, arrays, _ = zip(*photos, strict=True)
-        pixels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).to(self.device)
-        return self._vision.scenes(pixels, paths, self._fingerprint)
-
-    def _said(self, photos: Sequence[Photo], scenes: SceneBatch, beam: int, rules: Rules | None) -> list[PhotoCaption]:
-        says, calibration = self.bundle.captioner, self.bundle.calibration
-        way = Greedy() if beam == 1 else Beam(beam)
-        said = [best for best, *_ in captions(self.captioner, scenes, says.vocabulary, way, rules)]
-        concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(said)
-        results = []
-        for caption, (path, _, size), things in zip(pointed(self.bundle, said, scenes), photos, concepts, strict=True):
-            sure = calibration.of(caption)
-            results.append(
-                PhotoCaption(
-                    caption.words, caption.log_prob, caption.trace, path, size, sure, sure < calibration.low, things
-                )
-            )
-        return results
-
-
-def _groups(photos: Iterable[Photo], size: int) -> Iterator[list[Photo]]:
-    coming = iter(photos)
-    while group := list(itertools.islice(coming, size)):
-        yield group

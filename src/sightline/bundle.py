@@ -18,9 +18,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
-from sightline.auditing import Auditing
-from sightline.calibration import Calibration
 from sightline.checkpoint import Checkpoint
+from sightline.checkpoint import load as load_checkpoint
 from sightline.config import build
 from sightline.errors import CheckpointError, ConfigError
 from sightline.files import PathLike
@@ -28,10 +27,12 @@ from sightline.models.captioner import Captioner
 from sightline.models.matcher import Matcher
 from sightline.models.zoo import CaptionerConfig, MatcherConfig
 from sightline.packing import Precision, pack, unpack
-from sightline.pointing import Pointing
-from sightline.sealed import assign, described, fitting, plain, seal, unsealed, weightless
+from sightline.sealed import assign, described, fitting, held, plain, seal, unsealed, weightless
 from sightline.seeing import SEEN, Seeing
 from sightline.text.vocabulary import Vocabulary
+from sightline.trust.auditing import Auditing
+from sightline.trust.calibration import Calibration
+from sightline.trust.pointing import Pointing
 from sightline.vision.zoo import VisionConfig, VisionModel
 
 LAYOUT = 1
@@ -202,6 +203,31 @@ def load_bundle(path: PathLike, device: torch.device | str = "cpu") -> Bundle:
             finds = Reader(model, known, matcher.rule)
     rules = header.calibration, header.pointing, header.auditing
     return Bundle(vision, Reader(says, words, captioner.rule), finds, *rules, header.card)
+
+
+def load_model(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
+    """The bundle of a file, the one that comes with Sightline, or one made around the checkpoint of a captioner.
+
+    A captioner without eyes of its own gets those of the model that comes with Sightline, and its matcher, if it has
+    learned from what these see (`sightline extract`).
+    """
+    if path is None or held(path) != "checkpoint":
+        return load_bundle(default_bundle() if path is None else path, device)
+    checkpoint = load_checkpoint(path, device)
+    if isinstance(checkpoint.captioner(), Seeing):
+        return Bundle.of(checkpoint)
+    shipped = load_bundle(default_bundle(), device)
+    if checkpoint.fingerprint != shipped.vision.fingerprint():
+        raise CheckpointError(
+            f"this {checkpoint.model.config.kind} model has no eyes, and has learned from other features than those "
+            "that Sightline's own vision model gives",
+            where=path,
+            fix="train it on scenes of `sightline extract`, or caption its features with `sightline evaluate`",
+        )
+    says = Reader(checkpoint.captioner(), checkpoint.vocabulary, checkpoint.text_rule)
+    return dataclasses.replace(
+        shipped, captioner=says, calibration=Calibration(), auditing=Auditing(), card=checkpoint.card
+    )
 
 
 def _told(reader: Reader[Captioner] | Reader[Matcher], words: str | None) -> dict[str, Any]:

@@ -49,6 +49,7 @@ COMMANDS = {
     "data convert": Command("sightline.commands.data:convert", "Convert features or captions to another format."),
     "data repair": Command("sightline.commands.data:repair", "Drop damaged records from a feature store."),
     "data formats": Command("sightline.commands.data:formats", "List the formats that can be read and written."),
+    "models": Command("sightline.commands.models:models", "Tell which models there are, and what a model file holds."),
     "doctor": Command("sightline.commands.doctor:doctor", "Show versions, device, threads, and optional parts."),
     "completion": Command("sightline.commands.completion:completion", "Print a completion script for your shell."),
 }

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from sightline.api import Photo, Sightline
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import PhotoCaption
 from sightline.decoding.decode import decode
@@ -25,9 +24,10 @@ from sightline.decoding.likelihood import likelihood
 from sightline.decoding.rules import Rules
 from sightline.decoding.ways import Beam
 from sightline.errors import ConfigError, SightlineError
+from sightline.looker import Looker, Photo
 from sightline.models.captioner import Memory, select
-from sightline.pointed import pointed
 from sightline.scene import Array
+from sightline.witness.pointed import pointed
 
 AT_ONCE = 16  # photos of a group that are looked at together
 MORE = 4  # times as many candidates, where all are taken
@@ -73,7 +73,7 @@ def alike(said: Sequence[Sequence[str]]) -> list[list[int]]:
 
 
 def tell_apart(
-    sight: Sightline,
+    sight: Looker,
     said: Sequence[PhotoCaption],
     *,
     rules: Rules | None = None,
@@ -100,7 +100,7 @@ def tell_apart(
 
 
 def tell_group_apart(
-    sight: Sightline,
+    sight: Looker,
     said: Sequence[PhotoCaption],
     taken: set[Words],
     rules: Rules | None = None,
@@ -127,7 +127,7 @@ def tell_group_apart(
 
 @torch.inference_mode()
 def _chosen(
-    sight: Sightline,
+    sight: Looker,
     group: Sequence[tuple[PhotoCaption, Photo]],
     taken: set[Words],
     rules: Rules | None,
@@ -152,7 +152,7 @@ def _chosen(
 
 
 def _apart(
-    sight: Sightline,
+    sight: Looker,
     memory: Memory,
     said: Sequence[Words],
     taken: set[Words],
@@ -174,7 +174,7 @@ def _apart(
 
 
 def _choices(
-    sight: Sightline, memory: Memory, places: Sequence[int], said: Sequence[Words], rules: Rules | None, count: int
+    sight: Looker, memory: Memory, places: Sequence[int], said: Sequence[Words], rules: Rules | None, count: int
 ) -> list[list[Words]]:
     """For each photo what can be said about it, what was said first."""
     vocabulary, rows = sight.bundle.captioner.vocabulary, torch.tensor(places, device=sight.device)
@@ -186,7 +186,7 @@ def _choices(
     return found
 
 
-def _scores(sight: Sightline, memory: Memory, choices: Sequence[Words], place: int, contrast: Contrast) -> Array:
+def _scores(sight: Looker, memory: Memory, choices: Sequence[Words], place: int, contrast: Contrast) -> Array:
     """(choices,) how well each tells the photo at `place` from its neighbours."""
     count = len(next(iter(memory.values())))
     near = [(place + step) % count for step in range(1, min(contrast.neighbours, count - 1) + 1)]
@@ -226,7 +226,7 @@ def choose(scores: Sequence[Array], gists: Sequence[Sequence[Words]], taken: set
 
 
 def _told(
-    sight: Sightline, scenes: SceneBatch, before: Sequence[PhotoCaption], words: Sequence[Words]
+    sight: Looker, scenes: SceneBatch, before: Sequence[PhotoCaption], words: Sequence[Words]
 ) -> list[PhotoCaption]:
     """The photos' captions with other words, which point where they point."""
     bundle = sight.bundle

@@ -52,6 +52,10 @@ class LearningError(SightlineError):
     """Training that cannot go on."""
 
 
+class ClusterError(SightlineError):
+    """Machines that do not answer, or do not do what they are asked."""
+
+
 class MissingExtraError(SightlineError):
     """An optional part is not installed."""
 

@@ -22,7 +22,7 @@ from sightline.files import PathLike, atomic_write, checksum, existing
 
 Holds = Literal["checkpoint", "bundle"]
 USES = {
-    "checkpoint": "`sightline evaluate` and `sightline.checkpoint.load` read it",
+    "checkpoint": "`sightline caption --model`, `sightline evaluate` and `sightline.checkpoint.load` read it",
     "bundle": "`sightline caption --model` and `sightline.load` read it",
 }
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from sightline import checkpoint
 from sightline.batch import SceneBatch
 from sightline.bundle import Bundle, Reader
-from sightline.calibration import Calibration
 from sightline.errors import CheckpointError
 from sightline.files import PathLike
 from sightline.learning.concepts import MIN_SCORE, MOST, ConceptDictionary
@@ -25,6 +24,7 @@ from sightline.models.captioner import Captioner, Memory, State, Trace
 from sightline.models.r2m import R2M
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
+from sightline.trust.calibration import Calibration
 from sightline.vision.detector import Detector
 
 NAMED = {"coco": ConceptDictionary.coco, "entities": ConceptDictionary.entities}

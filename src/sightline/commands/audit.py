@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as json_module
+import os
+import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from sightline.errors import ConfigError
-from sightline.files import existing, fingerprint, write_json
+from sightline.files import cache_dir, existing, fingerprint, write_json
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are captions to audit
     from collections.abc import Sequence
 
     from sightline.api import Sightline
-    from sightline.evidence import Audit
     from sightline.jobs.job import Report
     from sightline.jobs.photos import LoadedPhoto
+    from sightline.trust.evidence import Audit
 
 AUDITS = "audits.json"
 
@@ -39,7 +43,8 @@ def audit(
 ) -> int:
     """Find nouns in captions that their photos do not support, and tell what is seen instead.
 
-    Exit code 0 if there is none, 1 if there is one, or if no photo could be audited.
+    Exit code 0 if there is none, 1 if there is one, or if no photo could be audited. A stopped run goes on when the
+    same command is given again.
 
     sightline audit captions.json --images photos/
     sightline audit captions.csv --images photos/ --out audited/ --threshold 0.5
@@ -49,7 +54,7 @@ def audit(
         images: the folder in which photos are; by default that of the captions.
         split: audit this split alone, such as test.
         threshold: flag nouns with less support than this, from 0 to 1; by default the model's own.
-        out: keep results in this folder, as audits.json at the end. A stopped run goes on from there.
+        out: keep results in this folder, as audits.json at the end; a later run audits only what is new.
         model: a model file, instead of the one that comes with Sightline.
         device: auto, cpu, cuda, cuda:1 or mps.
         threads: that the CPU computes with.
@@ -61,8 +66,8 @@ def audit(
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and results go to a folder", where=out, fix="name another with --out")
     given = _captions(existing(captions), captions.parent if images is None else existing(images), split)
-    with tempfile.TemporaryDirectory(prefix="sightline-") as passing:
-        found, report = _audited(given, out or Path(passing), model, device, threads, threshold, bar=not quiet)
+    with _kept(out, captions.absolute(), images and images.absolute(), split, threshold, model) as place:
+        found, report = _audited(given, place, model, device, threads, threshold, bar=not quiet)
     if out is not None:
         write_json(out / AUDITS, found, indent=1)
     if json:
@@ -73,6 +78,26 @@ def audit(
                 print(_told(one))
     _tell(found, report, quiet)
     return 0 if found and not any(one["flagged"] for one in found) else 1
+
+
+@contextlib.contextmanager
+def _kept(out: Path | None, *told: object) -> Iterator[Path]:
+    """Where results are kept: in `out`, else in the user's cache until all is done, for a stopped run to go on from."""
+    if out is not None:
+        yield out
+        return
+    place = cache_dir() / "audits" / fingerprint(*map(str, told))
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        writable = os.access(place, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:  # then a stopped run begins again
+        with tempfile.TemporaryDirectory(prefix="sightline-") as passing:
+            yield Path(passing)
+        return
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def _captions(path: Path, images: Path, split: str | None) -> dict[str, list[str]]:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import tyro
 
-from sightline.captioning import Captioning, Wanted
+from sightline.captioning import BATCH, Captioning, Wanted
 from sightline.commands.captioned_pictures import Pictures, boxes_told, open_with, viewer
-from sightline.errors import ConfigError
-from sightline.vision.walk import Walk, find_photos
+from sightline.errors import ConfigError, SightlineError
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
     from sightline.caption import PhotoCaption
+    from sightline.jobs.job import Done
+    from sightline.jobs.photos import Found
     from sightline.vision.reading import Progress
     from sightline.writing.told import Told
 
@@ -39,6 +40,7 @@ def caption(
     model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     device: str = "auto",
     threads: int | None = None,
+    ray: Annotated[str | None, tyro.conf.arg(metavar="auto|ADDRESS")] = None,
     json: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -50,7 +52,7 @@ def caption(
     sightline caption holiday/ --format xmp
 
     Args:
-        paths: photos, folders, patterns, or - for a list on standard input.
+        paths: photos, folders, patterns, or - for a list on standard input; also s3://bucket/photos, or parquet files.
         out: write files to this folder: each photo with its boxes, and captions.json, or what --format names. Run it
             again to go on, or after photos were added or changed.
         format: csv, jsonl, json, html, pictures, xmp (a sidecar beside each photo); several by commas. csv and jsonl
@@ -64,7 +66,8 @@ def caption(
         beam: hypotheses that are followed at once; 1 is fastest.
         model: a model file, instead of the one that comes with Sightline.
         device: auto, cpu, cuda, cuda:1 or mps.
-        threads: that the CPU computes with.
+        threads: that the CPU computes with; with --ray, CPUs of each worker.
+        ray: let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).
         json: print one JSON array, an object for each photo.
         quiet: print no captions and no progress.
     """
@@ -74,12 +77,20 @@ def caption(
         raise ConfigError("this is a file, and pictures go to a folder", where=out, fix="name another with --out")
     include = tuple(phrase for some in must_include for phrase in some.split(",") if phrase.strip())
     wanted = Wanted(model, style, beam, length, include)
-    talk = _Talk(find_photos(paths), Captioning(wanted, device, threads), json, quiet, show)
     named = _formats(format, out, json)
+    if ray is not None and out is None and "xmp" not in named:
+        raise ConfigError("--ray works on files, which can be gone on with", fix="name a folder for them with --out")
+    from sightline.jobs.photos import has_file, photos_named
+
+    found = photos_named(paths)
+    beside = sorted(named & {"xmp", "html"})
+    if beside and (lone := next((photo for photo in found.photos if not has_file(photo)), None)):
+        raise ConfigError(f"{beside[0]} needs photos that are files", where=lone.path, fix="use json, csv or pictures")
+    talk = _Talk(found, Captioning(wanted, device, threads), json, quiet, show)
     if out is None and named <= set(STREAMS):
         done = talk.stream(next(iter(named), "json" if json else ""), distinct)
     else:
-        done = talk.file(paths, named, out, force, distinct)
+        done = talk.file(paths, named, out, force, distinct, ray)
     talk.end()
     return 0 if done else 1
 
@@ -101,7 +112,7 @@ def _formats(format: tuple[str, ...], out: Path | None, json: bool) -> frozenset
 class _Talk:
     """What the command tells while it works: lines on standard output, everything else on standard error."""
 
-    def __init__(self, found: Walk, work: Captioning, json: bool, quiet: bool, show: bool) -> None:
+    def __init__(self, found: Found, work: Captioning, json: bool, quiet: bool, show: bool) -> None:
         self.found, self.work, self.json, self.quiet, self.show = found, work, json, quiet, show
         self.opener = viewer() if show else None
         self.pictures: list[Path] = []
@@ -136,7 +147,13 @@ class _Talk:
                 print(boxes_told(said), file=tables, flush=True)
 
     def file(
-        self, sources: tuple[str, ...], named: frozenset[str], out: Path | None, force: bool, distinct: bool
+        self,
+        sources: tuple[str, ...],
+        named: frozenset[str],
+        out: Path | None,
+        force: bool,
+        distinct: bool,
+        ray: str | None,
     ) -> int:
         """Captions to files; how many photos have one."""
         if not self.found.photos:
@@ -145,6 +162,7 @@ class _Talk:
             return 0
         from sightline.commands.caption_files import Filing, Listeners
         from sightline.commands.captioned_folder import file_captions
+        from sightline.jobs.cluster import hands_of
         from sightline.vision.reading import progress_bar
         from sightline.writing.told import caption_of
 
@@ -162,7 +180,8 @@ class _Talk:
         end = (lambda told: _print("json", told, stdout)) if self.json else None
         listeners = Listeners(said, self.found.problems.append, bar, end)
         filing = Filing(named | ({"pictures"} if self.opener else set()), out, force, distinct)
-        filed = file_captions(self.found.photos, sources, self.work, filing, listeners)
+        with hands_of(ray, self.work.threads, self.work.device) as hands:
+            filed = file_captions(self.found.photos, sources, self.work, filing, listeners, hands)
         self.pictures = filed.pictures
         self.note = f"{filed.made:,} captioned now, {filed.kept:,} done before" if filed.kept else ""
         if filed.forgot:
@@ -172,20 +191,19 @@ class _Talk:
     def _captions(self, distinct: bool, bar: bool) -> Iterator[PhotoCaption]:
         if not self.found.photos:
             return
-        sight, bad = self.work.sight, self.found.problems.append
+        from sightline.jobs.job import here
         from sightline.vision.reading import progress_bar
 
         progress = progress_bar("captioning") if self._wants_bar(bar or distinct) else iter
-        wanted = self.work.wanted
-        coming = sight.caption_many(
-            self.found.photos, beam=wanted.beam, rules=wanted.rules(), bad=bad, progress=progress
-        )
+        size, problems = self.work.size, self.found.problems
+        done = here(self.found.photos, self.work, size=size, batch=BATCH, progress=progress)
+        coming = (said for batch in done for said in _told_of(batch, problems))
         if not distinct:
             yield from coming
             return
         from sightline.distinct import tell_apart
 
-        yield from tell_apart(sight, list(coming), rules=wanted.rules(), bad=bad)
+        yield from tell_apart(self.work.sight, list(coming), rules=self.work.wanted.rules(), bad=problems.append)
 
     def _wants_bar(self, silent: bool) -> bool:
         """Lines that appear on a terminal are progress enough."""
@@ -210,6 +228,12 @@ class _Talk:
         if self.pictures and not self.quiet:
             many = "1 picture is" if len(self.pictures) == 1 else f"{len(self.pictures):,} pictures are"
             print(f"{many} in {self.pictures[0].parent}", file=sys.stderr)
+
+
+def _told_of(batch: Done[PhotoCaption], problems: list[SightlineError]) -> Iterator[PhotoCaption]:
+    """The captions of a batch; what is wrong with photos goes to `problems`, each before what was read after it."""
+    problems += [error for _, error in batch.bad]
+    return (said for _, said in batch.made)
 
 
 def _print(form: str, captions: Iterable[Told], stdout: TextIO) -> None:

@@ -10,8 +10,8 @@ from sightline.caption import PhotoCaption
 from sightline.commands.captioned_pictures import draw_picture
 from sightline.errors import ConfigError, SightlineError
 from sightline.files import atomic_write, cache_dir, fingerprint
-from sightline.jobs.caption_log import CaptionLog, id_of
-from sightline.jobs.photos import GONE, Photo, mark_of
+from sightline.jobs.caption_log import CaptionLog
+from sightline.jobs.photos import GONE, Photo, id_of, mark_of
 from sightline.vision.reading import Progress
 from sightline.writing.gallery import page
 from sightline.writing.sidecar import sidecar_of, write_sidecar
@@ -141,7 +141,7 @@ class Files:
             if id in self.log:
                 yield self.told(id)
         for id in self.log:
-            if id not in self._given and mark_of(Path(id)) != GONE:
+            if id not in self._given and mark_of(id) != GONE:
                 yield self.told(id)
 
     def _write(self, id: str) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from sightline.captioning import BATCH, Captioning
 from sightline.commands.caption_files import Files, Filing, Listeners, picture_name
 from sightline.files import lock
-from sightline.jobs.caption_log import CaptionLog, id_of
-from sightline.jobs.job import run
+from sightline.jobs.caption_log import CaptionLog
+from sightline.jobs.job import Hands, here, run
 from sightline.jobs.ledger import Entry, Ledger
-from sightline.jobs.photos import Photo, mark_of
+from sightline.jobs.photos import Photo, id_of
 
 
 @dataclass
@@ -38,16 +38,22 @@ class Filed:
 
 
 def file_captions(
-    paths: Sequence[Path], sources: Sequence[str], work: Captioning, filing: Filing, listeners: Listeners
+    named: Sequence[Photo],
+    sources: Sequence[str],
+    work: Captioning,
+    filing: Filing,
+    listeners: Listeners,
+    hands: Hands = here,
 ) -> Filed:
     """Caption photos, and write the files; also when interrupted, of what is done by then.
 
     Args:
-        paths: of the photos.
-        sources: what people named, in which the paths were found.
+        named: the photos.
+        sources: what people named, in which the photos were found.
         work: makes the captions.
         filing: where they go.
         listeners: are told what happens.
+        hands: who looks at the photos.
     """
     made = work.wanted.fingerprint()
     place = filing.place(made, sources)
@@ -58,7 +64,7 @@ def file_captions(
         Ledger(place / "ledger.jsonl") as ledger,
         ExitStack() as at_the_end,
     ):
-        photos = _photos(paths, filing, log)
+        photos = _photos(named, filing, log)
         files = Files(filing, log, apart, photos, listeners)
         at_the_end.callback(files.close)
         filed = Filed(forgot=log.forgot, pictures=files.pictures)
@@ -70,7 +76,7 @@ def file_captions(
         filed.kept = len(photos) - len(waiting)
         if waiting:
             bar = listeners.progress("captioning")
-            report = run(photos, work, files, ledger, size=work.size, batch=BATCH, progress=bar)
+            report = run(photos, work, files, ledger, size=work.size, batch=BATCH, progress=bar, hands=hands)
             for error in report.bad:
                 listeners.bad(error)
             filed.made = report.made
@@ -81,7 +87,7 @@ def file_captions(
     return filed
 
 
-def _photos(paths: Sequence[Path], filing: Filing, log: CaptionLog) -> list[Photo]:
-    """The photos of some paths, without the pictures that were drawn of photos before."""
+def _photos(named: Sequence[Photo], filing: Filing, log: CaptionLog) -> list[Photo]:
+    """The photos that were named, without the pictures that were drawn of photos before."""
     drawn = set() if filing.out is None else {id_of(filing.out / picture_name(log, id)) for id in log}
-    return [Photo(id_of(path), path, mark_of(path)) for path in paths if id_of(path) not in drawn]
+    return [photo for photo in named if photo.id not in drawn]

@@ -15,7 +15,7 @@ from sightline.files import atomic_write
 
 if TYPE_CHECKING:
     from sightline.caption import PhotoCaption
-    from sightline.evidence import Grounding
+    from sightline.trust.evidence import Grounding
 
 OPENERS = {"Darwin": "open", "Windows": "explorer"}
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def extract(
-    folder: Annotated[Path, tyro.conf.Positional],
+    folder: Annotated[str, tyro.conf.Positional],
     *,
     out: Path,
     model: str | None = None,
@@ -27,6 +27,7 @@ def extract(
     batch: int | None = None,
     threads: int | None = None,
     dtype: Literal["float16", "float32"] | None = None,
+    ray: Annotated[str | None, tyro.conf.arg(metavar="auto|ADDRESS")] = None,
     json: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -37,16 +38,18 @@ def extract(
 
     sightline extract photos/ --out scenes/
     sightline extract photos/ --out scenes/ --boxes 10..100 --device cuda
+    sightline extract s3://bucket/photos --out scenes/ --ray auto
 
     Args:
-        folder: of photos, and of folders of them.
+        folder: of photos, and of folders of them; also s3://bucket/photos, or a parquet file.
         out: the store's folder.
         model: a model file, instead of the one that comes with Sightline, or imagenet.
         boxes: regions of a photo, such as 36; or 10..100, as many as it has things.
         device: auto, cpu, cuda, cuda:1 or mps.
         batch: photos that are looked at together.
-        threads: that the CPU computes with.
+        threads: that the CPU computes with; with --ray, CPUs of each worker.
         dtype: the numbers a new feature store holds; by default float16.
+        ray: let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).
         json: print one JSON object.
         quiet: no progress bar, no summary.
     """
@@ -58,6 +61,7 @@ def extract(
 
     from sightline.devices import choose_device
     from sightline.jobs import extraction
+    from sightline.jobs.cluster import hands_of
     from sightline.jobs.sight import vision_of
     from sightline.vision.folded_encoder import FoldedEncoder
     from sightline.vision.reading import progress_bar
@@ -65,10 +69,14 @@ def extract(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    place, bar = choose_device(device), iter if quiet else progress_bar("extracting")
+    choose_device(device)  # a wrong one is told before anything is done
+    bar = iter if quiet else progress_bar("extracting")
     encoder = FoldedEncoder(vision_of(model), rule)
     began = time.monotonic()
-    report = extraction.extract(folder, out, encoder, device=place, batch=batch, dtype=dtype, progress=bar)
+    with hands_of(ray, threads, device) as hands:
+        report = extraction.extract(
+            folder, out, encoder, device=device, batch=batch, dtype=dtype, progress=bar, hands=hands
+        )
     seconds = time.monotonic() - began
     if json:
         told = as_json(report, seconds)

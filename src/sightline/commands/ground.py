@@ -13,7 +13,7 @@ from sightline.errors import ConfigError
 from sightline.files import atomic_write
 
 if TYPE_CHECKING:
-    from sightline.evidence import Grounding
+    from sightline.trust.evidence import Grounding
 
 PICTURES = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
 

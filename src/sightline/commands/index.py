@@ -5,6 +5,8 @@ from __future__ import annotations
 import json as json_module
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,12 +22,9 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is a folder to i
     from sightline.look import Look
     from sightline.search.sync import Synced
 
-TOGETHER = {"cpu": 8}  # photos that are looked at at once
-TOGETHER_ELSEWHERE = 64
-
 
 def index(
-    folder: Annotated[Path, tyro.conf.Positional],
+    folder: Annotated[str, tyro.conf.Positional],
     *,
     store: Annotated[str | None, tyro.conf.arg(metavar="PLACE")] = None,
     captions: bool = True,
@@ -34,6 +33,7 @@ def index(
     model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     device: str = "auto",
     threads: int | None = None,
+    ray: Annotated[str | None, tyro.conf.arg(metavar="auto|ADDRESS")] = None,
     json: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -44,39 +44,45 @@ def index(
 
     sightline index photos/
     sightline search "a dog on a beach"
+    sightline index s3://bucket/photos --store s3://bucket/index --ray auto
 
     Args:
-        folder: of photos, and of folders of them.
+        folder: of photos, and of folders of them; also s3://bucket/photos, or a parquet file.
         store: where the index is, a folder or s3://bucket/name; by default .sightline-index in the current folder.
         captions: also caption the photos, to search what captions say; --no-captions is faster.
         engine: exact compares every vector, lance is for millions (needs LanceDB); by default what fits.
         force: look at all photos again; with another model, begin the whole index again.
         model: a model file, instead of the one that comes with Sightline.
         device: auto, cpu, cuda, cuda:1 or mps.
-        threads: that the CPU computes with.
+        threads: that the CPU computes with; with --ray, CPUs of each worker.
+        ray: let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).
         json: print one JSON object.
         quiet: no progress bar, no summary.
     """
     place, began = str(default_store()) if store is None else store, time.monotonic()
-    if not folder.is_dir():
-        raise ConfigError("this is no folder", where=folder, fix="name the folder that the photos are in")
-    from sightline.api import load
+    from sightline.jobs.cluster import hands_of
+    from sightline.jobs.photos import is_elsewhere
     from sightline.search.maker import maker_of
     from sightline.search.sync import sync
     from sightline.vision.reading import progress_bar
 
-    sight = load(model, device, threads)
-    report = sync(
-        folder,
-        place,
-        Looker(sight, captions),
-        maker=maker_of(sight.bundle),
-        size=sight.bundle.vision.size,
-        captions=captions,
-        engine=engine,
-        force=force,
-        progress=iter if quiet else progress_bar("indexing"),
-    )
+    if not (Path(folder).is_dir() or is_elsewhere(folder)):
+        raise ConfigError("this is no folder", where=folder, fix="name the folder that the photos are in")
+    looking = Looking(model, captions, device, threads)
+    bundle = looking.sight.bundle
+    with hands_of(ray, threads, device) as hands:
+        report = sync(
+            folder,
+            place,
+            looking,
+            maker=maker_of(bundle),
+            size=bundle.vision.size,
+            captions=captions,
+            engine=engine,
+            force=force,
+            progress=iter if quiet else progress_bar("indexing"),
+            hands=hands,
+        )
     seconds = time.monotonic() - began
     if json:
         print(
@@ -90,18 +96,29 @@ def index(
     return 0 if report.made or report.kept else 1
 
 
-class Looker:
-    """A model that looks at photos of a job, a few at a time."""
+@dataclass(frozen=True)
+class Looking:
+    """From photos that were read to vectors and captions, by a model that is loaded at the first; travels by pickle."""
 
-    def __init__(self, sight: Sightline, captions: bool) -> None:
-        self.sight, self.captions = sight, captions
-        self.together = TOGETHER.get(sight.device.type, TOGETHER_ELSEWHERE)
+    model: Path | None
+    captions: bool
+    device: str
+    threads: int | None
 
     def __call__(self, photos: Sequence[LoadedPhoto]) -> list[Look]:
-        """What it makes of them, in their order."""
-        read = [(str(photo.path), photo.pixels, photo.size) for photo in photos]
-        groups = (read[start : start + self.together] for start in range(0, len(read), self.together))
-        return [look for group in groups for look in self.sight.look(group, captions=self.captions)]
+        """What the model makes of them, in their order."""
+        return self.sight.look_loaded(photos, captions=self.captions)
+
+    @cached_property
+    def sight(self) -> Sightline:
+        """The model at work."""
+        from sightline.api import load
+
+        return load(self.model, self.device, self.threads)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Without the model, which is loaded where the work is done."""
+        return Looking, (self.model, self.captions, self.device, self.threads)
 
 
 def summary(report: Synced) -> str:
@@ -114,5 +131,5 @@ def summary(report: Synced) -> str:
     photos = f"{report.total:,} {'photo' if report.total == 1 else 'photos'}"
     looked = f"{report.made:,} looked at now" if report.made else "none new"
     moved = f" ({report.moved:,} moved)" if report.moved else ""
-    gone = f", {report.gone:,} are gone" if report.gone else ""
+    gone = f", {report.gone:,} {'is' if report.gone == 1 else 'are'} gone" if report.gone else ""
     return f"{photos}; {looked}, {report.kept:,} were there{moved}{gone}"

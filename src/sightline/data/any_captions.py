@@ -10,15 +10,21 @@ from sightline.data.convert import read_captions
 from sightline.data.format import Probe
 from sightline.data.inspect import identify
 from sightline.data.records import CaptionSet
-from sightline.errors import DataError, UnknownFormatError
+from sightline.errors import DataError, MissingRecordError, UnknownFormatError
 
 TABLES = {captions_csv.FORMAT.name: captions_csv.read, captions_jsonl.FORMAT.name: captions_jsonl.read}
 
 
-def any_captions(path: Path, split: str | None = None, *, beside: bool = True) -> CaptionSet:
+def any_captions(
+    path: Path, split: str | None = None, *, beside: bool = True, images: Path | None = None
+) -> CaptionSet:
     """The captions of a file, or of one split of it; a JSON object that no format claims is read as id to caption(s).
 
-    With `beside`, the photos that a table names must lie beside it.
+    Args:
+        path: of the file.
+        split: its name, for files that have splits.
+        beside: the photos that a table names must lie beside it.
+        images: they must lie in this folder instead.
     """
     try:
         found = identify(path)
@@ -28,6 +34,19 @@ def any_captions(path: Path, split: str | None = None, *, beside: bool = True) -
         return read_by_id(path)
     if found.captions is None:
         raise DataError(f"{found.name} holds no captions", where=path, fix="give a file of captions")
-    if not beside and split is None and found.name in TABLES:
-        return TABLES[found.name](path, check_files=False)
-    return read_captions(found, path, split)
+    if split is not None or found.name not in TABLES or (beside and images is None):
+        return read_captions(found, path, split)
+    captions = TABLES[found.name](path, check_files=False)
+    if images is not None:
+        _check_photos(captions, images, path)
+    return captions
+
+
+def _check_photos(captions: CaptionSet, images: Path, path: Path) -> None:
+    for photo in captions:
+        if not (images / (photo.file or photo.id)).is_file():
+            raise MissingRecordError(
+                f"there is no photo {photo.file!r} in {images}",
+                where=path,
+                fix="names are relative to the folder of photos; correct the name, or remove the row",
+            )

@@ -13,8 +13,6 @@ from sightline.files import open_text
 
 T = TypeVar("T")
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff", ".heic")
-
 
 def caption_set(photos: Iterable[Photo], path: Path, problems: Problems) -> CaptionSet:
     """The photos as a set; a second photo of the same id is reported, and left out when collecting."""

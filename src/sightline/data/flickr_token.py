@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from sightline.data.captions import (
-    IMAGE_SUFFIXES,
     Gathering,
     caption_report,
     checked,
@@ -18,6 +17,7 @@ from sightline.data.captions import (
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence
 from sightline.errors import DataError, DuplicateRecordError
+from sightline.vision.walk import SUFFIXES
 
 _LINE = re.compile(r"([^\t]+)#(\d+)\t(.*)$")
 
@@ -50,7 +50,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
 def inspect(path: Path) -> Report:
     """Counts of photos and captions, and names that are no picture's."""
     captions, problems = collect(path, read)
-    odd = [photo.id for photo in captions or () if not photo.id.lower().endswith(IMAGE_SUFFIXES)]
+    odd = [photo.id for photo in captions or () if not photo.id.lower().endswith(SUFFIXES)]
     notes = [f"{len(odd)} names are not those of pictures, such as {odd[0]}"] if odd else []
     return caption_report(path, FORMAT, captions, problems, notes)
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from posixpath import basename, splitext
 
-from sightline.data.captions import IMAGE_SUFFIXES, collect, line_of, mostly, numbered_lines
+from sightline.data.captions import collect, line_of, mostly, numbered_lines
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import CaptionSet, Photo, Problems
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.vision.walk import SUFFIXES
 
 _COCO_NAME = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)$")
 _FLICKR_NAME = re.compile(r"(\d+)_[0-9a-f]{10}$")
@@ -95,7 +96,7 @@ def _is_id(line: str) -> bool:
 
 
 def _is_name(line: str) -> bool:
-    return line.strip().lower().endswith(IMAGE_SUFFIXES) and "\t" not in line
+    return line.strip().lower().endswith(SUFFIXES) and "\t" not in line
 
 
 FORMAT = Format(

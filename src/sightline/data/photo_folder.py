@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from sightline.data import captions_csv, captions_jsonl
-from sightline.data.captions import IMAGE_SUFFIXES, report_captions
+from sightline.data.captions import report_captions
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import CaptionSet, Photo, Problems
 from sightline.errors import DataError, TruncatedError
+from sightline.vision.walk import is_picture
 
 _Reader = Callable[[Path, Problems], CaptionSet]
 TABLES: dict[str, _Reader] = {
@@ -35,7 +36,7 @@ def matches(probe: Probe) -> bool:
     """A folder with a table of captions, or one of whose files at least half are pictures."""
     if any(_is_table(probe.path / name) for name in probe.entries if name in TABLES):
         return True
-    pictures = sum(map(_is_picture, probe.entries))
+    pictures = sum(map(is_picture, probe.entries))
     others = sum(Path(name).suffix != "" and not name.startswith(".") for name in probe.entries) - pictures
     return pictures > 0 and pictures >= others
 
@@ -47,7 +48,7 @@ def photo_files(folder: Path) -> list[str]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         below = Path(here).relative_to(folder).as_posix()
         prefix = "" if below == "." else f"{below}/"
-        found += (prefix + name for name in files if _is_picture(name) and not name.startswith("."))
+        found += (prefix + name for name in files if is_picture(name))
     return sorted(found)
 
 
@@ -98,10 +99,6 @@ def _check_picture(path: Path, problems: Problems) -> None:
 def _is_table(path: Path) -> bool:
     probe = Probe(path)
     return captions_csv.matches(probe) or captions_jsonl.matches(probe)
-
-
-def _is_picture(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
 
 
 FORMAT = Format(

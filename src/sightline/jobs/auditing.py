@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sightline.evidence import Audit
 from sightline.files import PathLike, checksum, fingerprint, lock, unwritable
 from sightline.jobs.job import Report, run
 from sightline.jobs.ledger import Ledger
 from sightline.jobs.photos import LoadedPhoto, Photo, mark_of
+from sightline.trust.evidence import Audit
 from sightline.vision.reading import Progress
 from sightline.vision.store_writer import AppendFile
 

@@ -9,7 +9,6 @@ stopped run left of a line, and lines that are damaged, count for nothing.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -18,12 +17,8 @@ from typing import Any, Self
 from sightline.caption import PhotoCaption
 from sightline.errors import DataError
 from sightline.files import PathLike, checksum
+from sightline.jobs.photos import id_of
 from sightline.vision.store_writer import AppendFile
-
-
-def id_of(path: PathLike) -> str:
-    """What a photo is called from wherever one looks; links are not followed."""
-    return os.path.abspath(path)  # noqa: PTH100 - resolve would follow them
 
 
 class CaptionLog:

@@ -6,6 +6,7 @@ FeatureStore("scenes")["2024/cat.jpg"].regions
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import MASKS, SceneBatch
+from sightline.devices import choose_device
 from sightline.files import PathLike
-from sightline.jobs.job import Report, run
+from sightline.jobs.job import Hands, Report, here, run
 from sightline.jobs.ledger import Ledger
 from sightline.jobs.photos import LoadedPhoto, photos_below
 from sightline.scene import Array, Scene
@@ -42,6 +44,7 @@ def extract(
     batch: int | None = None,
     dtype: Precision | None = None,
     progress: Progress = iter,
+    hands: Hands = here,
 ) -> Report:
     """Write the scenes of every photo below `folder` into a feature store.
 
@@ -49,17 +52,19 @@ def extract(
     since. Files that cannot be read are left out, and told in the report.
 
     Args:
-        folder: of photos, and of folders of them.
+        folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
         store: the store's folder, which is made, or gone on with.
         encoder: makes the scenes. A vision model of Sightline is folded for it.
-        device: to compute on.
+        device: to compute on; auto for what there is.
         batch: photos that are looked at together; by default 16 on a CPU, 64 elsewhere.
         dtype: the numbers that a new store holds; by default float16.
         progress: wraps the paths of the photos, such as `sightline.vision.reading.progress_bar("extracting")`.
+        hands: who looks at them: this process, or a cluster (`sightline.jobs.cluster`), each of whose workers has a
+            device of its own.
     """
     if isinstance(encoder, VisionModel):
         encoder = FoldedEncoder(encoder)
-    place = torch.device(device)
+    place = choose_device(str(device))
     count = BATCH.get(place.type, BATCH_ELSEWHERE) if batch is None else batch
     photos, problems = photos_below(folder)
     mark = encoder.fingerprint()
@@ -67,8 +72,8 @@ def extract(
         FeatureStore.writer(store, fingerprint=mark, dtype=dtype, flush_every=max(count, 1)) as writer,
         Ledger(Path(store) / LEDGER) as ledger,
     ):
-        work = SceneMaker(encoder, place, narrow=writer.settings.dtype == "float16")
-        report = run(photos, work, writer, ledger, size=encoder.size, batch=count, progress=progress)
+        work = SceneMaker(encoder, device, narrow=writer.settings.dtype == "float16")
+        report = run(photos, work, writer, ledger, size=encoder.size, batch=count, progress=progress, hands=hands)
     report.bad, report.news = problems + report.bad, problems + report.news
     return report
 
@@ -78,15 +83,23 @@ class SceneMaker:
 
     Args:
         encoder: is asked for scenes, and for concepts where it has them.
-        device: where.
+        device: where; auto is chosen anew wherever it is unpacked.
         narrow: give features as float16 where it can hold them; boxes and scores stay float32.
     """
 
     def __init__(self, encoder: Encoder, device: torch.device | str = "cpu", narrow: bool = True) -> None:
+        self.encoder, self.narrow = encoder, narrow
+        self.asked, self.device = str(device), choose_device(str(device))
         if isinstance(encoder, nn.Module):
-            encoder.to(device).eval()
-        self.encoder, self.device, self.narrow = encoder, torch.device(device), narrow
+            encoder.to(self.device).eval()
         self.mark = encoder.fingerprint()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """On the CPU: whoever unpacks it has devices of their own."""
+        encoder = self.encoder
+        if isinstance(encoder, nn.Module):
+            encoder = copy.deepcopy(encoder).cpu()
+        return SceneMaker, (encoder, self.asked, self.narrow)
 
     @torch.inference_mode()
     def __call__(self, photos: Sequence[LoadedPhoto]) -> list[Scene]:

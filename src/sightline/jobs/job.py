@@ -1,6 +1,7 @@
 """The one resumable map over photos: read, batch, work, keep, write down.
 
     photos ─► those not done, or changed ─► read in threads ─► batches ─► work ─► sink, then ledger
+                                           └────── hands: here, or a cluster ──────┘
 
 A batch is in the ledger only once it is safe in the sink. Whatever stops a run, the next one does that batch again, and
 no other: results that the ledger does not know are dropped first, so none is there twice.
@@ -8,11 +9,9 @@ no other: results that the ledger does not know are dropped first, so none is th
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from sightline.errors import ConfigError, CountError, SightlineError
 from sightline.jobs.ledger import Entry, Ledger
@@ -42,6 +41,23 @@ class Sink(Protocol[Kept]):
 
 
 @dataclass
+class Done(Generic[Result]):
+    """A batch that was worked on: the results of its photos, and the errors of those that cannot be read."""
+
+    made: list[tuple[Photo, Result]] = field(default_factory=list)
+    bad: list[tuple[Photo, SightlineError]] = field(default_factory=list)
+
+
+class Hands(Protocol):
+    """Who reads photos and works on them."""
+
+    def __call__(
+        self, photos: Sequence[Photo], work: Work[Result], *, size: int, batch: int, progress: Progress
+    ) -> Iterator[Done[Result]]:
+        """All photos, at most `batch` of them together; batches may come in any order."""
+
+
+@dataclass
 class Report:
     """What a run did.
 
@@ -60,6 +76,50 @@ class Report:
     news: list[SightlineError] = field(default_factory=list)
 
 
+def here(
+    photos: Sequence[Photo], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
+) -> Iterator[Done[Result]]:
+    """The hands of this process: photos are read in threads while others are worked on; batches come in order."""
+    done, group = Done[Result](), list[tuple[Photo, LoadedPhoto]]()
+    for photo, loaded in loaded_photos(photos, size, progress):
+        if isinstance(loaded, SightlineError):
+            done.bad.append((photo, loaded))
+        else:
+            group.append((photo, loaded))
+        if len(group) == batch:
+            yield worked(group, work, done)
+            done, group = Done(), []
+    if group or done.bad:
+        yield worked(group, work, done)
+
+
+def worked(group: Sequence[tuple[Photo, LoadedPhoto]], work: Work[Result], done: Done[Result]) -> Done[Result]:
+    """A batch with the results of some of its photos."""
+    results = work([loaded for _, loaded in group]) if group else ()
+    if len(results) != len(group):
+        raise CountError(f"{len(results)} results of {len(group)} photos", fix="give one for each, in their order")
+    done.made = [(photo, result) for (photo, _), result in zip(group, results, strict=True)]
+    return done
+
+
+def loaded_photos(
+    photos: Sequence[Photo], size: int, progress: Progress = iter
+) -> Iterator[tuple[Photo, LoadedPhoto | SightlineError]]:
+    """The photos in their order, read, or why they cannot be."""
+    waiting, refused = iter(photos), list[SightlineError]()
+
+    def unread() -> Iterator[tuple[Photo, SightlineError]]:
+        """The photos that were refused since the last that was read."""
+        while refused:
+            yield next(waiting), refused.pop(0)
+
+    for read in read_photos([photo.path for photo in photos], size, bad=refused.append, progress=progress):
+        yield from unread()
+        photo = next(waiting)
+        yield photo, LoadedPhoto(photo.id, photo.path, read.pixels, read.size)
+    yield from unread()
+
+
 def run(
     photos: Sequence[Photo],
     work: Work[Result],
@@ -69,17 +129,19 @@ def run(
     size: int,
     batch: int,
     progress: Progress = iter,
+    hands: Hands = here,
 ) -> Report:
     """Do what is not done; files that cannot be read are left out, and tried again by the next run.
 
     Args:
         photos: each id once.
         work: is given at most `batch` photos.
-        sink: takes the results, in the order of the photos.
+        sink: takes the results, batch by batch as they are done.
         ledger: of this sink. One that is new believes that what is in the sink was made of the photos as they are.
         size: photos are squashed to squares of so many pixels.
-        batch: photos that are worked on together, and that a kill can cost.
+        batch: photos that are worked on together, and that a kill can cost each who works.
         progress: wraps the paths of the photos that are worked on: a progress bar.
+        hands: who works: this process, or a cluster (`sightline.jobs.cluster`). Sink and ledger stay here.
     """
     if batch < 1:
         raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
@@ -88,44 +150,16 @@ def run(
     waiting = [photo for photo in photos if photo.id not in sink or ledger.get(photo.id) != Entry(photo.mark)]
     sink.drop(photo.id for photo in waiting)
     report, bad = Report(len(photos), kept=len(photos) - len(waiting)), dict[Photo, SightlineError]()
-    for group in _batches(_loaded(waiting, size, progress, bad), batch):
-        results = work([photo for _, photo in group])
-        if len(results) != len(group):
-            raise CountError(f"{len(results)} results of {len(group)} photos", fix="give one for each, in their order")
-        for result in results:
+    for done in hands(waiting, work, size=size, batch=batch, progress=progress):
+        for _, result in done.made:
             sink.add(result)
-        sink.flush()
-        ledger.record({photo.id: Entry(photo.mark) for photo, _ in group})
-        report.made += len(group)
-    _note(report, bad, ledger)
+        if done.made:
+            sink.flush()
+        ledger.record({photo.id: Entry(photo.mark) for photo, _ in done.made})
+        report.made += len(done.made)
+        bad.update(done.bad)
+    _note(report, {photo: bad[photo] for photo in waiting if photo in bad}, ledger)
     return report
-
-
-def _loaded(
-    waiting: Sequence[Photo], size: int, progress: Progress, bad: dict[Photo, SightlineError]
-) -> Iterator[tuple[Photo, LoadedPhoto]]:
-    """The photos that can be read, in order; the errors of the others go to `bad`."""
-    by_path = {photo.path: photo for photo in waiting}
-    at = Path()
-
-    def watched(paths: Sequence[Path]) -> Iterator[Path]:
-        nonlocal at
-        for path in progress(paths):
-            at = path
-            yield path
-
-    def refuse(error: SightlineError) -> None:
-        bad[by_path[at]] = error
-
-    for read in read_photos(list(by_path), size, bad=refuse, progress=watched):
-        photo = by_path[read.path]
-        yield photo, LoadedPhoto(photo.id, read.path, read.pixels, read.size)
-
-
-def _batches(photos: Iterable[tuple[Photo, LoadedPhoto]], size: int) -> Iterator[Sequence[tuple[Photo, LoadedPhoto]]]:
-    coming = iter(photos)
-    while group := list(itertools.islice(coming, size)):
-        yield group
 
 
 def _note(report: Report, bad: dict[Photo, SightlineError], ledger: Ledger) -> None:

@@ -64,6 +64,9 @@ class DataConfig:
         allow_missing: leave photos without features out; otherwise they are an error.
         cache: keep scenes in `memory`, read them from `disk` again and again, or `auto`: in memory where they fit.
         budget: what fits, in GiB.
+        views: of a photo that is trained on and seen by a vision model that does not learn: the whole photo and, beyond
+            1, random windows of it, all seen before training begins.
+        window: the least share of a photo's width, and of its height, that such a window shows.
     """
 
     root: Path = Path()
@@ -95,6 +98,8 @@ class DataConfig:
     allow_missing: bool = False
     cache: Literal["auto", "memory", "disk"] = "auto"
     budget: float = 16.0
+    views: int = 1
+    window: float = 0.7
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
@@ -120,6 +125,10 @@ class DataConfig:
             raise ConfigError("data.sentiment chooses sentences of a corpus", fix="give data.corpus, a SentiCap file")
         if self.budget <= 0:
             raise ConfigError(f"data.budget is {self.budget}", fix="give more than 0 GiB")
+        if self.views < 1:
+            raise ConfigError(f"data.views is {self.views}", fix="give 1, the whole photo, or more")
+        if not 0 < self.window <= 1:
+            raise ConfigError(f"data.window is {self.window}", fix="give more than 0, and 1 at most")
 
     def path(self, value: Path, base: Path = Path()) -> Path:
         """Where `value` is, seen from `base`."""

@@ -138,7 +138,13 @@ def _with_looks(recipe: Recipe, data: Data, model: Any, device: torch.device, vo
     """The data, with scenes in the place of photos where the model's eyes do not learn."""
     if not isinstance(model, Seeing) or any(part.requires_grad for part in model.vision.parameters()):
         return data
-    pools = {name: seen_once(pool, model.vision, device, recipe.data.budget) for name, pool in data.pools.items()}
+    config = recipe.data
+    pools = {
+        name: seen_once(
+            pool, model.vision, device, config.budget, config.views if name == "train" else 1, config.window
+        )
+        for name, pool in data.pools.items()
+    }
     looked = [name for name, pool in pools.items() if pool is not data.pools[name]]
     if looked:
         voice.say(f"Photos of {', '.join(looked)} have been looked at, once for all: the vision model does not learn.")

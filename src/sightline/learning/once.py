@@ -1,4 +1,4 @@
-"""A vision model that does not learn looks at each photo once; what it saw is kept for all that follows."""
+"""A vision model that does not learn looks at each photo once, or a few times; what it saw is kept for what follows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch
-from sightline.learning.tables import Pool, SceneTable
+from sightline.learning.tables import Pool, SceneTable, SceneViews
+from sightline.learning.windows import look_through, random_windows
 from sightline.vision.folded import fold
 from sightline.vision.zoo import VisionModel
 
@@ -20,10 +21,14 @@ KEPT = ("regions", "region_mask", "boxes", "scores", "grid", "grid_mask", "vecto
 
 
 @torch.no_grad()
-def seen_once(pool: Pool, vision: VisionModel, device: torch.device, budget: float) -> Pool:
+def seen_once(
+    pool: Pool, vision: VisionModel, device: torch.device, budget: float, views: int = 1, window: float = 1.0
+) -> Pool:
     """The pool with scenes instead of pixels, on `device`; the pool itself if they would take more than `budget` GiB.
 
-    On a GPU, features are kept in half precision.
+    On a GPU, features are kept in half precision. The first of several views is the whole photo, the others are random
+    windows whose sides are `window` of its sides or more: a vision model that was trained on these photos with their
+    captions knows them by heart, but not their parts.
     """
     if pool.scenes is None or not len(pool):
         return pool
@@ -39,21 +44,34 @@ def seen_once(pool: Pool, vision: VisionModel, device: torch.device, budget: flo
                 return pool
             if following is not None:
                 coming = reader.submit(pool.scenes.batch, following)
-            seen = _look(eyes, pixels)
-            parts = {name: part for name in (*KEPT, "sizes") if isinstance(part := getattr(seen, name), Tensor)}
+            looks = [_look(eyes, pixels), *(_look(eyes, _part(pixels, window)) for _ in range(1, views))]
+            parts = {
+                name: torch.stack([getattr(seen, name) for seen in looks], 1)  # (n, views, …)
+                for name in (*KEPT, "sizes")
+                if isinstance(getattr(looks[0], name), Tensor)
+            }
             if not whole:
                 if _gigabytes(parts) / len(chosen) * len(pool) > budget:
                     return pool
                 whole = {name: part.new_empty(len(pool), *part.shape[1:]) for name, part in parts.items()}
             for name, part in parts.items():
                 whole[name][chosen[0] : chosen[-1] + 1] = part
-            shapes += seen.grid_shapes
-    table = SceneBatch(pool.ids, **whole, grid_shapes=tuple(shapes), fingerprint=mark)
-    return replace(pool, scenes=SceneTable(table))
+            shapes += [shape for shape in looks[0].grid_shapes for _ in looks]
+    flat = {name: part.flatten(0, 1) for name, part in whole.items()}
+    ids = tuple(id for id in pool.ids for _ in range(views))
+    table = SceneTable(SceneBatch(ids, **flat, grid_shapes=tuple(shapes), fingerprint=mark))
+    return replace(pool, scenes=table if views == 1 else SceneViews(table, views))
 
 
 def _folded(vision: VisionModel) -> VisionModel:
     return cast("VisionModel", fold(copy.deepcopy(vision).eval()))
+
+
+def _part(scenes: SceneBatch, window: float) -> SceneBatch:
+    pixels = scenes.part("pixels")
+    windows = random_windows(pixels.new_full((len(pixels),), window, dtype=torch.float))
+    upright = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
+    return replace(scenes, pixels=look_through(windows, upright, pixels, pixels.shape[-1]))
 
 
 def _look(vision: VisionModel, pixels: SceneBatch) -> SceneBatch:

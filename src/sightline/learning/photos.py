@@ -8,9 +8,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 
-from sightline.data import captions_csv, captions_jsonl
+from sightline.data.any_captions import any_captions
 from sightline.data.image_list import with_splits
-from sightline.data.inspect import identify
 from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionSet, Photo
 from sightline.errors import ConfigError, DataError, MissingRecordError
@@ -18,7 +17,6 @@ from sightline.files import existing
 from sightline.learning.data_config import DataConfig
 
 ROLES = ("train", "val", "test")
-TABLES = {"captions-csv": captions_csv.read, "captions-jsonl": captions_jsonl.read}
 
 
 def read_photos(config: DataConfig, base: Path, told: list[str]) -> dict[str, tuple[Photo, ...]]:
@@ -45,21 +43,8 @@ def read_photos(config: DataConfig, base: Path, told: list[str]) -> dict[str, tu
 
 
 def read_captions(path: Path, images: Path | None = None) -> CaptionSet:
-    """Captions in any format. A table of captions may lie elsewhere than the photos it names, which are in `images`."""
-    found = identify(path)
-    if found.captions is None:
-        raise ConfigError(f"{found.name} holds no captions", where=path, fix="give a file of captions")
-    if images is None or found.name not in TABLES:
-        captions = found.captions(path)
-    else:
-        captions = TABLES[found.name](path, None, False)
-        for photo in captions:
-            if not (images / (photo.file or photo.id)).is_file():
-                raise MissingRecordError(
-                    f"there is no photo {photo.file!r} in {images}",
-                    where=path,
-                    fix="names are relative to the folder of photos; correct the name, or remove the row",
-                )
+    """Captions to learn from, in any format; the photos that a table of them names are in `images`, or beside it."""
+    captions = any_captions(path, images=images)
     for photo in captions:
         for sentence in photo.sentences:
             if not sentence.text.strip():

@@ -74,6 +74,22 @@ class SceneTable:
 
 
 @dataclass(frozen=True, eq=False)
+class SceneViews:
+    """Several views of each photo, one after the other in `table`; a batch has one of each photo, chosen at random."""
+
+    table: SceneTable
+    views: int
+
+    def __len__(self) -> int:
+        """How many photos there are."""
+        return len(self.table) // self.views
+
+    def batch(self, rows: Tensor) -> SceneBatch:
+        """A view of each of `rows`."""
+        return self.table.batch(rows * self.views + torch.randint(self.views, rows.shape))
+
+
+@dataclass(frozen=True, eq=False)
 class SceneStream:
     """Scenes read from their file when a batch asks for them: for feature sets that do not fit into memory."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,6 @@ def _same(photo: Photo, by_length: Mapping[int, Mapping[str, str]]) -> str | Non
     if alike is None:
         return None
     try:
-        return alike.get(content_of(photo.path))
+        return alike.get(content_of(os.fspath(photo.path)))
     except OSError:  # whoever looks at it tells why
         return None

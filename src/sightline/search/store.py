@@ -15,6 +15,7 @@ from sightline.search import exact, lance
 from sightline.search.engine import Engine
 from sightline.search.exact import ExactIndex
 from sightline.search.lance import LanceIndex
+from sightline.vision.storage import is_address
 
 NAME = ".sightline-index"
 LANCE_FROM = 100_000  # photos: from here on, comparing every vector takes longer than people like to wait
@@ -33,11 +34,6 @@ def nearest_store() -> Path:
     """Where an index is looked for if no place is named: in the current folder, then in those above it."""
     here = default_store()
     return next((found for top in here.parents if (found := top / NAME).is_dir()), here)
-
-
-def is_address(store: PathLike) -> bool:
-    """Whether a store is not a folder, but on object storage, such as s3://bucket/photos."""
-    return "://" in os.fspath(store)
 
 
 def engine_at(store: PathLike) -> Engine | None:

@@ -13,15 +13,16 @@ from pathlib import Path
 
 from sightline.errors import ConfigError, DataError
 from sightline.files import PathLike
-from sightline.jobs.job import Report, run
+from sightline.jobs.job import Hands, Report, here, run
 from sightline.jobs.ledger import Ledger
-from sightline.jobs.photos import GONE, LoadedPhoto, Mark, Photo, mark_of, photos_below
+from sightline.jobs.photos import GONE, LoadedPhoto, Mark, Photo, id_of, mark_of, photos_below
 from sightline.look import Look
 from sightline.search.engine import Engine
 from sightline.search.plan import Plan, plan
 from sightline.search.rows import Row, content_of
 from sightline.search.store import LEDGER, Kind, engine_for, held
 from sightline.vision.reading import Progress
+from sightline.vision.storage import is_address
 
 Looking = Callable[[Sequence[LoadedPhoto]], Sequence[Look]]
 TAKEN = 1000  # rows of known photos that are rewritten at once
@@ -57,11 +58,12 @@ def sync(
     batch: int | None = None,
     force: bool = False,
     progress: Progress = iter,
+    hands: Hands = here,
 ) -> Synced:
     """Index the photos below a folder: new and changed ones are looked at, moved ones renamed, missing ones dropped.
 
     Args:
-        folder: of photos, and of folders of them.
+        folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
         store: a folder, or an address such as s3://bucket/photos. One store may hold several folders of photos.
         look: what makes vectors, and captions where they are wanted, of photos that were read.
         maker: the fingerprint of the model (`sightline.search.maker`).
@@ -71,10 +73,11 @@ def sync(
         batch: photos that are written together, and that a kill can cost.
         force: look at every photo of the folder again. For another model, everything else in the store is dropped.
         progress: wraps the paths of the photos that are looked at: a progress bar.
+        hands: who looks at them: this process, or a cluster (`sightline.jobs.cluster`).
     """
-    top = Path(os.path.abspath(folder))  # noqa: PTH100 - Path.absolute keeps `..`
-    listed, problems = photos_below(top)
-    root, photos = top.as_posix(), [Photo(photo.path.as_posix(), photo.path, photo.mark) for photo in listed]
+    root = Path(id_of(folder)).as_posix() if not is_address(folder) else os.fspath(folder).rstrip("/")
+    listed, problems = photos_below(root)
+    photos = [Photo(_name(photo.path), photo.path, photo.mark) for photo in listed]
     with held(store) as place:
         index = engine_for(store, len(photos), engine)
         _prepare(index, store, maker, force)
@@ -83,7 +86,7 @@ def sync(
         if not photos and todo.gone and not force:
             raise DataError(
                 f"no photo is here, and the index has {len(todo.gone):,} of them",
-                where=top,
+                where=root,
                 fix="check that the disk is there; if they are really gone, say so with --force",
             )
         moved = _take(index, root, todo)
@@ -91,7 +94,7 @@ def sync(
         with Ledger(place / LEDGER) as ledger:
             sink = IndexSink(index, {photo.id: photo.mark for photo in todo.look})
             work, count = RowMaker(look, root), index.batch if batch is None else batch
-            report = run(todo.look, work, sink, ledger, size=size, batch=count, progress=progress)
+            report = run(todo.look, work, sink, ledger, size=size, batch=count, progress=progress, hands=hands)
         index.tidy()
         total = len(index)
     kept, gone = todo.kept + moved, len(todo.gone) - len(todo.gone & {source for _, source in todo.take})
@@ -188,8 +191,13 @@ def _take(index: Engine, root: str, todo: Plan) -> int:
     return taken
 
 
-def _content(path: Path) -> str:
+def _name(path: PathLike) -> str:
+    """What the index calls a photo."""
+    return os.fspath(path) if is_address(path) else Path(path).as_posix()
+
+
+def _content(path: PathLike) -> str:
     try:
-        return content_of(path)
-    except OSError:  # gone since it was read
+        return content_of(os.fspath(path))
+    except OSError:  # gone since it was read, or no file of its own: reading it again would cost too much
         return ""

@@ -48,6 +48,7 @@ class DetectorConfig:
         boxes: regions of a photo.
         candidates: cells that are looked at to find them.
         overlap: of two boxes with a larger IoU, one is dropped.
+        soft: it is not dropped, but its score is lowered, the more they overlap (`nms`).
     """
 
     kind: Literal["detector"] = "detector"
@@ -58,7 +59,8 @@ class DetectorConfig:
     names: tuple[str, ...] = ()
     boxes: int = 36
     candidates: int = 300
-    overlap: float = 0.65
+    overlap: float = 0.7
+    soft: bool = True
 
     def __post_init__(self) -> None:
         if self.size < 32:
@@ -130,9 +132,8 @@ class Detector(nn.Module):
         """The best boxes without doubles, best first, and their scores: (B, n, 4) and (B, n); no gradients."""
         boxes, scores = clip(maps.boxes.detach()), maps.objectness.detach().sigmoid()
         count = min(self.config.boxes, boxes.shape[1])
-        chosen, valid = non_maximum(boxes, scores, count, self.config.overlap, self.config.candidates)
-        boxes = boxes.gather(1, chosen[..., None].expand(-1, -1, 4))
-        return boxes, scores.gather(1, chosen) * valid
+        chosen, kept = non_maximum(boxes, scores, count, self.config.overlap, self.config.candidates, self.config.soft)
+        return boxes.gather(1, chosen[..., None].expand(-1, -1, 4)), kept.clamp(min=0)
 
     def describe(self, maps: Maps, boxes: Tensor) -> Tensor:
         """(B, n, region_width) features of boxes (B, n, 4)."""

@@ -134,6 +134,10 @@ def _open_file(path: PathLike) -> IO[bytes]:
         return open(path, "rb")  # noqa: PTH123
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
+            from sightline.vision.elsewhere import open_elsewhere  # few need it, and it would cost every start
+
+            if (found := open_elsewhere(path)) is not None:
+                return found
             existing(path)  # the same error as everywhere
         told = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         fix = "check its name and permissions"

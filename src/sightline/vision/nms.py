@@ -16,30 +16,34 @@ _GONE = float("-inf")
 def non_maximum(
     boxes: Tensor, scores: Tensor, keep: int, iou: float, candidates: int = 300, soft: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The `keep` best boxes of each image, best first: indices (B, keep) and which of them are valid (B, keep).
+    """The `keep` best boxes of each image, best first: their indices and scores, both (B, keep).
 
     Args:
         boxes: (B, n, 4).
         scores: (B, n); of equal scores the lower index comes first; -inf marks a box that is not there.
-        keep: how many to choose; where fewer remain, the rest is index 0 and not valid.
+        keep: how many to choose; where fewer remain, the rest is index 0 and scores -inf.
         iou: boxes that overlap a kept one by more than this are dropped.
         candidates: how many boxes, the best by score, are looked at.
-        soft: lower the scores of overlapping boxes instead (Bodla et al. 2017, the Gaussian penalty): each kept box
-            multiplies those of the others by exp(-overlap² / σ), where σ is `iou`. Only scores above 0 count.
+        soft: lower the scores of overlapping boxes instead (Bodla et al. 2017): each kept box multiplies those of the
+            others by exp(-(overlap / `iou`)⁶), which leaves neighbours almost as they are and doubles almost nothing.
+            Their Gaussian lowers both. Only scores above 0 count, and lowered ones come back.
     """
     with torch.inference_mode():
         best, order = (part[:, :candidates] for part in scores.float().sort(dim=-1, descending=True, stable=True))
         places = order[..., None].expand(-1, -1, 4)
         left = best.clamp(min=0).log() if soft else best.clone()
-        picks = _choose(boxes.gather(1, places), left, keep, iou, soft)  # (B, keep)
-        # Once all are gone, the first is found again, which was the first to go.
-        valid = torch.cat([best[:, :1] > (0 if soft else _GONE), picks[:, 1:] > 0], 1)
-        indices = order.gather(1, picks).masked_fill_(~valid, 0)
-    return indices.clone(), valid.clone()  # copies made out here can take part in training
+        picks, kept = _choose(boxes.gather(1, places), left, keep, iou, soft)
+        indices = order.gather(1, picks).masked_fill_(kept == _GONE, 0)
+        if soft:
+            kept = torch.where(kept == _GONE, kept, kept.exp())
+    return indices.clone(), kept.clone()  # copies made out here can take part in training
 
 
-def _choose(boxes: Tensor, left: Tensor, keep: int, iou: float, soft: bool) -> Tensor:
-    """(B, keep) places of the chosen among boxes (B, n, 4); `left` are their scores (logarithms, if soft), used up."""
+def _choose(boxes: Tensor, left: Tensor, keep: int, iou: float, soft: bool) -> tuple[Tensor, Tensor]:
+    """(B, keep) places of the chosen among boxes (B, n, 4), and what was left of their scores.
+
+    `left` are all scores (logarithms, if soft); they are used up.
+    """
     count, size = left.shape
     table = left.new_empty(5, count, size)  # -x1 -y1 x2 y2 area: with the first two negated, minima intersect boxes
     corners, areas = table[:4], table[4]
@@ -55,19 +59,20 @@ def _choose(boxes: Tensor, left: Tensor, keep: int, iou: float, soft: bool) -> T
     starts = torch.arange(0, count * size, size, device=left.device)
     place, rows, line = starts.clone(), table.flatten(1), left.view(-1)
     bar = left.new_full((), iou)  # a tensor, as a number would be made into one at every step
-    picks = starts.new_empty(keep, count)
-    for pick in picks.unbind():
+    picks, kept = starts.new_empty(keep, count), left.new_empty(keep, count)
+    for pick, score in zip(picks.unbind(), kept.unbind(), strict=True):
         torch.argmax(left, -1, out=pick)
         torch.add(starts, pick, out=place)
+        torch.index_select(line, 0, place, out=score)
         torch.index_select(rows, 1, place, out=one)
         torch.minimum(corners, its_corners, out=shared)
         high.add_(low).relu_()
         both = wide.mul_(tall)
         torch.add(areas, its_area, out=either).sub_(both)
         if soft:
-            overlap = both.div_(either.clamp_(min=1e-7))
-            left.addcmul_(overlap, overlap, value=-1 / iou)
+            squared = both.div_(either.clamp_(min=1e-7)).div_(iou).square_()
+            left.addcmul_(squared, torch.square(squared, out=either), value=-1)
         else:
             left.masked_fill_(torch.gt(both, either.mul_(bar), out=gone), _GONE)
         line.index_fill_(0, place, _GONE)
-    return picks.mT
+    return picks.mT, kept.mT

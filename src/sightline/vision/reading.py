@@ -6,33 +6,35 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from sightline.errors import SightlineError
+from sightline.files import PathLike
 from sightline.vision.pixels import Pixels, read_pixels
 
-Progress = Callable[[Sequence[Path]], Iterable[Path]]
+AnyPath = TypeVar("AnyPath", bound=PathLike)
+Progress = Callable[[Sequence[Any]], Iterable[Any]]  # of paths
 AHEAD = 64  # photos that are read before they are asked for: 16 MB at 288 × 288
 
 
 @dataclass(frozen=True, eq=False)
-class PhotoRead:
+class PhotoRead(Generic[AnyPath]):
     """A photo that was read: where it is, (size, size, 3) pixels, and its upright width and height."""
 
-    path: Path
+    path: AnyPath
     pixels: Pixels
     size: tuple[int, int]
 
 
 def read_photos(
-    paths: Sequence[Path],
+    paths: Sequence[AnyPath],
     size: int,
     *,
     bad: Callable[[SightlineError], None],
     progress: Progress = iter,
     threads: int | None = None,
     max_pixels: int | None = None,
-) -> Iterator[PhotoRead]:
+) -> Iterator[PhotoRead[AnyPath]]:
     """The photos that can be read, in the order of their paths; the error of each other one goes to `bad`.
 
     Args:
@@ -43,7 +45,7 @@ def read_photos(
         threads: that read; by default some more than there are processors.
         max_pixels: the most that a photo may declare.
     """
-    coming, reading = iter(paths), deque[tuple[Path, Future[tuple[Pixels, tuple[int, int]]]]]()
+    coming, reading = iter(paths), deque[tuple[AnyPath, Future[tuple[Pixels, tuple[int, int]]]]]()
     with ThreadPoolExecutor(threads, thread_name_prefix="photos") as readers:
         try:
             for _ in progress(paths):
@@ -64,7 +66,7 @@ def read_photos(
 def progress_bar(title: str) -> Progress:
     """A bar on standard error while photos are worked on; nothing where that is no terminal."""
 
-    def bar(paths: Sequence[Path]) -> Iterable[Path]:
+    def bar(paths: Sequence[PathLike]) -> Iterable[PathLike]:
         from rich.console import Console
         from rich.progress import track
 

@@ -15,6 +15,7 @@ from sightline.learning.batches import Batch
 from sightline.learning.objective import Context, Losses, Moment, Objective
 from sightline.learning.objectives.detection import Things, box_losses, jittered, name_loss
 from sightline.learning.objectives.pairs import captions, scenes
+from sightline.learning.windows import look_through, random_windows, recoloured
 from sightline.seeing import SeeingCaptioner
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.boxes import crop, flip
@@ -41,6 +42,8 @@ class LookingConfig:
         window: the least share of a photo's width, and of its height, that is looked at.
         boxed_window: the same for photos of `boxed`.
         mirror: every second photo is mirrored; *left* and *right* change places in its captions.
+        colour: brightness, contrast and saturation are each multiplied by 1 ± `colour` at most.
+        hide: the share of regions and of cells, chosen at random, that the captioner is not shown.
     """
 
     kind: Literal["looking"] = NAME
@@ -54,11 +57,16 @@ class LookingConfig:
     window: float = 0.9
     boxed_window: float = 0.6
     mirror: bool = True
+    colour: float = 0.0
+    hide: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("boxes", "names", "captions", "smoothing", "boxed", "doubt", "size"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
+        for name in ("colour", "hide"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more, and less than 1")
         for name in ("window", "boxed_window"):
             if not 0 < getattr(self, name) <= 1:
                 raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give more than 0, and 1 at most")
@@ -139,19 +147,21 @@ class Looking(Objective):
     def _vary(self, pixels: Tensor, things: Things, least: Tensor, size: int) -> tuple[Tensor, Things, Tensor]:
         """A random window of each photo at `size`, some mirrored, and what is left of the things in it."""
         count, device = len(pixels), pixels.device
-        sides = least[:, None] + (1 - least[:, None]) * torch.rand(count, 2, device=device)
-        corner = torch.rand(count, 2, device=device) * (1 - sides)
-        windows = torch.cat([corner, corner + sides], 1)
+        windows = random_windows(least)
         flipped = torch.rand(count, device=device) < (0.5 if self.config.mirror else 0)
         boxes, visible = crop(things.boxes, windows)
         boxes = torch.where(flipped[:, None, None], flip(boxes), boxes)
         kept = replace(things, boxes=boxes, mask=things.mask & (visible > VISIBLE))
-        return look_through(windows, flipped, pixels, size), kept, flipped
+        seen = look_through(windows, flipped, pixels, size)
+        return recoloured(seen, self.config.colour) if self.config.colour else seen, kept, flipped
 
     def _speak(self, model: SeeingCaptioner, maps: Maps, own: SceneBatch, texts: TextBatch, flipped: Tensor) -> Tensor:
         """Cross-entropy, per word and END."""
         count, words = len(own), texts.ids
-        memory = model.captioner.encode(self._vision(model).scenes_of(maps.first(count), own.ids))
+        seen = self._vision(model).scenes_of(maps.first(count), own.ids)
+        if model.training and self.config.hide:
+            seen = partly(seen, self.config.hide)
+        memory = model.captioner.encode(seen)
         turned = flipped.repeat_interleave(len(words) // count)[:, None]
         words = torch.where(turned, self.mirrored[words], words)
         log_probs = model.captioner.word_log_probs(memory, words, self.config.smoothing)
@@ -180,16 +190,17 @@ def joined(parts: list[Things]) -> Things:
     return Things(cat("boxes", 0), cat("mask", False), cat("names", -1), cat("weights", 0))
 
 
-def look_through(windows: Tensor, flipped: Tensor, pixels: Tensor, size: int) -> Tensor:
-    """The windows (B, 4) of photos (B, 3, H, W) as squares (B, 3, size, size), mirrored where `flipped`."""
-    steps = (torch.arange(size, device=pixels.device) + 0.5) / size
-    x1, y1, x2, y2 = windows.unbind(1)
-    across = torch.where(flipped[:, None], 1 - steps, steps)
-    x = x1[:, None] + across * (x2 - x1)[:, None]  # (B, size)
-    y = y1[:, None] + steps * (y2 - y1)[:, None]
-    grid = torch.stack([x[:, None].expand(-1, size, -1), y[:, :, None].expand(-1, -1, size)], -1)
-    photos = pixels.float().contiguous(memory_format=torch.channels_last)
-    return F.grid_sample(photos, 2 * grid - 1, padding_mode="border", align_corners=False)
+def partly(scenes: SceneBatch, hide: float) -> SceneBatch:
+    """The scenes with a share `hide` of regions and cells masked; the first of each is always shown."""
+
+    def some(mask: Tensor) -> Tensor:
+        shown = torch.rand(mask.shape, device=mask.device) >= hide
+        shown[:, 0] = True
+        return mask & shown
+
+    return replace(
+        scenes, region_mask=some(scenes.mask("regions", by=NAME)), grid_mask=some(scenes.mask("grid", by=NAME))
+    )
 
 
 def mirrored(vocabulary: Vocabulary) -> Tensor:

@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from sightline.batch import SceneBatch
-from sightline.kin import stand_in
 from sightline.scene import Array, Box
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.concept_names import Table, called, relations
 from sightline.vision.detector import Detector
+from sightline.witness.kin import stand_in
 
 
 class Names:

@@ -14,7 +14,7 @@ from sightline.scene import Box
 class Grounding(Caption):
     """A sentence whose nouns point at boxes of a photo: `trace[i].box`, normalised, and `trace[i].score`.
 
-    The score is the probability that the photo shows such a thing, and that its box is right (`sightline.auditing`).
+    The score is the probability that the photo shows such a thing, and that its box is right (`trust.auditing`).
 
     Attributes:
         path: of the photo; "" where it came as pixels.

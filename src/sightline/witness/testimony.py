@@ -9,24 +9,24 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from sightline.auditing import Auditing, checked_least
 from sightline.batch import SceneBatch, TextBatch
 from sightline.bundle import Bundle
 from sightline.caption import Caption, WordTrace
 from sightline.errors import ConfigError
-from sightline.evidence import Audit, AuditedNoun, Evidence, Grounding
-from sightline.kin import known_nouns, related
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import GlobalMatcher
 from sightline.models.scene_matcher import SceneMatcher
-from sightline.naming import Names
-from sightline.pointed import pointed
-from sightline.pointing import PLACES
 from sightline.scene import Array
 from sightline.text.tagger import Tagger
 from sightline.text.vocabulary import UNK, Rule, Vocabulary, rule
+from sightline.trust.auditing import Auditing, checked_least
+from sightline.trust.evidence import Audit, AuditedNoun, Evidence, Grounding
+from sightline.trust.pointing import PLACES
 from sightline.vision.detector import Detector
 from sightline.vision.zoo import VisionModel
+from sightline.witness.kin import known_nouns, related
+from sightline.witness.naming import Names
+from sightline.witness.pointed import pointed
 
 LIKELY = 0.3  # what is seen in the place of a noun is told from this probability on
 TOLD = 3  # of it, at most

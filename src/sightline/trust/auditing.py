@@ -3,7 +3,7 @@
 `support`, the probability that it is in the photo, is a logistic function of the noun's `Evidence`, fitted on captions
 of which some had a noun replaced by another (tools/measure_audit.py). More evidence never means less support. What no
 model knows counts neither way. `placed`, the probability that the box of a thing that is there overlaps by half or more
-what people would draw, is one of the share of evidence that the box has (`sightline.pointing`).
+what people would draw, is one of the share of evidence that the box has (`sightline.trust.pointing`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.errors import ConfigError, CountError
-from sightline.evidence import Evidence
-from sightline.logistic import fit_rising, logistic
+from sightline.trust.evidence import Evidence
+from sightline.trust.logistic import fit_rising, logistic
 
 Floats = npt.NDArray[np.float64]
 Numbers = tuple[float, float, float, float, float, float]  # one for each part of the evidence

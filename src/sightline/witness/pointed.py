@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from sightline.batch import SceneBatch, TextBatch
 from sightline.bundle import Bundle
 from sightline.caption import Caption
-from sightline.kin import known_nouns
 from sightline.models.matcher import AligningMatcher
-from sightline.pointing import Pointing
 from sightline.scene import Array
 from sightline.text.tagger import Tagger
 from sightline.text.vocabulary import UNK
+from sightline.trust.pointing import Pointing
+from sightline.witness.kin import known_nouns
 
 
 def pointed(bundle: Bundle, said: Sequence[Caption], scenes: SceneBatch, rule: Pointing | None = None) -> list[Caption]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sightline.caption import Caption
 from sightline.errors import ConfigError, CountError, NonFiniteError
-from sightline.logistic import fit_rising, logistic
+from sightline.trust.logistic import fit_rising, logistic
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,0 +1,86 @@
+"""What a model file holds, as `sightline models` tells it: kinds, sizes, and what the card says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from sightline import bundle, checkpoint
+from sightline.bundle import Bundle, Reader
+from sightline.checkpoint import Checkpoint
+from sightline.models.captioner import Captioner
+from sightline.models.matcher import Matcher
+from sightline.sealed import described, held
+from sightline.seeing import Seeing
+from sightline.text.vocabulary import Vocabulary
+from sightline.vision.zoo import VisionModel
+
+LICENCE = "LICENSE"  # beside the model that comes with Sightline
+TOLD = ("data", "measured on", "metrics")  # what the card of a trained model says of its part
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Everything `models` tells about a file, JSON-ready. It is read whole, so that damage is noticed.
+
+    The keys are `file`, `holds` (checkpoint or bundle), `name`, `bytes`, `precision`, `parameters`, `parts` (for each
+    `part`, `kind`, `parameters`, `words`, `data`, `measured on`, `metrics`; null where unknown), `licence` and `card`.
+    """
+    if held(path) == "bundle":
+        whole = bundle.load_bundle(path)
+        parts, card = _of_bundle(whole), whole.card
+        precision = described(path, bundle.LAYOUT, "bundle")["precision"]
+    else:
+        loaded = checkpoint.load(path)
+        parts, card, precision = _of_checkpoint(loaded), loaded.card, "float32"
+    return {
+        "file": os.fspath(path),
+        "holds": held(path),
+        "name": card.get("name"),
+        "bytes": path.stat().st_size,
+        "precision": precision,
+        "parameters": sum(part["parameters"] for part in parts),
+        "parts": parts,
+        "licence": card.get("licence", card.get("license")),
+        "card": card,
+    }
+
+
+def described_default() -> dict[str, Any]:
+    """The same of the model that comes with Sightline; its licence is the file beside it, if its card tells none."""
+    path = bundle.default_bundle()
+    found, terms = describe(path), path.with_name(LICENCE)
+    if found["licence"] is None and terms.is_file():
+        found["licence"] = terms.read_text(encoding="utf-8").strip()
+    return found
+
+
+def _of_bundle(whole: Bundle) -> list[dict[str, Any]]:
+    readers: dict[str, Reader[Any] | None] = {"captioner": whole.captioner, "matcher": whole.matcher}
+    told = [
+        _part(part, reader.model, whole.card.get(part), reader.vocabulary)
+        for part, reader in readers.items()
+        if reader is not None
+    ]
+    return [_part("vision", whole.vision), *told]
+
+
+def _of_checkpoint(loaded: Checkpoint) -> list[dict[str, Any]]:
+    model = loaded.model
+    reader = model.reader if isinstance(model, Seeing) else model
+    part = "captioner" if isinstance(model, Captioner) else "matcher"
+    told = [_part(part, reader, loaded.card, loaded.vocabulary)]
+    return [_part("vision", model.vision), *told] if isinstance(model, Seeing) else told
+
+
+def _part(
+    part: str, model: VisionModel | Captioner | Matcher, card: Any = None, words: Vocabulary | None = None
+) -> Any:
+    said = card if isinstance(card, dict) else {}
+    return {
+        "part": part,
+        "kind": model.config.kind,
+        "parameters": sum(weights.numel() for weights in model.parameters()),
+        "words": None if words is None else len(words.words),
+        **{key: said.get(key) for key in TOLD},
+    }

@@ -1,0 +1,241 @@
+"""The hands of a cluster: Ray's workers read photos and work on them, whoever asked writes (extra `ray`).
+
+A worker holds a part of the cluster: a GPU where there are any, else some CPUs. It has two batches at a time, so that
+it reads the one while it works on the other. A worker that dies is replaced, and its batches are done again, photo by
+photo in case one of them killed it. Machines that join are used, machines that leave are not missed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import logging
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sightline.errors import ClusterError, DataError, MissingExtraError, SightlineError
+from sightline.jobs.job import Done, Hands, Work, here, loaded_photos, worked
+from sightline.jobs.photos import Photo
+from sightline.vision.reading import Progress
+
+Result = TypeVar("Result")
+AT_ONCE = 64  # photos that a worker is given together, at most: large batches would leave others idle
+AHEAD = 2  # batches that a worker has: one that is worked on, one that is read
+LIVES = 3  # workers that a photo may cost
+STARTS = 5  # workers that may fail to start, one after the other
+KNOCK = 10.0  # seconds until a machine that does not answer is taken for gone
+PATIENCE = 5.0  # seconds from one look for machines that have joined to the next
+
+
+@contextlib.contextmanager
+def hands_of(address: str | None, threads: int | None = None, device: str = "auto") -> Iterator[Hands]:
+    """Who works: this process for None; else Ray.
+
+    Args:
+        address: auto for the cluster that RAY_ADDRESS or this machine knows of, and a new one on this machine if there
+            is none; or that of a cluster, such as 10.0.0.7:6379.
+        threads: CPUs of each worker; by default 1.
+        device: that the work will ask for; workers get a GPU each, unless it is cpu or there are none.
+    """
+    if address is None:
+        yield here
+        return
+    try:
+        ray: Any = importlib.import_module("ray")
+    except ImportError as error:
+        raise MissingExtraError.of("ray", "ray", "`--ray`") from error
+    joined = ray.is_initialized()
+    if not joined:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
+        try:
+            if address != "auto":
+                _knock(address)
+            ray.init(None if address == "auto" else address, log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, RuntimeError, ValueError) as error:
+            what = f"no Ray cluster answers ({str(error).partition(chr(10))[0]})"
+            fix = "start one with `ray start --head`, which tells its address, or use `--ray auto`"
+            raise ClusterError(what, where=address, fix=fix) from error
+    try:
+        yield Cluster(threads or 1, gpus=device != "cpu")
+    finally:
+        if not joined:
+            ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """An OSError where nobody is, which Ray would take a minute to find out."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError("an address is a name and a port, such as 10.0.0.7:6379")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
+
+
+@dataclass(eq=False)
+class _Batch:
+    """Photos that are worked on together, and how many workers they have cost."""
+
+    photos: Sequence[Photo]
+    deaths: int = 0
+
+
+class Cluster:
+    """All workers that a running Ray has room for; `Hands`.
+
+    Args:
+        cpus: of each worker. Ray tells it by OMP_NUM_THREADS, so that it computes with as many threads.
+        gpus: whether workers get a GPU each where there are some; then there are as many as GPUs.
+    """
+
+    def __init__(self, cpus: int = 1, gpus: bool = True) -> None:
+        self.cpus, self.gpus = cpus, gpus
+
+    def __call__(
+        self, photos: Sequence[Photo], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
+    ) -> Iterator[Done[Result]]:
+        """The photos as they are done, as soon as they are a batch."""
+        if not photos:
+            return
+        piece, done = min(batch, AT_ONCE), Done[Result]()
+        waiting = deque(_Batch(photos[start : start + piece]) for start in range(0, len(photos), piece))
+        bar = iter(progress([photo.path for photo in photos]))
+        crew = _Crew(self.cpus, self.gpus, work, size)
+        try:
+            while waiting or crew.running:
+                crew.grow(len(waiting))
+                crew.hand_out(waiting)
+                for some in crew.come_back(waiting):
+                    done.made += some.made
+                    done.bad += some.bad
+                    deque(itertools.islice(bar, len(some.made) + len(some.bad)), 0)
+                if len(done.made) >= batch:
+                    yield done
+                    done = Done()
+            deque(bar, 0)
+            yield done
+        finally:
+            crew.dismiss()
+
+
+class _Crew:
+    """The workers of a job, and what each of them has to do."""
+
+    def __init__(self, cpus: int, gpus: bool, work: Work[Any], size: int) -> None:
+        ray: Any = importlib.import_module("ray")
+        self.ray, self.cpus, self.gpus, self.size = ray, cpus, gpus, size
+        self.work = ray.put(work)
+        self.coming: dict[Any, Any] = {}  # workers that have not yet said that they are there, by what they will say
+        self.running: dict[Any, tuple[Any, _Batch]] = {}
+        self.loads: dict[Any, int] = {}  # batches of each worker
+        self.failed = 0
+
+    def grow(self, needed: int) -> None:
+        """Have as many workers as there is room for, and as there are batches for."""
+        total = self.ray.cluster_resources()
+        gpus = int(total.get("GPU", 0)) if self.gpus else 0
+        cpus = self.cpus if not gpus else max(1, min(self.cpus, int(total.get("CPU", 1)) // gpus))
+        room = gpus or max(1, int(total.get("CPU", 1)) // cpus)
+        while len(self.loads) + len(self.coming) < min(room, needed + len(self.loads)):
+            kind = self.ray.remote(num_cpus=cpus, num_gpus=min(gpus, 1), max_concurrency=AHEAD)(_Worker)
+            worker = kind.remote(self.work, self.size, os.getcwd())  # noqa: PTH109
+            self.coming[worker.ready.remote()] = worker
+
+    def hand_out(self, waiting: deque[_Batch]) -> None:
+        """Give batches to those who have the fewest."""
+        for load in range(AHEAD):
+            for worker in [worker for worker, own in self.loads.items() if own == load]:
+                if waiting:
+                    batch = waiting.popleft()
+                    self.running[worker.look.remote(list(batch.photos))] = worker, batch
+                    self.loads[worker] += 1
+
+    def come_back(self, waiting: deque[_Batch]) -> Iterator[Done[Any]]:
+        """What is done meanwhile; batches of workers that died go back to those that wait."""
+        ready, rest = self.ray.wait([*self.running, *self.coming], num_returns=1, timeout=PATIENCE)
+        also = self.ray.wait(rest, num_returns=len(rest), timeout=0)[0] if rest else []  # are written down with it
+        for reference in [*ready, *also]:
+            if reference in self.coming:
+                self._welcome(reference)
+                continue
+            worker, batch = self.running.pop(reference)
+            try:
+                done = self._got(reference)
+            except self.ray.exceptions.RayTaskError:  # the work itself is wrong
+                raise
+            except self.ray.exceptions.RayError:
+                self._give_up(worker)
+                batch.deaths += 1
+                yield from _again(batch, waiting)
+            else:
+                if worker in self.loads:
+                    self.loads[worker] -= 1
+                yield done
+
+    def _welcome(self, reference: Any) -> None:
+        worker = self.coming.pop(reference)
+        try:
+            self._got(reference)
+        except self.ray.exceptions.RayActorError as error:
+            self._give_up(worker)
+            self.failed += 1
+            if self.failed >= STARTS:
+                what = f"{self.failed} workers could not start, the last because {str(error).splitlines()[0]}"
+                raise ClusterError(what, fix="see Ray's logs of that machine") from error
+        else:
+            self.failed, self.loads[worker] = 0, 0
+
+    def _got(self, reference: Any) -> Any:
+        """What a worker says; what it raised is raised here."""
+        try:
+            return self.ray.get(reference)
+        except self.ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, SightlineError):
+                raise error.cause from None
+            raise
+
+    def dismiss(self) -> None:
+        """Let all workers go."""
+        for worker in [*self.loads, *self.coming.values()]:
+            self._give_up(worker)
+
+    def _give_up(self, worker: Any) -> None:
+        self.loads.pop(worker, None)
+        with contextlib.suppress(Exception):  # whoever is gone already
+            self.ray.kill(worker)
+
+
+def _again(batch: _Batch, waiting: deque[_Batch]) -> Iterator[Done[Any]]:
+    """Let photos wait again, one by one; one that has cost too many workers is left out."""
+    if batch.deaths < LIVES:
+        waiting.extendleft(_Batch([photo], batch.deaths) for photo in reversed(batch.photos))
+        return
+    what, fix = f"{batch.deaths} workers died when they looked at it", "leave it out, or give workers more memory"
+    yield Done(bad=[(photo, DataError(what, where=photo.path, fix=fix)) for photo in batch.photos])
+
+
+class _Worker:
+    """Reads photos, and works on them: runs in a process of its own, perhaps on another machine."""
+
+    def __init__(self, work: Work[Any], size: int, folder: str) -> None:
+        with contextlib.suppress(OSError):
+            os.chdir(folder)  # where relative paths lead to the same photos
+        self.work, self.size, self.turn = work, size, threading.Lock()
+
+    def ready(self) -> None:
+        """Say that it is there."""
+
+    def look(self, photos: Sequence[Photo]) -> Done[Any]:
+        """A batch, done; another is read meanwhile."""
+        done, group = Done[Any](), []
+        for photo, loaded in loaded_photos(photos, self.size):
+            if isinstance(loaded, SightlineError):
+                done.bad.append((photo, loaded))
+            else:
+                group.append((photo, loaded))
+        with self.turn:
+            return worked(group, self.work, done)

@@ -1,0 +1,137 @@
+"""A bundle at work on photos that were read: what the verbs of `sightline.Sightline` and the jobs are made of."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.bundle import Bundle, Reader
+from sightline.caption import PhotoCaption
+from sightline.decoding.captions import captions
+from sightline.decoding.rules import Rules
+from sightline.decoding.ways import Beam, Greedy
+from sightline.errors import ConfigError
+from sightline.look import Look
+from sightline.models.int8 import with_int8
+from sightline.models.matcher import GlobalMatcher, Matcher
+from sightline.scene import Array
+from sightline.text.vocabulary import rule
+from sightline.trust.evidence import Audit
+from sightline.vision.detector import Detector
+from sightline.vision.folded import fold
+from sightline.vision.images import Source
+from sightline.vision.pixels import Pixels, read_pixels
+from sightline.vision.zoo import VisionModel
+from sightline.witness.pointed import pointed
+from sightline.witness.testimony import Witness
+
+if TYPE_CHECKING:
+    from sightline.jobs.photos import LoadedPhoto
+
+TOGETHER = {"cpu": 8}  # photos that are looked at at once
+TOGETHER_ELSEWHERE = 64
+Photo = tuple[str, Pixels, tuple[int, int]]  # path, (size, size, 3) pixels, width and height before
+
+
+class Looker:
+    """Looks at photos that were read (`read`), and says, finds and checks what is in them."""
+
+    def __init__(self, bundle: Bundle, device: torch.device | str = "cpu") -> None:
+        self.bundle, self.device = bundle, torch.device(device)
+        self._vision = cast("VisionModel", fold(bundle.vision))
+        self._fingerprint = bundle.vision.fingerprint()
+        model = bundle.captioner.model
+        self.captioner = with_int8(model) if self.device.type == "cpu" else model
+        self.auditing = bundle.auditing
+        self._witness = Witness(bundle, self._vision, self.captioner, self.auditing)
+
+    def read(self, photo: Source) -> Photo:
+        """A photo as the other methods take it."""
+        pixels, size = read_pixels(photo, self._vision.size)
+        return os.fspath(photo) if isinstance(photo, str | os.PathLike) else "", pixels, size
+
+    def scenes(self, photos: Sequence[Photo]) -> SceneBatch:
+        """What vision sees in them."""
+        paths, arrays, _ = zip(*photos, strict=True)
+        pixels = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).to(self.device)
+        return self._vision.scenes(pixels, paths, self._fingerprint)
+
+    @torch.inference_mode()
+    def caption_read(self, photos: Sequence[Photo], beam: int = 3, rules: Rules | None = None) -> list[PhotoCaption]:
+        """Their captions, in their order; beam and rules are those of `Sightline.caption`."""
+        return self._said(photos, self.scenes(photos), beam, rules)
+
+    @torch.inference_mode()
+    def look(
+        self, photos: Sequence[Photo], *, captions: bool = True, beam: int = 3, rules: Rules | None = None
+    ) -> list[Look]:
+        """Their vectors, and captions where asked for."""
+        finds, scenes = self._finds(), self.scenes(photos)
+        vectors: Array = finds.model.embed_images(scenes)["vector"].float().cpu().numpy()
+        said = self._said(photos, scenes, beam, rules) if captions else [None] * len(photos)
+        return [
+            Look(path, size, vector, caption)
+            for (path, _, size), vector, caption in zip(photos, vectors, said, strict=True)
+        ]
+
+    def look_loaded(self, photos: Sequence[LoadedPhoto], *, captions: bool = True) -> list[Look]:
+        """The same of the photos of a job, however many they are."""
+        read = [(str(photo.path), photo.pixels, photo.size) for photo in photos]
+        together = TOGETHER.get(self.device.type, TOGETHER_ELSEWHERE)
+        return [look for group in groups(read, together) for look in self.look(group, captions=captions)]
+
+    @torch.inference_mode()
+    def audit_read(
+        self, photos: Sequence[Photo], captions: Sequence[Sequence[str]], *, least: float | None = None
+    ) -> list[list[Audit]]:
+        """The audits of the captions of each; `least` is that of `Sightline.audit`."""
+        scenes = self.scenes(photos)
+        return [
+            self._witness.audit(own, scenes, row, path, size, least)
+            for row, ((path, _, size), own) in enumerate(zip(photos, captions, strict=True))
+        ]
+
+    @torch.inference_mode()
+    def text_vectors(self, sentences: Sequence[str]) -> Array:
+        """(n, d) vectors of sentences, or of a few words each, to search with."""
+        finds = self._finds()
+        split = rule(finds.text_rule)
+        words = [split.words(sentence) for sentence in sentences]
+        texts = TextBatch.collate(words, finds.vocabulary).to(self.device)
+        return np.asarray(finds.model.embed_texts(texts)["vector"].float().cpu())
+
+    def _finds(self) -> Reader[Matcher]:
+        finds = self.bundle.matcher
+        if finds is None or not isinstance(finds.model, GlobalMatcher):
+            raise ConfigError(
+                "this model has no matcher of whole photos", fix="use the model that comes with Sightline"
+            )
+        return finds
+
+    def _said(self, photos: Sequence[Photo], scenes: SceneBatch, beam: int, rules: Rules | None) -> list[PhotoCaption]:
+        says, calibration = self.bundle.captioner, self.bundle.calibration
+        way = Greedy() if beam == 1 else Beam(beam)
+        said = [best for best, *_ in captions(self.captioner, scenes, says.vocabulary, way, rules)]
+        concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(said)
+        results = []
+        for caption, (path, _, size), things in zip(pointed(self.bundle, said, scenes), photos, concepts, strict=True):
+            sure = calibration.of(caption)
+            results.append(
+                PhotoCaption(
+                    caption.words, caption.log_prob, caption.trace, path, size, sure, sure < calibration.low, things
+                )
+            )
+        return results
+
+
+def groups(photos: Iterable[Photo], size: int) -> Iterator[list[Photo]]:
+    """So many photos at a time, in their order."""
+    coming = iter(photos)
+    while group := list(itertools.islice(coming, size)):
+        yield group

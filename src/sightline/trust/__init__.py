@@ -1,0 +1,1 @@
+"""How far words are to be trusted: the evidence, and the rules that weigh it. numpy only."""

@@ -1,0 +1,186 @@
+"""Photos in a parquet file: their bytes beside an id, or their paths.
+
+A photo whose bytes are in the file is called as if the file were a folder: `photos.parquet/cat.jpg` is the row of the
+id `cat.jpg`. Files that Hugging Face datasets writes (`image` with `bytes` and `path`) are read as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from sightline.errors import DataError, DuplicateRecordError, MissingExtraError, SightlineError
+from sightline.files import PathLike
+from sightline.vision.storage import Mark, is_address, mark_at, opened, told
+
+SUFFIX = ".parquet"
+PICTURES = ("image", "bytes", "photo", "picture", "img", "jpg", "data")
+IDS = ("id", "image_id", "key", "__key__", "name", "file_name", "filename", "path", "file", "filepath")
+PATHS = ("path", "file", "file_name", "filename", "filepath", "image_path", "image", "photo", "uri")
+AT_ONCE, KEPT = 32, 4  # rows that are read together, and how often that stays for rows that are asked for late
+BUFFER = 1 << 20
+
+
+def is_table(path: PathLike) -> bool:
+    """Whether this is the name of a parquet file."""
+    text = os.fspath(path)
+    return text.lower().endswith(SUFFIX) and (is_address(text) or not Path(text).is_dir())
+
+
+def row_named(path: PathLike) -> tuple[str, str] | None:
+    """The parquet file and the id that a path such as photos.parquet/cat.jpg names; None if it names none."""
+    text = os.fspath(path)
+    at = text.lower().rfind(f"{SUFFIX}/")
+    if at < 0:
+        return None
+    file = text[: at + len(SUFFIX)]
+    return (file, text[len(file) + 1 :]) if is_address(file) or Path(file).is_file() else None
+
+
+def table_at(file: str) -> PhotoTable:
+    """A parquet file, opened once; a local one again when it has changed."""
+    return _opened(file, None if is_address(file) else mark_at(file))
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(file: str, mark: Mark | None) -> PhotoTable:
+    return PhotoTable(file)
+
+
+class PhotoTable:
+    """The photos of a parquet file, which are read as they are asked for; rows best in their order.
+
+    Attributes:
+        holds_bytes: whether the photos themselves are in it, or only their paths.
+    """
+
+    def __init__(self, file: str) -> None:
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError as error:
+            raise MissingExtraError.of("pyarrow", "search", "reading parquet files") from error
+        self.where = file
+        with told(file):
+            try:
+                # page by page: files of few, huge row groups are common, and need not fit into memory
+                self._file = parquet.ParquetFile(opened(file), buffer_size=BUFFER, pre_buffer=False)
+            except pa.ArrowInvalid as error:
+                raise DataError("this is no parquet file", where=file, fix="write or copy it again") from error
+        kinds = _columns(self._file.schema_arrow)
+        self._picture = _chosen(kinds["bytes"], PICTURES)
+        self.holds_bytes = self._picture is not None
+        named = _chosen(kinds["text"] + kinds["number"], IDS) if self.holds_bytes else _chosen(kinds["text"], PATHS)
+        if named is None:
+            columns = ", ".join(self._file.schema_arrow.names) or "none"
+            wanted = "an id (id, name, …)" if self.holds_bytes else "paths (path, …) or pictures (image, …)"
+            raise DataError(f"of its columns ({columns}), none has {wanted}", where=file, fix="rename the column")
+        self._named = named
+        counts = [self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
+        self._starts = list(itertools.accumulate(counts, initial=0))
+        self._turn, self._kept = threading.Lock(), OrderedDict[int, Any]()
+        self._coming: Iterator[tuple[int, Any]] = iter(())
+        self._group, self._next = -1, 0  # the row group that it goes through, and the first row that is still to come
+
+    @functools.cached_property
+    def texts(self) -> list[str | None]:
+        """The ids, or the paths, of all rows."""
+        with self._turn, told(self.where):
+            column = self._file.read(columns=[self._named]).column(0).combine_chunks()
+        return [None if value is None else str(value) for value in _leaf(column).to_pylist()]
+
+    @functools.cached_property
+    def names(self) -> dict[str, int]:
+        """The rows by the names of their photos, in order; ids that cannot be names are left out (`problems`)."""
+        return self._named_rows[0]
+
+    @property
+    def problems(self) -> list[SightlineError]:
+        """Why rows are left out."""
+        return self._named_rows[1]
+
+    @functools.cached_property
+    def _named_rows(self) -> tuple[dict[str, int], list[SightlineError]]:
+        names, problems = dict[str, int](), list[SightlineError]()
+        for row, text in enumerate(self.texts):
+            name, where = PurePosixPath(text or ""), f"{self.where}, row {row}"
+            if not name.name or name.is_absolute() or ".." in name.parts:
+                problems.append(DataError(f"the id {text!r} cannot be a name", where=where, fix="give it another"))
+            elif names.setdefault(str(name), row) != row:
+                problems.append(DuplicateRecordError(f"the id {text!r} is there twice", where=where, fix="remove one"))
+        return names, problems
+
+    def read(self, name: str) -> bytes:
+        """The bytes of the photo of this name."""
+        row = self.names.get(name)
+        if row is None:
+            raise DataError(f"there is no photo {name!r}", where=self.where, fix="check the name")
+        with self._turn, told(self.where):
+            cell = self._cell(row)
+        if cell is None:
+            raise DataError("this row has no picture", where=f"{self.where}/{name}", fix="leave it out")
+        return bytes(cell)
+
+    def _cell(self, row: int) -> bytes | None:
+        """What is in a row: going on from the last one where that leads there."""
+        start = next((at for at, column in self._kept.items() if at <= row < at + len(column)), None)
+        if start is None:
+            group = bisect_right(self._starts, row) - 1
+            if group != self._group or row < self._next:
+                self._coming, self._group = self._rows_of(group), group
+            for start, column in self._coming:
+                self._kept[start], self._next = column, start + len(column)
+                if len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+                if row < self._next:
+                    break
+        assert start is not None
+        found: bytes | None = self._kept[start][row - start].as_py()
+        return found
+
+    def _rows_of(self, group: int) -> Iterator[tuple[int, Any]]:
+        """The pictures of a row group, some at a time, each with the number of its first row."""
+        at = self._starts[group]
+        for batch in self._file.iter_batches(AT_ONCE, row_groups=[group], columns=[self._picture]):
+            yield at, _leaf(batch.column(0))
+            at += batch.num_rows
+
+
+def _columns(schema: Any) -> dict[str, list[str]]:
+    """The columns that hold bytes, text and whole numbers; fields within them by `column.field`."""
+    import pyarrow as pa
+
+    found: dict[str, list[str]] = {"bytes": [], "text": [], "number": []}
+    named = [(column.name, column.type) for column in schema]
+    for name, kind in list(named):
+        if pa.types.is_struct(kind):
+            named += [(f"{name}.{kind.field(at).name}", kind.field(at).type) for at in range(kind.num_fields)]
+    for name, kind in named:
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            found["bytes"].append(name)
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            found["text"].append(name)
+        elif pa.types.is_integer(kind):
+            found["number"].append(name)
+    return found
+
+
+def _chosen(columns: list[str], usual: tuple[str, ...]) -> str | None:
+    """The column that is called most usually; of one that is called unusually, there may be only one."""
+    known = [column for word in usual for column in columns if word in column.lower().split(".")]
+    plain = [column for column in known if "." not in column]
+    return next(iter(plain or known), columns[0] if len(columns) == 1 else None)
+
+
+def _leaf(column: Any) -> Any:
+    """What is within a column of one field."""
+    import pyarrow as pa
+
+    return column.field(0) if pa.types.is_struct(column.type) else column
