@@ -1,0 +1,79 @@
+"""The model that comes with the package: small, whole, with its terms, and it sees what is in a photo."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import sightline
+from bundle_samples import EXAMPLES
+from sightline.bundle import default_bundle, load_bundle
+from sightline.data.entities import read_photos as read_entities
+from sightline.data.image_list import read_names
+from sightline.learning.things import of_entities
+from sightline.vision.coverage import coverage
+
+torch.set_num_threads(1)
+DATA = os.environ.get("SIGHTLINE_DATA")
+
+
+@pytest.fixture(scope="module")
+def sight():
+    return sightline.load()
+
+
+def test_all_in_the_folder_is_at_most_22_mebibytes_and_the_terms_are_there():
+    folder = default_bundle().parent
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= 22 * 2**20
+    terms = (folder / "LICENSE").read_text("utf-8")
+    assert "COCO" in terms
+    assert "Flickr30k Entities" in terms
+
+
+def test_its_card_tells_what_it_learned_from_and_how_good_it_is():
+    card = load_bundle(default_bundle()).card
+    assert card["captioner"]["data"]["counts"]["train"]["photos"] == 109_488
+    assert {"CIDEr-D", "BLEU-4", "METEOR 1.5", "caption R@1", "boxes covered by 36"} <= card["metrics"].keys()
+
+
+@pytest.mark.parametrize(("name", "thing"), [("cat.jpg", "cat"), ("coffee.jpg", "coffee")])
+def test_it_names_the_thing_in_a_photo_and_puts_a_box_on_it(sight, name, thing):
+    said = sight.caption(EXAMPLES / name).to_json()
+    assert thing in said["caption"].split()
+    box = next(word["box"] for word in said["words"] if word["word"] == thing)
+    width, height = said["size"]
+    x1, y1, x2, y2 = box
+    assert 0 <= x1 < x2 <= width
+    assert 0 <= y1 < y2 <= height
+    assert x1 < 0.55 * width < x2  # both lie in the middle
+    assert y1 < 0.55 * height < y2
+    assert 0 < said["confidence"] < 1
+
+
+def test_a_sentence_about_a_photo_is_nearer_to_it_than_to_the_others(sight):
+    photos = [EXAMPLES / "cat.jpg", EXAMPLES / "coffee.jpg"]
+    told = sight.text_vectors(["a close up of the face of a cat", "a cup of coffee with a spoon on a table"])
+    near = sight.vectors(photos) @ told.T
+    assert near.argmax(0).tolist() == [0, 1]
+    assert near.argmax(1).tolist() == [0, 1]
+
+
+@pytest.mark.data
+@pytest.mark.skipif(DATA is None, reason="SIGHTLINE_DATA is not set")
+def test_its_boxes_cover_what_people_drew(sight):
+    folder = Path(str(DATA)) / "flickr8k"
+    names = read_names(folder / "Flickr_8k.testImages.txt")[:120]
+    truth = read_entities(folder / "flickr30k_entities_8091.tar.gz")
+    pairs = []
+    for first in range(0, len(names), 8):
+        some = names[first : first + 8]
+        boxes = sight.scenes([sight.read(folder / "images" / name) for name in some]).part("boxes").numpy()
+        pairs += [
+            (np.asarray(own), of_entities(truth[name.split("_")[0]], {}).boxes)
+            for own, name in zip(boxes, some, strict=True)
+        ]
+    assert coverage(pairs)[36] > 0.75
