@@ -42,6 +42,7 @@ def test_both_models_and_what_was_measured_are_in_one_file(make, tmp_path, capsy
     made = load_bundle(out)
     assert made.card == {
         "name": "Test",
+        "languages": ["English"],
         "captioner": {"metrics": {"CIDEr": 115.0}},
         "matcher": {"metrics": {"rsum": 400.0}},
     }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +20,10 @@ import torch
 from bundle_samples import draw_photo
 from sightline import cli
 from sightline.errors import ClusterError, ConfigError
-from sightline.jobs.cluster import LIVES, hands_of
+from sightline.jobs.cluster import AHEAD, LIVES, _again, _Batch, hands_of
 from sightline.jobs.job import run
 from sightline.jobs.ledger import Ledger
-from sightline.jobs.photos import photos_below
+from sightline.jobs.photos import Photo, photos_below
 from sightline.search.store import opened
 from sightline.vision.store import FeatureStore
 
@@ -294,3 +295,21 @@ def test_an_address_where_nobody_answers_is_told(photos, tmp_path, monkeypatch, 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # as in a process of its own
     with pytest.raises(ClusterError, match=f"{why}.*ray start --head"), hands_of(address):
         pytest.fail("somebody answered")
+
+
+def test_a_photo_pays_only_for_workers_that_it_had_to_itself():
+    photos = [Photo(name, Path(name), (0, 0)) for name in "ab"]
+    waiting: deque[_Batch] = deque([_Batch([Photo("c", Path("c"), (0, 0))])])
+    assert list(_again(_Batch(photos), waiting)) == []  # either may have done it
+    assert [([photo.id for photo in one.photos], one.alone, one.deaths) for one in waiting] == [
+        (["a"], True, 0),
+        (["b"], True, 0),
+        (["c"], False, 0),
+    ]
+    assert [one.load for one in waiting] == [AHEAD, AHEAD, 1]
+    for death in range(1, LIVES):
+        assert list(_again(waiting.popleft(), waiting)) == []
+        assert waiting[0].deaths == death
+    (left_out,) = _again(waiting.popleft(), waiting)
+    assert [photo.id for photo, _ in left_out.bad] == ["a"]
+    assert len(waiting) == 2

@@ -37,7 +37,7 @@ def card(name: str, says: Checkpoint, finds: Checkpoint | None) -> dict[str, Any
     kept = ("recipe fingerprint", "data", "measured on", "metrics", "versions")
     return {
         "name": name,
-        "languages": ["en"],
+        "languages": ["English"],
         **{part: {key: one.card[key] for key in kept if key in one.card} for part, one in models.items()},
     }
 

@@ -1,8 +1,9 @@
 """The hands of a cluster: Ray's workers read photos and work on them, whoever asked writes (extra `ray`).
 
 A worker holds a part of the cluster: a GPU where there are any, else some CPUs. It has two batches at a time, so that
-it reads the one while it works on the other. A worker that dies is replaced, and its batches are done again, photo by
-photo in case one of them killed it. Machines that join are used, machines that leave are not missed.
+it reads the one while it works on the other. A worker that dies is replaced, and its batches are done again: photo by
+photo, in case one of them killed it, and each alone with a worker, so that none pays for its neighbour. Machines that
+join are used, machines that leave are not missed.
 """
 
 from __future__ import annotations
@@ -78,10 +79,19 @@ def _knock(address: str) -> None:
 
 @dataclass(eq=False)
 class _Batch:
-    """Photos that are worked on together, and how many workers they have cost."""
+    """Photos that are worked on together; a photo whose worker died is `alone` with one from then on.
+
+    `deaths` are the workers that it has cost since.
+    """
 
     photos: Sequence[Photo]
+    alone: bool = False
     deaths: int = 0
+
+    @property
+    def load(self) -> int:
+        """The share of a worker's attention."""
+        return AHEAD if self.alone else 1
 
 
 class Cluster:
@@ -149,10 +159,10 @@ class _Crew:
         """Give batches to those who have the fewest."""
         for load in range(AHEAD):
             for worker in [worker for worker, own in self.loads.items() if own == load]:
-                if waiting:
+                if waiting and load + waiting[0].load <= AHEAD:
                     batch = waiting.popleft()
                     self.running[worker.look.remote(list(batch.photos))] = worker, batch
-                    self.loads[worker] += 1
+                    self.loads[worker] += batch.load
 
     def come_back(self, waiting: deque[_Batch]) -> Iterator[Done[Any]]:
         """What is done meanwhile; batches of workers that died go back to those that wait."""
@@ -169,11 +179,10 @@ class _Crew:
                 raise
             except self.ray.exceptions.RayError:
                 self._give_up(worker)
-                batch.deaths += 1
                 yield from _again(batch, waiting)
             else:
                 if worker in self.loads:
-                    self.loads[worker] -= 1
+                    self.loads[worker] -= batch.load
                 yield done
 
     def _welcome(self, reference: Any) -> None:
@@ -211,10 +220,11 @@ class _Crew:
 
 def _again(batch: _Batch, waiting: deque[_Batch]) -> Iterator[Done[Any]]:
     """Let photos wait again, one by one; one that has cost too many workers is left out."""
-    if batch.deaths < LIVES:
-        waiting.extendleft(_Batch([photo], batch.deaths) for photo in reversed(batch.photos))
+    deaths = batch.deaths + batch.alone
+    if deaths < LIVES:
+        waiting.extendleft(_Batch([photo], True, deaths) for photo in reversed(batch.photos))
         return
-    what, fix = f"{batch.deaths} workers died when they looked at it", "leave it out, or give workers more memory"
+    what, fix = f"{deaths} workers died when they looked at it", "leave it out, or give workers more memory"
     yield Done(bad=[(photo, DataError(what, where=photo.path, fix=fix)) for photo in batch.photos])
 
 
