@@ -1,10 +1,8 @@
 """Many clients at once before `sightline serve`: is every answer right, is a refusal only 503, does memory stay?
 
 Each client sends one photo at a time, and waits as Retry-After says where it is refused. Answers are compared with
-those of the direct call: name, size and what vision saw must be the photo's own. Its caption is the same, or has other
-words: a captioner in 8 bits rounds by the largest number of all photos that it looks at together, so companions matter,
-in a direct call of many photos as well, which is counted beside. With `--batch 1` there are no companions, and another
-word is wrong.
+those of the direct call: name, size, what vision saw and the words of the caption must be the photo's own, whichever
+photos of others it was looked at with.
 """
 
 from __future__ import annotations
@@ -170,7 +168,7 @@ def main() -> int:
             indent=1,
         )
     )
-    wrong = seen.kinds["wrong"] + (seen.kinds["other words"] if options.batch == 1 else 0)
+    wrong = seen.kinds["wrong"] + seen.kinds["other words"]
     return 0 if waits and not wrong and not seen.bare and set(seen.statuses) <= {200, 503} else 1
 
 
