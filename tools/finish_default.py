@@ -1,0 +1,61 @@
+"""Put what was fitted and measured into the file that captions photos.
+
+    python tools/finish_default.py in.safetensors out.safetensors [--audit audit.json] [--measured results.json]
+        [--matcher 0.9 --least 0.1]
+
+The audit is that of tools/measure_audit.py, what was measured that of tools/measure_default.py; `matcher` and `least`
+are those of `sightline.trust.pointing.Pointing`. What is not given stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sightline.bundle import Bundle, load_bundle, save_bundle
+from sightline.config import build
+from sightline.trust.auditing import Auditing
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--audit", type=Path)
+    parser.add_argument("--measured", type=Path)
+    parser.add_argument("--matcher", type=float)
+    parser.add_argument("--least", type=float)
+    options = parser.parse_args(argv)
+    bundle = load_bundle(options.bundle)
+    rule = {name: value for name in ("matcher", "least") if (value := getattr(options, name)) is not None}
+    bundle = replace(bundle, pointing=replace(bundle.pointing, **rule))
+    if options.audit:
+        fitted = json.loads(options.audit.read_text("utf-8"))["auditing"]
+        bundle = replace(bundle, auditing=build(Auditing, fitted, where=str(options.audit)))
+    if options.measured:
+        bundle = measured(bundle, json.loads(options.measured.read_text("utf-8"))["sets"])
+    save_bundle(options.out, bundle)
+    print(f"{options.out}: {options.out.stat().st_size / 2**20:.2f} MiB")
+
+
+def measured(bundle: Bundle, sets: Mapping[str, Any]) -> Bundle:
+    """The bundle with its metrics in the card."""
+    coco, flickr8k = sets["coco"], sets["flickr8k"]
+    metrics = {name: round(value, 2) for name, value in coco["captions"].items()} | {
+        "caption R@1": round(coco["matching"]["captions R@1"], 1),
+        "photo R@1": round(coco["matching"]["photos R@1"], 1),
+        "boxes covered by 36": round(flickr8k["regions"]["36 boxes"], 1),
+    }
+    told = (
+        f"{coco['photos']:,} photos of COCO's Karpathy test split; R@1 in {coco['matching']['folds']:.0f} folds of "
+        f"{coco['matching']['photos of a fold']:,.0f}; boxes: {flickr8k['photos']:,} test photos of Flickr8k"
+    )
+    return replace(bundle, card={**bundle.card, "metrics": metrics, "measured on": told})
+
+
+if __name__ == "__main__":
+    main()
