@@ -21,7 +21,7 @@ from sightline.search.rows import Found
 from sightline.vision.images import Source
 
 CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
-SAYING = 0.15  # what the best caption is worth, in parts of how far apart the nearest candidates are
+SAYING = 0.1  # what the best caption is worth, in parts of how far apart the nearest candidates are
 AVOIDING = 0.5  # how much of what is not wanted is subtracted: more also loses what is wanted
 
 
