@@ -213,3 +213,23 @@ def test_a_file_without_captions_is_told(audit, tmp_path):
     code, _, err = audit(tmp_path / "list.txt")
     assert code == 2
     assert "list.txt" in err
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "jsonl"])
+def test_what_caption_writes_can_be_audited_with_the_folder_of_photos_or_without(
+    audit, command, photos, tmp_path, monkeypatch, kind
+):
+    monkeypatch.chdir(tmp_path)
+    assert command("caption")("photos", "--out", "said", "--format", kind)[0] == 0
+    for where in (["--images", "photos"], []):
+        code, out, _ = audit(f"said/captions.{kind}", *where, "--json", "--threshold", 0)
+        assert code == 0
+        assert sorted(one["path"] for one in json.loads(out)) == sorted(f"photos/{name}" for name in SAID)
+
+
+def test_a_list_of_something_else_says_which_item_is_wrong(audit, photos, tmp_path):
+    (tmp_path / "said.json").write_text('[{"path": "cat.jpg", "caption": "a cat"}, {"path": "cat.jpg"}]')
+    code, _, err = audit(tmp_path / "said.json", "--images", photos)
+    assert code == 2
+    assert "photos[1]" in err
+    assert "there is no caption, title or text among path" in err

@@ -110,7 +110,7 @@ def test_force_and_other_settings_do_all_again(caption, photos, tmp_path):
     caption(photos, "--out", out, "--format", "csv")
     assert len(caption(photos, "--out", out, "--format", "csv", "--force")[1].splitlines()) == 3  # one has a newline
     _, _, err = caption(photos, "--out", out, "--format", "csv", "--must-include", "dog")
-    assert "2 captions of another model or other settings were replaced" in err
+    assert "dropped 2 captions of another model or other settings" in err
     assert all("dog" in row["caption"].split() for row in rows(out / "captions.csv"))
 
 

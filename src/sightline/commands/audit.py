@@ -106,8 +106,15 @@ def _captions(path: Path, images: Path, split: str | None) -> dict[str, list[str
 
     by_photo: dict[str, list[str]] = {}
     for photo in any_captions(path, split, beside=False):
-        by_photo.setdefault(str(images / (photo.file or photo.id)), []).extend(s.text for s in photo.sentences)
+        place = _place(photo.file or photo.id, images)
+        by_photo.setdefault(str(place), []).extend(s.text for s in photo.sentences)
     return by_photo
+
+
+def _place(name: str, images: Path) -> Path:
+    """Where a photo is: in the folder, or where its path leads from here, or in the folder without its own folders."""
+    places = images / name, Path(name), images / Path(name).name
+    return next((place for place in places if place.is_file()), places[0])
 
 
 def _audited(

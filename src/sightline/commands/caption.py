@@ -185,7 +185,8 @@ class _Talk:
         self.pictures = filed.pictures
         self.note = f"{filed.made:,} captioned now, {filed.kept:,} done before" if filed.kept else ""
         if filed.forgot:
-            self.note = f"{filed.forgot:,} captions of another model or other settings were replaced"
+            many = "caption" if filed.forgot == 1 else "captions"
+            self.note = f"dropped {filed.forgot:,} {many} of another model or other settings"
         return filed.made + filed.kept
 
     def _captions(self, distinct: bool, bar: bool) -> Iterator[PhotoCaption]:

@@ -18,7 +18,9 @@ TABLES = {captions_csv.FORMAT.name: captions_csv.read, captions_jsonl.FORMAT.nam
 def any_captions(
     path: Path, split: str | None = None, *, beside: bool = True, images: Path | None = None
 ) -> CaptionSet:
-    """The captions of a file, or of one split of it; a JSON object that no format claims is read as id to caption(s).
+    """The captions of a file, or of one split of it.
+
+    A JSON object that no format claims is read as id to caption(s), a JSON array as what `sightline caption` writes.
 
     Args:
         path: of the file.
@@ -29,9 +31,10 @@ def any_captions(
     try:
         found = identify(path)
     except UnknownFormatError:
-        if Probe(path).json_start != "{":
+        opens = Probe(path).json_start
+        if opens not in ("{", "["):
             raise
-        return read_by_id(path)
+        return read_by_id(path) if opens == "{" else captions_jsonl.read_array(path)
     if found.captions is None:
         raise DataError(f"{found.name} holds no captions", where=path, fix="give a file of captions")
     if split is not None or found.name not in TABLES or (beside and images is None):
