@@ -234,6 +234,16 @@ def test_interrupted_it_leaves_what_is_done(model, tmp_path):
             picture.load()
 
 
+def test_interrupted_without_a_folder_it_does_not_promise_to_go_on(model, tmp_path):
+    paths = [draw_photo(tmp_path / f"{i:04}.png", (64, 64)) for i in range(600)]
+    running = start(command(model, *paths))
+    assert running.stdout.readline().startswith(str(paths[0]))
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Interrupted. With --out DIR, the same command could go on." in err
+
+
 def test_a_bar_on_the_terminal_leaves_the_output_alone(model, photos):
     master, slave = pty.openpty()
     done = subprocess.run(command(model, photos, "--json"), stdout=subprocess.PIPE, stderr=slave, text=True, check=True)

@@ -75,8 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except SightlineError as error:
         return _fail(str(error), 2, debug)
-    except KeyboardInterrupt:
-        return _fail("Interrupted. Nothing is half-written; run the same command again to go on.", 130, debug)
+    except KeyboardInterrupt as stop:
+        usual = "Interrupted. Nothing is half-written; run the same command again to go on."
+        return _fail(str(stop) or usual, 130, debug)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -125,11 +125,14 @@ class _Talk:
             if form == "json":  # also when interrupted: what is done is an array
                 at_the_end.callback(lambda: _print(form, (said.to_json() for said in done), stdout))
             coming = self._shown(self._captions(distinct, bar=bool(form)), done, sys.stderr if form else stdout)
-            if form in ("csv", "jsonl"):
-                _print(form, (said.to_json() for said in coming), stdout)
-            for said in coming:
-                if not form:
-                    self._line(f"{said.path}: {said}", stdout)
+            try:
+                if form in ("csv", "jsonl"):
+                    _print(form, (said.to_json() for said in coming), stdout)
+                for said in coming:
+                    if not form:
+                        self._line(f"{said.path}: {said}", stdout)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt("Interrupted. With --out DIR, the same command could go on.") from None
         return len(done)
 
     def _shown(
