@@ -186,6 +186,23 @@ def told(out: Path) -> list[dict]:
     return json.loads((out / "captions.json").read_text())
 
 
+def assert_same(one: object, other: object, where: str = "") -> None:
+    """The same words; numbers may differ in their last digit, as a photo's do beside other photos of a batch."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            assert_same(one[key], other[key], f"{where}/{key}")
+    elif isinstance(one, list) and isinstance(other, list):
+        assert len(one) == len(other), where
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            assert_same(*pair, where=f"{where}/{number}")
+    elif isinstance(one, float):
+        digit = 0.1 if "/box/" in where else 1e-3
+        assert other == pytest.approx(one, abs=1.5 * digit), where
+    else:
+        assert one == other, where
+
+
 def options(model: Path, *more: object) -> list[str]:
     return ["--model", str(model), "--device", "cpu", "--threads", "1", *map(str, more)]
 
@@ -208,7 +225,7 @@ def test_captions_are_those_of_one_process_though_a_worker_is_killed_from_outsid
     assert cli.main([*arguments, *options(tiny_model, "--format", "json")]) == 0
     killer.join()
     assert killed[0] < PHOTOS
-    assert told(tmp_path / "out") == captions
+    assert_same(told(tmp_path / "out"), captions)
     assert len({one["path"] for one in captions}) == PHOTOS
     assert "broken.jpg" in capsys.readouterr().err
 
@@ -264,7 +281,7 @@ def test_whoever_asked_is_killed_and_asks_again(cluster, tiny_model, photos, tmp
     assert 0 < before < PHOTOS
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"{PHOTOS - before} captioned now, {before} done before" in again.stderr
-    assert told(tmp_path) == captions
+    assert_same(told(tmp_path), captions)
 
 
 def test_an_index_has_the_rows_of_one_process(cluster, tiny_model, photos, tmp_path):
