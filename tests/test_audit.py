@@ -54,6 +54,26 @@ def test_the_nouns_that_name_things_are_audited_and_found_again_in_the_caption(s
             assert text.split()[noun.index].lower().strip(",.!") == noun.word
 
 
+@pytest.mark.parametrize(
+    ("text", "nouns"),
+    [
+        ("a close up of a cat", ["cat"]),
+        ("A close-up of a cat", ["cat"]),
+        ("a close - up of a cat", ["cat"]),
+        ("Closeup of two cats", ["cats"]),
+        ("a black and white photo of a dog in the background", ["dog"]),
+        ("a picture of a group of people on a sunny day", ["people"]),
+        ("a couple of dogs at the side of a pair of cups", ["dogs", "cups"]),
+        ("a lot of cars in a parking lot", ["cars", "parking", "lot"]),
+        ("the view of a table at night time", ["table"]),
+    ],
+)
+def test_nouns_that_name_no_thing_are_not_audited(sight, text, nouns):
+    (audit,) = sight.audit(PHOTOS[0], text, least=1.0)
+    assert [noun.word for noun in audit.nouns] == nouns
+    assert sight.ground(PHOTOS[0], text).sentence == text  # where words point is another question
+
+
 def test_the_json_form_is_that_of_the_documentation(sight):
     told = sight.audit(PHOTOS[1], "A dog sits on a table .", least=1.0)[0].to_json()
     assert list(told) == ["path", "caption", "size", "nouns", "flagged"]

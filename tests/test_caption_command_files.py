@@ -217,7 +217,7 @@ def test_a_mistake_is_told_before_a_model_is_loaded(arguments, words, capsys):
     assert time.perf_counter() - began < 5
 
 
-@pytest.mark.parametrize(("length", "fewest", "most"), [("short", 1, 7), ("long", 13, 20), ("5", 4, 6)])
+@pytest.mark.parametrize(("length", "fewest", "most"), [("short", 1, 7), ("long", 13, 20), ("5", 1, 5)])
 def test_captions_are_as_long_as_asked_and_have_the_words_asked_for(model, capsys, length, fewest, most):
     asked = ["caption", str(EXAMPLES / "cat.jpg"), "--length", length, "--must-include", "red dog,cup"]
     assert cli.main([*asked, "--must-include", "two", "--json", "--model", str(model), "--device", "cpu"]) == 0

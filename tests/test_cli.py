@@ -1,8 +1,12 @@
+import inspect
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -42,14 +46,145 @@ def test_every_command_explains_itself(name, capsys):
 
 @pytest.mark.parametrize("name", [n for n in cli.COMMANDS if n != "completion"])
 def test_every_command_takes_json_and_quiet(name):
-    import inspect
-
     assert {"json", "quiet"} <= set(inspect.signature(cli.COMMANDS[name].load()).parameters)
 
 
 def test_version_is_the_package_version(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"sightline {__version__}"
+
+
+def help_of(name, capsys) -> str:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*name.split(), "--help"])
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_keeps_examples_as_lines_and_says_nothing_that_tells_nothing(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = help_of(name, capsys)
+    examples = [line for line in inspect.getdoc(cli.COMMANDS[name].load()).splitlines() if "    sightline " in line]
+    assert set(examples) <= set(shown.splitlines())
+    assert "None" not in shown
+    assert not re.search(r"default: *(│\s*)?(False|True|\)|'')", shown)
+    paragraphs = [line for line in shown.splitlines()[1:] if not line.startswith(("  --", "    sightline"))]
+    assert max(map(len, paragraphs)) <= 80
+
+
+def test_help_names_values_and_has_one_name_for_a_switch(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = help_of("index", capsys)
+    for text in ("FOLDER ", "--threads N ", "--model FILE ", "--engine exact|lance ", "--json ", "--no-captions "):
+        assert re.search(rf"^(│|) +{re.escape(text)}", shown, re.MULTILINE)
+    assert "(default: auto)" in shown
+    assert "--no-json" not in shown
+    assert "--captions" not in shown
+    assert " --hyps PATH … " in help_of("score", capsys)
+    assert "(repeatable)" in help_of("caption", capsys)
+
+
+def test_help_tells_a_default_of_zero_or_one(monkeypatch, capsys):
+    def shrink(*, port: int = 0, beam: int = 1, quiet: bool = False) -> None:
+        """Shrink."""
+
+    monkeypatch.setattr(cli.Command, "load", lambda self: shrink)
+    shown = help_of("doctor", capsys)
+    assert re.findall(r"--(\w+).*default: (.*?)\)", shown) == [("port", "0"), ("beam", "1")]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "encoding", "boxes", "colour"),
+    [(True, "utf-8", True, True), (False, "utf-8", True, False), (False, "ascii", False, False)],
+)
+def test_help_is_as_plain_as_its_reader_needs(terminal, encoding, boxes, colour):
+    command = [sys.executable, "-m", "sightline", "serve", "--help"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "TERM": "xterm", "COLUMNS": "80"}
+    if terminal:
+        master, slave = pty.openpty()
+        subprocess.run(command, stdout=slave, check=True, env=environment)
+        os.close(slave)
+        shown = os.read(master, 1 << 16).decode()
+        os.close(master)
+    else:
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    assert ("╭" in shown) is boxes
+    assert ("\033[" in shown) is colour
+    bare = re.sub("\033[^m]*m", "", shown)
+    assert "--model" in bare
+    assert not re.search(r"^│\s+│\s*$", bare, re.MULTILINE)  # tyro leaves a row empty where a text just fits
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys; from sightline import cli\ntry: cli.main(['caption', '--help'])\nexcept SystemExit: pass\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("False\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (
+            "score --jsn",
+            "`sightline score` has no --jsn. To fix: did you mean --json? `sightline score --help` tells how.",
+        ),
+        ("score --ref a --hyps b", "`sightline score` has no --ref. To fix: did you mean --refs? "),
+        (
+            "doctor --frobnicate=3",
+            "`sightline doctor` has no --frobnicate. To fix: `sightline doctor --help` tells how.",
+        ),
+        ("caption a.jpg --no-json", "`sightline caption` has no --no-json. To fix: did you mean --json? "),
+        ("search cat -x", "`sightline search` does not know what to do with '-x'. "),
+        ("ground a.jpg dog cat", "`sightline ground` does not know what to do with 'cat'. "),
+        ("score", "`sightline score` needs --refs PATH and --hyps PATH …. "),
+        ("score --refs a --hyps", "--hyps needs a value: --hyps PATH …. "),
+        ("search cat -k --json", "-k needs a value: -k N. "),
+        ("caption a.jpg --json=yes", "--json takes no value. "),
+        ("ground a.jpg", "`sightline ground` needs PHOTO and SENTENCE. "),
+        ("train", "`sightline train` needs RECIPE. "),
+        ("caption a.jpg --beam three", "--beam takes a whole number, not 'three'. "),
+        ("caption a.jpg --threads=1.5", "--threads takes a whole number, not '1.5'. "),
+        ("audit a.json --threshold high", "--threshold takes a number, not 'high'. "),
+        ("index photos --engine lanse", "--engine takes exact or lance, not 'lanse'. "),
+        ("completion tcsh", "shell takes bash or zsh or fish, not 'tcsh'. "),
+    ],
+)
+def test_words_that_do_not_fit_get_a_sentence_and_exit_code_2(command, sentence, capsys):
+    assert cli.main(command.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(sentence)
+    assert shown.err.endswith(f"`sightline {command.split()[0]} --help` tells how.\n")
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+
+
+def test_words_that_fit_reach_the_command_with_their_types(monkeypatch):
+    def shrink(
+        photos: tuple[str, ...],
+        *,
+        out: Path,
+        width: int | None = None,
+        by: float = 0.5,
+        how: Literal["fast", "well"] | None = None,
+        names: tuple[str, ...] = (),
+        colour: bool = True,
+        dry_run: bool = False,
+    ) -> int:
+        given.append((photos, out, width, by, how, names, colour, dry_run))
+        return 1
+
+    given: list[tuple[object, ...]] = []
+    monkeypatch.setattr(cli.Command, "load", lambda self: shrink)
+    words = "doctor a.jpg b.jpg --out=x --width -3 --by 2 --how well --names n m --no-colour --dry_run"
+    assert cli.main(words.split()) == 1
+    assert cli.main(["doctor", "--out", "-"]) == 1
+    assert given == [
+        (("a.jpg", "b.jpg"), Path("x"), -3, 2.0, "well", ("n", "m"), False, True),
+        ((), Path("-"), None, 0.5, None, (), True, False),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,3 +287,5 @@ def test_bash_completes_commands_and_flags(capsys):
     assert {"inspect", "convert"} <= complete("sightline", "data")
     assert {"--to", "--json", "--help"} <= complete("sightline", "data", "convert")
     assert "--quiet" in complete("sightline", "doctor")
+    assert {"--not", "--k"} <= complete("sightline", "search")
+    assert "--no-captions" in complete("sightline", "index")

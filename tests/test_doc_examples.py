@@ -104,7 +104,7 @@ def test_commands_that_look_at_photos_get_the_model_and_the_page_does_not_show_i
 
 @pytest.fixture
 def offered(capsys, monkeypatch) -> Callable[[str], set[str]]:
-    """The options that a command's help lists, as `--captions` where `--no-captions` is meant too."""
+    """The options that a command's help lists."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def options(command: str) -> set[str]:
@@ -119,7 +119,7 @@ def offered(capsys, monkeypatch) -> Callable[[str], set[str]]:
 def test_the_page_of_a_command_names_all_of_its_options_and_no_others(command, offered):
     text = (ROOT / "docs" / f"{PAGES[command]}.md").read_text()
     cells = [row.split("|")[1] for table in tables(text, command) for row in table.splitlines()]
-    named = {positive(option) for cell in cells for option in re.findall(r"`(--[a-z-]+)", cell)}
+    named = {option for cell in cells for option in re.findall(r"`(--[a-z-]+)", cell)}
     assert named == offered(command) - {"--k"}  # the table has -k
 
 
@@ -127,12 +127,8 @@ def test_the_page_of_a_command_names_all_of_its_options_and_no_others(command, o
 def test_every_option_in_a_command_of_the_documentation_exists(command, offered):
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     lines = re.findall(rf"^(?:\$ )?sightline {command} (.*)", "\n".join(map(Path.read_text, pages)), re.MULTILINE)
-    used = {positive(option) for line in lines for option in re.findall(r"(?<=\s)--[a-z-]+", f" {line.split('#')[0]}")}
+    used = {option for line in lines for option in re.findall(r"(?<=\s)--[a-z-]+", f" {line.split('#')[0]}")}
     assert used - {"--debug"} <= offered(command) | {"--k"}
-
-
-def positive(option: str) -> str:
-    return option.replace("--no-", "--")
 
 
 def tables(text: str, command: str) -> list[str]:

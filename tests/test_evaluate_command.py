@@ -49,7 +49,7 @@ def evaluate(world: Path, capsys: pytest.CaptureFixture[str], *arguments: str, m
 def test_a_captioner_gets_the_numbers_of_its_recipe(world, capsys):
     found = evaluate(world, capsys, "--photos", str(world / "test.txt"))
     card = load(world / "captioner" / "model.safetensors").card
-    assert found == {"split": "test", "metrics": card["metrics"]}
+    assert found == {"split": "test", "photos": 3, "metrics": card["metrics"]}
 
 
 def test_a_matcher_gets_the_numbers_of_its_recipe(world, capsys):
@@ -65,7 +65,7 @@ def test_score_gives_the_same_numbers_for_the_captions_written(world, tmp_path, 
     lines = [line for line in (world / "captions.token").read_text().splitlines() if line.split("#")[0] in listed]
     references = tmp_path / "references.token"
     references.write_text("\n".join(lines) + "\n")
-    command = ["score", "--refs", str(references), "--hyps", str(said), "--json", str(scores), "--quiet"]
+    command = ["score", "--refs", str(references), "--hyps", str(said), "--out", str(scores), "--quiet"]
     assert main([*command, "--metrics", "bleu", "rouge", "cider"]) == 0
     corpus = json.loads(scores.read_text())["corpus"]
     assert {entry["image_id"] for entry in json.loads(said.read_text())} == set(listed)
@@ -91,7 +91,13 @@ def test_captions_without_splits_are_all_used(world, tmp_path, capsys):
     data = ["--captions", str(tmp_path / "few.token"), "--features", str(world / "features")]
     command = ["evaluate", str(world / "captioner" / "model.safetensors"), *data, "--device", "cpu"]
     assert main([*command, "--self-retrieval", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["metrics"]["self-retrieval pool"] == 4
+    found = json.loads(capsys.readouterr().out)
+    assert (found["split"], found["photos"], found["metrics"]["self-retrieval pool"]) == ("all", 4, 4)
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "Measured on 4 photos: all, as the captions have no splits." in shown
+    assert shown.split()[0] == "all"  # the column's title
+    assert "test" not in shown
 
 
 def test_a_split_of_the_captions_is_chosen(world, tmp_path, capsys):

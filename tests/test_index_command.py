@@ -104,13 +104,43 @@ def test_vectors_only_not_and_exact_are_obeyed(model, photos, capsys):
 
 def test_words_that_the_model_never_learned_are_told(model, photos, capsys):
     cli.main(command(model, "index", "photos", "--quiet"))
-    assert cli.main(command(model, "search", "a zebra")) == 0
+    assert cli.main(command(model, "search", "a dog and a zebra")) == 0
     assert capsys.readouterr().err == "The model does not know: zebra.\n"
+
+
+@pytest.mark.parametrize(("words", "named"), [("a zebra", "zebra"), ("xyzzy zebra", "xyzzy, zebra"), ("???", "'???'")])
+def test_words_of_which_the_model_knows_none_find_nothing(model, photos, capsys, words, named):
+    cli.main(command(model, "index", "photos", "--quiet"))
+    assert cli.main(command(model, "search", words, "--json")) == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == []
+    said = f"Nothing was found: the model does not know {named}, and no caption says it. To fix: try other words"
+    assert shown.err.startswith(said)
+    assert shown.err.count("\n") == 1
+    assert cli.main(command(model, "search", words, "--vectors-only")) == 1
+    assert "no caption" not in capsys.readouterr().err
+
+
+def test_a_photo_is_found_beside_words_that_mean_nothing(model, photos, capsys):
+    cli.main(command(model, "index", "photos", "--quiet"))
+    asked = ["--image", str(photos / "red.png"), "--vectors-only", "--json"]
+    assert cli.main(command(model, "search", "a zebra", *asked)) == 0
+    with_words = json.loads(capsys.readouterr().out)
+    assert cli.main(command(model, "search", *asked)) == 0
+    assert with_words == json.loads(capsys.readouterr().out)
+
+
+def test_a_copy_is_new_and_not_looked_at(model, photos, capsys):
+    cli.main(command(model, "index", "photos", "--quiet"))
+    (photos / "copy.png").write_bytes((photos / "red.png").read_bytes())
+    assert cli.main(command(model, "index", "photos")) == 0
+    assert "4 photos; 1 is a copy, 3 were there\n" in capsys.readouterr().out
 
 
 def test_quiet_tells_by_its_exit_code_alone(model, photos, capsys):
     cli.main(command(model, "index", "photos", "--quiet"))
-    assert cli.main(command(model, "search", "a zebra", "--quiet")) == 0
+    assert cli.main(command(model, "search", "a dog", "--quiet")) == 0
+    assert cli.main(command(model, "search", "a zebra", "--quiet")) == 1
     assert cli.main(command(model, "search", "a zebra", "--quiet", "--store", "none")) == 2
     assert capsys.readouterr().out == ""
 
@@ -122,7 +152,7 @@ def test_json_of_an_index_tells_all_and_bad_files_are_told_once(model, photos, t
     told = json.loads(shown.out)
     seconds, bad = told.pop("seconds"), told.pop("bad")
     assert seconds > 0
-    counts = {"photos": 4, "made": 3, "kept": 0, "moved": 0, "gone": 0, "total": 3}
+    counts = {"photos": 4, "made": 3, "kept": 0, "copied": 0, "moved": 0, "gone": 0, "total": 3}
     assert told == {"store": str(tmp_path / "store"), "engine": "exact", **counts}
     assert (bad[0]["path"], bad[0]["new"]) == (str(photos / "bad.jpg"), True)
     assert "1 file was left out" in shown.err

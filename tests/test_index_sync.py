@@ -72,7 +72,8 @@ def test_moved_touched_and_copied_photos_are_not_looked_at_again(folder, tmp_pat
     (folder / "copy.png").write_bytes((folder / "blue.png").read_bytes())
     report, seen = bring(folder, tmp_path / "store")
     assert seen == []
-    assert (report.photos, report.made, report.kept, report.moved, report.gone, report.total) == (4, 0, 4, 3, 0, 4)
+    assert (report.photos, report.made, report.kept, report.gone, report.total) == (4, 1, 3, 0, 4)
+    assert (report.copied, report.moved) == (1, 2)
     assert held(tmp_path / "store") == {
         "crimson.png": "a red wall",
         "green.png": "a green wall",
@@ -80,6 +81,32 @@ def test_moved_touched_and_copied_photos_are_not_looked_at_again(folder, tmp_pat
         "copy.png": "a blue wall",
     }
     assert bring(folder, tmp_path / "store")[0].moved == 0
+
+
+def test_of_a_photo_that_became_two_one_has_moved_and_one_is_a_copy(folder, tmp_path):
+    bring(folder, tmp_path / "store")
+    (folder / "one.png").write_bytes((folder / "red.png").read_bytes())
+    (folder / "red.png").rename(folder / "two.png")
+    report, seen = bring(folder, tmp_path / "store")
+    assert (report.made, report.kept, report.copied, report.moved, report.gone, seen) == (1, 3, 1, 1, 0, [])
+    assert held(tmp_path / "store")["one.png"] == held(tmp_path / "store")["two.png"] == "a red wall"
+
+
+def test_a_photo_whose_old_name_another_photo_took_has_moved(folder, tmp_path):
+    bring(folder, tmp_path / "store")
+    (folder / "red.png").rename(folder / "crimson.png")
+    paint(folder / "red.png", DEEP_BLUE, (7, 7))
+    report, seen = bring(folder, tmp_path / "store")
+    assert (report.made, report.copied, report.moved, seen) == (1, 0, 1, ["red.png"])
+
+
+def test_a_touched_photo_that_has_a_copy_is_not_new(folder, tmp_path):
+    (folder / "copy.png").write_bytes((folder / "blue.png").read_bytes())
+    bring(folder, tmp_path / "store")
+    for name in ("blue.png", "copy.png"):
+        os.utime(folder / name, ns=(5, 5))
+    report, seen = bring(folder, tmp_path / "store")
+    assert (report.made, report.kept, report.copied, report.moved, seen) == (0, 4, 0, 2, [])
 
 
 def test_photos_that_swap_their_names_swap_their_rows(folder, tmp_path):

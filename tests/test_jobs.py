@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from sightline.errors import ConfigError, CountError, DataError
+from sightline.jobs.auditing import AuditLog
 from sightline.jobs.job import run
 from sightline.jobs.ledger import Entry, Ledger
 from sightline.jobs.photos import GONE, LoadedPhoto, mark_of, photos_below
@@ -230,6 +231,21 @@ def test_a_ledger_keeps_the_last_word_on_each_photo(tmp_path):
         assert ledger.get("é 1.jpg") == Entry((3, 10**18))
         assert ledger.get("2.jpg") == Entry((6, 7))
         assert ledger.get("3.jpg") is None
+
+
+def test_files_on_disk_keep_their_form(tmp_path):
+    ledger_line = b'1c3a102a [["a b.jpg",12,1700000000000000000,""],["\\u00e9.jpg",0,5,"is empty"]]\n'
+    audits_line = b'7f8f8f3c ["a.jpg#0123",[{"caption":"A dog.","flagged":0}]]\n'
+    entries = {"a b.jpg": Entry((12, 17 * 10**17)), "é.jpg": Entry((0, 5), "is empty")}
+    audits = [{"caption": "A dog.", "flagged": 0}]
+    with Ledger(tmp_path / "ledger.jsonl") as ledger, AuditLog(tmp_path / "audits.log") as log:
+        ledger.record(entries)
+        log.add(("a.jpg#0123", audits))
+    assert (tmp_path / "ledger.jsonl").read_bytes() == ledger_line
+    assert (tmp_path / "audits.log").read_bytes() == audits_line
+    with Ledger(tmp_path / "ledger.jsonl") as ledger, AuditLog(tmp_path / "audits.log") as log:
+        assert {id: ledger.get(id) for id in entries} == entries
+        assert log.get("a.jpg#0123") == audits
 
 
 def test_a_torn_or_damaged_line_counts_for_nothing_and_harms_no_other(tmp_path):

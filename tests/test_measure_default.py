@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tools"))
 
 import measure_default as tool
 from measured_models import COUNTS, look, regions
-from measured_photos import TestPhoto, coco_test, flickr8k_test
+from measured_photos import TestPhoto, coco, flickr8k
 from measured_scores import caption_scores, concept_scores, named_by_people, peer_scores
 from measured_tables import BARS, markdown, table
 
@@ -109,13 +109,13 @@ def test_shares_are_percentages(measured):
 
 
 def test_coco_photos_are_those_at_hand_by_id(data):
-    assert [photo.id for photo in coco_test(data, data / "coco" / "images")] == ["9", "25", "30", "36", "42", "700"]
-    assert [photo.id for photo in flickr8k_test(data)] == [str(1000 + n) for n in range(6)]
+    assert [photo.id for photo in coco(data, data / "coco" / "images")] == ["9", "25", "30", "36", "42", "700"]
+    assert [photo.id for photo in flickr8k(data)] == [str(1000 + n) for n in range(6)]
 
 
 def test_a_folder_without_test_photos_is_refused(data, tmp_path):
     with pytest.raises(DataError, match="no photo of Karpathy's test split"):
-        coco_test(data, tmp_path)
+        coco(data, tmp_path)
 
 
 def test_the_page_has_a_row_for_every_number_and_every_shown_photo(measured):
@@ -172,7 +172,7 @@ def test_a_section_that_does_not_exist_cannot_be_skipped(data, model, tmp_path, 
 
 
 def test_asking_for_more_boxes_keeps_the_first_ones(data):
-    bundle, photos = tiny_bundle(), flickr8k_test(data)[:2]
+    bundle, photos = tiny_bundle(), flickr8k(data)[:2]
     looked = look(bundle, photos, torch.device("cpu"), "", keep=True)
     for scene, boxes in zip(looked.scenes, looked.boxes, strict=True):
         own = scene.boxes[0][scene.region_mask[0]].numpy()
@@ -186,7 +186,7 @@ def test_regions_count_the_boxes_people_drew(data):
     from sightline.data.entities import read_photos
 
     annotated = read_photos(data / "flickr8k" / "flickr30k_entities")
-    photos = flickr8k_test(data)
+    photos = flickr8k(data)
     looked = look(tiny_bundle(), photos, torch.device("cpu"), "", keep=True)
     found = regions(looked, [annotated[photo.id] for photo in photos])
     assert found["boxes people drew"] == 18

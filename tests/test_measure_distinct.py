@@ -20,6 +20,14 @@ def test_shared_captions_are_counted():
     assert measure_distinct.duplicates(["a", "b", "a", "c", "a"]) == 3
 
 
+def test_the_weight_is_chosen_by_the_matcher_and_then_by_cider():
+    def told(first, fifth, cider):
+        return {"matcher R@1": first, "matcher R@5": fifth, "matcher R@10": 90, "CIDEr": cider}
+
+    assert measure_distinct.chosen({0.0: told(40, 80, 50), 0.5: told(45, 80, 40), 1.2: told(46, 78, 60)}) == 0.5
+    assert measure_distinct.chosen({0.0: told(40, 80, 40), 0.5: told(40, 80, 50)}) == 0.5
+
+
 def test_duplicates_go_and_every_number_is_told(tmp_path):
     bundle, data = tiny_bundle(), tmp_path / "flickr8k"
     with torch.no_grad():
@@ -31,7 +39,8 @@ def test_duplicates_go_and_every_number_is_told(tmp_path):
     for number, photo in enumerate(sorted(EXAMPLES.glob("*.jpg")), 1000):
         names.append(f"{number}_abc.jpg")
         shutil.copy(photo, data / "images" / names[-1])
-    (data / "Flickr_8k.testImages.txt").write_text("\n".join(names) + "\n")
+    for split, own in (("test", names), ("dev", names[2:])):
+        (data / f"Flickr_8k.{split}Images.txt").write_text("\n".join(own) + "\n")
     lines = [f"{name}#{i}\tA red dog number {i} sits on the table ." for name in names for i in range(5)]
     (data / "Flickr8k.token.txt").write_text("\n".join(lines) + "\n")
     options = ["--data", tmp_path, "--out", tmp_path / "out", "--model", tmp_path / "model.safetensors"]
@@ -42,3 +51,8 @@ def test_duplicates_go_and_every_number_is_told(tmp_path):
     for way in ("self-retrieval", "matcher"):
         assert 0 <= found["before"][f"{way} R@1"] <= found["before"][f"{way} R@5"] == 100
     assert (tmp_path / "out" / "distinct.json").is_file()
+    weights = measure_distinct.main([*map(str, options), "--split", "dev", "--weights", "0,0.3,1.2"])
+    assert weights["photos"] == len(names[2:])
+    assert {"weight 0", "weight 0.3", "weight 1.2"} < set(weights)
+    assert weights["chosen"] in (0, 0.3, 1.2)
+    assert "chosen" not in found  # test photos choose nothing

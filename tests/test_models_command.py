@@ -70,7 +70,7 @@ def test_people_read_the_same(file, capsys):
     for text in (
         f"updown, {count(updown()):,} parameters, 3 words",
         "trained on 1,200 photos with 6,000 captions",
-        "on test: CIDEr 61.25\n",
+        "at the end of training, on test: CIDEr 61.25\n",
         "knows streets alone",
         "licence    CC BY 4.0",
     ):
@@ -112,9 +112,20 @@ def test_a_bundle_tells_each_of_its_parts(tmp_path, capsys):
     }
     assert (parts["captioner"]["words"], parts["captioner"]["metrics"]) == (len(WORDS), {"CIDEr": 109.6})
     assert (parts["matcher"]["metrics"], parts["vision"]["words"]) == (None, None)
+    assert "at the end of training, on test: CIDEr 109.6\n" in told(capsys, path)
     loaded = load_bundle(path)
     models = loaded.vision, loaded.captioner.model, loaded.matcher.model
     assert found["parameters"] == sum(map(count, models))
+
+
+def test_what_was_measured_with_the_file_is_told_apart_from_what_was_measured_in_training(tmp_path, capsys):
+    path, whole = tmp_path / "model.safetensors", tiny_bundle()
+    whole.card.update({"metrics": {"CIDEr-D": 109.85, "caption R@1": 57.3}, "measured on": "4,407 photos"})
+    whole.card["matcher"] = {"metrics": {"i2t R@1": 58.1}, "measured on": "test"}
+    save_bundle(path, whole)
+    shown = told(capsys, path)
+    assert "measured   this file, on 4,407 photos: CIDEr-D 109.85, caption R@1 57.3\n" in shown
+    assert "at the end of training, before it was packed into this file, on test: i2t R@1 58.1\n" in shown
 
 
 @pytest.mark.parametrize(

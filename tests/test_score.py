@@ -1,14 +1,19 @@
 """`sightline score` and the scorecard, from the outside."""
 
 import json
+import os
 import pickle
+import pty
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from sightline import cli
 from sightline.errors import ConfigError, DataError, MissingRecordError
+from sightline.metrics import spice
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.report import report_data, write_report
 from sightline.metrics.scorecard import METRICS, installed, scorecard
@@ -47,7 +52,7 @@ def run(*arguments, metrics=("bleu", "rouge", "cider", "spice")):
 
 def test_json_has_corpus_per_image_and_signature(tmp_path, refs, capsys):
     out = tmp_path / "scores.json"
-    assert run("--refs", refs, "--hyps", results(tmp_path, HYPOTHESES), "--json", out) == 0
+    assert run("--refs", refs, "--hyps", results(tmp_path, HYPOTHESES), "--out", out) == 0
     scores = json.loads(out.read_text())
     keys = {"Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L", "CIDEr", "SPICE"}
     assert set(scores["corpus"]) == keys
@@ -59,6 +64,43 @@ def test_json_has_corpus_per_image_and_signature(tmp_path, refs, capsys):
     assert "SPICE (Sightline parser)" in shown
     assert f"{scores['corpus']['CIDEr']:.4f}" in shown
     assert scores["signature"] in shown
+
+
+def test_json_is_one_document_on_standard_output_and_nothing_else(tmp_path, refs, capsys):
+    out, hyps = tmp_path / "scores.json", results(tmp_path, HYPOTHESES)
+    assert run("--refs", refs, "--hyps", hyps, "--out", out, "--json", "--quiet") == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(out.read_text())
+    assert run("--refs", refs, "--hyps", hyps, results(tmp_path, HYPOTHESES, "more.json"), "--json") == 0
+    shown = capsys.readouterr()
+    assert set(json.loads(shown.out)["systems"]) == {"hyps", "more"}
+    assert shown.err == ""
+
+
+def test_a_bar_is_shown_on_a_terminal_while_metrics_work(tmp_path, refs):
+    command = [sys.executable, "-m", "sightline", "score", "--refs", str(refs)]
+    command += ["--hyps", str(results(tmp_path, HYPOTHESES)), "--metrics", "bleu", "spice"]
+
+    def on_terminal(*more: str) -> str:
+        master, slave = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+        subprocess.run([*command, *more], stderr=slave, stdout=subprocess.DEVNULL, check=True, env=environment)
+        os.write(slave, b".")  # so that there is something to read
+        os.close(slave)
+        shown = os.read(master, 1 << 16).decode()
+        os.close(master)
+        return shown
+
+    shown = on_terminal()
+    assert "scoring hyps: spice" in shown
+    assert "100%" in shown
+    assert on_terminal("--quiet") == "."
+
+
+def test_slow_metrics_tell_how_far_they_are(monkeypatch):
+    monkeypatch.setattr(spice, "IMAGES_AT_ONCE", 2)
+    told = []
+    scorecard(HYPOTHESES, REFERENCES, ["spice"], tell=lambda *words: told.append(words))
+    assert told[:3] == [("spice", 0), ("spice", 2), ("spice", 3)]
 
 
 def test_every_layout_of_references_and_captions_gives_the_same_scores(tmp_path, refs):
@@ -88,7 +130,7 @@ def test_every_layout_of_references_and_captions_gives_the_same_scores(tmp_path,
         (karpathy, hyps, ["--split", "test"]),
     ):
         out = tmp_path / "out.json"
-        assert run("--refs", refs_file, "--hyps", hyps_file, "--json", out, "--quiet", *extra) == 0
+        assert run("--refs", refs_file, "--hyps", hyps_file, "--out", out, "--quiet", *extra) == 0
         found.append(json.loads(out.read_text()))
     assert found[0]["corpus"] == found[1]["corpus"] == found[2]["corpus"]
     assert found[0]["per_image"] == found[1]["per_image"] == found[2]["per_image"]
@@ -160,8 +202,13 @@ def test_mistakes_in_python_are_refused_too():
 
 def test_by_default_every_installed_metric_runs_and_each_is_told():
     told = []
-    card = scorecard(HYPOTHESES, REFERENCES, tell=told.append)
-    assert tuple(told) == installed() == tuple(card.metrics)
+    card = scorecard(HYPOTHESES, REFERENCES, tell=lambda *words: told.append(words))
+    assert tuple(dict.fromkeys(metric for metric, _ in told)) == installed() == tuple(card.metrics)
+    for name in installed():
+        counts = [images for metric, images in told if metric == name]
+        assert counts[0] == 0
+        assert counts[-1] == 3
+        assert counts == sorted(counts)
     assert set(installed()) >= set(METRICS) - {"meteor"}
 
 
@@ -177,7 +224,7 @@ def test_several_systems_are_compared_on_one_page(tmp_path, refs, capsys):
     good = results(tmp_path, {id: texts[0] for id, texts in REFERENCES.items()}, "good.json")
     poor = results(tmp_path, dict.fromkeys(REFERENCES, "a photo </script> of something"), "poor.json")
     page, out = tmp_path / "page.html", tmp_path / "scores.json"
-    assert run("--refs", refs, "--hyps", poor, good, "--html", page, "--json", out) == 0
+    assert run("--refs", refs, "--hyps", poor, good, "--html", page, "--out", out) == 0
     shown = capsys.readouterr().out
     assert "poor" in shown
     assert "good" in shown
@@ -233,7 +280,7 @@ def test_the_reference_corpora_are_equal_to_the_last_digits(data_dir, tmp_path):
     out = tmp_path / "scores.json"
     refs = data_dir / "coco" / "captions_val2014.json.gz"
     hyps = data_dir / "metrics" / "captions_val2014_fakecap_results.json"
-    assert run("--refs", refs, "--hyps", hyps, "--json", out, "--quiet", metrics=installed()) == 0
+    assert run("--refs", refs, "--hyps", hyps, "--out", out, "--quiet", metrics=installed()) == 0
     scores = json.loads(out.read_text())
     names = {
         "Bleu_1": 1e-9,

@@ -12,12 +12,15 @@ from bundle_samples import EXAMPLES, tiny_bundle
 from search_samples import row, unit_vectors
 from sightline.api import Sightline
 from sightline.errors import ConfigError, DataError
+from sightline.search import lance
 from sightline.search.exact import ExactIndex
+from sightline.search.lance import LanceIndex
 from sightline.search.maker import maker_of
 from sightline.search.query import AVOIDING, CANDIDATES, SAYING, PhotoIndex, ranked, without
 from sightline.search.rows import Found
 
 torch.set_num_threads(1)
+NEEDS_LANCE = pytest.mark.skipif(not lance.installed(), reason="LanceDB is not installed")
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
 SAID = ["a dog on a table", "two cats", "a man with a cup", None, "a dog runs in the park"]
 
@@ -72,6 +75,30 @@ def test_what_captions_say_lifts_photos(index, sight):
     for photo, said in zip(map(str, PHOTOS), SAID, strict=True):
         lift = SAYING * spread if said == "two cats" else 0
         assert together[photo] == pytest.approx(alone[photo] + lift, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["exact", pytest.param("lance", marks=NEEDS_LANCE)])
+def test_words_the_model_does_not_know_are_found_in_captions_alone(sight, tmp_path, kind):
+    engine = {"exact": ExactIndex, "lance": LanceIndex}[kind](tmp_path)
+    engine.clear(maker_of(sight.bundle))
+    said = ["a zebra", "a zebra and a xyzzy", "a dog on a table", None, "two cats"]
+    pairs = zip(PHOTOS, sight.vectors(PHOTOS), said, strict=True)
+    engine.write([row("", vector, text, path=str(photo)) for photo, vector, text in pairs])
+    engine.tidy()
+    index = PhotoIndex(tmp_path)
+    hits = index.search(sight, "the zebra xyzzy")
+    assert [hit.caption for hit in hits] == ["a zebra and a xyzzy", "a zebra"]
+    assert hits[0].score == 1
+    assert 0 < hits[1].score < 1
+    assert [hit.caption for hit in index.search(sight, "zebras", avoid="xyzzy")] == ["a zebra"]
+    assert len(index.search(sight, "zebras", count=1)) == 1
+    assert index.search(sight, "zebra", captions=False) == []
+    assert index.search(sight, "quagga") == []
+    assert len(index.search(sight, "a dog and a quagga")) == len(PHOTOS)
+
+
+def test_words_to_avoid_that_mean_nothing_change_nothing(index, sight):
+    assert index.search(sight, "a dog", avoid="quagga") == index.search(sight, "a dog")
 
 
 def test_a_score_is_the_cosine_and_the_share_of_what_the_best_caption_says():

@@ -15,6 +15,7 @@ from PIL import Image
 
 from bundle_samples import WORDS, draw_photo
 from serve_samples import PHOTOS, index_of, served, tiny_sight
+from sightline.decoding.lengths import rules_of
 from sightline.errors import ConfigError
 from sightline.serve.answers import Audits, Captions, Ground, Health, Hits
 from sightline.serve.guard import Door
@@ -86,6 +87,53 @@ def test_captions_of_json_too_and_a_data_url_is_base64_enough(ask, sight):
     assert one["path"] == "cat.jpg"
     assert other["path"] == ""
     assert other["words"] == one["words"]
+
+
+@pytest.mark.parametrize("length", ["short", "long", "5", 5])
+def test_captions_are_as_long_as_asked_and_have_the_words_asked_for(ask, sight, length):
+    wanted = {"photos": [coded(CAT)], "length": length, "must_include": ["red dog", "cup,two"]}
+    answer = ask.post("/v1/caption", json=wanted)
+    alike(answer.json()["captions"][0], sight.caption(CAT, rules=rules_of(str(length), ("red dog", "cup", "two"))))
+    asked = {"length": str(length), "must_include": ["red dog", "cup,two"]}
+    assert ask.post("/v1/caption", files=form(CAT), data=asked).json() == answer.json()
+    one = ask.post("/v1/caption", files=form(CAT), data={"must_include": "red dog"}).json()["captions"][0]
+    alike(one, sight.caption(CAT, rules=rules_of("normal", ("red dog",))))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "words"),
+    [
+        ({"length": "endless"}, 422, "length: 'endless' is no length; give short, normal, long, or 1 to 40 words"),
+        ({"length": 41}, 422, "'41' is no length"),
+        ({"length": 2.5}, 422, "'2.5' is no length"),
+        ({"length": True}, 422, "length: "),
+        ({"must_include": "dog"}, 422, "must_include: "),
+        ({"must_include": [" , "]}, 422, "must_include.0: "),
+        ({"must_include": ["dog"] * 11}, 422, "must_include: "),
+        ({"must_include": ["a xyzzy"]}, 409, "the model does not know the word 'xyzzy' of `must_include`"),
+        ({"must_include": ["dog"], "beam": 1}, 409, "`must_include` needs a beam"),
+        ({"must_include": ["red dog", "two cup"], "length": 3}, 409, "captions have at most 3"),
+    ],
+)
+def test_captions_that_nobody_can_make_are_refused_with_the_reason(ask, wanted, status, words):
+    answer = ask.post("/v1/caption", json={"photos": [coded(CAT)], **wanted})
+    assert words in refused(answer, status)
+
+
+def test_requests_with_other_wishes_are_not_answered_together(sight):
+    release = threading.Event()
+    wishes = [{}, {"length": "4"}, {"length": "long"}, {"must_include": "dog"}, {"must_include": "cup"}]
+    with served(sight) as running:
+        running.desk.worker.ask("held", lambda items: [release.wait(20) for _ in items], [None])
+        with concurrent.futures.ThreadPoolExecutor(10) as pool:
+            asked = [pool.submit(running.client.post, "/v1/caption", files=form(CAT), data=d) for d in wishes * 2]
+            while running.desk.worker.waiting < len(asked):
+                time.sleep(0.01)
+            release.set()
+            for wish, answer in zip(wishes * 2, asked, strict=True):
+                rules = rules_of(wish.get("length", "normal"), tuple(wish.get("must_include", "").split()))
+                alike(answer.result().json()["captions"][0], sight.caption(CAT, rules=rules))
+    assert sorted(running.desk.worker.rounds) == [1, *[2] * len(wishes)]  # what held it, and two of each wish
 
 
 def test_attention_is_given_where_asked_for(ask):

@@ -14,7 +14,9 @@ from bundle_samples import EXAMPLES
 from sightline.bundle import default_bundle, load_bundle
 from sightline.data.entities import read_photos as read_entities
 from sightline.data.image_list import read_names
+from sightline.decoding.lengths import rules_of, words_of
 from sightline.learning.things import of_entities
+from sightline.text.tagger import Tagger
 from sightline.vision.coverage import coverage
 
 torch.set_num_threads(1)
@@ -52,6 +54,20 @@ def test_it_names_the_thing_in_a_photo_and_puts_a_box_on_it(sight, name, thing):
     assert x1 < 0.55 * width < x2  # both lie in the middle
     assert y1 < 0.55 * height < y2
     assert 0 < said["confidence"] < 1
+
+
+@pytest.mark.parametrize("length", ["4", "5", "6", "7", "8", "10", "short"])
+def test_captions_with_little_room_are_whole(sight, length):
+    for said in sight.caption(sorted(EXAMPLES.glob("*.jpg")), rules=rules_of(length)):
+        assert 2 <= len(said) <= words_of(length)[1]
+        assert Tagger.default().tag(said.words)[-1] in {"NN", "NNS", "PRP"}
+        assert said.words[-1] not in ("front", "top", "next", "group", "pair")
+
+
+def test_a_close_up_is_not_flagged(sight):
+    (audit,) = sight.audit(EXAMPLES / "cat.jpg", "a close up of a cat")
+    assert [noun.word for noun in audit.nouns] == ["cat"]
+    assert not audit.flagged
 
 
 def test_a_sentence_about_a_photo_is_nearer_to_it_than_to_the_others(sight):

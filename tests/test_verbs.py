@@ -70,11 +70,12 @@ def test_a_photo_of_any_form_finds_itself(sight, tmp_path):
     for name in NAMES:  # not as JPEGs, of which a file is decoded at a reduced scale
         with Image.open(EXAMPLES / name) as image:
             image.resize((160, 120)).save((tmp_path / "pictures" / name).with_suffix(".png"))
-    sight.index(tmp_path / "pictures", "store", captions=False)
+    sight.index(tmp_path / "pictures", tmp_path / "store", captions=False)
     for path in sorted((tmp_path / "pictures").iterdir())[:2]:
         with Image.open(path) as image:
             forms = [path, path.read_bytes(), image.convert("RGB"), np.asarray(image.convert("RGB"))]
-        assert [names(sight.search(form, store="store", k=1)) for form in forms] == [[path.name]] * len(forms)
+        found = [sight.search(form, store=tmp_path / "store", k=1) for form in forms]
+        assert [names(hits) for hits in found] == [[path.name]] * len(forms)
 
 
 def test_python_and_the_command_line_find_the_same(sight, photos, tmp_path, capsys):
@@ -104,7 +105,7 @@ def test_a_string_that_names_a_photo_is_not_taken_for_words(sight, photos):
     with pytest.raises(ConfigError, match="a string is words") as refused:
         sight.search(f"./photos/{NAMES[0]}", store="store")
     assert "pathlib.Path" in str(refused.value)
-    assert sight.search("nothing.jpg", store="store")  # words, as there is no such photo
+    assert sight.search("nothing.jpg", store="store") == []  # words, as there is no such photo, and unknown ones
 
 
 def test_two_photos_are_not_looked_for_at_once(sight, photos):

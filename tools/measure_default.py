@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from measured_models import grounded_photos, look, matching, pointing, regions
-from measured_photos import Said, TestPhoto, coco_test, entities_file, flickr8k_test, photos_per_second
+from measured_photos import Said, TestPhoto, coco, entities_file, flickr8k, photos_per_second
 from measured_scores import caption_scores, concept_scores, confidence, peer_scores, pointed_captions
 from measured_tables import markdown
 from torch import nn
@@ -49,7 +49,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     for name in ("coco", "flickr8k"):
         if name in options.skip:
             continue
-        photos = coco_test(options.data, options.coco_images) if name == "coco" else flickr8k_test(options.data)
+        photos = coco(options.data, options.coco_images) if name == "coco" else flickr8k(options.data)
         photos = photos[: options.limit]
         said = kept.caption(sight, name, photos)
         results["sets"][name] = found = _said(photos, said, bundle, options.skip)

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from measured_photos import REFERENCES, TestPhoto
+from measured_words import hear
 from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.bundle import Bundle
-from sightline.caption import Caption, WordTrace
 from sightline.data.entities import EntitiesPhoto
 from sightline.data.entities_classes import ground, read_classes
 from sightline.errors import ConfigError
@@ -26,8 +26,7 @@ from sightline.learning.things import of_entities
 from sightline.metrics.grounding import AttentionAccuracy
 from sightline.metrics.retrieval import consecutive_folds, evaluate_retrieval
 from sightline.models.matcher import AligningMatcher, GlobalMatcher
-from sightline.scene import Box
-from sightline.text.vocabulary import UNK, rule
+from sightline.text.vocabulary import rule
 from sightline.vision.coverage import coverage
 from sightline.vision.detector import Detector
 from sightline.vision.folded import fold
@@ -139,12 +138,9 @@ def pointing(
         found[f"{name} alone"] = rates["attention accuracy micro"]
         found[f"{name} alone, by class"] = rates["attention accuracy"]
     metric = AttentionAccuracy()
-    for photo, scene in zip(photos, looked.scenes, strict=True):
-        truth = grounded.get(photo.id)
-        if truth is not None and truth.size is not None and truth.sentences:
-            boxes = scene.part("boxes")[0][scene.mask("boxes")[0]].float().cpu().numpy()
-            scale = np.array([*truth.size, *truth.size])
-            metric.update(truth, _pointed(bundle, scene, truth, boxes), (boxes * scale).tolist())
+    for one in hear(bundle, photos, looked.scenes, grounded):
+        places = [{at: box for at, (box, _) in own.items()} for own in one.pointed(bundle.pointing)]
+        metric.update(one.truth, places, [one.pixels(box) for box in one.boxes.tolist()])
     scores = metric.compute()
     found |= {"shipped rule": 100 * scores.accuracy.micro, "shipped rule, by class": 100 * scores.accuracy.macro}
     found["some box is right"] = 100 * scores.oracle.micro if scores.oracle is not None else 0.0
@@ -155,38 +151,6 @@ def grounded_photos(annotated: Mapping[str, EntitiesPhoto], photos: Sequence[Tes
     """The annotated captions of photos."""
     classes = read_classes()
     return {photo.id: ground(annotated[photo.id], classes) for photo in photos if photo.id in annotated}
-
-
-def _pointed(
-    bundle: Bundle, scene: SceneBatch, truth: GroundedPhoto, boxes: np.ndarray[tuple[int, int], np.dtype[np.float32]]
-) -> list[dict[int, Box]]:
-    """Where the bundle's rule points the annotated words of each sentence, in pixels of the original photo."""
-    says, finds = bundle.captioner, bundle.matcher
-    assert truth.size is not None
-    sentences = [[token.lower() for token in sentence.tokens] for sentence in truth.sentences]
-    device, count = next(says.model.parameters()).device, len(boxes)
-    texts = TextBatch.collate(sentences, says.vocabulary).to(device)
-    looks = says.model(says.model.encode(scene), texts.ids).trace.regions
-    told = None
-    if finds is not None and isinstance(finds.model, AligningMatcher):
-        theirs = TextBatch.collate(sentences, finds.vocabulary).to(device)
-        images = finds.model.embed_images(scene)
-        images = {name: part.expand(len(theirs), *part.shape[1:]) for name, part in images.items()}
-        told = finds.model.alignment(images, finds.model.embed_texts(theirs)) * (theirs.ids != UNK)[..., None]
-    width, height = truth.size
-    found: list[dict[int, Box]] = []
-    for row, (words, sentence) in enumerate(zip(sentences, truth.sentences, strict=True)):
-        trace = tuple(
-            WordTrace(regions=None if looks is None else looks[row, at, :count].float().cpu().numpy())
-            for at in range(len(words))
-        )
-        annotated = {word.index for word in sentence.words}
-        weights = None if told is None else told[row, 1 : len(words) + 1, :count].float().cpu().numpy()
-        nouns = [at in annotated for at in range(len(words))]
-        pointed = bundle.pointing.point(Caption(tuple(words), 0.0, trace), nouns, boxes, weights)
-        places = {at: word.box for at, word in enumerate(pointed.trace) if word.box is not None}
-        found.append({at: (a * width, b * height, c * width, d * height) for at, (a, b, c, d) in places.items()})
-    return found
 
 
 def _groups(photos: Sequence[TestPhoto], size: int, title: str) -> Iterator[list[Pixels]]:

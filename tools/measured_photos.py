@@ -31,24 +31,28 @@ class TestPhoto:
     references: tuple[str, ...]
 
 
-def coco_test(data: Path, images: Path) -> list[TestPhoto]:
-    """Photos of Karpathy's test split that are in the folder, as 000000391895.jpg or by their full names; by id."""
+def coco(data: Path, images: Path, split: str = "test") -> list[TestPhoto]:
+    """Photos of one of Karpathy's splits that are in the folder, as 000000391895.jpg or by their full names; by id.
+
+    Of the split `train`, they are those of val2014, as all photos of the others are.
+    """
     folder = existing(data / "coco")
-    wanted = {photo_number(name): name for name in read_names(_file(folder, "karpathy_test.txt"))}
-    place = {id: path for id, name in wanted.items() if (path := _photo(images, id, name)) is not None}
     said = read_captions(_file(folder, "captions_val2014.json"))
+    names = [name for name in read_names(_file(folder, f"karpathy_{split}.txt")) if "train2014" not in name]
+    wanted = {photo_number(name): name for name in names}
+    place = {id: path for id, name in wanted.items() if (path := _photo(images, id, name)) is not None}
     found = [TestPhoto(id, path, _texts(said[id])) for id, path in place.items()]
     if not found:
         raise DataError(
-            "it has no photo of Karpathy's test split", where=images, fix="name the folder of COCO's photos"
+            f"it has no photo of Karpathy's {split} split", where=images, fix="name the folder of COCO's photos"
         )
     return sorted(found, key=lambda photo: int(photo.id))
 
 
-def flickr8k_test(data: Path) -> list[TestPhoto]:
-    """Photos of Flickr8k's official test split that are there, in its order; ids are those of Flickr30k Entities."""
+def flickr8k(data: Path, split: str = "test") -> list[TestPhoto]:
+    """Photos of one of Flickr8k's official splits that are there, in its order; ids are those of Flickr30k Entities."""
     folder = existing(data / "flickr8k")
-    names = read_names(_file(folder, "Flickr_8k.testImages.txt"))
+    names = read_names(_file(folder, f"Flickr_8k.{split}Images.txt"))
     said = {photo.file: photo for photo in read_captions(_file(folder, "Flickr8k.token.txt"))}
     images = existing(folder / "images")
     return [

@@ -13,7 +13,7 @@ from sightline.text import wordnet
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import Tagger
 from sightline.text.vocabulary import split_plain
-from sightline.trust.pointing import PLACES
+from sightline.trust.things import names_thing
 from sightline.witness.kin import related
 
 LEAST = 5  # a noun takes part from so many training captions on
@@ -85,7 +85,7 @@ def _nouns(words: Sequence[str]) -> list[tuple[int, Noun]]:
     return [
         (at, (word, tag.endswith("S")))
         for at, (word, tag, noun) in enumerate(zip(words, tags, marks, strict=True))
-        if noun and word not in PLACES
+        if noun and names_thing(words, at)
     ]
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sightline.decoding.lengths import rules_of, words_of
 from sightline.errors import ConfigError
 from sightline.files import checksum, existing, fingerprint
 
@@ -23,21 +24,6 @@ if TYPE_CHECKING:
     from sightline.jobs.photos import LoadedPhoto
 
 BATCH = 8  # photos that are looked at together, and that a kill can cost
-LENGTHS = {"short": (1, 7), "normal": (0, 20), "long": (13, 20)}  # the fewest and the most words
-LONGEST = 40
-
-
-def words_of(length: str) -> tuple[int, int]:
-    """The fewest and the most words of captions of a length: a name, or a number, give or take one word.
-
-    >>> words_of("short"), words_of("12")
-    ((1, 7), (11, 13))
-    """
-    if length in LENGTHS:
-        return LENGTHS[length]
-    if length.isdecimal() and 1 <= int(length) <= LONGEST:
-        return max(1, int(length) - 1), int(length) + 1
-    raise ConfigError(f"`length` is {length!r}", fix=f"give {', '.join(LENGTHS)}, or 1 to {LONGEST} words")
 
 
 @dataclass(frozen=True)
@@ -48,7 +34,7 @@ class Wanted:
         model: a model file; None for the one that comes with Sightline.
         style: the checkpoint of an R²M model that speaks in its place; None for the model's own words.
         beam: hypotheses that are followed at once.
-        length: short, normal, long, or a number of words.
+        length: short, normal, long, or the most words.
         must_include: words and phrases that every caption has.
     """
 
@@ -78,14 +64,7 @@ class Wanted:
 
     def rules(self) -> Rules | None:
         """What captions may and must say; None where they are free."""
-        if self.length == "normal" and not self.must_include:
-            return None
-        from sightline.decoding.rules import Rules
-
-        fewest, most = words_of(self.length)
-        if self.length == "normal":
-            return Rules(must_include=self.must_include)
-        return Rules(most, fewest, no_repeat_ngram=3, bad_endings=True, must_include=self.must_include)
+        return rules_of(self.length, self.must_include)
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,9 @@ def _run(arguments: list[str]) -> int:
         print(overview(arguments[0]))
         return 0
     function = COMMANDS[name].load()
-    import tyro
+    from sightline.commands.arguments import bound
 
-    return tyro.cli(function, prog=f"sightline {name}", args=rest) or 0
+    return bound(function, name, rest)() or 0
 
 
 def _find(arguments: list[str]) -> tuple[str | None, list[str]]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 TOGETHER = {"cpu": 8}  # photos that are looked at at once
 TOGETHER_ELSEWHERE = 64
+WIDE = 10  # hypotheses, at least, where captions have little room: whole sentences are rare among the first few
 Photo = tuple[str, Pixels, tuple[int, int]]  # path, (size, size, 3) pixels, width and height before
 
 
@@ -116,7 +117,8 @@ class Looker:
 
     def _said(self, photos: Sequence[Photo], scenes: SceneBatch, beam: int, rules: Rules | None) -> list[PhotoCaption]:
         says, calibration = self.bundle.captioner, self.bundle.calibration
-        way = Greedy() if beam == 1 else Beam(beam)
+        whole = rules is not None and rules.whole
+        way = Beam(max(beam, WIDE)) if whole else Greedy() if beam == 1 else Beam(beam)
         said = [best for best, *_ in captions(self.captioner, scenes, says.vocabulary, way, rules)]
         concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(said)
         results = []

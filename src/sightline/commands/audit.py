@@ -29,7 +29,7 @@ AUDITS = "audits.json"
 
 
 def audit(
-    captions: Annotated[Path, tyro.conf.Positional],
+    captions: Path,
     *,
     images: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
     split: str | None = None,
@@ -46,8 +46,8 @@ def audit(
     Exit code 0 if there is none, 1 if there is one, or if no photo could be audited. A stopped run goes on when the
     same command is given again.
 
-    sightline audit captions.json --images photos/
-    sightline audit captions.csv --images photos/ --out audited/ --threshold 0.5
+        sightline audit captions.json --images photos/
+        sightline audit captions.csv --images photos/ --out audited/ --threshold 0.5
 
     Args:
         captions: COCO captions, a Flickr token file, a Karpathy split, .jsonl or .csv of file and caption, ….

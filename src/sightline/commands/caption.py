@@ -26,7 +26,7 @@ STREAMS = {"csv": "csv_lines", "jsonl": "json_lines", "json": "json_array"}  # t
 
 
 def caption(
-    paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PATH …")],
+    paths: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH …")],
     *,
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
     format: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")] = (),
@@ -46,10 +46,10 @@ def caption(
 ) -> int:
     """Caption photos, and show where each noun is. Exit code 1 if no photo could be captioned.
 
-    sightline caption photo.jpg
-    sightline caption holiday/ 'more/*.jpg' --out captioned/
-    sightline caption holiday/ --out captioned/ --format csv,html --distinct
-    sightline caption holiday/ --format xmp
+        sightline caption photo.jpg
+        sightline caption holiday/ 'more/*.jpg' --out captioned/
+        sightline caption holiday/ --out captioned/ --format csv,html --distinct
+        sightline caption holiday/ --format xmp
 
     Args:
         paths: photos, folders, patterns, or - for a list on standard input; also s3://bucket/photos, or parquet files.
@@ -57,7 +57,7 @@ def caption(
             again to go on, or after photos were added or changed.
         format: csv, jsonl, json, html, pictures, xmp (a sidecar beside each photo); several by commas. csv and jsonl
             are printed where there is no --out.
-        length: of captions: short, normal, long, or a number of words.
+        length: of captions: short, normal, long, or the most words.
         must_include: a word or phrase that every caption has; several by commas.
         distinct: rewrite captions that are alike, so that each tells its photo from the others.
         style: an r2m model trained on your own text, whose words are used.

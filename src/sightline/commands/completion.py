@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Literal
 
-import tyro
+from sightline.commands.arguments import options
 
 _BASH = """\
 _sightline() {{
@@ -23,7 +23,7 @@ complete -o default -o bashdefault -F _sightline sightline
 """
 
 
-def completion(shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional]) -> None:
+def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     """Print a completion script for your shell.
 
     Load it with `source <(sightline completion bash)` (or zsh), or `sightline completion fish | source`; put that line
@@ -34,19 +34,17 @@ def completion(shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positi
     """
     from sightline.cli import COMMANDS
 
-    options = {name: _options(command.load()) for name, command in COMMANDS.items()}
+    flags = {name: _options(command.load()) for name, command in COMMANDS.items()}
     if shell == "fish":
-        print(_fish(options))
+        print(_fish(flags))
     else:
         start = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
-        print(start + _bash(options))
+        print(start + _bash(flags))
 
 
-def _options(function: object) -> list[str]:
-    """The flags of a command: its keyword-only arguments."""
-    parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
-    names = [p.name.replace("_", "-") for p in parameters if p.kind is p.KEYWORD_ONLY]
-    return [*(f"--{name}" for name in names), "--help"]
+def _options(function: Callable[..., object]) -> list[str]:
+    """The flags of a command."""
+    return [*(option.flags[-1] for option in options(function) if option.flags), "--help"]
 
 
 def _bash(options: dict[str, list[str]]) -> str:

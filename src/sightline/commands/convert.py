@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from sightline.checkpoint import save
 from sightline.converters.released import convert_released
@@ -14,11 +11,11 @@ from sightline.data.convert import refuse_existing
 
 
 def convert(
-    checkpoint: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CHECKPOINT")],
-    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")],
+    checkpoint: Path,
+    out: Path,
     *,
-    infos: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None,
-    vocabulary: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None,
+    infos: Path | None = None,
+    vocabulary: Path | None = None,
     force: bool = False,
     json: bool = False,
     quiet: bool = False,

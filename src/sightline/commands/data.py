@@ -20,10 +20,8 @@ from sightline.errors import ConfigError
 from sightline.scene import Scene
 from sightline.vision.store import FeatureStore
 
-Paths = Annotated[tuple[Path, ...], tyro.conf.Positional]
 
-
-def inspect(paths: Paths, *, json: bool = False, quiet: bool = False) -> int:
+def inspect(paths: tuple[Path, ...], *, json: bool = False, quiet: bool = False) -> int:
     """Tell what files or folders are, how much they hold and what is wrong with them.
 
     A folder in no format of its own is walked. Exit code 1 if a problem was found or a file you named is unknown.
@@ -49,10 +47,10 @@ def inspect(paths: Paths, *, json: bool = False, quiet: bool = False) -> int:
 
 
 def convert(
-    source: Annotated[Path, tyro.conf.Positional],
-    destination: Annotated[Path, tyro.conf.Positional],
+    source: Path,
+    destination: Path,
     *,
-    to: str | None = None,
+    to: Annotated[str | None, tyro.conf.arg(metavar="FORMAT")] = None,
     split: str | None = None,
     dtype: Literal["float16", "float32"] | None = None,
     force: bool = False,
@@ -85,7 +83,7 @@ def convert(
             print(f"note: {done.destination_format} does not hold {', '.join(done.left_out)}; they were left out")
 
 
-def repair(store: Annotated[Path, tyro.conf.Positional], *, json: bool = False, quiet: bool = False) -> None:
+def repair(store: Path, *, json: bool = False, quiet: bool = False) -> None:
     """Drop damaged records from a feature store, so that their photos can be extracted or converted again.
 
     Args:

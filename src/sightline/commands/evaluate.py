@@ -26,9 +26,11 @@ from sightline.learning.finding import MODEL
 from sightline.learning.measuring import Measured, measure
 from sightline.models.captioner import Captioner
 
+ALL = "all"  # instead of the split's name, where the captions have no splits
+
 
 def evaluate(
-    checkpoints: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CHECKPOINT …")],
+    checkpoints: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="CHECKPOINT …")],
     *,
     captions: tuple[Path, ...],
     features: Path | None = None,
@@ -49,15 +51,15 @@ def evaluate(
 ) -> None:
     """Measure a captioner or a matcher. What is not given is as in the recipe the model was trained by.
 
-    sightline evaluate runs/…/model.safetensors --captions dataset_flickr8k.json --features features/
-    sightline evaluate a/ b/ --captions …    several models together: the mean of their scores or probabilities
+        sightline evaluate runs/…/model.safetensors --captions dataset_flickr8k.json --features features/
+        sightline evaluate a/ b/ --captions …    several models together: the mean of their scores or probabilities
 
     Args:
         checkpoints: model.safetensors, or the folder of a run.
         captions: references, one file or several, in any format with captions.
         features: of the photos, in any format with features; the vision model must be the one of training.
         images: the folder of photos, for models that were trained with their own eyes (`vision: {kind: grid}`).
-        split: of the captions. Captions without splits are all used, or those of the photos that --photos lists.
+        split: of the captions. Captions without splits are all used, and it is said, or those of --photos.
         photos: a list of the split's photos, for captions without splits.
         concepts: r2m: what is in the photos, a file of named boxes.
         grounding: Flickr30k Entities; measures whether words point at the right boxes too.
@@ -90,8 +92,7 @@ def evaluate(
         concepts=None if concepts is None else concepts.absolute(),
         grounding=None if grounding is None else grounding.absolute(),
         allow_missing=allow_missing,
-        test=(split,),
-        **_splits(captions, split, photos),
+        **_photos(captions, split, photos),
     )
     console = Console(stderr=True, quiet=quiet)
     measured = measure(
@@ -103,9 +104,9 @@ def evaluate(
     if out is not None:
         write_results(out, {id: " ".join(caption.words) for id, caption in measured.captions.items()})
     if json:
-        print(json_module.dumps({"split": split, "metrics": measured.metrics}))
+        print(json_module.dumps({"split": data.test[0], "photos": measured.photos, "metrics": measured.metrics}))
     elif not quiet:
-        _print(measured, split, out)
+        _print(measured, data.test[0], out)
 
 
 def recipe_evaluation(checkpoint: Checkpoint) -> Evaluation:
@@ -121,17 +122,17 @@ def _beam(way: Way, size: int) -> Way:
     return replace(way, size=size) if isinstance(way, Beam) else Beam(size=size)
 
 
-def _splits(captions: tuple[Path, ...], split: str, photos: Path | None) -> dict[str, Any]:
-    """Lists or shares for captions that have no splits of their own."""
+def _photos(captions: tuple[Path, ...], split: str, photos: Path | None) -> dict[str, Any]:
+    """Which photos are measured on: those of the list or of the split; without either, all."""
     if photos is not None:
-        return {"splits": {split: photos.absolute()}}
+        return {"test": (split,), "splits": {split: photos.absolute()}}
     for path in captions:
         found = identify(existing(path))
         if found.captions is None:
             raise ConfigError(f"{found.name} holds no captions", where=path, fix="give a file of captions")
         if found.captions(path).splits():
-            return {}
-    return {"shares": {split: 1.0}}
+            return {"test": (split,)}
+    return {"test": (ALL,), "shares": {ALL: 1.0}}
 
 
 def _print(measured: Measured, split: str, out: Path | None) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def extract(
-    folder: Annotated[str, tyro.conf.Positional],
+    folder: str,
     *,
     out: Path,
     model: str | None = None,
@@ -36,9 +36,9 @@ def extract(
     Run it again to go on, or after photos were added or changed: what is done is kept. Exit code 1 if the store has the
     scene of no photo.
 
-    sightline extract photos/ --out scenes/
-    sightline extract photos/ --out scenes/ --boxes 10..100 --device cuda
-    sightline extract s3://bucket/photos --out scenes/ --ray auto
+        sightline extract photos/ --out scenes/
+        sightline extract photos/ --out scenes/ --boxes 10..100 --device cuda
+        sightline extract s3://bucket/photos --out scenes/ --ray auto
 
     Args:
         folder: of photos, and of folders of them; also s3://bucket/photos, or a parquet file.

@@ -19,8 +19,8 @@ PICTURES = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
 
 
 def ground(
-    photo: Annotated[Path, tyro.conf.Positional],
-    sentence: Annotated[str, tyro.conf.Positional],
+    photo: Path,
+    sentence: str,
     *,
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
@@ -31,8 +31,8 @@ def ground(
 ) -> int:
     """Show where in a photo each noun of a sentence is, and how sure that is. Exit code 1 if no noun is anywhere.
 
-    sightline ground photo.jpg "a dog with a red ball"
-    sightline ground photo.jpg "a dog with a red ball" --out boxes.jpg
+        sightline ground photo.jpg "a dog with a red ball"
+        sightline ground photo.jpg "a dog with a red ball" --out boxes.jpg
 
     Args:
         photo: a file.

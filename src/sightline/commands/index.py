@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is a folder to i
 
 
 def index(
-    folder: Annotated[str, tyro.conf.Positional],
+    folder: str,
     *,
     store: Annotated[str | None, tyro.conf.arg(metavar="PLACE")] = None,
     captions: bool = True,
@@ -42,14 +42,14 @@ def index(
     Run it again after photos were added, changed, moved or deleted: only new and changed ones are looked at. One index
     may hold several folders.
 
-    sightline index photos/
-    sightline search "a dog on a beach"
-    sightline index s3://bucket/photos --store s3://bucket/index --ray auto
+        sightline index photos/
+        sightline search "a dog on a beach"
+        sightline index s3://bucket/photos --store s3://bucket/index --ray auto
 
     Args:
         folder: of photos, and of folders of them; also s3://bucket/photos, or a parquet file.
         store: where the index is, a folder or s3://bucket/name; by default .sightline-index in the current folder.
-        captions: also caption the photos, to search what captions say; --no-captions is faster.
+        captions: do not caption the photos; that is faster, but what captions say is not searched.
         engine: exact compares every vector, lance is for millions (needs LanceDB); by default what fits.
         force: look at all photos again; with another model, begin the whole index again.
         model: a model file, instead of the one that comes with Sightline.
@@ -87,7 +87,8 @@ def index(
     if json:
         print(
             json_module.dumps(
-                {"store": place, **as_json(report, seconds, "moved", "gone", "total", "engine")}, ensure_ascii=False
+                {"store": place, **as_json(report, seconds, "copied", "moved", "gone", "total", "engine")},
+                ensure_ascii=False,
             )
         )
     elif not quiet:
@@ -127,9 +128,13 @@ def summary(report: Synced) -> str:
     >>> from sightline.search.sync import Synced
     >>> summary(Synced(photos=12, made=10, kept=2, moved=1, gone=3, total=12))
     '12 photos; 10 looked at now, 2 were there (1 moved), 3 are gone'
+    >>> summary(Synced(photos=12, made=1, kept=11, copied=1, total=12))
+    '12 photos; 1 is a copy, 11 were there'
     """
     photos = f"{report.total:,} {'photo' if report.total == 1 else 'photos'}"
-    looked = f"{report.made:,} looked at now" if report.made else "none new"
+    copies = "1 is a copy" if report.copied == 1 else f"{report.copied:,} are copies"
+    looked = f"{report.made - report.copied:,} looked at now" if report.made > report.copied else ""
+    new = ", ".join(part for part in (looked, copies if report.copied else "") if part) or "none new"
     moved = f" ({report.moved:,} moved)" if report.moved else ""
     gone = f", {report.gone:,} {'is' if report.gone == 1 else 'are'} gone" if report.gone else ""
-    return f"{photos}; {looked}, {report.kept:,} were there{moved}{gone}"
+    return f"{photos}; {new}, {report.kept:,} were there{moved}{gone}"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json as json_module
 import math
 from pathlib import Path
-from typing import Annotated
 
 import torch
-import tyro
 from rich.console import Console
 from rich.table import Table
 
@@ -27,12 +25,12 @@ from sightline.vision.pixels import read_pixels
 
 
 def command(
-    photo: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PHOTO")],
-    caption: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CAPTION")],
+    photo: str,
+    caption: str,
     *,
     model: Path,
-    features: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None,
-    attention: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None,
+    features: Path | None = None,
+    attention: Path | None = None,
     device: str = "cpu",
     json: bool = False,
     quiet: bool = False,

@@ -25,6 +25,7 @@ def describe(path: Path) -> dict[str, Any]:
 
     The keys are `file`, `holds` (checkpoint or bundle), `name`, `bytes`, `precision`, `parameters`, `parts` (for each
     `part`, `kind`, `parameters`, `words`, `data`, `measured on`, `metrics`; null where unknown), `licence` and `card`.
+    Metrics of a part are those at the end of its training; those of a bundle as it is are in its `card`.
     """
     if held(path) == "bundle":
         whole = bundle.load_bundle(path)

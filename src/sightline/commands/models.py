@@ -43,15 +43,15 @@ KINDS = {
 
 
 def models(
-    file: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FILE]")] = None,
+    file: Annotated[Path | None, tyro.conf.arg(metavar="[FILE]")] = None,
     *,
     json: bool = False,
     quiet: bool = False,
 ) -> int:
     """Tell which models there are, or what a model file holds. Exit code 2 for a file that is damaged or no model.
 
-    sightline models
-    sightline models runs/jran/table-1/JRAN/model.safetensors
+        sightline models
+        sightline models runs/jran/table-1/line-1/model.safetensors
 
     Args:
         file: a checkpoint or a bundle, or the folder of a run; by default the model that comes with Sightline is told,
@@ -95,10 +95,15 @@ def told(found: dict[str, Any]) -> str:
     """A model file for people, as `describe` describes it."""
     size = f"{found['bytes'] / 2**20:.1f} MiB, {found['precision']}, {found['parameters']:,} parameters"
     rows: list[tuple[str, object]] = [("size", size)]
+    then = "at the end of training"
+    if found["holds"] == "bundle" and (numbers := _metrics(found["card"])):
+        rows.append(("measured", f"this file, {numbers}"))
+        then += ", before it was packed into this file"
     for part in found["parts"]:
         words = "" if part["words"] is None else f", {part['words']:,} words"
         rows.append((part["part"], f"{part['kind']}, {part['parameters']:,} parameters{words}"))
-        rows += [("", text) for text in (_data(part), _metrics(part)) if text]
+        rows += [("", _data(part))] if _data(part) else []
+        rows += [("", f"{then}, {numbers}")] if (numbers := _metrics(part)) else []
     short = {key: value for key, value in found["card"].items() if isinstance(value, str | int | float)}
     rows += [(key, value) for key, value in short.items() if key not in ELSEWHERE]
     rows.append(("licence", found["licence"] or "not told in the file"))
@@ -117,10 +122,11 @@ def _data(part: dict[str, Any]) -> str:
         return f"trained on {data}" if isinstance(data, str) else ""
 
 
-def _metrics(part: dict[str, Any]) -> str:
-    metrics = part["metrics"] if isinstance(part["metrics"], dict) else {}
-    numbers = [f"{name} {value:.4g}" for name, value in metrics.items() if isinstance(value, int | float)]
-    return f"on {part['measured on'] or 'photos that are not named'}: {', '.join(numbers)}" if numbers else ""
+def _metrics(card: dict[str, Any]) -> str:
+    """What was measured, and on what, as far as a card tells."""
+    metrics = said if isinstance(said := card.get("metrics"), dict) else {}
+    numbers = [f"{name} {round(value, 2):g}" for name, value in metrics.items() if isinstance(value, int | float)]
+    return f"on {card.get('measured on') or 'photos that are not named'}: {', '.join(numbers)}" if numbers else ""
 
 
 def _row(title: str, text: object, wide: int) -> str:

@@ -26,8 +26,8 @@ LINES = 7  # colours that can be told apart
 
 
 def reproduce(
-    paper: Annotated[str, tyro.conf.Positional],
-    settings: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[KEY=VALUE …]")] = (),
+    paper: str,
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[KEY=VALUE …]")] = (),
     *,
     table: str = "",
     rows: str = "",
@@ -39,9 +39,9 @@ def reproduce(
 ) -> int:
     """Train and measure the rows of a paper's tables, and show them beside what the paper prints.
 
-    sightline reproduce vsrn --table 3                        one table
-    sightline reproduce pos-scan --table 2 --rows none,GT     two rows of it, and the models they need
-    sightline reproduce contrastive --dry                     what would be run, and in which order
+        sightline reproduce vsrn --table 3                        one table
+        sightline reproduce pos-scan --table 2 --rows none,GT     two rows of it, and the models they need
+        sightline reproduce contrastive --dry                     what would be run, and in which order
 
     Rows that are finished are not run again; one that was stopped goes on. OUT/PAPER/results.html has all tables.
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json as json_module
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from sightline.data.any_captions import any_captions
@@ -23,8 +27,9 @@ def score(
     metrics: tuple[str, ...] = (),
     split: str | None = None,
     df: Path | None = None,
-    json: Path | None = None,
+    out: Path | None = None,
     html: Path | None = None,
+    json: bool = False,
     quiet: bool = False,
 ) -> None:
     """Score captions against references: BLEU, METEOR, ROUGE-L, CIDEr and SPICE (Sightline parser), without Java.
@@ -32,39 +37,47 @@ def score(
     Files may be COCO captions or results, a Karpathy split, or JSON objects of id to caption(s). Several files of
     captions are compared with each other; give them together.
 
+        sightline score --refs captions_val2014.json --hyps results.json
+        sightline score --refs dataset_coco.json --split test --hyps mine.json theirs.json --html page.html
+
     Args:
         refs: references: COCO captions json, {"id": ["…"]} json, a Karpathy file, or any format with captions.
         hyps: captions to score, one file a system: COCO results json or {"id": "…"} json.
         metrics: bleu meteor rouge cider spice; by default all that are installed.
         split: the split of the references to use, such as test.
         df: saved document frequencies for CIDEr, instead of those of the references.
-        json: write corpus and per-image scores to this file.
+        out: write corpus and per-image scores to this file, as JSON.
         html: write a page that shows every image and why it scored as it did.
-        quiet: print nothing.
+        json: print one JSON object, with corpus and per-image scores.
+        quiet: print nothing, unless JSON is asked for.
     """
     references = _references(refs, split)
     frequencies = None if df is None else _frequencies(df)
     console = Console(stderr=True, quiet=quiet)
     systems: dict[str, Scorecard] = {}
     for path in hyps:
-        name = _name(path, hyps)
-        with console.status(f"scoring {name}") as status:
-            systems[name] = scorecard(
-                _hypotheses(path),
-                references,
-                metrics or None,
-                frequencies,
-                tell=lambda metric, name=name: status.update(f"scoring {name}: {metric}"),  # type: ignore[misc]
-            )
-    if not quiet:
+        said, name = _hypotheses(path), _name(path, hyps)
+        with _bar(f"scoring {name}", len(said), console) as tell:
+            systems[name] = scorecard(said, references, metrics or None, frequencies, tell)
+    if out is not None:
+        write_json(out, _as_json(systems))
+    if json:
+        print(json_module.dumps(_as_json(systems), ensure_ascii=False))
+    elif not quiet:
         _print(systems, metrics)
-    if json is not None:
-        write_json(json, _as_json(systems))
     if html is not None:
         from sightline.metrics.report import write_report
 
         with console.status("writing the page"):
             write_report(html, systems)
+
+
+@contextmanager
+def _bar(title: str, images: int, console: Console) -> Iterator[Callable[[str, int], None]]:
+    """A bar that starts again with each metric, on a terminal; yields what moves it."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(title, total=images)
+        yield lambda metric, done: progress.update(bar, description=f"{title}: {metric}", completed=done)
 
 
 def _references(path: Path, split: str | None) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to 
 
 
 def search(
-    words: Annotated[str, tyro.conf.Positional] = "",
+    words: str = "",
     *,
     image: Annotated[Path | None, tyro.conf.arg(metavar="PHOTO")] = None,
     avoid: Annotated[str, tyro.conf.arg(name="not", metavar="WORDS")] = "",
@@ -35,9 +35,9 @@ def search(
 ) -> int:
     """Find photos by words, or by a photo. Exit code 1 if nothing was found.
 
-    sightline search "a dog on a beach"
-    sightline search "a dog" --not "a beach" -k 20 --json
-    sightline search --image photo.jpg
+        sightline search "a dog on a beach"
+        sightline search "a dog" --not "a beach" -k 20 --json
+        sightline search --image photo.jpg
 
     Args:
         words: what to look for.
@@ -61,14 +61,12 @@ def search(
         raise ConfigError("--exact and --ann exclude each other", fix="leave one of them out")
     if explain and not words.strip():
         raise ConfigError("only words can be explained", fix="leave out --explain, or give words")
-    from sightline.search.query import PhotoIndex
+    from sightline.search.query import PhotoIndex, unknown_words
 
     index = PhotoIndex(store)
     from sightline.api import load
 
     sight = load(model, device, threads)
-    if not quiet:
-        _note_unknown(sight, f"{words} {avoid}")
     hits = index.search(
         sight,
         words,
@@ -81,6 +79,8 @@ def search(
     )
     if quiet:
         return 0 if hits else 1
+    if hits and (unknown := unknown_words(sight, f"{words} {avoid}")):
+        print(f"The model does not know: {', '.join(unknown)}.", file=sys.stderr)
     if json:
         told = [json_module.dumps(hit.to_json(), ensure_ascii=False, allow_nan=False) for hit in hits]
         print("[" + ",\n ".join(told) + "]")
@@ -88,7 +88,7 @@ def search(
         for hit in hits:
             print(line(hit))
     if not hits:
-        print(f"No photo was found in {index.store}.", file=sys.stderr)
+        print(_nothing(index.store, sight, words if image is None else "", not vectors_only), file=sys.stderr)
     return 0 if hits else 1
 
 
@@ -107,13 +107,12 @@ def line(hit: Hit) -> str:
     return "\n       ".join([told, *places])
 
 
-def _note_unknown(sight: Sightline, text: str) -> None:
-    """Words that the model never learned find nothing by themselves: better said than wondered about."""
-    finds = sight.bundle.matcher
-    if finds is None:
-        return
-    from sightline.text.vocabulary import rule
+def _nothing(place: str, sight: Sightline, words: str, captions: bool) -> str:
+    """Why nothing was found, and what to try."""
+    from sightline.search.query import means_something, unknown_words
 
-    split = dict.fromkeys(rule(finds.text_rule).all_words(text))
-    if unknown := [word for word in split if word not in finds.vocabulary]:
-        print(f"The model does not know: {', '.join(unknown)}.", file=sys.stderr)
+    if not words.strip() or means_something(sight, words):
+        return f"No photo was found in {place}."
+    unknown = ", ".join(unknown_words(sight, words)) or repr(words)
+    said = ", and no caption says it" if captions else ""
+    return f"Nothing was found: the model does not know {unknown}{said}. To fix: try other words, or --image PHOTO."

@@ -38,9 +38,9 @@ def serve(
 ) -> int:
     """Show a page that captions, searches and audits photos, and answer the same over HTTP. Ctrl-C stops it.
 
-    sightline serve
-    sightline serve --store photos.index --open
-    SIGHTLINE_TOKEN=… sightline serve --host 0.0.0.0
+        sightline serve
+        sightline serve --store photos.index --open
+        SIGHTLINE_TOKEN=… sightline serve --host 0.0.0.0
 
     Args:
         host: the address to listen on. By default only this machine can ask; elsewhere a token is needed.

@@ -21,8 +21,8 @@ from sightline.learning.reporting import Reporter, curves
 
 
 def train(
-    recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")],
-    settings: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[ROW] [KEY=VALUE …]")] = (),
+    recipe: str,
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[ROW] [KEY=VALUE …]")] = (),
     *,
     out: Path | None = None,
     device: str = "auto",
@@ -38,11 +38,11 @@ def train(
 ) -> None:
     """Train a model: a row of a recipe, or a kind of model on your own photos.
 
-    A shipped recipe, or a file: `sightline train paper/table-1 ROW stages.xe.epochs=10`
+    A shipped recipe, or a file; your photos with captions; your photos without captions:
 
-    Your photos with captions: `sightline train updown --images photos/ --captions captions.csv`
-
-    Your photos without captions: `sightline train r2m --images photos/ --corpus text.txt --concepts boxes.jsonl`
+        sightline train jran/table-1 line-1-XE stages.cross-entropy.epochs=10
+        sightline train updown --images photos/ --captions captions.csv
+        sightline train r2m --images photos/ --corpus text.txt --concepts boxes.jsonl
 
     A run that was stopped goes on when the same command is given again. For several processes, `torchrun -m sightline`.
 

@@ -6,6 +6,8 @@ word only lowers a score. What comes back is therefore what a search to the last
 
 With words that must be said, hypotheses compete only with those that have come as far with these words (Hokamp & Liu
 2017, grid beam search), and only one that has said them all may end.
+
+Where captions are to be whole, ends do not compete: each is set aside with its price (`whole.prices`).
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sightline.decoding.decoded import Decoded, device_of, empty, no_caption, not_a_number, worth_dropping
+from sightline.decoding.decoded import Decoded, device_of, not_a_number, worth_dropping
+from sightline.decoding.finished import Finished, along
 from sightline.decoding.phrases import progress
 from sightline.decoding.rules import WordRules
 from sightline.decoding.top import top
 from sightline.decoding.ways import Beam, DiverseBeam
+from sightline.decoding.whole import prices
 from sightline.models.captioner import Captioner, Memory, State, expand, images, select
-from sightline.text.vocabulary import END, PAD, START
+from sightline.text.vocabulary import END, PAD, START, UNK
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +66,7 @@ class BeamSearch:
         self.length_penalty = way.length_penalty
         self.finished = Finished.none(images(memory), self.groups, keep, rules.rules.max_words, device_of(memory))
         self.memory = memory
+        self._unsaid = torch.tensor([PAD, START, UNK], device=device_of(memory))
 
     def run(self) -> Decoded:
         """Search to the end."""
@@ -89,7 +94,7 @@ class BeamSearch:
         candidates = self._candidates(live, values)
         scores, places = self._choose(live, candidates)  # (b, p), the groups one after the other
         words, log_probs, parents = candidates.pick(places)
-        said = torch.cat([_along(live.said, parents), words.unsqueeze(2)], 2)  # (b, p, 2 + t)
+        said = torch.cat([along(live.said, parents), words.unsqueeze(2)], 2)  # (b, p, 2 + t)
         ending = words == END
         length = said.shape[2] - 1
         final = self.length_penalty.score(scores, length).masked_fill(~ending, -torch.inf)
@@ -117,7 +122,7 @@ class BeamSearch:
             image=live.image[kept],
             memory=live.memory if len(kept) == len(counts) else select(live.memory, kept),
             state=select(state, rows.flatten()),
-            said=_along(said[kept], order),
+            said=along(said[kept], order),
             group=order // (scores.shape[1] // self.groups),
             scores=scores[kept].gather(1, order),
             log_probs=log_probs[kept].gather(1, order),
@@ -126,7 +131,10 @@ class BeamSearch:
     def _candidates(self, live: Live, values: Tensor) -> Candidates:
         """The best words of each hypothesis, and those that take the wanted phrases on."""
         said = live.said.flatten(0, 1)  # (N, 1 + t)
+        likely = values.index_fill(1, self._unsaid, -torch.inf).argmax(1) if self.rules.rules.whole else None
         penalties = self.rules.apply(values, said)
+        if likely is not None:
+            self._set_ends_aside(live, values, likely)
         wanted = progress(said, self.rules.wanted)[1] if self.rules.wanted else said[:, :0]
         wanted_values = values.gather(1, wanted)
         # As many as the whole size even in groups: the words that earlier groups make dearer may be the first ones.
@@ -142,6 +150,22 @@ class BeamSearch:
             scores=(live.scores.unsqueeze(2) + paid.view(shape)).flatten(1),
             log_probs=(live.log_probs.unsqueeze(2) + own.view(shape)).flatten(1),
             each=words.shape[1],
+        )
+
+    def _set_ends_aside(self, live: Live, values: Tensor, likely: Tensor) -> None:
+        """Take the ends of all hypotheses out of `values` (N, V), and those that may be in among the finished."""
+        ends = values[:, END].clone()
+        values[:, END] = -torch.inf
+        said, count = live.said.flatten(0, 1), live.said.shape[2] - 1
+        able = (ends > -torch.inf) & (live.scores.flatten() > -torch.inf)
+        price = prices(said, likely, able, self.rules.vocabulary, self.rules.rules.max_words).view_as(live.scores)
+        own = ends.view_as(live.scores)
+        scores = live.scores + own.masked_fill(price > 0, 0)
+        self.finished.add(
+            live.image,
+            torch.nn.functional.pad(live.said, (0, 1), value=END),
+            self.length_penalty.score(scores, count + 1) - price,
+            live.log_probs + own,
         )
 
     def _choose(self, live: Live, candidates: Candidates) -> tuple[Tensor, Tensor]:
@@ -185,50 +209,6 @@ class BeamSearch:
         return by_group.masked_fill(lost.unsqueeze(2), -torch.inf).flatten(1)
 
 
-@dataclass(frozen=True, eq=False)
-class Finished:
-    """The best finished hypotheses of every image and group, best first; missing ones score -inf."""
-
-    words: Tensor  # (B, groups, keep, max_words + 2)
-    scores: Tensor  # (B, groups, keep)
-    log_probs: Tensor  # (B, groups, keep)
-
-    @classmethod
-    def none(cls, count: int, groups: int, keep: int, max_words: int, device: torch.device) -> Finished:
-        """The places, all missing."""
-        lowest = torch.full((count, groups, keep), -torch.inf, device=device)
-        return cls(empty(count, groups, keep, max_words=max_words, device=device), lowest, lowest.clone())
-
-    def add(self, image: Tensor, said: Tensor, scores: Tensor, log_probs: Tensor) -> None:
-        """Take in new ones (b, p, …) of the images `image` where their score is above -inf; of equals, the older."""
-        groups, keep, longest = self.words.shape[1:]
-        by_group = (len(image), groups, -1)
-        new = torch.nn.functional.pad(said, (0, longest - said.shape[2]), value=PAD).view(*by_group, longest)
-        all_scores = torch.cat([self.scores[image], scores.view(by_group)], 2)
-        ranked = all_scores.sort(dim=2, descending=True, stable=True)
-        order = ranked.indices[..., :keep]
-        all_words = torch.cat([self.words[image], new], 2)
-        all_log_probs = torch.cat([self.log_probs[image], log_probs.view(by_group)], 2)
-        self.words[image] = all_words.gather(2, order.unsqueeze(3).expand(-1, -1, -1, longest))
-        self.scores[image] = ranked.values[..., :keep]
-        self.log_probs[image] = all_log_probs.gather(2, order)
-
-    def decoded(self) -> Decoded:
-        """All groups together, best first."""
-        ranked = self.scores.flatten(1).sort(dim=1, descending=True, stable=True)
-        if ranked.values.isnan().any():
-            raise not_a_number()
-        if ranked.values[:, 0].isinf().any():
-            raise no_caption(int(ranked.values[:, 0].isinf().nonzero()[0]))
-        words = _along(self.words.flatten(1, 2), ranked.indices)
-        return Decoded.of(words, self.log_probs.flatten(1).gather(1, ranked.indices), ranked.values)
-
-
 def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     ranked = scores.sort(dim=1, descending=True, stable=True)
     return ranked.values[:, :count], ranked.indices[:, :count]
-
-
-def _along(rows: Tensor, places: Tensor) -> Tensor:
-    """rows (b, c, t) at places (b, p): (b, p, t)."""
-    return rows.gather(1, places.unsqueeze(2).expand(-1, -1, rows.shape[2]))

@@ -32,14 +32,15 @@ def decode(
     """
     device = device_of(memory)
     compiled = WordRules(rules or Rules(), model.words, vocabulary, device)
+    ahead = "`must_include`" if compiled.wanted else "`whole`" if compiled.rules.whole else ""
     if isinstance(way, Greedy | Sample):
-        if compiled.wanted:
+        if ahead:
             raise ConfigError(
-                f"`must_include` does not work with {way.kind}, which cannot look ahead", fix="decode with a beam"
+                f"{ahead} does not work with {way.kind}, which cannot look ahead", fix="decode with a beam"
             )
         if isinstance(way, Greedy):
             return walk(model, memory, compiled, most_probable)
         return walk(model, memory, compiled, drawn(way, device), way.copies)
-    if compiled.wanted and way.kind != "beam":
-        raise ConfigError(f"`must_include` does not work with {way.kind}", fix="decode with a plain beam")
+    if ahead and way.kind != "beam":
+        raise ConfigError(f"{ahead} does not work with {way.kind}", fix="decode with a plain beam")
     return BeamSearch(model, memory, compiled, way).run()

@@ -43,6 +43,9 @@ class Rules:
     """No word comes twice in a row."""
     bad_endings: bool = False
     """No caption ends in an article, preposition or the like (`BAD_ENDINGS`)."""
+    whole: bool = False
+    """No caption is cut: the model ends it, or, where it does not within `max_words`, it stops after a whole phrase,
+    rather a longer one (`sightline.decoding.whole`). Needs a beam."""
     must_include: tuple[str, ...] = ()
     """Words and phrases that every caption has; needs a beam."""
     must_not: tuple[str, ...] = ()
@@ -64,7 +67,7 @@ class Rules:
     @property
     def name_words(self) -> bool:
         """Whether some rule can be read only with a vocabulary."""
-        return bool(self.bad_endings or self.must_include or self.must_not)
+        return bool(self.bad_endings or self.whole or self.must_include or self.must_not)
 
 
 class WordRules:
@@ -79,6 +82,7 @@ class WordRules:
             )
         vocabulary = vocabulary or Vocabulary(())
         self.rules = rules
+        self.vocabulary = vocabulary
         self.device = device
         unwanted = _ids(rules.must_not, vocabulary, known=False)
         wanted = _ids(rules.must_include, vocabulary, known=True)

@@ -1,8 +1,8 @@
 """Captions to audits: the job behind `sightline audit --out`, which goes on where it was stopped.
 
-The folder holds `audits.log`, a line for each photo (CRC-32 and JSON, `[id, audits]`; later lines hold against earlier
-ones), and the ledger. A photo's id is its path and the fingerprint of its captions and of what audits them, so that
-whatever changes is audited again.
+The folder holds `audits.log`, a checked line for each photo (`[id, audits]`; later ones hold against earlier ones), and
+the ledger. A photo's id is its path and the fingerprint of its captions and of what audits them, so that whatever
+changes is audited again.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from sightline.files import PathLike, checksum, fingerprint, lock, unwritable
+from sightline.files import PathLike, fingerprint, lock, unwritable
+from sightline.jobs.checked_lines import CheckedLines
 from sightline.jobs.job import Report, run
 from sightline.jobs.ledger import Ledger
 from sightline.jobs.photos import LoadedPhoto, Photo, mark_of
 from sightline.trust.evidence import Audit
 from sightline.vision.reading import Progress
-from sightline.vision.store_writer import AppendFile
 
 LOG, LEDGER, LOCK = "audits.log", "ledger.jsonl", "lock"
 Auditor = Callable[[Sequence[LoadedPhoto], Sequence[Sequence[str]]], Sequence[Sequence[Audit]]]
@@ -65,26 +64,12 @@ def audit(
         return [told for photo in photos for told in log.get(photo.id)], report
 
 
-class AuditLog:
-    """Audits by photo id, in a file that is made if it is missing. Use it in a `with` block."""
+class AuditLog(CheckedLines):
+    """Audits by photo id."""
 
-    def __init__(self, path: Path) -> None:
-        raw = path.read_bytes() if path.exists() else b""
-        whole = raw.rfind(b"\n") + 1  # what a stopped run left of a line counts for nothing
+    def __init__(self, path: PathLike) -> None:
         self._audits: dict[str, list[dict[str, Any]]] = {}
-        for line in raw[:whole].splitlines():
-            crc, _, body = line.partition(b" ")
-            if crc == b"%08x" % checksum(body):
-                self._audits.update([json.loads(body)])
-        self._file = AppendFile(path, whole)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._file.close()
+        super().__init__(path)
 
     def __contains__(self, id: object) -> bool:
         return id in self._audits
@@ -95,15 +80,13 @@ class AuditLog:
 
     def add(self, result: Kept) -> None:
         """Take the audits of a photo."""
-        body = json.dumps(result, separators=(",", ":"), allow_nan=False).encode("ascii")
-        self._file.append(b"%08x %s\n" % (checksum(body), body))
-        self._audits.update([result])
+        self._write(result)
+        self._learn(result)
 
     def drop(self, ids: Iterable[str]) -> None:
         """Forget the audits of photos; those that are audited again are written again."""
         for id in ids:
             self._audits.pop(id, None)
 
-    def flush(self) -> None:
-        """Return when all it was given is safe."""
-        self._file.sync()
+    def _learn(self, row: Any) -> None:
+        self._audits.update([row])

@@ -54,7 +54,8 @@ def measure(
     _refuse_other_scenes(members, data)
     pool = data.pools["train"]
     left_out = (sentence for sentence in data.told if "left out" in sentence)
-    told = (f"Measured on {plural(len(pool), 'photo')} of {' and '.join(names)}.", *left_out)
+    which = ": all, as the captions have no splits" if config.shares == {names[0]: 1} else f" of {' and '.join(names)}"
+    told = (f"Measured on {plural(len(pool), 'photo')}{which}.", *left_out)
     matchers = [member.model for member in members if isinstance(member.model, Matcher)]
     if len(matchers) > 1:
         return Measured(split, len(pool), retrieval(matchers, pool, how), told=told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +28,7 @@ class LanguageMetric(ABC):
 
     keys: tuple[str, ...]  # what it computes, as the scorecard names it: ("Bleu_1", "Bleu_2", …)
     title: str  # what people read
+    done: Callable[[int], None] = staticmethod(lambda images: None)  # slow ones call it with how many more are scored
 
     def __init__(self) -> None:
         self.reset()

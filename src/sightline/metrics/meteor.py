@@ -24,7 +24,7 @@ from sightline.metrics.meteor_match import Candidates, Matcher
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
 _WEIGHTS = (*(weight * DELTA for weight in WEIGHTS), *(weight * (1 - DELTA) for weight in WEIGHTS))
-_BATCH = 2048  # images at a time
+_BATCH = 512  # images at a time: progress is told after each
 _MARGIN = 1e-9  # wider than rounding errors of a score
 
 Statistics = tuple[int, ...]
@@ -93,6 +93,7 @@ class Meteor(LanguageMetric):
             while batch := list(islice(new, _BATCH)):
                 best = self._best([self._hypotheses[id] for id in batch], [self._references[id] for id in batch])
                 self._found.update((id, (pair.score, pair.statistics)) for id, pair in zip(batch, best, strict=True))
+                self.done(len(batch))
         return self._found
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> MeteorAlignment:

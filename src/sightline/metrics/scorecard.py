@@ -53,7 +53,7 @@ def scorecard(
     references: Mapping[str, Sequence[str]],
     metrics: Sequence[str] | None = None,
     frequencies: DocumentFrequencies | None = None,
-    tell: Callable[[str], None] = lambda metric: None,
+    tell: Callable[[str, int], None] = lambda metric, images: None,
 ) -> Scorecard:
     """Score raw captions against raw references, by image id.
 
@@ -62,7 +62,7 @@ def scorecard(
         references: one or more captions an image.
         metrics: names of `METRICS`; by default all that are installed.
         frequencies: document frequencies for CIDEr; by default counted on the references scored.
-        tell: called with each metric's name before it runs.
+        tell: called with a metric's name and the number of images it has scored: 0 before it runs, all at its end.
     """
     chosen = tuple(metrics) if metrics is not None else installed()
     unknown = next((name for name in chosen if name not in METRICS), None)
@@ -75,10 +75,9 @@ def scorecard(
     per_image: dict[str, dict[str, float]] = {id: {} for id in ids}
     made: dict[str, LanguageMetric] = {}
     for name in chosen:
-        tell(name)
         metric = CIDErD(frequencies) if name == "cider" else METRICS[name]()
         metric.update(said, heard)
-        scores = metric.compute()
+        scores = _computed(metric, lambda images, name=name: tell(name, images), len(ids))  # type: ignore[misc]
         corpus.update(scores.corpus)
         for id, row in scores.per_image.items():
             per_image[id].update(row)
@@ -86,6 +85,23 @@ def scorecard(
     notes = _notes(hypotheses, references, said, "cider" in chosen and frequencies is None)
     signature = _signature(chosen, references, ids, frequencies)
     return Scorecard(Scores(corpus, per_image), signature, notes, said, heard, made)
+
+
+def _computed(metric: LanguageMetric, tell: Callable[[int], None], images: int) -> Scores:
+    """The scores, telling on the way how many images have theirs."""
+    so_far = 0
+
+    def done(more: int) -> None:
+        nonlocal so_far
+        so_far += more
+        tell(so_far)
+
+    tell(0)
+    metric.done = done
+    scores = metric.compute()
+    del metric.done
+    tell(images)
+    return scores
 
 
 def _tokenised(

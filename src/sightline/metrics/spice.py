@@ -16,7 +16,7 @@ from sightline.metrics.scene_graph import SceneGraph, SceneTuple, parse_all
 from sightline.metrics.scene_matching import Match, first_hits, merged
 from sightline.metrics.scene_words import COLORS, COUNTS, SIZES
 
-IMAGES_AT_ONCE = 4096  # enough for captions to be tagged in large batches
+IMAGES_AT_ONCE = 512  # enough for captions to be tagged in large batches; progress is told after each
 MOST_CAPTIONS = 1 << 17  # forget parsed captions when there are more, to bound memory
 
 CATEGORIES: dict[str, Callable[[SceneTuple], bool]] = {
@@ -135,6 +135,7 @@ class Spice(LanguageMetric):
             self._parse([caption for id in ids for caption in (self._hypotheses[id], *self._references[id])])
             for id in ids:
                 self._explanations[id] = self._matched(self._hypotheses[id], self._references[id])
+            self.done(len(ids))
         return self._explanations
 
     def _parse(self, captions: Sequence[str]) -> None:

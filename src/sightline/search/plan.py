@@ -19,12 +19,14 @@ class Plan:
     Attributes:
         look: photos that are new or have changed.
         take: photos whose bytes are known, with the path of the row that knows them: moved, copied, or touched.
+        copies: ids of those of `take` that are new: what they were copied from is still there, or was moved already.
         gone: paths of rows whose files are no longer there.
         kept: how many are in the index as they are.
     """
 
     look: list[Photo] = field(default_factory=list)
     take: list[tuple[Photo, str]] = field(default_factory=list)
+    copies: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     kept: int = 0
 
@@ -56,7 +58,8 @@ def plan(
     missing = (path for path in known if path.startswith(below) and path not in listed)
     todo.gone = {path for path in missing if not path.startswith(unread)}
     whole = {path: row for path, row in known.items() if row.captioned or not captions}
-    by_length: dict[int, dict[str, str]] = {}
+    changed = {photo.id for photo in photos if photo.id in known and known[photo.id].mark != photo.mark}
+    by_length, moved = dict[int, dict[str, str]](), set[str]()
     for path, row in whole.items():
         if row.content:
             by_length.setdefault(row.mark[0], {})[row.content] = path
@@ -66,8 +69,12 @@ def plan(
         elif photo.id in whole and whole[photo.id].mark == photo.mark:
             todo.kept += 1
         elif source := _same(photo, by_length):
+            there = Path(source).exists()
+            if photo.id not in known and ((there and source not in changed) or source in moved):
+                todo.copies.add(photo.id)
+            moved.add(source)
             todo.take.append((photo, source))
-            if not Path(source).exists():
+            if not there:
                 todo.gone.add(source)
         else:
             todo.look.append(photo)

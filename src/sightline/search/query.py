@@ -15,9 +15,10 @@ from sightline.files import PathLike
 from sightline.scene import Array
 from sightline.search import store as stores
 from sightline.search.engine import Engine
-from sightline.search.keywords import keywords
+from sightline.search.keywords import SAY_NOTHING, keywords
 from sightline.search.maker import maker_of
 from sightline.search.rows import Found
+from sightline.text.vocabulary import Rule, Vocabulary, rule
 from sightline.vision.images import Source
 
 CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
@@ -53,7 +54,8 @@ class Hit:
 
     Attributes:
         path: of the photo, absolute.
-        score: how well it fits: the cosine of the vectors, and more where the caption says the words too.
+        score: how well it fits: the cosine of the vectors, and more where the caption says the words too. For words
+            that the model does not know, what the caption says of them, as a part of what the best one says.
         caption: None where photos were indexed without.
         why: where in the photo the words are, in the form of `sightline ground`; None where nobody asked.
     """
@@ -98,6 +100,8 @@ class PhotoIndex:
     ) -> list[Hit]:
         """The photos that fit best, the best first.
 
+        Words of which the model knows none find only photos whose captions say them.
+
         Args:
             sight: the model that the index was made with.
             words: what to look for.
@@ -117,14 +121,16 @@ class PhotoIndex:
                 where=self.store,
                 fix="give that model with --model, or index again with --force",
             )
+        by_text = photo is None and bool(words.strip()) and not means_something(sight, words)
         wanted = _wanted(sight, words, photo)
-        if avoid.strip():
+        if avoid.strip() and not by_text and means_something(sight, avoid):
             wanted = without(wanted, _unit(sight.text_vectors([avoid])[0]))
         said, unsaid = (keywords(words), set(keywords(avoid))) if captions else ([], set())
         many = max(CANDIDATES, 2 * count) if said or unsaid else count
         found = engine.find(wanted, said, many, exact)
         found = [one for one in found if not unsaid or not unsaid <= set(keywords(one.caption or ""))]
-        hits = [Hit(one.path, score, one.caption) for one, score in ranked(found)[:count]]
+        best = ranked_by_text(found) if by_text else ranked(found)
+        hits = [Hit(one.path, score, one.caption) for one, score in best[:count]]
         return [_explained(hit, sight, words) for hit in hits] if explain and words.strip() else hits
 
     def _current(self) -> Engine:
@@ -167,9 +173,34 @@ def ranked(found: Sequence[Found]) -> list[tuple[Found, float]]:
     return [(found[i], float(scores[i])) for i in order]
 
 
+def ranked_by_text(found: Sequence[Found]) -> list[tuple[Found, float]]:
+    """Candidates whose captions say something of the words, with their part of what the best says, the best first."""
+    saying = sorted((one for one in found if one.text > 0), key=lambda one: (-one.text, one.path))
+    return [(one, one.text / saying[0].text) for one in saying]
+
+
+def unknown_words(sight: Sight, text: str) -> list[str]:
+    """The words of a text that the model never learned, each once, but for those that say nothing."""
+    split, vocabulary = _reading(sight)
+    words = dict.fromkeys(split.all_words(text))
+    return [word for word in words if word not in vocabulary and word not in SAY_NOTHING]
+
+
+def means_something(sight: Sight, text: str) -> bool:
+    """Whether the model knows a word of a text; *a*, *of* and the like only count where there are no others."""
+    split, vocabulary = _reading(sight)
+    words = split.all_words(text)
+    return any(word in vocabulary for word in [word for word in words if word not in SAY_NOTHING] or words)
+
+
+def _reading(sight: Sight) -> tuple[Rule, Vocabulary]:
+    finds = sight.bundle.matcher or sight.bundle.captioner
+    return rule(finds.text_rule), finds.vocabulary
+
+
 def _wanted(sight: Sight, words: str, photo: Source | None) -> Array:
     parts: list[Array] = []
-    if words.strip():
+    if words.strip() and (photo is None or means_something(sight, words)):
         parts.append(sight.text_vectors([words])[0])
     if photo is not None:
         parts.append(sight.vectors([photo])[0])

@@ -34,12 +34,14 @@ class Synced(Report):
     """What a run did to the index.
 
     Attributes:
-        moved: photos of `kept` that were known under another name, or were touched or copied, and not looked at again.
+        copied: photos of `made` that are copies of others, which are still there: new, but not looked at again.
+        moved: photos of `kept` that were known under another name, or were touched, and not looked at again.
         gone: photos that are no longer there, and were taken out.
         total: photos that the index has now, of this folder and others.
         engine: exact or lance.
     """
 
+    copied: int = 0
     moved: int = 0
     gone: int = 0
     total: int = 0
@@ -89,7 +91,7 @@ def sync(
                 where=root,
                 fix="check that the disk is there; if they are really gone, say so with --force",
             )
-        moved = _take(index, root, todo)
+        taken = _take(index, root, todo)
         index.write((), todo.gone.union(known.keys() & {photo.id for photo in todo.look}))
         with Ledger(place / LEDGER) as ledger:
             sink = IndexSink(index, {photo.id: photo.mark for photo in todo.look})
@@ -97,9 +99,11 @@ def sync(
             report = run(todo.look, work, sink, ledger, size=size, batch=count, progress=progress, hands=hands)
         index.tidy()
         total = len(index)
-    kept, gone = todo.kept + moved, len(todo.gone) - len(todo.gone & {source for _, source in todo.take})
+    copied = len(taken & todo.copies)
+    moved, gone = len(taken) - copied, len(todo.gone) - len(todo.gone & {source for _, source in todo.take})
     bad, news = [*problems, *report.bad], [*problems, *report.news]
-    return Synced(len(photos), report.made, kept, bad, news, moved, gone, total, index.kind)
+    made, kept = report.made + copied, todo.kept + moved
+    return Synced(len(photos), made, kept, bad, news, copied, moved, gone, total, index.kind)
 
 
 class RowMaker:
@@ -176,9 +180,9 @@ def _prepare(index: Engine, store: PathLike, maker: str, force: bool) -> None:
         index.clear(maker)
 
 
-def _take(index: Engine, root: str, todo: Plan) -> int:
-    """Write rows of known bytes under the names they have now; return how many."""
-    taken = 0
+def _take(index: Engine, root: str, todo: Plan) -> set[str]:
+    """Write rows of known bytes under the names they have now; return which."""
+    taken = set[str]()
     for start in range(0, len(todo.take), TAKEN):
         some = todo.take[start : start + TAKEN]
         rows = {row.path: row for row in index.rows({source for _, source in some})}
@@ -187,7 +191,7 @@ def _take(index: Engine, root: str, todo: Plan) -> int:
         ]
         todo.look += [photo for photo, source in some if source not in rows]  # overwritten by one before: names swapped
         index.write(new, {row.path for row in new} | (todo.gone & rows.keys()))
-        taken += len(new)
+        taken |= {row.path for row in new}
     return taken
 
 

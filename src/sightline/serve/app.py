@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Annotated, Any
@@ -23,11 +23,12 @@ from sightline.serve.desk import Desk
 from sightline.serve.guard import Door, Guard
 from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal, documented
-from sightline.serve.uploads import Upload, read
+from sightline.serve.uploads import Ask, Upload, read
 
 BAD = (400, 401, 403, 413, 415, 422, 500, 503)
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 LONGEST_SIDE = 2048  # pixels of a photo that is shown
+Handler = Callable[..., Awaitable[Response]]
 Id = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 
@@ -63,48 +64,33 @@ def make_app(
     return app
 
 
+def _asked(app: FastAPI, address: str, answer: type, ask: type[Ask], *more: int) -> Callable[[Handler], Handler]:
+    """A route that reads an `ask`; `more` are statuses that it has besides the usual ones."""
+    return app.post(address, response_model=answer, responses=documented(*BAD, *more), openapi_extra=body(ask))
+
+
 def _add_api(app: FastAPI, desk: Desk) -> None:
     @app.get("/v1/health", response_model=Health, responses=documented(401, 403))
     async def health() -> Response:
         """How the server is, what it can do, and what it takes on."""
         return JSONResponse(desk.health())
 
-    @app.post(
-        "/v1/caption",
-        response_model=Captions,
-        responses=documented(*BAD),
-        openapi_extra=body(CaptionAsk),
-    )
+    @_asked(app, "/v1/caption", Captions, CaptionAsk, 409)
     async def caption(request: Request) -> Response:
         """Caption photos, with a box for every noun."""
         return JSONResponse(await desk.caption(await read(request, CaptionAsk)))
 
-    @app.post(
-        "/v1/ground",
-        response_model=Ground,
-        responses=documented(*BAD),
-        openapi_extra=body(GroundAsk),
-    )
+    @_asked(app, "/v1/ground", Ground, GroundAsk)
     async def ground(request: Request) -> Response:
         """Find the nouns of a sentence in a photo."""
         return JSONResponse(await desk.ground(await read(request, GroundAsk)))
 
-    @app.post(
-        "/v1/search",
-        response_model=Hits,
-        responses=documented(*BAD, 409),
-        openapi_extra=body(SearchAsk),
-    )
+    @_asked(app, "/v1/search", Hits, SearchAsk, 409)
     async def search(request: Request) -> Response:
         """Find photos of the index by words, by a photo, or by both."""
         return JSONResponse(await desk.search(await read(request, SearchAsk)))
 
-    @app.post(
-        "/v1/audit",
-        response_model=Audits,
-        responses=documented(*BAD, 409),
-        openapi_extra=body(AuditAsk),
-    )
+    @_asked(app, "/v1/audit", Audits, AuditAsk, 409)
     async def audit(request: Request) -> Response:
         """Tell which nouns of captions their photos do not support."""
         return JSONResponse(await desk.audit(await read(request, AuditAsk)))
@@ -119,12 +105,7 @@ def _add_photos(app: FastAPI, desk: Desk) -> None:
         picture = await desk.picture(id, side)
         return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
-    @app.post(
-        "/v1/photos/{id}/ground",
-        response_model=Ground,
-        responses=documented(*BAD, 404),
-        openapi_extra=body(WhyAsk),
-    )
+    @_asked(app, "/v1/photos/{id}/ground", Ground, WhyAsk, 404)
     async def why(request: Request, id: Id) -> Response:
         """Find the nouns of a sentence in a photo that a search has found."""
         ask = await read(request, WhyAsk)

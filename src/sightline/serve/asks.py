@@ -4,13 +4,53 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
-from sightline.serve.uploads import Ask, CaptionsUpload, Upload, Whole
+from sightline.decoding.lengths import LENGTHS, MOST_WORDS, words_of
+from sightline.errors import ConfigError
+from sightline.serve.uploads import Ask, CaptionsUpload, Upload, Whole, as_whole
 
 MOST_CAPTIONS, MOST_HITS, LONGEST = 500, 200, 1000
+MOST_PHRASES, LONGEST_PHRASE = 10, 100
 Sentence = Annotated[str, StringConstraints(max_length=LONGEST, pattern="[A-Za-z]")]
+Phrase = Annotated[str, StringConstraints(max_length=LONGEST_PHRASE, pattern="[A-Za-z0-9]")]
 PhotoId = Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
+
+
+def _length(given: object) -> object:
+    """JSON may give the number of words as a number."""
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    text = str(as_whole(given)) if number else given
+    if isinstance(text, str):
+        try:
+            words_of(text)
+        except ConfigError as error:
+            raise ValueError(f"{text[:20]!r} is no length; {error.fix}") from error
+    return text
+
+
+_NUMBERS = "|".join(map(str, range(1, MOST_WORDS + 1)))
+Length = Annotated[
+    str,
+    BeforeValidator(_length),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": f"^({'|'.join(LENGTHS)}|{_NUMBERS})$"},
+                {"type": "integer", "minimum": 1, "maximum": MOST_WORDS},
+            ]
+        }
+    ),
+]
 
 
 def _given(name: str, kind: str) -> JsonValue:
@@ -22,6 +62,12 @@ class CaptionAsk(Ask):
 
     photos: list[Upload] = Field(min_length=1)
     beam: Whole = Field(3, ge=1, le=10, description="Hypotheses that are followed at once; 1 is fastest.")
+    length: Length = Field("normal", description=f"short, normal, long, or the most words, 1 to {MOST_WORDS}.")
+    must_include: list[Phrase] = Field(
+        default_factory=list,
+        max_length=MOST_PHRASES,
+        description="Words and phrases that every caption has; needs a beam of more than 1.",
+    )
     attention: bool = Field(False, description="Give for each word a grid of where the model looked.")
 
 

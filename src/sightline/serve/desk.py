@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from sightline import __version__
 from sightline.api import Sightline
 from sightline.caption import PhotoCaption
+from sightline.decoding.rules import Rules
 from sightline.errors import SightlineError
 from sightline.scene import Array
 from sightline.search.query import Hit, PhotoIndex
@@ -22,6 +23,7 @@ from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal
 from sightline.serve.shelf import Shelf, small
 from sightline.serve.uploads import Upload
+from sightline.serve.wishes import rules_for
 from sightline.serve.worker import Worker
 from sightline.vision.pixels import Pixels, read_pixels
 
@@ -59,10 +61,12 @@ class Desk:
 
     async def caption(self, ask: CaptionAsk) -> dict[str, Any]:
         """Captions of photos, in their order; one that cannot be read stops no other."""
-        run = functools.partial(self._captions, beam=ask.beam)
+        rules = rules_for(ask, self.sight.bundle.captioner)
+        run = functools.partial(self._captions, beam=ask.beam, rules=rules)
+        kind = ("caption", ask.beam, rules)
         with self.worker.room(self._few(ask.photos)):
             read = await self._read(ask.photos)
-            said = await self._ask(("caption", ask.beam), run, [one for one in read if not isinstance(one, Refusal)])
+            said = await self._ask(kind, run, [one for one in read if not isinstance(one, Refusal)])
         if not said:
             raise next(one for one in read if isinstance(one, Refusal))
         coming = iter(said)
@@ -93,7 +97,8 @@ class Desk:
             (found,) = await self._ask("search", self._found, [(ask, pixels)], status=409)
             sentence = ask.text or ""
             if photo is not None and not sentence:
-                (said,) = await self._ask(("caption", 3), functools.partial(self._captions, beam=3), [photo])
+                run = functools.partial(self._captions, beam=3, rules=None)
+                (said,) = await self._ask(("caption", 3, None), run, [photo])
                 sentence = said.text
             hits = [{"id": self.shelf.id_of(hit.path), **_hit_told(hit)} for hit in found]
             if ask.explain:
@@ -192,8 +197,8 @@ class Desk:
             return None
         return {"words": told["words"], "size": told["size"]}
 
-    def _captions(self, photos: list[Read], beam: int) -> list[PhotoCaption]:
-        said = self.sight.caption([pixels for _, pixels, _ in photos], beam=beam)
+    def _captions(self, photos: list[Read], beam: int, rules: Rules | None) -> list[PhotoCaption]:
+        said = self.sight.caption([pixels for _, pixels, _ in photos], beam=beam, rules=rules)
         return [replace(one, path=name, size=size) for one, (name, _, size) in zip(said, photos, strict=True)]
 
     def _grounds(self, asks: list[tuple[Read, str]]) -> list[Any]:

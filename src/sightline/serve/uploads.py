@@ -29,12 +29,12 @@ def _bytes(given: object) -> object:
         raise ValueError("not base64") from error
 
 
-def _whole(given: object) -> object:
+def as_whole(given: object) -> object:
     """JSON knows one kind of numbers: 3.0 is a whole one."""
     return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, BeforeValidator(as_whole)]
 
 
 class Ask(BaseModel):

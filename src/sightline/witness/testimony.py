@@ -22,6 +22,7 @@ from sightline.text.vocabulary import UNK, Rule, Vocabulary, rule
 from sightline.trust.auditing import Auditing, checked_least
 from sightline.trust.evidence import Audit, AuditedNoun, Evidence, Grounding
 from sightline.trust.pointing import PLACES
+from sightline.trust.things import names_thing
 from sightline.vision.detector import Detector
 from sightline.vision.zoo import VisionModel
 from sightline.witness.kin import known_nouns, related
@@ -100,6 +101,8 @@ class Witness:
         support = self.auditing.support([*known.evidence.values()]).tolist()
         found = []
         for (at, evidence), sure in zip(known.evidence.items(), support, strict=True):
+            if not names_thing(known.caption.words, at):
+                continue
             word, trace, seen = known.caption.words[at], known.caption.trace[at], known.seen[at]
             flagged = sure < least
             instead = seen if flagged else ()

@@ -1,0 +1,26 @@
+"""What captions that are asked for may and must say, checked before any photo is looked at."""
+
+from __future__ import annotations
+
+import torch
+
+from sightline.bundle import Reader
+from sightline.decoding.lengths import rules_of
+from sightline.decoding.rules import Rules, WordRules
+from sightline.errors import ConfigError
+from sightline.models.captioner import Captioner
+from sightline.serve.asks import CaptionAsk
+from sightline.serve.refusal import Refusal
+
+
+def rules_for(ask: CaptionAsk, says: Reader[Captioner]) -> Rules | None:
+    """The rules of a request, None where captions are free; a refusal where nobody could keep them."""
+    phrases = tuple(phrase for some in ask.must_include for phrase in some.split(",") if phrase.split())
+    if phrases and ask.beam == 1:
+        raise Refusal(409, "`must_include` needs a beam, which can look ahead", "ask for a beam of 3 or more")
+    rules = rules_of(str(ask.length), phrases)
+    try:
+        WordRules(rules or Rules(), len(says.vocabulary), says.vocabulary, torch.device("cpu"))
+    except ConfigError as error:
+        raise Refusal.of(error, status=409) from error
+    return rules

@@ -1,0 +1,153 @@
+"""Choose the numbers of pointing (`sightline.trust.pointing.Pointing`) on the dev photos of Flickr8k.
+
+    python tools/fit_pointing.py --data DATA [--photos 200] [--model FILE] [--out pointing.json] [--json]
+
+DATA holds `flickr8k/` (images, Flickr8k.token.txt, Flickr_8k.{dev,test}Images.txt, flickr30k_entities*). The words are
+those of people's captions that people drew boxes for. *Shown* is the share of them that get a box, *right* the share
+whose box overlaps one of people's with an IoU above one half, both in per cent of all of them.
+
+A word that points nowhere is never right, so *right* alone would always choose the lowest `least`. What is chosen has
+the best *F1* of boxes: 2 · right / (all words + shown ones). Test photos are told of, and choose nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from measured_models import grounded_photos, look
+from measured_photos import entities_file, flickr8k
+from measured_words import Heard, hear
+
+from sightline.bundle import Bundle, default_bundle, load_bundle
+from sightline.data.entities import read_photos as read_entities
+from sightline.devices import choose_device
+from sightline.files import write_json
+from sightline.metrics.grounding import found
+from sightline.trust.pointing import Pointing
+
+MATCHER = (0.0, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0)
+LEAST = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
+
+
+class Tried(NamedTuple):
+    """A rule, and what came of it: shares of words, in per cent."""
+
+    matcher: float
+    least: float
+    right: float
+    shown: float
+
+    @property
+    def f1(self) -> float:
+        """Of boxes that are right, in per cent."""
+        return 200 * self.right / (100 + self.shown)
+
+    def to_json(self) -> dict[str, float]:
+        """A JSON-ready form."""
+        return {**self._asdict(), "f1": self.f1}
+
+
+def hear_split(bundle: Bundle, data: Path, split: str, count: int, device: torch.device) -> list[Heard]:
+    """What the models make of the annotated sentences of a split's first photos."""
+    photos = flickr8k(data, split)[:count]
+    scenes = look(bundle, photos, device, f"{split}, looking", keep=True).scenes
+    return list(hear(bundle, photos, scenes, grounded_photos(read_entities(entities_file(data)), photos)))
+
+
+def tried(heard: Sequence[Heard], matcher: float, leasts: Sequence[float]) -> list[Tried]:
+    """What comes of one weight and several thresholds: the threshold only takes boxes away."""
+    scores, right = _scored(heard, Pointing(matcher, 0.0))
+    results = []
+    for least in leasts:
+        shown = scores >= least
+        results.append(Tried(matcher, least, 100 * float((right & shown).mean()), 100 * float(shown.mean())))
+    return results
+
+
+def chosen(grid: Sequence[Tried]) -> Tried:
+    """The one with the best F1; of equals, the first."""
+    return max(grid, key=lambda one: one.f1)
+
+
+def fit(options: argparse.Namespace) -> dict[str, Any]:
+    """The grid on dev, the choice, and what it and the model's own numbers give on test."""
+    device, model = choose_device(options.device), options.model or default_bundle()
+    bundle = load_bundle(model, device)
+    own = bundle.pointing
+    heard = hear_split(bundle, options.data, "dev", options.photos, device)
+    grid = list(itertools.chain(*(tried(heard, matcher, LEAST) for matcher in MATCHER)))
+    best = chosen(grid)
+    test = hear_split(bundle, options.data, "test", options.photos, device)
+    rules = {"chosen": (best.matcher, best.least), "the model's own": (own.matcher, own.least)}
+    return {
+        "model": model.name,
+        "photos": {"dev": len(heard), "test": len(test)},
+        "words": {"dev": _words(heard), "test": _words(test)},
+        "pointing": dataclasses.asdict(Pointing(best.matcher, best.least)),
+        "dev": [one.to_json() for one in grid],
+        "dev, the model's own": tried(heard, own.matcher, [own.least])[0].to_json(),
+        "test": {name: tried(test, matcher, [least])[0].to_json() for name, (matcher, least) in rules.items()},
+    }
+
+
+def _scored(heard: Sequence[Heard], rule: Pointing) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """How sure each word's box is, -1 where it points nowhere, and whether the box is right."""
+    scores, right = list[float](), list[bool]()
+    for photo in heard:
+        for sentence, places in zip(photo.truth.sentences, photo.pointed(rule), strict=True):
+            for word in sentence.words:
+                box, score = places.get(word.index, (None, -1.0))
+                scores.append(score)
+                right.append(box is not None and found(box, word.boxes))
+    return np.array(scores), np.array(right, bool)
+
+
+def _words(heard: Sequence[Heard]) -> int:
+    return sum(len(sentence.words) for photo in heard for sentence in photo.truth.sentences)
+
+
+def _tell(results: dict[str, Any]) -> None:
+    print(f"dev: {results['photos']['dev']:,} photos, {results['words']['dev']:,} words")
+    print("matcher  least   right   shown      F1")
+    rows = [(one, "") for one in results["dev"]]
+    rows.append((results["dev, the model's own"], "  the model's own"))
+    rows += [(one, f"  test, {name}") for name, one in results["test"].items()]
+    best = results["pointing"]
+    for one, name in rows:
+        mark = "  chosen" if not name and all(one[key] == value for key, value in best.items()) else name
+        numbers = "".join(f"{one[key]:8.1f}" for key in ("right", "shown", "f1"))
+        print(f"{one['matcher']:7.2f}{one['least']:7.2f}{numbers}{mark}")
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    data = os.environ.get("SIGHTLINE_DATA")
+    parser.add_argument("--data", type=Path, default=data and Path(data), required=not data)
+    parser.add_argument("--model", type=Path, help="by default the one that comes with the package")
+    parser.add_argument("--photos", type=int, default=200, help="of dev and of test")
+    parser.add_argument("--out", type=Path, help="write what is told as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args(argv)
+    results = fit(options)
+    if options.out is not None:
+        write_json(options.out, results, indent=1)
+    if options.json:
+        print(json.dumps(results, indent=1))
+    else:
+        _tell(results)
+    return results
+
+
+if __name__ == "__main__":
+    main()

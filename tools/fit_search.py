@@ -1,0 +1,185 @@
+"""Choose the weights of search (`SAYING` and `AVOIDING` of sightline.search.query) on the dev photos of Flickr8k.
+
+    python tools/fit_search.py --data DATA [--photos 500] [--captions 1] [--store FOLDER] [--model FILE]
+        [--out search.json] [--json]
+
+DATA holds `flickr8k/` (images, Flickr8k.token.txt, Flickr_8k.devImages.txt). Photos of other splits choose nothing. An
+index that is kept (`--store`) is gone on with.
+
+`SAYING` is what captions count besides vectors. Queries are the first captions that people wrote of each photo; what is
+chosen has the largest sum of R@1, R@5 and R@10, the shares of photos that are found among so many.
+
+`AVOIDING` is what `--not` counts. Queries are two nouns that the model knows, one wanted and one not, and that are no
+kinds of each other: at least 10 photos have both in people's five captions, and at least 10 only the first. Hits with
+the first and without the second are *right*; what is chosen has the largest share of them among the first 10.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measured_photos import TestPhoto, flickr8k
+from measured_scores import named_by_people
+
+from sightline.api import Sightline, load
+from sightline.files import write_json
+from sightline.search import query
+from sightline.search.keywords import keywords
+from sightline.search.query import PhotoIndex
+from sightline.search.rows import Found
+from sightline.search.store import opened
+from sightline.vision.reading import progress_bar
+from sightline.witness.kin import related
+
+SAYINGS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.7)
+AVOIDINGS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+RANKS = (1, 5, 10)
+MOST = max(RANKS)
+ENOUGH = 10  # photos with both nouns, and with the first alone
+
+Scores = dict[str, float]
+
+
+def candidates(sight: Sightline, store: str, asked: Sequence[tuple[str, str]]) -> list[list[Found]]:
+    """What each search finds before it is ranked; `asked` are photos' names and words."""
+    engine, found = opened(store), []
+    for _, words in progress_bar("searching")(asked):
+        vector = sight.text_vectors([words])[0]
+        found.append(engine.find(vector / np.linalg.norm(vector), keywords(words), query.CANDIDATES))
+    return found
+
+
+def recalls(asked: Sequence[tuple[str, str]], found: Sequence[Sequence[Found]]) -> Scores:
+    """Shares of photos that are among the first of their candidates, and the sum of the shares, in per cent."""
+    places = []
+    for (name, _), own in zip(asked, found, strict=True):
+        names = [Path(one.path).name for one, _ in query.ranked(own)[:MOST]]
+        places.append(names.index(name) if name in names else MOST)
+    scores = {f"R@{rank}": 100 * float(np.mean([place < rank for place in places])) for rank in RANKS}
+    return {**scores, "sum": sum(scores.values())}
+
+
+def pairs(nouns: Mapping[str, set[str]]) -> list[tuple[str, str]]:
+    """Nouns to look for, and nouns to avoid with them; `nouns` are those of each photo."""
+    with_noun: dict[str, set[str]] = {}
+    for name, own in nouns.items():
+        for noun in own:
+            with_noun.setdefault(noun, set()).add(name)
+    often = sorted(noun for noun, names in with_noun.items() if len(names) >= ENOUGH)
+    return [
+        (one, other)
+        for one, other in itertools.permutations(often, 2)
+        if len(with_noun[one] & with_noun[other]) >= ENOUGH <= len(with_noun[one] - with_noun[other])
+        and not related(one, other)
+    ]
+
+
+def clear_of(
+    index: PhotoIndex, sight: Sightline, asked: Sequence[tuple[str, str]], nouns: Mapping[str, set[str]]
+) -> Scores:
+    """What the first hits of `one --not other` have: the one without the other, the one, the other; in per cent."""
+    right, wanted, avoided = list[bool](), list[bool](), list[bool]()
+    for one, other in progress_bar("avoiding")(asked):
+        for hit in index.search(sight, one, avoid=other, count=MOST):
+            own = nouns[Path(hit.path).name]
+            wanted.append(one in own)
+            avoided.append(other in own)
+            right.append(wanted[-1] and not avoided[-1])
+    shares = {"right": right, "with the wanted": wanted, "with the unwanted": avoided}
+    return {name: 100 * float(np.mean(values)) if values else 0.0 for name, values in shares.items()}
+
+
+def chosen(told: Mapping[float, Scores], criterion: str) -> float:
+    """The weight with the best score; of equals, the smallest."""
+    return max(sorted(told), key=lambda weight: told[weight][criterion])
+
+
+@contextlib.contextmanager
+def weighed(name: str, value: float) -> Iterator[None]:
+    """Search with another weight."""
+    usual = getattr(query, name)
+    setattr(query, name, value)
+    try:
+        yield
+    finally:
+        setattr(query, name, usual)
+
+
+def fit(sight: Sightline, photos: Sequence[TestPhoto], store: str, captions: int) -> dict[str, Any]:
+    """Both weights, each with the other as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        for photo in photos:
+            (Path(folder) / photo.path.name).symlink_to(photo.path.resolve())
+        sight.index(folder, store, progress=progress_bar("indexing"))
+    saying, avoiding = dict[float, Scores](), dict[float, Scores]()
+    asked = [(photo.path.name, text) for photo in photos for text in photo.references[:captions]]
+    found = candidates(sight, store, asked)
+    for weight in SAYINGS:
+        with weighed("SAYING", weight):
+            saying[weight] = recalls(asked, found)
+    known = set(sight.bundle.matcher.vocabulary) if sight.bundle.matcher is not None else set()
+    named = zip(photos, named_by_people(photos, ()), strict=True)
+    nouns = {photo.path.name: own & known for photo, own in named}
+    two, index = pairs(nouns), PhotoIndex(store)
+    for weight in AVOIDINGS if two else ():
+        with weighed("AVOIDING", weight):
+            avoiding[weight] = clear_of(index, sight, two, nouns)
+    return {
+        "photos": len(photos),
+        "SAYING": _told(saying, "sum", query.SAYING, len(asked)),
+        "AVOIDING": _told(avoiding, "right", query.AVOIDING, len(two)) if two else None,
+    }
+
+
+def _told(scores: Mapping[float, Scores], criterion: str, shipped: float, queries: int) -> dict[str, Any]:
+    rows = [{"weight": weight, **own} for weight, own in scores.items()]
+    return {"queries": queries, "chosen": chosen(scores, criterion), "shipped": shipped, "dev": rows}
+
+
+def _tell(results: dict[str, Any]) -> None:
+    print(f"{results['photos']:,} dev photos")
+    for name in ("SAYING", "AVOIDING"):
+        part = results[name]
+        if part is None:
+            print(f"{name}: too few photos have two nouns in common")
+            continue
+        print(f"{name}: {part['queries']:,} queries; chosen {part['chosen']:g}, shipped {part['shipped']:g}")
+        for row in part["dev"]:
+            print(f"{row['weight']:8g}  " + "  ".join(f"{key} {row[key]:5.1f}" for key in row if key != "weight"))
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    data = os.environ.get("SIGHTLINE_DATA")
+    parser.add_argument("--data", type=Path, default=data and Path(data), required=not data)
+    parser.add_argument("--model", type=Path, help="by default the one that comes with the package")
+    parser.add_argument("--photos", type=int, default=500)
+    parser.add_argument("--captions", type=int, default=1, help="of each photo that are queries for SAYING, up to 5")
+    parser.add_argument("--store", help="keep the index here")
+    parser.add_argument("--out", type=Path, help="write what is told as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args(argv)
+    photos, sight = flickr8k(options.data, "dev")[: options.photos], load(options.model, options.device)
+    with tempfile.TemporaryDirectory() as folder:
+        results = fit(sight, photos, options.store or folder, options.captions)
+    if options.out is not None:
+        write_json(options.out, results, indent=1)
+    if options.json:
+        print(json.dumps(results, indent=1))
+    else:
+        _tell(results)
+    return results
+
+
+if __name__ == "__main__":
+    main()
