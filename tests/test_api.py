@@ -14,6 +14,7 @@ from PIL import Image
 import sightline
 from bundle_samples import EXAMPLES, SIZE, WORDS, draw_photo, tiny_bundle
 from sightline.api import Sightline, load
+from sightline.batch import TextBatch
 from sightline.bundle import Bundle, Reader, save_bundle
 from sightline.decoding.captions import captions
 from sightline.decoding.rules import Rules
@@ -142,6 +143,27 @@ def test_the_caption_is_what_the_models_say_unfolded_and_without_the_api(sight, 
     result = sight.caption(PHOTOS[0], beam=beam)
     assert result.words == best.words
     assert result.log_prob == pytest.approx(best.log_prob, rel=1e-2)  # products are of 8 bits
+
+
+def test_among_the_captions_of_a_beam_the_one_that_fits_the_photo_is_chosen(bundle):
+    says, finds, weight = bundle.captioner, bundle.matcher, 200.0
+    sight, changed = Sightline(replace(bundle, fit=weight)), 0
+    for path in PHOTOS:
+        scenes = sight.scenes([sight.read(path)])
+        with torch.no_grad():
+            (beam,) = captions(sight.captioner, scenes, says.vocabulary, Beam(3, keep=3), trace=False)
+            photo = finds.model.embed_images(scenes)["vector"][0]
+            fits = []
+            for one in beam:
+                sentence = finds.model.embed_texts(TextBatch.collate([one.words], finds.vocabulary))["vector"][0]
+                fits.append(one.log_prob + weight * float(photo @ sentence))
+        best = beam[int(np.argmax(fits))]
+        said = sight.caption(path)
+        assert (said.words, len(said.trace)) == (best.words, len(best.words))
+        assert said.log_prob == pytest.approx(best.log_prob, abs=1e-3)
+        assert sight.caption(path, beam=1).words == Sightline(bundle).caption(path, beam=1).words
+        changed += best.words != beam[0].words
+    assert changed
 
 
 def test_nouns_point_at_boxes_of_the_scene_and_no_other_words_do(sight, bundle, said):

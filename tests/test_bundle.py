@@ -56,6 +56,7 @@ def test_everything_comes_back(bundle, tmp_path):
         "pointing": Pointing(0.3, 0.2),
         "auditing": Auditing((1.0, 0.0, 0.5, 0.25, 2.0, 0.0), bias=1.5, least=0.7, place=(1.5, 0.5), nouns=900),
         "card": {"name": "tiny", "data": ["none"]},
+        "fit": 12.5,
     }
     save_bundle(tmp_path / "x", replace(bundle, **rules), "float32")
     loaded = load_bundle(tmp_path / "x")

@@ -72,6 +72,22 @@ def test_without_a_trace_the_words_are_the_same_and_no_forward_is_made(monkeypat
     assert all(c.trace == () for of in plain for c in of)
 
 
+def test_one_caption_of_each_image_is_left_where_somebody_chooses():
+    model, scenes, asked = TracingCaptioner(), scenes_of(4), []
+
+    def choose(said, scores):
+        asked.append((said, scores))
+        return torch.tensor([2, 0, 1, 2])
+
+    whole = captions(model, scenes, VOCABULARY, Beam(3, keep=3), Rules(5))
+    left = captions(model, scenes, VOCABULARY, Beam(3, keep=3), Rules(5), choose=choose)
+    assert asked[0][0] == [[caption.words for caption in of] for of in whole]
+    assert asked[0][1].tolist() == [[pytest.approx(c.log_prob, abs=1e-5) for c in of] for of in whole]
+    for (chosen,), of, place in zip(left, whole, (2, 0, 1, 2), strict=True):
+        assert (chosen.words, chosen.log_prob) == (of[place].words, of[place].log_prob)
+        assert [word.log_prob for word in chosen.trace] == [word.log_prob for word in of[place].trace]
+
+
 def test_captions_that_do_not_exist_are_left_out():
     model, vocabulary = TracingCaptioner(words=5), Vocabulary(["dog"])
     found = captions(model, scenes_of(2), vocabulary, Beam(6, keep=6), Rules(1))

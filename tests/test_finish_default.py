@@ -47,11 +47,12 @@ def test_all_that_is_given_is_in_the_file(finish, path, tmp_path):
     (tmp_path / "audit.json").write_text(json.dumps({"auditing": asdict(AUDITING), "test": {}}))
     (tmp_path / "results.json").write_text(json.dumps({"sets": SETS}))
     out = tmp_path / "out.safetensors"
-    given = ["--audit", tmp_path / "audit.json", "--measured", tmp_path / "results.json", "--matcher", 0.9]
+    given = ["--audit", tmp_path / "audit.json", "--measured", tmp_path / "results.json", "--matcher", 0.9, "--fit", 20]
     finish([str(one) for one in (path, out, *given)])
     made, before = load_bundle(out), load_bundle(path)
     assert made.auditing == AUDITING
     assert made.pointing == Pointing(0.9, before.pointing.least)
+    assert (made.fit, before.fit) == (20, 0)
     assert made.card["name"] == "tiny"
     assert made.card["metrics"] == {
         "CIDEr-D": 109.85,

@@ -19,6 +19,7 @@ from sightline.search.rows import Found
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 
+import fit_choice
 import fit_pointing
 import fit_search
 import measure_gap
@@ -209,3 +210,17 @@ def test_the_gap_is_told_of_photos_of_both_splits(usual, tmp_path, capsys):
     assert json.loads((tmp_path / "gap.json").read_text()) == found
     assert found["train"]["photos"] == found["val"]["photos"] == 2
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["train", "val", "gap"]
+
+
+def test_the_caption_that_is_likely_and_fits_is_the_best():
+    beams = {"1": [("a dog", -1.0, 0.1), ("a cat", -2.0, 0.3)]}
+    assert [fit_choice.best(beams, weight)["1"] for weight in (0, 4, 6)] == ["a dog", "a dog", "a cat"]
+
+
+def test_what_fit_counts_is_chosen_by_the_captions_of_val_photos(usual, tmp_path, capsys):
+    found = fit_choice.main([*usual, "--photos", "3", "--out", str(tmp_path / "choice.json"), "--json"])
+    assert json.loads(capsys.readouterr().out) == found == json.loads((tmp_path / "choice.json").read_text())
+    assert found["photos"] == len(COCO["val"])
+    told = {float(weight): value for weight, value in found["CIDEr-D"].items()}
+    assert list(told) == list(fit_choice.WEIGHTS)
+    assert found["fit"] == min(weight for weight, value in told.items() if value == max(told.values()))

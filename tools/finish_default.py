@@ -1,10 +1,11 @@
 """Put what was fitted and measured into the file that captions photos.
 
     python tools/finish_default.py in.safetensors out.safetensors [--audit audit.json] [--measured results.json]
-        [--matcher 0.9 --least 0.1]
+        [--matcher 0.9 --least 0.1] [--fit 20]
 
 The audit is that of tools/measure_audit.py, what was measured that of tools/measure_default.py; `matcher` and `least`
-are those of `sightline.trust.pointing.Pointing`. What is not given stays as it is.
+are those of `sightline.trust.pointing.Pointing` (tools/fit_pointing.py), `fit` is that of `sightline.bundle.Bundle`
+(tools/fit_choice.py). What is not given stays as it is.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--measured", type=Path)
     parser.add_argument("--matcher", type=float)
     parser.add_argument("--least", type=float)
+    parser.add_argument("--fit", type=float)
     options = parser.parse_args(argv)
     bundle = load_bundle(options.bundle)
     rule = {name: value for name in ("matcher", "least") if (value := getattr(options, name)) is not None}
     bundle = replace(bundle, pointing=replace(bundle.pointing, **rule))
+    if options.fit is not None:
+        bundle = replace(bundle, fit=options.fit)
     if options.audit:
         fitted = json.loads(options.audit.read_text("utf-8"))["auditing"]
         bundle = replace(bundle, auditing=build(Auditing, fitted, where=str(options.audit)))

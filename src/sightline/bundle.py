@@ -74,6 +74,8 @@ class Bundle:
         calibration: from log-probabilities to confidence.
         pointing: which words point at which boxes.
         auditing: from what the models say about a noun to how well the photo supports it.
+        fit: what a caption's cosine with the photo, by the matcher, counts beside its log-probability when the best of
+            a beam is chosen; 0 leaves the choice to the captioner.
         card: name, data, licence, metrics, limits: whatever people should know.
     """
 
@@ -84,6 +86,7 @@ class Bundle:
     pointing: Pointing = field(default_factory=Pointing)
     auditing: Auditing = field(default_factory=Auditing)
     card: dict[str, Any] = field(default_factory=dict)
+    fit: float = 0.0
 
     @classmethod
     def of(cls, captioner: Checkpoint, matcher: Checkpoint | None = None, **parts: Any) -> Bundle:
@@ -140,6 +143,7 @@ class _Header:
     card: dict[str, Any]
     checksum: int
     auditing: Auditing = field(default_factory=Auditing)
+    fit: float = 0.0
 
 
 def default_bundle() -> Path:
@@ -169,6 +173,7 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
         "calibration": dataclasses.asdict(bundle.calibration),
         "pointing": dataclasses.asdict(bundle.pointing),
         "auditing": dataclasses.asdict(bundle.auditing),
+        "fit": bundle.fit,
         "card": bundle.card,
     }
     weights = {f"{part}.{name}": tensor for part, model in models.items() for name, tensor in plain(model).items()}
@@ -202,7 +207,7 @@ def load_bundle(path: PathLike, device: torch.device | str = "cpu") -> Bundle:
             model: Matcher = built(lambda: matcher.config.build(len(known)), "matcher.")
             finds = Reader(model, known, matcher.rule)
     rules = header.calibration, header.pointing, header.auditing
-    return Bundle(vision, Reader(says, words, captioner.rule), finds, *rules, header.card)
+    return Bundle(vision, Reader(says, words, captioner.rule), finds, *rules, header.card, header.fit)
 
 
 def load_model(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
@@ -226,7 +231,7 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
         )
     says = Reader(checkpoint.captioner(), checkpoint.vocabulary, checkpoint.text_rule)
     return dataclasses.replace(
-        shipped, captioner=says, calibration=Calibration(), auditing=Auditing(), card=checkpoint.card
+        shipped, captioner=says, calibration=Calibration(), auditing=Auditing(), card=checkpoint.card, fit=0.0
     )
 
 

@@ -19,7 +19,7 @@ from sightline.decoding.ways import Beam, Greedy
 from sightline.errors import ConfigError
 from sightline.look import Look
 from sightline.models.int8 import with_int8
-from sightline.models.matcher import GlobalMatcher, Matcher
+from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
 from sightline.scene import Array
 from sightline.text.vocabulary import rule
 from sightline.trust.evidence import Audit
@@ -28,6 +28,7 @@ from sightline.vision.folded import fold
 from sightline.vision.images import Source
 from sightline.vision.pixels import Pixels, read_pixels
 from sightline.vision.zoo import VisionModel
+from sightline.witness.fitting import by_fit
 from sightline.witness.pointed import pointed
 from sightline.witness.testimony import Witness
 
@@ -74,8 +75,9 @@ class Looker:
     ) -> list[Look]:
         """Their vectors, and captions where asked for."""
         finds, scenes = self._finds(), self.scenes(photos)
-        vectors: Array = finds.model.embed_images(scenes)["vector"].float().cpu().numpy()
-        said = self._said(photos, scenes, beam, rules) if captions else [None] * len(photos)
+        images = finds.model.embed_images(scenes)
+        vectors: Array = images["vector"].float().cpu().numpy()
+        said = self._said(photos, scenes, beam, rules, images) if captions else [None] * len(photos)
         return [
             Look(path, size, vector, caption)
             for (path, _, size), vector, caption in zip(photos, vectors, said, strict=True)
@@ -115,14 +117,28 @@ class Looker:
             )
         return finds
 
-    def _said(self, photos: Sequence[Photo], scenes: SceneBatch, beam: int, rules: Rules | None) -> list[PhotoCaption]:
-        says, calibration = self.bundle.captioner, self.bundle.calibration
+    def _said(
+        self,
+        photos: Sequence[Photo],
+        scenes: SceneBatch,
+        beam: int,
+        rules: Rules | None,
+        images: Embedding | None = None,
+    ) -> list[PhotoCaption]:
+        says, finds, calibration = self.bundle.captioner, self.bundle.matcher, self.bundle.calibration
         whole = rules is not None and rules.whole
-        way = Beam(max(beam, WIDE)) if whole else Greedy() if beam == 1 else Beam(beam)
-        said = [best for best, *_ in captions(self.captioner, scenes, says.vocabulary, way, rules)]
+        beam = max(beam, WIDE) if whole else beam
+        choose = None
+        if finds is not None:
+            images = finds.model.embed_images(scenes) if images is None else images
+            if beam > 1 and self.bundle.fit and isinstance(finds.model, GlobalMatcher):
+                choose = by_fit(finds, images, self.bundle.fit)
+        way = Greedy() if beam == 1 else Beam(beam, keep=1 if choose is None else beam)
+        said = [best for best, *_ in captions(self.captioner, scenes, says.vocabulary, way, rules, choose=choose)]
+        said = pointed(self.bundle, said, scenes, images=images)
         concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(said)
         results = []
-        for caption, (path, _, size), things in zip(pointed(self.bundle, said, scenes), photos, concepts, strict=True):
+        for caption, (path, _, size), things in zip(said, photos, concepts, strict=True):
             sure = calibration.of(caption)
             results.append(
                 PhotoCaption(

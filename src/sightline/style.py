@@ -57,7 +57,7 @@ def styled(bundle: Bundle, path: PathLike, device: torch.device | str = "cpu") -
         )
     speaker = Styled(loaded.model, lambda scenes: vision.concepts(scenes, 0.0, len(words)), words, loaded.vocabulary)
     says = Reader[Captioner](speaker.eval(), loaded.vocabulary, loaded.text_rule)
-    return replace(bundle, captioner=says, calibration=Calibration())
+    return replace(bundle, captioner=says, calibration=Calibration(), fit=0.0)
 
 
 def dictionary_of(card: dict[str, Any], path: PathLike) -> ConceptDictionary:

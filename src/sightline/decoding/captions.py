@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch
 from sightline.caption import Caption, WordTrace
 from sightline.decoding.decode import decode
+from sightline.decoding.decoded import Decoded
 from sightline.decoding.rules import Rules
 from sightline.decoding.ways import Beam, Way
 from sightline.models.captioner import Captioner, Memory
@@ -17,6 +20,8 @@ from sightline.text.vocabulary import Vocabulary
 AT_ONCE = 2**26  # probabilities that one forward may hold while words are traced: 256 MB
 
 Traces = list[list[list[WordTrace]]]  # of each position of each caption of each image
+Said = list[list[tuple[str, ...]]]  # the words of each caption of each image
+Choose = Callable[[Said, Tensor], Tensor]  # from captions and their scores (B, K) to the places (B,) of the best
 
 
 @torch.no_grad()
@@ -27,15 +32,19 @@ def captions(
     way: Way | None = None,
     rules: Rules | None = None,
     trace: bool = True,
+    choose: Choose | None = None,
 ) -> list[list[Caption]]:
     """For each scene its captions, best first: one, or as many as `way` gives (the best of a beam of 3 by default).
 
     With `trace`, each word carries its log-probability, its attention over the scene's own regions and grid cells, and
-    the model's gates, from one forward over the words chosen.
+    the model's gates, from one forward over the words chosen. `choose` leaves one caption of each image.
     """
     memory = model.encode(scenes)
     found = decode(model, memory, way or Beam(), rules, vocabulary)
-    words = [[tuple(vocabulary.decode(ids)) for ids in image] for image in found.words.tolist()]
+    words = _said(found, vocabulary)
+    if choose is not None:
+        found = found.only(choose(words, found.scores))
+        words = _said(found, vocabulary)
     log_probs = found.log_probs.tolist()
     traces: Traces = trace_words(model, memory, found.words, scenes) if trace else [[[] for _ in i] for i in words]
     return [
@@ -46,6 +55,10 @@ def captions(
         ]
         for image in zip(words, log_probs, traces, strict=True)
     ]
+
+
+def _said(found: Decoded, vocabulary: Vocabulary) -> Said:
+    return [[tuple(vocabulary.decode(ids)) for ids in image] for image in found.words.tolist()]
 
 
 @torch.no_grad()

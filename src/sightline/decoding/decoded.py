@@ -40,6 +40,12 @@ class Decoded:
         finished = (lengths < words.shape[-1]) & log_probs.isfinite()
         return cls(words[..., : int(lengths.max())].contiguous(), log_probs, scores, finished)
 
+    def only(self, places: Tensor) -> Decoded:
+        """The captions at `places` (B,), one of each image."""
+        at = places.unsqueeze(1)
+        words = self.words.gather(1, at.unsqueeze(2).expand(-1, -1, self.words.shape[2]))
+        return Decoded(words, *(part.gather(1, at) for part in (self.log_probs, self.scores, self.finished)))
+
 
 def empty(*shape: int, max_words: int, device: torch.device) -> Tensor:
     """(…, max_words + 2) captions without words: START, END, padding."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sightline.batch import SceneBatch, TextBatch
 from sightline.bundle import Bundle
 from sightline.caption import Caption
-from sightline.models.matcher import AligningMatcher
+from sightline.models.matcher import AligningMatcher, Embedding
 from sightline.scene import Array
 from sightline.text.tagger import Tagger
 from sightline.text.vocabulary import UNK
@@ -15,13 +15,22 @@ from sightline.trust.pointing import Pointing
 from sightline.witness.kin import known_nouns
 
 
-def pointed(bundle: Bundle, said: Sequence[Caption], scenes: SceneBatch, rule: Pointing | None = None) -> list[Caption]:
-    """Captions, one a scene, or several of one scene, their nouns pointing at boxes by `rule`, or the bundle's own."""
+def pointed(
+    bundle: Bundle,
+    said: Sequence[Caption],
+    scenes: SceneBatch,
+    rule: Pointing | None = None,
+    images: Embedding | None = None,
+) -> list[Caption]:
+    """Captions, one a scene, or several of one scene, their nouns pointing at boxes by `rule`, or the bundle's own.
+
+    `images` is what the matcher makes of the scenes, where that is known.
+    """
     nouns = [Tagger.default().nouns(caption.words) for caption in said]
     rule = bundle.pointing if rule is None else rule
     boxes = scenes.part("boxes").float().cpu().numpy()
     counts = scenes.mask("boxes").sum(1).tolist()
-    found = _found(bundle, said, nouns, scenes)
+    found = _found(bundle, said, nouns, scenes, images)
     results = []
     for i, caption in enumerate(said):
         n = counts[i % len(counts)]
@@ -30,13 +39,15 @@ def pointed(bundle: Bundle, said: Sequence[Caption], scenes: SceneBatch, rule: P
     return results
 
 
-def _found(bundle: Bundle, said: Sequence[Caption], nouns: list[list[bool]], scenes: SceneBatch) -> Array | None:
+def _found(
+    bundle: Bundle, said: Sequence[Caption], nouns: list[list[bool]], scenes: SceneBatch, images: Embedding | None
+) -> Array | None:
     """(B, T, n) where the matcher finds each word, START first; zeros for words that it does not know."""
     finds = bundle.matcher
     if finds is None or not isinstance(finds.model, AligningMatcher):
         return None
     words = [known_nouns(caption.words, own, finds.vocabulary) for caption, own in zip(said, nouns, strict=True)]
-    images = finds.model.embed_images(scenes)
+    images = finds.model.embed_images(scenes) if images is None else images
     texts = TextBatch.collate(words, finds.vocabulary, mark=lambda _: nouns).to(scenes.part("boxes").device)
     if len(said) != len(scenes):
         images = {name: part.expand(len(said), *part.shape[1:]) for name, part in images.items()}

@@ -1,0 +1,101 @@
+"""Choose what a caption's fit with its photo counts among the captions of a beam (`sightline.bundle.Bundle.fit`).
+
+    python tools/fit_choice.py --data DATA [--coco-images DATA/coco/images] [--photos 1000] [--model FILE] [--beam 3]
+        [--out choice.json] [--json]
+
+DATA holds `coco/` (captions_val2014.json.gz, karpathy_val.txt.gz). Photos are the first of Karpathy's val split, by id.
+Every beam is searched once; for each weight, the caption with the best log-probability + weight · cosine is taken, and
+all are scored by CIDEr-D, times 100. The weight with the best is chosen; of equals, the smallest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from measured_photos import TestPhoto, coco
+
+from sightline.api import Sightline, load
+from sightline.decoding.captions import captions
+from sightline.decoding.ways import Beam
+from sightline.errors import ConfigError
+from sightline.files import write_json
+from sightline.looker import groups
+from sightline.metrics.scorecard import scorecard
+from sightline.models.matcher import GlobalMatcher
+from sightline.vision.reading import progress_bar
+from sightline.witness.fitting import fits
+
+WEIGHTS = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0)
+AT_ONCE = 8
+Candidate = tuple[str, float, float]  # a caption, its log-probability, its cosine with the photo
+
+
+@torch.inference_mode()
+def candidates(sight: Sightline, photos: Sequence[TestPhoto], beam: int) -> dict[str, list[Candidate]]:
+    """The beams of photos, by id, the captioner's best first."""
+    says, finds = sight.bundle.captioner, sight.bundle.matcher
+    if finds is None or not isinstance(finds.model, GlobalMatcher):
+        raise ConfigError("this model has no matcher of whole photos", fix="give one that has")
+    ids, found = iter([photo.id for photo in photos]), {}
+    coming = map(sight.read, progress_bar("val")([photo.path for photo in photos]))
+    for group in groups(coming, AT_ONCE):
+        scenes = sight.scenes(group)
+        said = captions(sight.captioner, scenes, says.vocabulary, Beam(beam, keep=beam), trace=False)
+        cosines = fits(finds, finds.model.embed_images(scenes), [[one.words for one in own] for own in said])
+        for own, row in zip(said, cosines.tolist(), strict=True):
+            found[next(ids)] = [(one.text, one.log_prob, fit) for one, fit in zip(own, row, strict=True)]
+    return found
+
+
+def best(beams: Mapping[str, Sequence[Candidate]], weight: float) -> dict[str, str]:
+    """The caption of each photo at a weight."""
+    return {id: max(own, key=lambda one: one[1] + weight * one[2])[0] for id, own in beams.items()}
+
+
+def scores(beams: Mapping[str, Sequence[Candidate]], photos: Sequence[TestPhoto]) -> dict[float, float]:
+    """CIDEr-D at each weight, times 100."""
+    references = {photo.id: photo.references for photo in photos}
+    return {
+        weight: 100 * scorecard(best(beams, weight), references, ["cider"]).scores.corpus["CIDEr"] for weight in WEIGHTS
+    }
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    data = os.environ.get("SIGHTLINE_DATA")
+    parser.add_argument("--data", type=Path, default=data and Path(data), required=not data)
+    parser.add_argument("--coco-images", type=Path, help="by default DATA/coco/images")
+    parser.add_argument("--model", type=Path, help="by default what comes with the package")
+    parser.add_argument("--photos", type=int, default=1000)
+    parser.add_argument("--beam", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="write what is told as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args(argv)
+    images = options.coco_images or options.data / "coco" / "images"
+    photos = coco(options.data, images, "val")[: options.photos]
+    found = scores(candidates(load(options.model, options.device), photos, options.beam), photos)
+    results = {
+        "photos": len(photos),
+        "beam": options.beam,
+        "CIDEr-D": {str(weight): value for weight, value in found.items()},
+        "fit": max(found, key=lambda weight: (found[weight], -weight)),
+    }
+    if options.out is not None:
+        write_json(options.out, results, indent=1)
+    if options.json:
+        print(json.dumps(results, indent=1))
+    else:
+        for weight, value in found.items():
+            print(f"{weight:5g} {value:7.2f}" + (" chosen" if weight == results["fit"] else ""))
+    return results
+
+
+if __name__ == "__main__":
+    main()
