@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from bundle_samples import EXAMPLES, tiny_bundle
+from measure_samples import CAPTIONS, ENTITIES
 from sightline.bundle import save_bundle
 from sightline.caption import Caption, WordTrace
 from sightline.grounding import GroundedPhoto, GroundedSentence, GroundedWord
@@ -28,14 +29,6 @@ from measured_words import Heard
 
 torch.set_num_threads(1)
 
-CAPTIONS = (
-    "A man holds a red ball in the park.",
-    "Two dogs and a cat sit on the table.",
-    "The woman runs with a dog.",
-    "A cup of coffee on a wooden table.",
-    "A cat sits in front of a man.",
-)
-ENTITIES = "[/EN#1/people A man] holds [/EN#2/other a red ball] in the park ."
 ANNOTATION = (
     "<annotation><size><width>200</width><height>120</height><depth>3</depth></size>"
     "<object><name>1</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>90</xmax><ymax>70</ymax></bndbox></object>"

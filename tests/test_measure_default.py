@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bundle_samples import EXAMPLES, NAMES, tiny_bundle
+from measure_samples import CAPTIONS, ENTITIES
 from sightline.bundle import save_bundle
 from sightline.errors import ConfigError, DataError
 
@@ -23,14 +24,6 @@ from measured_tables import BARS, markdown, table
 
 torch.set_num_threads(1)
 
-CAPTIONS = (
-    "A man holds a red ball in the park.",
-    "Two dogs and a cat sit on the table.",
-    "The woman runs with a dog.",
-    "A cup of coffee on a wooden table.",
-    "A cat sits in front of a man.",
-)
-ENTITIES = "[/EN#1/people A man] holds [/EN#2/other a red ball] in the park ."
 BOXES = "".join(
     f"<object><name>{chain}</name><bndbox><xmin>{x}</xmin><ymin>{y}</ymin><xmax>{x + 90}</xmax><ymax>{y + 70}</ymax>"
     "</bndbox></object>"

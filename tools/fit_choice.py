@@ -10,21 +10,18 @@ all are scored by CIDEr-D, times 100. The weight with the best is chosen; of equ
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from measured_options import parser, told
 from measured_photos import TestPhoto, coco
 
 from sightline.api import Sightline, load
 from sightline.decoding.captions import captions
 from sightline.decoding.ways import Beam
 from sightline.errors import ConfigError
-from sightline.files import write_json
 from sightline.looker import groups
 from sightline.metrics.scorecard import scorecard
 from sightline.models.matcher import GlobalMatcher
@@ -66,18 +63,16 @@ def scores(beams: Mapping[str, Sequence[Candidate]], photos: Sequence[TestPhoto]
     }
 
 
+def _tell(results: dict[str, Any]) -> None:
+    for weight, value in results["CIDEr-D"].items():
+        print(f"{float(weight):5g} {value:7.2f}" + (" chosen" if float(weight) == results["fit"] else ""))
+
+
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    data = os.environ.get("SIGHTLINE_DATA")
-    parser.add_argument("--data", type=Path, default=data and Path(data), required=not data)
-    parser.add_argument("--coco-images", type=Path, help="by default DATA/coco/images")
-    parser.add_argument("--model", type=Path, help="by default what comes with the package")
-    parser.add_argument("--photos", type=int, default=1000)
-    parser.add_argument("--beam", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="write what is told as JSON")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args(argv)
+    asked = parser(__doc__, 1000)
+    asked.add_argument("--coco-images", type=Path, help="by default DATA/coco/images")
+    asked.add_argument("--beam", type=int, default=3)
+    options = asked.parse_args(argv)
     images = options.coco_images or options.data / "coco" / "images"
     photos = coco(options.data, images, "val")[: options.photos]
     found = scores(candidates(load(options.model, options.device), photos, options.beam), photos)
@@ -87,13 +82,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         "CIDEr-D": {str(weight): value for weight, value in found.items()},
         "fit": max(found, key=lambda weight: (found[weight], -weight)),
     }
-    if options.out is not None:
-        write_json(options.out, results, indent=1)
-    if options.json:
-        print(json.dumps(results, indent=1))
-    else:
-        for weight, value in found.items():
-            print(f"{weight:5g} {value:7.2f}" + (" chosen" if weight == results["fit"] else ""))
+    told(results, options, _tell)
     return results
 
 

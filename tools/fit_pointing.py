@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from measured_models import grounded_photos, look
+from measured_options import parser, told
 from measured_photos import entities_file, flickr8k
 from measured_words import Heard, hear
 
 from sightline.bundle import Bundle, default_bundle, load_bundle
 from sightline.data.entities import read_photos as read_entities
 from sightline.devices import choose_device
-from sightline.files import write_json
 from sightline.metrics.grounding import found
 from sightline.trust.pointing import Pointing
 
@@ -130,22 +128,9 @@ def _tell(results: dict[str, Any]) -> None:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    data = os.environ.get("SIGHTLINE_DATA")
-    parser.add_argument("--data", type=Path, default=data and Path(data), required=not data)
-    parser.add_argument("--model", type=Path, help="by default the one that comes with the package")
-    parser.add_argument("--photos", type=int, default=200, help="of dev and of test")
-    parser.add_argument("--out", type=Path, help="write what is told as JSON")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args(argv)
+    options = parser(__doc__, 200, "of dev and of test").parse_args(argv)
     results = fit(options)
-    if options.out is not None:
-        write_json(options.out, results, indent=1)
-    if options.json:
-        print(json.dumps(results, indent=1))
-    else:
-        _tell(results)
+    told(results, options, _tell)
     return results
 
 

@@ -16,22 +16,19 @@ the first and without the second are *right*; what is chosen has the largest sha
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
-import json
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measured_options import parser, told
 from measured_photos import TestPhoto, flickr8k
 from measured_scores import named_by_people
 
 from sightline.api import Sightline, load
-from sightline.files import write_json
 from sightline.search import query
 from sightline.search.keywords import keywords
 from sightline.search.query import PhotoIndex
@@ -158,26 +155,14 @@ def _tell(results: dict[str, Any]) -> None:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    data = os.environ.get("SIGHTLINE_DATA")
-    parser.add_argument("--data", type=Path, default=data and Path(data), required=not data)
-    parser.add_argument("--model", type=Path, help="by default the one that comes with the package")
-    parser.add_argument("--photos", type=int, default=500)
-    parser.add_argument("--captions", type=int, default=1, help="of each photo that are queries for SAYING, up to 5")
-    parser.add_argument("--store", help="keep the index here")
-    parser.add_argument("--out", type=Path, help="write what is told as JSON")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args(argv)
+    asked = parser(__doc__, 500)
+    asked.add_argument("--captions", type=int, default=1, help="of each photo that are queries for SAYING, up to 5")
+    asked.add_argument("--store", help="keep the index here")
+    options = asked.parse_args(argv)
     photos, sight = flickr8k(options.data, "dev")[: options.photos], load(options.model, options.device)
     with tempfile.TemporaryDirectory() as folder:
         results = fit(sight, photos, options.store or folder, options.captions)
-    if options.out is not None:
-        write_json(options.out, results, indent=1)
-    if options.json:
-        print(json.dumps(results, indent=1))
-    else:
-        _tell(results)
+    told(results, options, _tell)
     return results
 
 

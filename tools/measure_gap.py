@@ -11,18 +11,15 @@ told times 100, with its standard error.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measured_options import parser, told
 from measured_photos import TestPhoto, coco
 
 from sightline.api import Sightline, load
-from sightline.files import write_json
 from sightline.metrics.scorecard import scorecard
 from sightline.vision.reading import progress_bar
 
@@ -50,28 +47,20 @@ def _refuse(error: Exception) -> None:
     raise error
 
 
+def _tell(results: dict[str, Any]) -> None:
+    for name, found in results.items():
+        print(f"{name:6} CIDEr-D {found['CIDEr-D']:6.1f} ± {found['error']:.1f}")
+
+
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    data = os.environ.get("SIGHTLINE_DATA")
-    parser.add_argument("--data", type=Path, default=data and Path(data), required=not data)
-    parser.add_argument("--coco-images", type=Path, help="by default DATA/coco/images")
-    parser.add_argument("--model", type=Path, help="a bundle or a checkpoint; by default what comes with the package")
-    parser.add_argument("--photos", type=int, default=500, help="of each split")
-    parser.add_argument("--out", type=Path, help="write what is told as JSON")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args(argv)
+    asked = parser(__doc__, 500, "of each split")
+    asked.add_argument("--coco-images", type=Path, help="by default DATA/coco/images")
+    options = asked.parse_args(argv)
     sight, images = load(options.model, options.device), options.coco_images or options.data / "coco" / "images"
     sets = {split: coco(options.data, images, split)[: options.photos] for split in ("train", "val")}
     said = {id: text for split, photos in sets.items() for id, text in greedy(sight, photos, split).items()}
     results = gap(said, sets)
-    if options.out is not None:
-        write_json(options.out, results, indent=1)
-    if options.json:
-        print(json.dumps(results, indent=1))
-    else:
-        for name, found in results.items():
-            print(f"{name:6} CIDEr-D {found['CIDEr-D']:6.1f} ± {found['error']:.1f}")
+    told(results, options, _tell)
     return results
 
 
