@@ -19,7 +19,7 @@ from sightline.commands.caption_files import FORMATS
 from sightline.writing.sidecar import sidecar_of
 
 torch.set_num_threads(1)
-HARD = ("--length", "4", "--beam", "2")  # captions of a random model would go on and on
+HARD = ("--length", "5", "--beam", "2")  # captions of a random model would go on and on
 
 
 @pytest.fixture(scope="module")

@@ -149,6 +149,8 @@ def test_help_does_not_wait_for_torch():
         ("caption a.jpg --threads=1.5", "--threads takes a whole number, not '1.5'. "),
         ("audit a.json --threshold high", "--threshold takes a number, not 'high'. "),
         ("index photos --engine lanse", "--engine takes exact or lance, not 'lanse'. "),
+        ("search cup --not -dash", "-dash looks like a flag. To fix: write --not=-dash, "),
+        ("search cup -x", "`sightline search` does not "),
         ("completion tcsh", "shell takes bash or zsh or fish, not 'tcsh'. "),
     ],
 )
@@ -181,9 +183,11 @@ def test_words_that_fit_reach_the_command_with_their_types(monkeypatch):
     words = "doctor a.jpg b.jpg --out=x --width -3 --by 2 --how well --names n m --no-colour --dry_run"
     assert cli.main(words.split()) == 1
     assert cli.main(["doctor", "--out", "-"]) == 1
+    assert cli.main(["doctor", "--out", "x", "--", "--odd.jpg"]) == 1
     assert given == [
         (("a.jpg", "b.jpg"), Path("x"), -3, 2.0, "well", ("n", "m"), False, True),
         ((), Path("-"), None, 0.5, None, (), True, False),
+        (("--odd.jpg",), Path("x"), None, 0.5, None, (), True, False),
     ]
 
 

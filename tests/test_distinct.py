@@ -134,7 +134,7 @@ def caption(tmp_path, capsys):
         for layer in bundle.captioner.model.layers:
             layer.cross_attention.output.weight.mul_(1e-3)
     save_bundle(tmp_path / "model.safetensors", bundle)
-    options = ["--model", str(tmp_path / "model.safetensors"), "--device", "cpu", "--length", "4"]
+    options = ["--model", str(tmp_path / "model.safetensors"), "--device", "cpu", "--length", "5"]
 
     def run(*arguments):
         assert cli.main(["caption", *map(str, arguments), *options]) == 0

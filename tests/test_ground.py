@@ -104,6 +104,12 @@ def test_strange_sentences_are_grounded_too(sight, sentence):
     assert sight.ground(PHOTOS[0], sentence).words
 
 
+def test_a_noun_that_no_model_knows_has_no_box(sight):
+    dog, zyzzyva = sight.ground(PHOTOS[0], "a dog and a zyzzyva").trace[1::3]
+    assert dog.box is not None
+    assert (zyzzyva.box, zyzzyva.score) == (None, None)
+
+
 @pytest.mark.parametrize("sentence", ["", "  ", "!?"])
 def test_a_sentence_without_words_is_an_error(sight, sentence):
     with pytest.raises(ConfigError, match="no word"):

@@ -103,7 +103,7 @@ def test_captions_are_as_long_as_asked_and_have_the_words_asked_for(ask, sight, 
 @pytest.mark.parametrize(
     ("wanted", "status", "words"),
     [
-        ({"length": "endless"}, 422, "length: 'endless' is no length; give short, normal, long, or 1 to 40 words"),
+        ({"length": "endless"}, 422, "length: 'endless' is no length; give short, normal, long, or 5 to 40 words"),
         ({"length": 41}, 422, "'41' is no length"),
         ({"length": 2.5}, 422, "'2.5' is no length"),
         ({"length": True}, 422, "length: "),
@@ -112,7 +112,7 @@ def test_captions_are_as_long_as_asked_and_have_the_words_asked_for(ask, sight, 
         ({"must_include": ["dog"] * 11}, 422, "must_include: "),
         ({"must_include": ["a xyzzy"]}, 409, "the model does not know the word 'xyzzy' of `must_include`"),
         ({"must_include": ["dog"], "beam": 1}, 409, "`must_include` needs a beam"),
-        ({"must_include": ["red dog", "two cup"], "length": 3}, 409, "captions have at most 3"),
+        ({"must_include": ["red dog", "two cup", "man park"], "length": 5}, 409, "captions have at most 5"),
     ],
 )
 def test_captions_that_nobody_can_make_are_refused_with_the_reason(ask, wanted, status, words):
@@ -122,12 +122,13 @@ def test_captions_that_nobody_can_make_are_refused_with_the_reason(ask, wanted, 
 
 def test_requests_with_other_wishes_are_not_answered_together(sight):
     release = threading.Event()
-    wishes = [{}, {"length": "4"}, {"length": "long"}, {"must_include": "dog"}, {"must_include": "cup"}]
+    wishes = [{}, {"length": "5"}, {"length": "long"}, {"must_include": "dog"}, {"must_include": "cup"}]
     with served(sight) as running:
         running.desk.worker.ask("held", lambda items: [release.wait(20) for _ in items], [None])
         with concurrent.futures.ThreadPoolExecutor(10) as pool:
             asked = [pool.submit(running.client.post, "/v1/caption", files=form(CAT), data=d) for d in wishes * 2]
-            while running.desk.worker.waiting < len(asked):
+            until = time.monotonic() + 15
+            while running.desk.worker.waiting < len(asked) and time.monotonic() < until:
                 time.sleep(0.01)
             release.set()
             for wish, answer in zip(wishes * 2, asked, strict=True):
@@ -181,6 +182,9 @@ def test_search_finds_by_words_and_by_photo_and_shows_what_it_found(server, ask,
     Hits.model_validate(answer.json())
     direct = server.desk.index.search(sight, "a dog on the table", count=3)
     assert [hit["path"] for hit in answer.json()["hits"]] == [hit.path for hit in direct]
+    assert answer.json()["unknown"] == []
+    strange = ask.post("/v1/search", json={"text": "a xyzzy", "without": "plugh"}).json()
+    assert (strange["unknown"], strange["hits"]) == (["xyzzy", "plugh"], [])
     by_photo = ask.post("/v1/search", files=form(CAT, name="photo"), data={"k": "2"}).json()
     assert by_photo["hits"][0]["path"].endswith("cat.jpg")
     assert by_photo["hits"][0]["score"] == pytest.approx(1, abs=1e-3)

@@ -187,6 +187,7 @@ def _spec(option: Option, name: str) -> tyro.constructors.PrimitiveConstructorSp
 def _check(known: list[Option], name: str, words: Sequence[str]) -> None:
     """Refuse flags that there are not, flags without their value, and a command without the flags it needs."""
     by_flag = {flag: option for option in known for flag in option.flags}
+    words = words[: words.index("--")] if "--" in words else words  # what follows are no flags
     given = set()
     for word, after in pairwise([*words, "--"]):
         flag, equals, _ = word.partition("=")
@@ -199,6 +200,8 @@ def _check(known: list[Option], name: str, words: Sequence[str]) -> None:
         given.add(flag)
         if by_flag[flag].metavar and not equals and (after.startswith("--") or after in by_flag):
             _refuse(f"{flag} needs a value: {by_flag[flag]}", name)
+        if by_flag[flag].metavar and not equals and re.match(r"-[^\d.]", after):
+            _refuse(f"{after} looks like a flag", name, f"write {flag}={after}, if it is the value of {flag}; ")
         if equals and not by_flag[flag].metavar:
             _refuse(f"{flag} takes no value", name)
     if missing := [option for option in known if option.flags and option.required and given.isdisjoint(option.flags)]:
@@ -206,6 +209,8 @@ def _check(known: list[Option], name: str, words: Sequence[str]) -> None:
 
 
 def _missing(missing: list[Option], name: str) -> NoReturn:
+    if not missing:
+        _refuse(f"`sightline {name}` does not understand these words", name)
     _refuse(f"`sightline {name}` needs {' and '.join(map(str, missing))}", name)
 
 

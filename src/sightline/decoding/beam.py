@@ -160,11 +160,11 @@ class BeamSearch:
         able = (ends > -torch.inf) & (live.scores.flatten() > -torch.inf)
         price = prices(said, likely, able, self.rules.vocabulary, self.rules.rules.max_words).view_as(live.scores)
         own = ends.view_as(live.scores)
-        scores = live.scores + own.masked_fill(price > 0, 0)
+        own = own.masked_fill(price > 0, 0)  # where it would go on, how unlikely END is tells nothing of the words
         self.finished.add(
             live.image,
             torch.nn.functional.pad(live.said, (0, 1), value=END),
-            self.length_penalty.score(scores, count + 1) - price,
+            self.length_penalty.score(live.scores + own, count + 1) - price,
             live.log_probs + own,
         )
 

@@ -23,7 +23,8 @@ class Decoded:
 
     Attributes:
         words: (B, K, T) ids: START, the words, END, padding.
-        log_probs: (B, K) the model's log-probability of words and END.
+        log_probs: (B, K) the model's log-probability of words and END; of words alone where a caption that is to be
+            whole (`Rules.whole`) ends before the model would.
         scores: (B, K) what ranked them: the log-probability less penalties, after the length penalty.
         finished: (B, K) False where the caption has `max_words` words, after which END was forced, or is missing.
     """
@@ -75,5 +76,5 @@ def no_caption(image: int) -> ConfigError:
     """The error for an image whose hypotheses all came to a point where the rules forbid every word."""
     return ConfigError(
         f"no caption was found for image {image} of the batch: at some step the rules leave no word to say",
-        fix="relax the rules, or decode with a larger beam",
+        fix="allow more words, ask for fewer that must be said, or decode with a larger beam",
     )

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sightline.decoding.rules import Rules
 
 LENGTHS = {"short": (1, 7), "normal": (0, 20), "long": (13, 20)}  # the fewest and the most words
-MOST_WORDS = 40
+LEAST_WORDS, MOST_WORDS = 5, 40  # with fewer, hardly a sentence is whole
 
 
 def words_of(length: str) -> tuple[int, int]:
@@ -21,9 +21,11 @@ def words_of(length: str) -> tuple[int, int]:
     """
     if length in LENGTHS:
         return LENGTHS[length]
-    if length in map(str, range(1, MOST_WORDS + 1)):
+    if length in map(str, range(LEAST_WORDS, MOST_WORDS + 1)):
         return 1, int(length)
-    raise ConfigError(f"`length` is {length!r}", fix=f"give {', '.join(LENGTHS)}, or 1 to {MOST_WORDS} words")
+    raise ConfigError(
+        f"`length` is {length!r}", fix=f"give {', '.join(LENGTHS)}, or {LEAST_WORDS} to {MOST_WORDS} words"
+    )
 
 
 def rules_of(length: str, must_include: tuple[str, ...] = ()) -> Rules | None:

@@ -28,6 +28,8 @@ SAMPLED, ROUNDS = 32, 10  # of k-means: vectors for each cell, and how often the
 PIECES = 20  # of the approximate index: each time that rows join it, they are a piece more, which is searched too
 NPROBES, REFINED = 40, 50  # cells that are searched; candidates whose true distances are computed, at least
 STAY = timedelta(minutes=5)  # of old versions, for readers that are slow
+for _name in ("LANCEDB_LOG", "LANCE_LOG"):  # read when it is imported; its warnings are about its own affairs
+    os.environ.setdefault(_name, "error")
 
 
 def installed() -> bool:
@@ -167,7 +169,6 @@ class LanceIndex:
         return table
 
     def _connection(self) -> Any:
-        os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings are about its own affairs
         try:
             import lancedb
         except ImportError as error:

@@ -92,9 +92,13 @@ class Hit(BaseModel):
 
 
 class Hits(BaseModel):
-    """The best first. `sentence` is what was looked for: the text, or the caption of the photo that was sent."""
+    """The best first. `sentence` is what was looked for: the text, or the caption of the photo that was sent.
+
+    `unknown` are words of `text` and `without` that the model never learned: they find only captions that say them.
+    """
 
     sentence: str
+    unknown: list[str]
     hits: list[Hit]
 
 

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from sightline.decoding.lengths import LENGTHS, MOST_WORDS, words_of
+from sightline.decoding.lengths import LEAST_WORDS, LENGTHS, MOST_WORDS, words_of
 from sightline.errors import ConfigError
 from sightline.serve.uploads import Ask, CaptionsUpload, Upload, Whole, as_whole
 
@@ -38,7 +38,7 @@ def _length(given: object) -> object:
     return text
 
 
-_NUMBERS = "|".join(map(str, range(1, MOST_WORDS + 1)))
+_NUMBERS = "|".join(map(str, range(LEAST_WORDS, MOST_WORDS + 1)))
 Length = Annotated[
     str,
     BeforeValidator(_length),
@@ -46,7 +46,7 @@ Length = Annotated[
         {
             "anyOf": [
                 {"type": "string", "pattern": f"^({'|'.join(LENGTHS)}|{_NUMBERS})$"},
-                {"type": "integer", "minimum": 1, "maximum": MOST_WORDS},
+                {"type": "integer", "minimum": LEAST_WORDS, "maximum": MOST_WORDS},
             ]
         }
     ),
@@ -62,7 +62,9 @@ class CaptionAsk(Ask):
 
     photos: list[Upload] = Field(min_length=1)
     beam: Whole = Field(3, ge=1, le=10, description="Hypotheses that are followed at once; 1 is fastest.")
-    length: Length = Field("normal", description=f"short, normal, long, or the most words, 1 to {MOST_WORDS}.")
+    length: Length = Field(
+        "normal", description=f"short, normal, long, or the most words, {LEAST_WORDS} to {MOST_WORDS}."
+    )
     must_include: list[Phrase] = Field(
         default_factory=list,
         max_length=MOST_PHRASES,

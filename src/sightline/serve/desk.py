@@ -16,7 +16,7 @@ from sightline.caption import PhotoCaption
 from sightline.decoding.rules import Rules
 from sightline.errors import SightlineError
 from sightline.scene import Array
-from sightline.search.query import Hit, PhotoIndex
+from sightline.search.query import Hit, PhotoIndex, unknown_words
 from sightline.serve.asks import MOST_CAPTIONS, AuditAsk, CaptionAsk, GroundAsk, SearchAsk
 from sightline.serve.captions_file import base, captions_by_name
 from sightline.serve.limits import Limits
@@ -104,7 +104,8 @@ class Desk:
             if ask.explain:
                 for hit in hits:
                     hit["why"] = await self._why(hit["id"], sentence)
-        return {"sentence": sentence, "hits": hits}
+        unknown = unknown_words(self.sight, f"{ask.text or ''} {ask.without or ''}")
+        return {"sentence": sentence, "unknown": unknown, "hits": hits}
 
     async def audit(self, ask: AuditAsk) -> dict[str, Any]:
         """Which nouns of captions their photos do not support."""

@@ -192,9 +192,10 @@ class _Heard:
         self._looks = None if looks is None else looks[:, :, : int(scene.mask("boxes").sum())].float().cpu().numpy()
 
     def caption(self, row: int, words: Sequence[str]) -> Caption:
-        """A sentence with what the captioner looked at when it came to each word."""
+        """A sentence with what the captioner looked at when it came to each word that it knows."""
+        known = (self._ids[row, 1:] != UNK).tolist()
         trace = [
-            WordTrace(self._chosen[row][at], None if self._looks is None else self._looks[row, at])
+            WordTrace(self._chosen[row][at], self._looks[row, at] if self._looks is not None and known[at] else None)
             for at in range(len(words))
         ]
         return Caption(tuple(words), sum(self._chosen[row][: len(words) + 1]), tuple(trace))

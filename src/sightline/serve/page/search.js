@@ -48,14 +48,15 @@ async function search(ask) {
   asked(ask.photo);
   tell("Searching");
   try {
-    const { sentence, hits } = await post("/v1/search", { ...ask, k: HITS });
+    const { sentence, unknown, hits } = await post("/v1/search", { ...ask, k: HITS });
     if (own !== turn) return;
     shown = hits.map(({ id, ...hit }) => hit);
     $("search-asked").querySelector("figcaption").textContent = ask.photo ? sentence : "";
     $("search-bar").hidden = !hits.length;
     $("search-count").textContent = many(hits.length, "photo");
-    list.replaceChildren(...(hits.length ? [] : [el("li", { className: "empty" }, "Nothing was found. Try fewer or more common words.")]));
-    tell(hits.length ? `${many(hits.length, "photo")} found. The first: ${hits[0].caption ?? hits[0].path}` : "Nothing was found");
+    const nothing = unknown.length ? `Nothing was found: the model does not know ${unknown.join(", ")}. Try other words.` : "Nothing was found. Try fewer or more common words.";
+    list.replaceChildren(...(hits.length ? [] : [el("li", { className: "empty" }, nothing)]));
+    tell(hits.length ? `${many(hits.length, "photo")} found. The first: ${hits[0].caption ?? hits[0].path}` : nothing);
     const cards = hits.map((hit) => ({ hit, card: el("li", { className: "hit" }, el("div", { className: "wait" }, el("i"), el("i"))) }));
     list.append(...cards.map((one) => one.card));
     await each(cards, AT_ONCE, async (one) => { if (own === turn) await show(one.card, one.hit, sentence); });
