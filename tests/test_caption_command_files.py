@@ -208,6 +208,7 @@ def test_two_at_once_in_one_folder_are_refused(model, tmp_path, caption):
         (["--length", "endless"], "`length` is 'endless'"),
         (["--length", "0"], "`length` is '0'"),
         (["--must-include", "dog", "--beam", "1"], "--must-include needs a beam"),
+        (["--must-include", " , "], "no word to include was given"),
     ],
 )
 def test_a_mistake_is_told_before_a_model_is_loaded(arguments, words, capsys):

@@ -145,6 +145,7 @@ def test_help_does_not_wait_for_torch():
         ("caption a.jpg --json=yes", "--json takes no value. "),
         ("ground a.jpg", "`sightline ground` needs PHOTO and SENTENCE. "),
         ("train", "`sightline train` needs RECIPE. "),
+        ("extract", "`sightline extract` needs FOLDER and --out PATH. "),
         ("caption a.jpg --beam three", "--beam takes a whole number, not 'three'. "),
         ("caption a.jpg --threads=1.5", "--threads takes a whole number, not '1.5'. "),
         ("audit a.json --threshold high", "--threshold takes a number, not 'high'. "),

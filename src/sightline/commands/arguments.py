@@ -205,7 +205,7 @@ def _check(known: list[Option], name: str, words: Sequence[str]) -> None:
         if equals and not by_flag[flag].metavar:
             _refuse(f"{flag} takes no value", name)
     if missing := [option for option in known if option.flags and option.required and given.isdisjoint(option.flags)]:
-        _missing(missing, name)
+        _missing([option for option in known if option in missing or (option.required and not words)], name)
 
 
 def _missing(missing: list[Option], name: str) -> NoReturn:

@@ -13,6 +13,7 @@ import tyro
 
 from sightline.captioning import BATCH, Captioning, Wanted
 from sightline.commands.captioned_pictures import Pictures, boxes_told, open_with, viewer
+from sightline.decoding.lengths import phrases_of
 from sightline.errors import ConfigError, SightlineError
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
@@ -75,7 +76,7 @@ def caption(
         raise ConfigError("no photo was named", fix="name photos or folders: `sightline caption photo.jpg`")
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and pictures go to a folder", where=out, fix="name another with --out")
-    include = tuple(phrase for some in must_include for phrase in some.split(",") if phrase.strip())
+    include = phrases_of(must_include)
     wanted = Wanted(model, style, beam, length, include)
     named = _formats(format, out, json)
     if ray is not None and out is None and "xmp" not in named:

@@ -1,7 +1,8 @@
-"""How long captions are wanted, in words that people use. PyTorch is imported when there are rules to make."""
+"""How captions are wanted, in words that people use. PyTorch is imported when there are rules to make."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sightline.errors import ConfigError
@@ -26,6 +27,18 @@ def words_of(length: str) -> tuple[int, int]:
     raise ConfigError(
         f"`length` is {length!r}", fix=f"give {', '.join(LENGTHS)}, or {LEAST_WORDS} to {MOST_WORDS} words"
     )
+
+
+def phrases_of(given: Iterable[str]) -> tuple[str, ...]:
+    """Words and phrases that captions must have, as people give them: one by one, or several by commas.
+
+    >>> phrases_of(["dog, red ball", "cup"])
+    ('dog', 'red ball', 'cup')
+    """
+    found = tuple(phrase.strip() for some in given for phrase in some.split(",") if phrase.strip())
+    if given and not found:
+        raise ConfigError("no word to include was given", fix="give one, or leave the option out")
+    return found
 
 
 def rules_of(length: str, must_include: tuple[str, ...] = ()) -> Rules | None:

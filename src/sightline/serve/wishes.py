@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from sightline.bundle import Reader
-from sightline.decoding.lengths import rules_of
+from sightline.decoding.lengths import phrases_of, rules_of
 from sightline.decoding.rules import Rules, WordRules
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
@@ -15,7 +15,7 @@ from sightline.serve.refusal import Refusal
 
 def rules_for(ask: CaptionAsk, says: Reader[Captioner]) -> Rules | None:
     """The rules of a request, None where captions are free; a refusal where nobody could keep them."""
-    phrases = tuple(phrase for some in ask.must_include for phrase in some.split(",") if phrase.split())
+    phrases = phrases_of(ask.must_include)
     if phrases and ask.beam == 1:
         raise Refusal(409, "`must_include` needs a beam, which can look ahead", "ask for a beam of 3 or more")
     rules = rules_of(str(ask.length), phrases)

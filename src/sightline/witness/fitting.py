@@ -15,7 +15,6 @@ Said = Sequence[Sequence[Sequence[str]]]  # the words of each caption of each ph
 
 def by_fit(finds: Reader[Matcher], images: Embedding, weight: float) -> Callable[[Said, Tensor], Tensor]:
     """The caption with the best score + weight · cosine with the photo, by the vectors of a matcher of whole photos."""
-
     return lambda said, scores: (scores + weight * fits(finds, images, said)).argmax(1)
 
 
