@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -20,11 +21,11 @@ from sightline.learning.batches import Batch
 from sightline.learning.no_gradients import no_gradients
 from sightline.learning.objective import Context, Moment
 from sightline.learning.objectives.self_critical import SelfCriticalConfig
-from sightline.learning.rewards import BleuReward, CiderReward, MatcherReward, SpiceReward
+from sightline.learning.rewards import BleuReward, CiderReward, FMeanReward, MatcherReward, SpiceReward
 from sightline.metrics.bleu import Bleu
 from sightline.metrics.cider import CIDErD, DocumentFrequencies
 from sightline.metrics.spice import Spice
-from sightline.text.vocabulary import END, PAD
+from sightline.text.vocabulary import END, PAD, UNK
 
 NOW = Moment()
 LONGEST = 7
@@ -77,6 +78,37 @@ def test_language_rewards_are_those_of_their_metrics(config, metric, key):
     expected = torch.tensor([[metric.compute().per_image[str(i)][key]] * 2 for i in range(4)])
     assert expected.max() > 0
     torch.testing.assert_close(found, expected.float())
+
+
+def fmean(caption: str, reference: str, alpha: float) -> float:
+    """METEOR's F-mean, where words match that are the same."""
+    mine, theirs = caption.split(), reference.split()
+    same = sum((Counter(mine) & Counter(theirs)).values())
+    precision, recall = same / len(mine), same / len(theirs)
+    return 0.0 if same == 0 else precision * recall / (alpha * precision + (1 - alpha) * recall)
+
+
+@pytest.mark.parametrize("alpha", [0.85, 0.5])
+def test_fmean_is_that_of_the_best_reference_whatever_the_order(alpha):
+    turned = [3, 1, 0, 2]
+    twice = [f"{GUESSES[i]} {GUESSES[i]}" for i in turned]  # a word said twice matches one that is there once but once
+    words = said(*(GUESSES[i] for i in turned), *twice).view(2, 4, -1).movedim(0, 1)
+    found = FMeanReward(alpha=alpha).build(context())(Batch(torch.tensor(turned), None), words)
+    expected = [
+        [
+            max(fmean(text, reference, alpha) for reference in CAPTIONS[i])
+            for text in (GUESSES[i], f"{GUESSES[i]} {GUESSES[i]}")
+        ]
+        for i in turned
+    ]
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+def test_a_word_that_is_not_known_matches_none():
+    words = said(*GUESSES)
+    unknown = words.masked_fill(words > UNK, UNK)
+    assert not FMeanReward().build(context())(photos(), unknown).any()
+    assert FMeanReward().build(context())(photos(), words).all()
 
 
 @pytest.mark.parametrize("kind", ["scan", "pos-scan", "vsepp"])
@@ -333,6 +365,8 @@ def test_what_cannot_be_scored_is_refused():
         config(max_words=0)
     with pytest.raises(ConfigError, match="`order` is 5"):
         BleuReward(order=5)
+    with pytest.raises(ConfigError, match="`alpha` is 9"):
+        FMeanReward(alpha=9)
     with pytest.raises(ConfigError, match="references, and there are none"):
         config().build(Context(VOCABULARY, {"train": replace(pool(), texts=None, first=None)}))
     with pytest.raises(ConfigError, match="needs photos"):
