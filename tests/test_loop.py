@@ -199,6 +199,36 @@ def test_a_stage_starts_from_the_best_model_of_the_one_before(tmp_path):
     assert_same_tensors(chosen.model.state_dict(), seen[0])
 
 
+AVERAGED = replace(SECOND, select=UNJUDGED, average=0.25)
+
+
+def test_a_stage_may_give_the_mean_of_the_weights_before_and_after_it(tmp_path):
+    first = train(tiny_run(tmp_path / "first", FIRST)).model.state_dict()
+    second = train(tiny_run(tmp_path / "second", FIRST, replace(AVERAGED, average=0.0))).model.state_dict()
+    mean = train(tiny_run(tmp_path / "mean", FIRST, AVERAGED)).model.state_dict()
+    assert_close(mean, {name: 0.25 * first[name] + 0.75 * second[name] for name in mean})
+    assert any((mean[name] != second[name]).any() for name in mean)
+
+
+def test_a_mean_starts_the_next_stage_and_may_be_of_the_best(tmp_path):
+    evaluate, seen = scripted([1.0, 2.0, 3.0])
+    best = replace(AVERAGED, select=SECOND.select)
+    still = replace(SECOND, optimiser=Optimiser(rate=1e-30), select=UNJUDGED)
+    start = tiny_run(tmp_path).start.model.state_dict()
+    chosen = train(tiny_run(tmp_path, best, still, evaluate=evaluate)).model.state_dict()
+    assert_close(chosen, {name: 0.25 * start[name] + 0.75 * seen[0][name] for name in start})
+
+
+@pytest.mark.parametrize("step", [3, 9])
+def test_a_run_interrupted_in_a_stage_that_averages_goes_on_to_the_same_bits(tmp_path, step):
+    judged = replace(AVERAGED, select=SECOND.select)
+    undisturbed = train(tiny_run(tmp_path / "whole", FIRST, judged)).model.state_dict()
+    cut = tiny_run(tmp_path / "cut", FIRST, judged)
+    with pytest.raises(KeyboardInterrupt):
+        train(stop_at(cut, step))
+    assert_same_tensors(train(cut).model.state_dict(), undisturbed)
+
+
 def test_patience_ends_a_stage_and_the_next_begins(tmp_path):
     evaluate, seen = scripted([1.0, 2.0, 0.5, 0.6, 0.7, 9.0])
     patient = replace(FIRST, epochs=50, select=Selection(patience=2))

@@ -113,6 +113,7 @@ def test_patience_is_spent_after_so_many_evaluations():
         (lambda: Selection(patience=-1), "`select.patience` is -1"),
         (lambda: Stage(CrossEntropyConfig(), "xe", accumulate=0), "`stages.xe.accumulate` is 0"),
         (lambda: Stage(CrossEntropyConfig(), "xe", epochs=0), "`stages.xe.epochs` is 0"),
+        (lambda: Stage(CrossEntropyConfig(), "xe", average=1), "`stages.xe.average` is 1"),
     ],
 )
 def test_settings_that_cannot_work_are_named(make, message):

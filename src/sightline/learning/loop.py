@@ -119,6 +119,10 @@ def train(run: Run) -> Checkpoint:
                 if team.first:
                     model.load_state_dict(load(_best(run, number)).model.state_dict())
                 team.share([*model.state_dict().values()])
+            if run.stages[number].average:
+                if team.first:
+                    _average(model, load(_before(run, number)).model, run.stages[number].average)
+                team.share([*model.state_dict().values()])
         chosen = replace(run.start, model=model)
         if team.first:
             save(run.out / "model.safetensors", chosen)
@@ -127,7 +131,7 @@ def train(run: Run) -> Checkpoint:
         return chosen
 
 
-def _begin(run: Run, model: nn.Module, counters: Counters, tensors: dict[str, Tensor], team: Team) -> _Work:
+def _begin(run: Run, model: Any, counters: Counters, tensors: dict[str, Tensor], team: Team) -> _Work:
     """Make what the stage needs, with what a state says of it."""
     stage, number = run.stages[counters.stage], counters.stage
     torch.manual_seed(_seed(run.seed, number))  # what the objective draws for itself is the same in every process
@@ -136,6 +140,8 @@ def _begin(run: Run, model: nn.Module, counters: Counters, tensors: dict[str, Te
         restore(tensors, objective=objective)
     else:
         objective.begin(model)
+        if stage.average and team.first:
+            save(_before(run, number), replace(run.start, model=model))
     pool, seed = run.pools[stage.batch.pool], run.seed + 1000 * number
     batches = Batches(pool, stage.batch, seed, objective.negatives, objective.positives)
     parameters = {**dict(model.named_parameters()), **{f"objective.{n}": p for n, p in objective.named_parameters()}}
@@ -271,6 +277,17 @@ def _evaluate(work: _Work, epoch: int) -> None:
 
 def _best(run: Run, number: int) -> Path:
     return run.out / f"stage-{number}.safetensors"
+
+
+def _before(run: Run, number: int) -> Path:
+    return run.out / f"before-{number}.safetensors"
+
+
+def _average(model: nn.Module, before: nn.Module, share: float) -> None:
+    """Move a model's weights and statistics towards those it had `before` by a share of the way."""
+    own, theirs = model.state_dict(), before.state_dict()
+    mixed = {n: part.lerp(theirs[n].to(part), share) for n, part in own.items() if part.is_floating_point()}
+    model.load_state_dict({**own, **mixed})
 
 
 def _save(work: _Work) -> None:

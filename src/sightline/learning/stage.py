@@ -150,6 +150,8 @@ class Stage:
         precision: float32; tf32, which is float32 with products of fewer bits on GPUs that have them; or bfloat16 by
             autocast.
         select: evaluation and the choice of the best.
+        average: the share of the weights from before the stage in those that it gives. The mean of two models on one
+            way generalises better than either (Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima").
     """
 
     objective: ObjectiveConfig
@@ -162,9 +164,12 @@ class Stage:
     accumulate: int = 1
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     select: Selection = field(default_factory=Selection)
+    average: float = 0.0
 
     def __post_init__(self) -> None:
         at_least(f"stages.{self.name}", 0, steps=self.steps)
+        if not 0 <= self.average < 1:
+            raise ConfigError(f"`stages.{self.name}.average` is {self.average}", fix="give 0 or more, and less than 1")
         at_least(f"stages.{self.name}", 1, accumulate=self.accumulate, epochs=self.epochs)
 
 
