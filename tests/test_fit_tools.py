@@ -24,6 +24,7 @@ import fit_choice
 import fit_pointing
 import fit_search
 import measure_gap
+import measure_regions
 from measured_photos import TestPhoto
 from measured_words import Heard
 
@@ -35,13 +36,13 @@ ANNOTATION = (
     "<object><name>2</name><bndbox><xmin>60</xmin><ymin>40</ymin><xmax>150</xmax><ymax>110</ymax></bndbox></object>"
     "</annotation>"
 )
-SPLITS = {"dev": range(1000, 1004), "test": range(1004, 1007)}
+SPLITS = {"dev": range(1000, 1004), "test": range(1004, 1007), "train": range(1007, 1009)}
 COCO = {"train": [30, 9, 700], "val": [25, 42, 5]}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Flickr8k of four dev and three test photos, and COCO of three photos that were trained on and three not."""
+    """Four dev, three test and two train photos of Flickr8k; of COCO, three that were trained on, and three others."""
     root, pictures = tmp_path_factory.mktemp("data"), cycle(sorted(EXAMPLES.glob("*.jpg")))
     flickr, coco = root / "flickr8k", root / "coco"
     entities = flickr / "flickr30k_entities"
@@ -77,7 +78,7 @@ def usual(data, tmp_path_factory):
     return ["--data", str(data), "--model", str(model)]
 
 
-@pytest.mark.parametrize("tool", [fit_pointing, fit_search, measure_gap])
+@pytest.mark.parametrize("tool", [fit_pointing, fit_search, measure_gap, measure_regions])
 def test_data_has_to_be_named(tool, monkeypatch, capsys):
     monkeypatch.delenv("SIGHTLINE_DATA", raising=False)
     with pytest.raises(SystemExit):
@@ -217,3 +218,12 @@ def test_what_fit_counts_is_chosen_by_the_captions_of_val_photos(usual, tmp_path
     told = {float(weight): value for weight, value in found["CIDEr-D"].items()}
     assert list(told) == list(fit_choice.WEIGHTS)
     assert found["fit"] == min(weight for weight, value in told.items() if value == max(told.values()))
+
+
+def test_boxes_that_people_drew_are_counted_in_every_split(usual, tmp_path, capsys):
+    found = measure_regions.main([*usual, "--out", str(tmp_path / "regions.json")])
+    assert json.loads((tmp_path / "regions.json").read_text()) == found
+    assert {split: own["boxes people drew"] for split, own in found.items()} == {"train": 4, "dev": 8, "test": 6}
+    for own in found.values():
+        assert 0 <= own["10 boxes"] <= own["36 boxes"] <= own["100 boxes"] <= 100
+    assert capsys.readouterr().out.count("36 boxes") == 3

@@ -181,7 +181,7 @@ def test_regions_count_the_boxes_people_drew(data):
     annotated = read_photos(data / "flickr8k" / "flickr30k_entities")
     photos = flickr8k(data)
     looked = look(tiny_bundle(), photos, torch.device("cpu"), "", keep=True)
-    found = regions(looked, [annotated[photo.id] for photo in photos])
+    found = regions(looked.boxes, [annotated[photo.id] for photo in photos])
     assert found["boxes people drew"] == 18
     assert 0 <= found["10 boxes"] <= found["36 boxes"] <= found["100 boxes"] <= 100
 

@@ -104,7 +104,7 @@ def _seen(
     if boxed:
         annotated = read_entities(entities_file(options.data))
         if "regions" not in options.skip:
-            found["regions"] = regions(looked, [annotated[photo.id] for photo in photos])
+            found["regions"] = regions(looked.boxes, [annotated[photo.id] for photo in photos])
             print(f"{name}: {found['regions']}", flush=True)
         if "pointing" not in options.skip:
             grounded = grounded_photos(annotated, photos)

@@ -28,7 +28,7 @@ from sightline.metrics.retrieval import consecutive_folds, evaluate_retrieval
 from sightline.models.matcher import AligningMatcher, GlobalMatcher
 from sightline.text.vocabulary import rule
 from sightline.vision.coverage import coverage
-from sightline.vision.detector import Detector
+from sightline.vision.detector import Detector, Maps
 from sightline.vision.folded import fold
 from sightline.vision.pixels import Pixels
 from sightline.vision.reading import progress_bar, read_photos
@@ -36,6 +36,7 @@ from sightline.vision.reading import progress_bar, read_photos
 BATCH, TEXTS = 8, 512
 FOLD, FOLDS = 1000, 4
 COUNTS = (10, 36, 100)  # boxes of a photo
+Boxes = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,7 @@ class Looked:
 
     vectors: Tensor | None
     scenes: tuple[SceneBatch, ...] = ()
-    boxes: tuple[np.ndarray[tuple[int, int], np.dtype[np.float32]], ...] = ()
+    boxes: tuple[Boxes, ...] = ()
 
     def __len__(self) -> int:
         """How many photos' scenes are kept."""
@@ -66,12 +67,11 @@ def look(bundle: Bundle, photos: Sequence[TestPhoto], device: torch.device, titl
     """Look at photos; what takes memory (half a megabyte a photo) is kept only where it is asked for."""
     vision, finds = fold(bundle.vision), bundle.matcher
     assert isinstance(vision, Detector)
-    wide = copy.copy(vision)
-    wide.config = replace(vision.config, boxes=max(COUNTS))
+    wide = widened(vision)
     vectors: list[Tensor] = []
     scenes: list[SceneBatch] = []
-    boxes = []
-    for group in _groups(photos, vision.size, title):
+    boxes: list[Boxes] = []
+    for group in groups(photos, vision.size, title):
         pixels = torch.from_numpy(np.stack(group)).permute(0, 3, 1, 2).to(device)
         maps = vision(pixels)
         seen = vision.scenes_of(maps, [""] * len(group))
@@ -79,15 +79,27 @@ def look(bundle: Bundle, photos: Sequence[TestPhoto], device: torch.device, titl
             vectors.append(finds.model.embed_images(seen)["vector"])
         if keep:
             scenes += [SceneTable(seen).batch(torch.tensor([at])) for at in range(len(group))]
-            all_boxes, scores = wide.propose(maps)
-            boxes += [own[valid].cpu().numpy() for own, valid in zip(all_boxes, scores > 0, strict=True)]
+            boxes += boxes_of(wide, maps)
     return Looked(torch.cat(vectors) if vectors else None, tuple(scenes), tuple(boxes))
 
 
-def regions(looked: Looked, truth: Sequence[EntitiesPhoto]) -> dict[str, float]:
+def widened(vision: Detector) -> Detector:
+    """The same detector, asked for the most of `COUNTS`."""
+    wide = copy.copy(vision)
+    wide.config = replace(vision.config, boxes=max(COUNTS))
+    return wide
+
+
+def boxes_of(vision: Detector, maps: Maps) -> list[Boxes]:
+    """(n, 4) of each photo, best first."""
+    boxes, scores = vision.propose(maps)
+    return [own[valid].cpu().numpy() for own, valid in zip(boxes, scores > 0, strict=True)]
+
+
+def regions(boxes: Sequence[Boxes], truth: Sequence[EntitiesPhoto]) -> dict[str, float]:
     """The share of the boxes people drew that the best k boxes of the detector overlap with an IoU above one half."""
     real = [of_entities(photo, {}).boxes for photo in truth]
-    found = coverage(zip(looked.boxes, real, strict=True), COUNTS)
+    found = coverage(zip(boxes, real, strict=True), COUNTS)
     return {f"{k} boxes": 100 * share for k, share in found.items()} | {"boxes people drew": float(sum(map(len, real)))}
 
 
@@ -153,7 +165,9 @@ def grounded_photos(annotated: Mapping[str, EntitiesPhoto], photos: Sequence[Tes
     return {photo.id: ground(annotated[photo.id], classes) for photo in photos if photo.id in annotated}
 
 
-def _groups(photos: Sequence[TestPhoto], size: int, title: str) -> Iterator[list[Pixels]]:
+def groups(photos: Sequence[TestPhoto], size: int, title: str) -> Iterator[list[Pixels]]:
+    """The pixels of photos, some at a time."""
+
     def refuse(error: Exception) -> None:
         raise error
 
