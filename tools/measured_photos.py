@@ -64,7 +64,11 @@ def entities_file(data: Path) -> Path:
     """The annotations of Flickr8k's photos, an archive or a folder."""
     found = sorted((data / "flickr8k").glob("flickr30k_entities*"))
     if not found:
-        raise ConfigError("there is no flickr30k_entities*", where=data / "flickr8k", fix="use --skip regions,pointing")
+        raise ConfigError(
+            "there is no flickr30k_entities*",
+            where=data / "flickr8k",
+            fix="put Flickr30k Entities there (or, to measure the rest of a model, use --skip regions,pointing)",
+        )
     return found[0]
 
 

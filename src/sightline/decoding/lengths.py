@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from sightline.errors import ConfigError
@@ -29,7 +29,7 @@ def words_of(length: str) -> tuple[int, int]:
     )
 
 
-def phrases_of(given: Iterable[str]) -> tuple[str, ...]:
+def phrases_of(given: Collection[str]) -> tuple[str, ...]:
     """Words and phrases that captions must have, as people give them: one by one, or several by commas.
 
     >>> phrases_of(["dog, red ball", "cup"])

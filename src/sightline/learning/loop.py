@@ -45,7 +45,8 @@ class Run:
     """What one run of the loop needs.
 
     Attributes:
-        out: the folder of the run: `model.safetensors` when it is done, states, metrics.jsonl, best models of stages.
+        out: the folder of the run: `model.safetensors` when it is done, states, metrics.jsonl, best models of stages,
+            and what stages that average began with.
         start: the model to train, with its words. It is copied.
         stages: one after the other.
         pools: `train`, `val` and, for R2M, `corpus`.
