@@ -93,13 +93,18 @@ def scene_of(pool: Pool, photo: int) -> object:
     return pool.scenes.batch(torch.tensor([photo]))
 
 
-def naive_log_prob(model: Captioner, pool: Pool, photo: int, words: list[int]) -> torch.Tensor:
-    """ln p(words and END | photo), stepping one caption on one photo. `words` begins with START and ends with END."""
+def naive_log_prob(
+    model: Captioner, pool: Pool, photo: int, words: list[int], never: tuple[int, ...] = ()
+) -> torch.Tensor:
+    """ln p(words and END | photo), stepping one caption on one photo. `words` begins with START and ends with END.
+
+    With `never`, it is that of samples, none of which has those ids.
+    """
     memory = model.encode(scene_of(pool, photo))
     state, total = model.start(memory), torch.zeros(())
     for word, following in itertools.pairwise(words):
         log_probs, state = model.step(torch.tensor([word]), memory, state)
-        total = total + log_probs[0, following]
+        total = total + log_probs[0, following] - (1 - log_probs[0, list(never)].exp().sum()).log()
     return total
 
 

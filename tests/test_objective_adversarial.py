@@ -77,9 +77,9 @@ def drawn_captions(loss, model, batch, seed):
     found = []
 
     class Noting(type(model)):
-        def word_log_probs(self, memory, words):
+        def sampled_log_probs(self, memory, words):
             found.append(words)
-            return super().word_log_probs(memory, words)
+            return super().sampled_log_probs(memory, words)
 
     kind, model.__class__ = type(model), Noting
     torch.manual_seed(seed)
@@ -122,7 +122,7 @@ def test_the_generator_weighs_the_log_probability_of_each_word_with_its_reward(p
     mean = sum(r * n for r, n in zip(rewards, counts, strict=True)) / sum(counts) if baseline == "mean" else 0.0
     expected = 0.0
     for (photo, words), reward in zip(pairs, rewards, strict=True):
-        expected -= (reward - mean) * naive_log_prob(model, pool, photo, words).item()
+        expected -= (reward - mean) * naive_log_prob(model, pool, photo, words, (PAD, START)).item()
     assert losses.parts["generator"].item() == pytest.approx(expected, rel=1e-3)
     torch.testing.assert_close(losses.total, losses.parts["generator"] + losses.parts["evaluator"])
 
@@ -138,7 +138,7 @@ def test_an_end_that_the_length_limit_brought_is_not_rewarded(pool):
     for row, words in enumerate(drawn):
         photo = int(batch.photos[row // 2])
         reward = sigmoid(naive_score(loss, pool, photo, words))
-        expected -= reward * naive_log_prob(model, pool, photo, words[:2]).item()
+        expected -= reward * naive_log_prob(model, pool, photo, words[:2], (PAD, START)).item()
     assert losses.parts["generator"].item() == pytest.approx(expected, rel=1e-3)
 
 

@@ -25,7 +25,7 @@ from sightline.learning.rewards import BleuReward, CiderReward, FMeanReward, Mat
 from sightline.metrics.bleu import Bleu
 from sightline.metrics.cider import CIDErD, DocumentFrequencies
 from sightline.metrics.spice import Spice
-from sightline.text.vocabulary import END, PAD, UNK
+from sightline.text.vocabulary import END, PAD, START, UNK
 
 NOW = Moment()
 LONGEST = 7
@@ -154,7 +154,8 @@ def naive_loss(model, seen: Batch, words: torch.Tensor, advantage: torch.Tensor)
                 if next_word == PAD:
                     break
                 log_probs, state = model.step(read[None], memory, state)
-                total = total - advantage[i, k] * log_probs[0, next_word]
+                drawn = 1 - log_probs[0, [PAD, START]].exp().sum()  # the share of what may be said
+                total = total - advantage[i, k] * (log_probs[0, next_word] - drawn.log())
                 tokens += 1
     return total / tokens
 
@@ -258,7 +259,7 @@ def test_sampling_leaves_no_trace_on_gradients_in_half_precision(learner):
     advantage = (rewards - (rewards.sum(1, keepdim=True) - rewards) / 2).flatten()
     flat = words.flatten(0, 1)
     with torch.autocast("cpu", torch.bfloat16):  # a block of its own, in which nothing was sampled
-        log_probs = model.train().word_log_probs(model.encode(seen.scenes), flat)
+        log_probs = model.train().sampled_log_probs(model.encode(seen.scenes), flat)
     wanted = gradients(model, -(advantage * log_probs.sum(1)).sum() / (flat[:, 1:] != PAD).sum() * 12)
     for name, gradient in wanted.items():
         assert gradient.abs().sum() > 0, name
@@ -294,11 +295,15 @@ def test_dropout_acts_on_samples_only_where_asked():
 
 def test_what_is_trained_are_the_probabilities_that_samples_were_drawn_by():
     seen, model = photos(), updown(dropout=0.5)
+    with torch.no_grad():
+        model.output.bias[PAD], model.output.bias[START] = 3, 2  # much that is never said
     words = samples_of(model, seen, 3, 2)
     rewards = reward_of(words, seen)
     advantage = (rewards - rewards.flip(1)).flatten()  # of two samples, each is the other's baseline
     flat = words.flatten(0, 1)
-    log_probs = model.eval().word_log_probs(model.encode(seen.scenes), flat)
+    probs = model.eval()(model.encode(seen.scenes), flat).log_probs.exp()
+    said = probs / (1 - probs[..., [PAD, START]].sum(-1, keepdim=True))  # PAD and START are not drawn
+    log_probs = said.gather(2, flat[:, 1:, None]).squeeze(2).log().masked_fill(flat[:, 1:] == PAD, 0)
     expected = -(advantage * log_probs.sum(1)).sum() / (flat[:, 1:] != PAD).sum()
     totals = {}
     for dropout in (False, True):

@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from sightline.batch import SceneBatch
 from sightline.errors import CountError
 from sightline.models.picked import picked
-from sightline.text.vocabulary import PAD
+from sightline.text.vocabulary import PAD, START
 
 Memory = dict[str, Tensor]
 State = dict[str, Tensor]
@@ -120,27 +120,40 @@ class Captioner(nn.Module, ABC):
 
         The distributions over the vocabulary exist for `CHUNK` positions at a time, in the backward pass too.
         """
-        targets = words[:, 1:]
-        hidden, _ = self.unroll(memory, words[:, :-1].masked_fill(targets == PAD, PAD))  # END is not read
-        return self.chosen(hidden, targets, smoothing)
+        return self.chosen(self._unrolled(memory, words), words[:, 1:], smoothing)
 
-    def chosen(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    def sampled_log_probs(self, memory: Memory, words: Tensor) -> Tensor:
+        """`word_log_probs` by the distribution samples come from: PAD and START, never said, have no share in it.
+
+        A policy gradient needs it. It moves the share of what is never drawn neither up nor down, but at random, so
+        that by `word_log_probs` padding may end up with all of it, and the samples' log-probabilities without bound.
+        """
+        return self.chosen(self._unrolled(memory, words), words[:, 1:], never=(PAD, START))
+
+    def _unrolled(self, memory: Memory, words: Tensor) -> Tensor:
+        """(N, T, d) what each word after START is predicted from; END is not read."""
+        return self.unroll(memory, words[:, :-1].masked_fill(words[:, 1:] == PAD, PAD))[0]
+
+    def chosen(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, never: tuple[int, ...] = ()) -> Tensor:
         """(N, T) log-probability of each word of `targets` (N, T) by what `hidden` (N, T, d) predicts, 0 on padding.
 
         With `smoothing` ε it is the expected one of a word that is the target with 1 - ε, else any other, all alike.
+        What is in `never` has no probability; not with smoothing.
         """
         real = targets != PAD
         if targets.is_cuda:  # asking how many are real would wait for the device
-            every = self._chosen(hidden.flatten(0, 1), targets.flatten(), smoothing)
+            every = self._chosen(hidden.flatten(0, 1), targets.flatten(), smoothing, never)
             return every.view(targets.shape).masked_fill(~real, 0)
-        found = self._chosen(hidden[real], targets[real], smoothing)
+        found = self._chosen(hidden[real], targets[real], smoothing, never)
         return torch.zeros(targets.shape, dtype=found.dtype, device=found.device).masked_scatter(real, found)
 
-    def _chosen(self, hidden: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    def _chosen(self, hidden: Tensor, targets: Tensor, smoothing: float, never: tuple[int, ...]) -> Tensor:
         spread = smoothing * self.words / (self.words - 1)  # over all words, the target too
+        columns = torch.tensor(never, dtype=torch.long, device=hidden.device)
 
         def pick(part: Tensor, ids: Tensor) -> Tensor:
-            return picked(self.predict(part).float(), ids, spread)
+            logits = self.predict(part).float()
+            return picked(logits.index_fill_(1, columns, -torch.inf) if never else logits, ids, spread)
 
         size = 8 * CHUNK if hidden.is_cuda else CHUNK
         parts = list(zip(torch.split(hidden, size), torch.split(targets, size), strict=True))

@@ -200,7 +200,7 @@ class Adversarial(Objective):
         counted = (words[:, 1:] != PAD) & ~forced  # (N, T)
         if self.config.baseline == "mean":
             rewards = rewards - rewards[counted].mean()
-        log_probs = model.word_log_probs(model.encode(images), words)
+        log_probs = model.sampled_log_probs(model.encode(images), words)
         return -(log_probs * rewards * counted).sum()
 
     def _rules(self) -> Rules:

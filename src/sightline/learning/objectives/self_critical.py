@@ -110,7 +110,7 @@ class SelfCritical(Objective):
             rewards, baseline = self._baseline(total)
         words = captions[:, : self.config.samples].flatten(0, 1)  # (N, T)
         with nullcontext() if self.config.dropout else all_units(model):
-            log_probs = model.word_log_probs(model.encode(seen), words)  # (N, T - 1), 0 on padding
+            log_probs = model.sampled_log_probs(model.encode(seen), words)  # (N, T - 1), 0 on padding
         tokens = (words[:, 1:] != PAD).sum()
         advantage = (rewards - baseline).flatten()
         loss = -(advantage * log_probs.sum(1)).sum() / tokens.clamp(min=1)  # Eq. 18
