@@ -26,6 +26,7 @@ from sightline.text.tagger import Tagger
 from sightline.trust.calibration import Calibration
 from sightline.trust.pointing import PLACES
 from sightline.vision.grid_encoder import GridEncoder
+from sightline.vision.int8 import fold_int8
 from sightline.vision.pixels import read_pixels
 
 torch.set_num_threads(1)
@@ -135,10 +136,10 @@ def test_progress_wraps_the_paths(sight):
 
 
 @pytest.mark.parametrize(("beam", "way"), [(1, Greedy()), (3, Beam(3)), (5, Beam(5))])
-def test_the_caption_is_what_the_models_say_unfolded_and_without_the_api(sight, bundle, beam, way):
+def test_the_caption_is_what_the_models_say_without_the_api(sight, bundle, beam, way):
     pixels, _ = read_pixels(PHOTOS[0], SIZE)
     with torch.no_grad():
-        scenes = bundle.vision.scenes(torch.from_numpy(pixels).permute(2, 0, 1)[None], ("x",))
+        scenes = fold_int8(bundle.vision).scenes(torch.from_numpy(pixels).permute(2, 0, 1)[None], ("x",))
         (best, *_), *_ = captions(bundle.captioner.model, scenes, bundle.captioner.vocabulary, way)
     result = sight.caption(PHOTOS[0], beam=beam)
     assert result.words == best.words
@@ -167,11 +168,11 @@ def test_among_the_captions_of_a_beam_the_one_that_fits_the_photo_is_chosen(bund
 
 
 def test_nouns_point_at_boxes_of_the_scene_and_no_other_words_do(sight, bundle, said):
-    pointing = 0
+    pointing, eyes = 0, fold_int8(bundle.vision)
     for path, caption in zip(PHOTOS, said, strict=True):
         pixels, _ = read_pixels(path, SIZE)
         with torch.no_grad():
-            boxes = bundle.vision.scenes(torch.from_numpy(pixels).permute(2, 0, 1)[None], ("x",)).boxes[0].numpy()
+            boxes = eyes.scenes(torch.from_numpy(pixels).permute(2, 0, 1)[None], ("x",)).boxes[0].numpy()
         nouns = Tagger.default().nouns(caption.words)
         for word, noun, trace in zip(caption.words, nouns, caption.trace, strict=True):
             assert trace.box is None or (noun and word not in PLACES)

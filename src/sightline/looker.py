@@ -26,6 +26,7 @@ from sightline.trust.evidence import Audit
 from sightline.vision.detector import Detector
 from sightline.vision.folded import fold
 from sightline.vision.images import Source
+from sightline.vision.int8 import fold_int8
 from sightline.vision.pixels import Pixels, read_pixels
 from sightline.vision.zoo import VisionModel
 from sightline.witness.fitting import by_fit
@@ -46,7 +47,8 @@ class Looker:
 
     def __init__(self, bundle: Bundle, device: torch.device | str = "cpu") -> None:
         self.bundle, self.device = bundle, torch.device(device)
-        self._vision = cast("VisionModel", fold(bundle.vision))
+        look = fold_int8 if self.device.type == "cpu" else fold
+        self._vision = cast("VisionModel", look(bundle.vision))
         self._fingerprint = bundle.vision.fingerprint()
         model = bundle.captioner.model
         self.captioner = with_int8(model) if self.device.type == "cpu" else model

@@ -70,7 +70,7 @@ class Int8Linear(nn.Module):
         self._bias = torch.zeros(len(weight)) if bias is None else bias.detach().float().cpu()
         self._range = torch.ones(1, weight.shape[1])
         self._range[:, 0] = -1
-        self._fewer = not _has_vnni()  # without these instructions, sums of two products of 8 bits can overflow
+        self._fewer = not has_vnni()  # without these instructions, sums of two products of 8 bits can overflow
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) float32 to (…, out)."""
@@ -85,7 +85,8 @@ class Int8Linear(nn.Module):
         return self
 
 
-def _has_vnni() -> bool:
+def has_vnni() -> bool:
+    """Whether this processor sums products of 8-bit integers without overflow, and fast."""
     asks = getattr(torch.cpu, "_is_vnni_supported", None)
     return bool(asks is not None and asks())
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -59,23 +60,33 @@ class EfficientNetLite(nn.Module):
             end_stage = number in (0, len(_STAGES) - 1)  # which Lite repeats once in every variant
             for repeat in range(repeats if end_stage else math.ceil(repeats * depth)):
                 wide = _round(base * width)
-                blocks.append(_Block(channels, wide, kernel, stride if repeat == 0 else 1, expansion))
+                blocks.append(Block(channels, wide, kernel, stride if repeat == 0 else 1, expansion))
                 channels = wide
             ends.append(len(blocks))
         self.blocks = nn.ModuleList(blocks)
         self.head = Convolution(channels, HEAD, 1)
+        self._large = ends[1]  # blocks up to stride 4, whose maps are large
         self._taps = {ends[2]: 8, ends[4]: 16, ends[6]: 32}
         self.channels = tuple(_round(_STAGES[i][4] * width) for i in (2, 4, 6))
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, 3, H, W) normalised pixels to the maps at strides 8, 16 and 32."""
-        x, maps = self.stem(pixels), []
-        for number, block in enumerate(self.blocks, start=1):
+        one_by_one = pixels.device.type == "cpu" and not torch.is_grad_enabled() and not self.training
+        x = torch.cat([self._begin(part) for part in torch.split(pixels, 1)]) if one_by_one else self._begin(pixels)
+        maps = []
+        for number, block in enumerate(list(self.blocks)[self._large :], start=self._large + 1):
             x = block(x)
             if number in self._taps:
                 maps.append(x)
         fine, middle, coarse = maps
         return fine, middle, coarse
+
+    def _begin(self, pixels: Tensor) -> Tensor:
+        """(B, 3, H, W) to the map at stride 4; on a CPU twice as fast photo by photo, whose maps fit its caches."""
+        x: Tensor = self.stem(pixels)
+        for block in list(self.blocks)[: self._large]:
+            x = block(x)
+        return x
 
     def pooled(self, coarse: Tensor) -> Tensor:
         """The stride-32 map to the head's (B, 1280, h, w)."""
@@ -131,7 +142,7 @@ class Convolution(nn.Module):
         return finish(self.norm(y), self.linear, plus)
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """Inverted residual: expand, depthwise, project; added to its input where shapes allow."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
@@ -143,6 +154,7 @@ class _Block(nn.Module):
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
+        """(B, inputs, H, W) to (B, outputs, H / stride, W / stride), both rounded up."""
         y: Tensor = self.project(self.depthwise(self.expand(x)), x if self.residual else None)
         return y
 

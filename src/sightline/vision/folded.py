@@ -88,12 +88,16 @@ class FoldedConvolution(nn.Module):
         (top, bottom), (left, right) = (same_padding(size, self.kernel, self.stride) for size in shape[-2:])
         weight = F.pad(self.weight, (right - left, 0, bottom - top, 0)).contiguous(memory_format=torch.channels_last)
         padding = [bottom, right]
-        lay = torch.ops.mkldnn._reorder_convolution_weight
-        laid = lay(weight, padding, [self.stride] * 2, [1, 1], self.groups, list(shape))
+        laid = self._order(weight, padding, shape)
         if len(self._laid) >= SHAPES_KEPT:
             self._laid.pop(next(iter(self._laid)))
         self._laid[shape] = laid, padding
         return laid, padding
+
+    def _order(self, weight: Tensor, padding: list[int], shape: torch.Size) -> Tensor:
+        where = (padding, [self.stride] * 2, [1, 1], self.groups, list(shape))
+        laid: Tensor = torch.ops.mkldnn._reorder_convolution_weight(weight, *where)
+        return laid
 
     def _apply(self, *args: Any, **kwargs: Any) -> nn.Module:
         self._laid.clear()  # another device or precision: the weights may have changed
