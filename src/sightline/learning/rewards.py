@@ -156,11 +156,12 @@ class _Language(Reward):
 
 class _FMean(Reward):
     def __init__(self, pool: Pool, alpha: float) -> None:
-        self._texts, self._first = _captions(pool)
+        self._texts, first = _captions(pool)
+        self._first = torch.tensor(first)
         self.alpha = alpha
 
     def __call__(self, batch: Batch, words: Tensor) -> Tensor:
-        said, theirs = words[..., 1:], self._references(batch.photos.tolist()).to(words.device)  # (B, K, T), (B, R, S)
+        said, theirs = words[..., 1:], self._references(batch.photos.cpu()).to(words.device)  # (B, K, T), (B, R, S)
         spoken = (said != END) & (said != PAD)
         before = (said[..., :, None] == said[..., None, :]).tril(-1).sum(-1)  # how often a word was said already
         there = (said[:, :, None, :, None] == theirs[:, None, :, None, :]).sum(-1)  # (B, K, R, T)
@@ -171,15 +172,15 @@ class _FMean(Reward):
         mean = precision * recall / (self.alpha * precision + (1 - self.alpha) * recall).clamp(min=1e-9)
         return mean.amax(2)
 
-    def _references(self, photos: list[int]) -> Tensor:
+    def _references(self, photos: Tensor) -> Tensor:
         """(B, R, S) the words of each photo's references, without START and END."""
-        rows = [range(self._first[photo], self._first[photo + 1]) for photo in photos]
-        most = max(len(own) for own in rows)
-        longest = int(max(self._texts.lengths[own.start : own.stop].max() for own in rows))
-        found = self._texts.ids.new_full((len(rows), most, longest - 1), PAD)
-        for place, own in enumerate(rows):
-            found[place, : len(own)] = self._texts.ids[own.start : own.stop, 1:longest]
-        return found.masked_fill_(found == END, PAD)
+        first, last = self._first[photos, None], self._first[photos + 1, None]
+        rows = first + torch.arange(int((last - first).max()))
+        own = rows < last
+        rows = rows.where(own, first)
+        longest = int(self._texts.lengths[rows].max())
+        found = self._texts.ids[rows, 1:longest]
+        return found.masked_fill_(~own[..., None] | (found == END), PAD)
 
 
 class _Matcher(Reward):
