@@ -1,4 +1,4 @@
-"""Which device to compute on, by the name people give."""
+"""Which device to compute on, by the name people give, and what its processor is good at."""
 
 from __future__ import annotations
 
@@ -19,3 +19,9 @@ def choose_device(name: str) -> torch.device:
     if (device.index or 0) >= there.get(device.type, 0):
         raise ConfigError(f"this machine has no {name}", fix="`sightline doctor` lists its devices")
     return device
+
+
+def has_vnni() -> bool:
+    """Whether this processor sums products of 8-bit integers without overflow, and fast."""
+    asks = getattr(torch.cpu, "_is_vnni_supported", None)
+    return bool(asks is not None and asks())

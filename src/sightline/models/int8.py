@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from sightline.devices import has_vnni
 from sightline.models.transformer_decoder import DecoderLayer, TransformerCaptioner
 
 SMALLEST = 1 << 12  # weights that a product has at least: smaller ones are quick as they are
@@ -83,12 +84,6 @@ class Int8Linear(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> Int8Linear:
         """Itself: nothing in it changes."""
         return self
-
-
-def has_vnni() -> bool:
-    """Whether this processor sums products of 8-bit integers without overflow, and fast."""
-    asks = getattr(torch.cpu, "_is_vnni_supported", None)
-    return bool(asks is not None and asks())
 
 
 @functools.cache

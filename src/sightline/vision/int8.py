@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from sightline.models.int8 import has_vnni
+from sightline.devices import has_vnni
 from sightline.vision.efficientnet_lite import Block, Convolution, EfficientNetLite
 from sightline.vision.folded import FoldedConvolution, fold, fuses
 
