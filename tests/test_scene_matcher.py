@@ -246,6 +246,26 @@ def test_what_makes_no_model_is_refused(changes, message):
         SceneMatcherConfig(**{**SIZES, **changes})
 
 
+@torch.no_grad()
+def test_both_read_outs_together_are_their_weighed_sum(model):
+    pool = make_pool(3, 2)
+    images, texts = (
+        model.embed_images(pool.scenes.batch(torch.arange(3))),
+        model.embed_texts(pool.texts.batch(torch.arange(6))),
+    )
+    for share in (0.0, 0.5, 2.0):
+        expected = torch.empty(3, 6)
+        for i in range(3):
+            for t in range(6):
+                total = float(images["vector"][i] @ texts["vector"][t])
+                for word, importance in zip(texts["words"][t], texts["importance"][t], strict=True):
+                    cosines = (images["regions"][i] @ word)[images["mask"][i]]
+                    weights = (model.config.sharpness * cosines).softmax(0)
+                    total += share * float(importance * (weights * cosines).sum())
+                expected[i, t] = total
+        torch.testing.assert_close(model.joint_similarity(images, texts, share), expected)
+
+
 def test_it_is_measured_by_recalls_and_by_where_its_words_point(model):
     pool = make_pool(6, 2)
     scenes, sentence = pool.scenes.batch(torch.arange(6)), GroundedSentence(("word3",), ())

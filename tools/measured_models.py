@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from measured_photos import REFERENCES, TestPhoto
 from measured_words import hear
@@ -25,15 +26,17 @@ from sightline.learning.tables import Pool, SceneTable
 from sightline.learning.things import of_entities
 from sightline.metrics.grounding import AttentionAccuracy
 from sightline.metrics.retrieval import consecutive_folds, evaluate_retrieval
-from sightline.models.matcher import AligningMatcher, GlobalMatcher
+from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher
+from sightline.models.scene_matcher import SceneMatcher
 from sightline.text.vocabulary import rule
 from sightline.vision.coverage import coverage
 from sightline.vision.detector import Detector, Maps
 from sightline.vision.folded import fold
+from sightline.vision.int8 import fold_int8
 from sightline.vision.pixels import Pixels
 from sightline.vision.reading import progress_bar, read_photos
 
-BATCH, TEXTS = 8, 512
+BATCH, TEXTS = 8, 1000
 FOLD, FOLDS = 1000, 4
 COUNTS = (10, 36, 100)  # boxes of a photo
 Boxes = np.ndarray[tuple[int, int], np.dtype[np.float32]]
@@ -44,12 +47,12 @@ class Looked:
     """What the model saw in photos, in their order.
 
     Attributes:
-        vectors: (P, d) of the matcher, or None without one.
+        images: what the matcher makes of them, or None without one of whole photos.
         scenes: of each photo, where they are kept.
         boxes: (n, 4) of each photo when the detector is asked for the most of `COUNTS`, where they are kept.
     """
 
-    vectors: Tensor | None
+    images: Embedding | None
     scenes: tuple[SceneBatch, ...] = ()
     boxes: tuple[Boxes, ...] = ()
 
@@ -65,10 +68,10 @@ class Looked:
 @torch.inference_mode()
 def look(bundle: Bundle, photos: Sequence[TestPhoto], device: torch.device, title: str, keep: bool = False) -> Looked:
     """Look at photos; what takes memory (half a megabyte a photo) is kept only where it is asked for."""
-    vision, finds = fold(bundle.vision), bundle.matcher
+    vision, finds = (fold_int8 if device.type == "cpu" else fold)(bundle.vision), bundle.matcher
     assert isinstance(vision, Detector)
     wide = widened(vision)
-    vectors: list[Tensor] = []
+    images: list[Embedding] = []
     scenes: list[SceneBatch] = []
     boxes: list[Boxes] = []
     for group in groups(photos, vision.size, title):
@@ -76,11 +79,12 @@ def look(bundle: Bundle, photos: Sequence[TestPhoto], device: torch.device, titl
         maps = vision(pixels)
         seen = vision.scenes_of(maps, [""] * len(group))
         if finds is not None and isinstance(finds.model, GlobalMatcher):
-            vectors.append(finds.model.embed_images(seen)["vector"])
+            images.append(finds.model.embed_images(seen))
         if keep:
             scenes += [SceneTable(seen).batch(torch.tensor([at])) for at in range(len(group))]
             boxes += boxes_of(wide, maps)
-    return Looked(torch.cat(vectors) if vectors else None, tuple(scenes), tuple(boxes))
+    joined = {name: torch.cat([part[name] for part in images]) for name in images[0]} if images else None
+    return Looked(joined, tuple(scenes), tuple(boxes))
 
 
 def widened(vision: Detector) -> Detector:
@@ -107,28 +111,36 @@ def regions(boxes: Sequence[Boxes], truth: Sequence[EntitiesPhoto]) -> dict[str,
 def matching(bundle: Bundle, looked: Looked, photos: Sequence[TestPhoto], device: torch.device) -> dict[str, float]:
     """Recall of captions for photos and of photos for captions: the mean of up to 4 folds of 1,000 photos.
 
-    Folds are consecutive. Where there are fewer photos than one fold, all are one fold.
+    Folds are consecutive. Where there are fewer photos than one fold, all are one fold. A matcher of two read-outs is
+    measured by both, and at rank 1 by its vectors alone too, which are all that an index keeps.
     """
-    finds = bundle.matcher
-    if finds is None or looked.vectors is None:
+    finds, images = bundle.matcher, looked.images
+    if finds is None or images is None:
         raise ConfigError("the model has no matcher of whole photos", fix="use --skip matcher")
+    model = finds.model
     size = min(FOLD, len(photos))
     count = min(FOLDS, len(photos) // size)
     photos = photos[: size * count]
     split = rule(finds.text_rule)
     sentences = [split.words(text) for photo in photos for text in photo.references[:REFERENCES]]
     owner = np.repeat(np.arange(len(photos)), [len(photo.references[:REFERENCES]) for photo in photos])
-    parts = [
-        finds.model.embed_texts(TextBatch.collate(some, finds.vocabulary).to(device))["vector"]
-        for some in (sentences[at : at + TEXTS] for at in range(0, len(sentences), TEXTS))
-    ]
-    images, texts = looked.vectors.float().cpu().numpy(), torch.cat(parts).float().cpu().numpy()
-    found = evaluate_retrieval(
-        lambda some, few: images[some] @ texts[few].T, owner, folds=consecutive_folds(size, count)
-    ).as_dict()
-    ways = {"i2t": "captions", "t2i": "photos"}
-    recalls = {f"{title} R@{k}": float(found[f"{way}_R@{k}"]) for way, title in ways.items() for k in (1, 5, 10)}
-    return recalls | {"folds": float(count), "photos of a fold": float(size)}
+
+    def recalls(score: Callable[[Embedding, Embedding], Tensor], *ks: int) -> dict[str, float]:
+        def similarity(some: npt.NDArray[np.int64], few: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+            texts = TextBatch.collate([sentences[place] for place in few], finds.vocabulary).to(device)
+            own = {name: part[torch.from_numpy(some)] for name, part in images.items()}
+            return np.asarray(score(own, model.embed_texts(texts)).float().cpu())
+
+        folds = consecutive_folds(size, count)
+        found = evaluate_retrieval(similarity, owner, ks=ks, folds=folds, block=(FOLD, TEXTS)).as_dict()
+        ways = {"i2t": "captions", "t2i": "photos"}
+        return {f"{title} R@{k}": float(found[f"{way}_R@{k}"]) for way, title in ways.items() for k in ks}
+
+    told = {"folds": float(count), "photos of a fold": float(size)}
+    if not isinstance(model, SceneMatcher):
+        return recalls(model.similarity, 1, 5, 10) | told
+    alone = {f"{title}, vectors alone": share for title, share in recalls(model.similarity, 1).items()}
+    return recalls(model.joint_similarity, 1, 5, 10) | alone | told
 
 
 @torch.inference_mode()

@@ -1,8 +1,8 @@
 """Weights made small for a file, and back: int8 with one scale for each output, or float16.
 
 int8 keeps each row of a matrix as whole numbers from -127 to 127 times the row's scale (symmetric; weights become
-float32 again when they are read). A depthwise convolution has too few numbers in a row for that, and small tensors too few to
-matter: both are float16, and so is all else, unless a number is beyond what float16 can hold.
+float32 again when they are read). A depthwise convolution has too few numbers in a row for that, and small tensors too
+few to matter: both are float16, and so is all else, unless a number is beyond what float16 can hold.
 """
 
 from __future__ import annotations
