@@ -41,7 +41,7 @@ class SelfCriticalConfig:
         samples: captions sampled for each image (K).
         baseline: `greedy`, the reward of the greedy caption; `mean`, that of an image's other samples; `beam`: a beam
             of K takes the place of the samples, and its mean reward that of the baseline.
-        rewards: what is summed, each times its weight: cider, bleu, fmean, spice, and matcher for Eq. 19.
+        rewards: what is summed, each times its weight: cider, bleu, meteor, spice, and matcher for Eq. 19.
         max_words: samples are cut there, and a cut one learns nothing about END.
         dropout: whether units are dropped, as in the released code, while sampling and in the log-probabilities that
             are trained. These draw their own units, so that samples come from another distribution than the one whose
