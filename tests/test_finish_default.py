@@ -61,7 +61,9 @@ def test_all_that_is_given_is_in_the_file(finish, path, tmp_path):
         "photo R@1": 45.0,
         "boxes covered by 36": 79.9,
     }
-    assert made.card["measured on"].startswith("4,407 photos of COCO's Karpathy test split; R@1 in 4 folds of 1,000")
+    assert made.card["measured on"].startswith(
+        "4,407 photos of COCO's Karpathy test split; R@1 by vectors in 4 folds of 1,000"
+    )
     assert made.vision.fingerprint() == before.vision.fingerprint()
     assert made.calibration == before.calibration
 

@@ -59,6 +59,15 @@ def test_maps_equal_those_of_the_unfolded_network(network, quick, size):
     assert_same(network, quick, torch.randn(2, 3, *size))
 
 
+def test_photo_by_photo_is_the_same_as_together(network, quick):
+    x = torch.randn(3, 3, 64, 48)
+    for one in (network, quick):
+        together = one(x)  # gradients are on
+        with torch.no_grad():
+            for found, expected in zip(one(x), together, strict=True):
+                torch.testing.assert_close(found, expected.detach(), atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     "view",

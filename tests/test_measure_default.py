@@ -11,13 +11,15 @@ import torch
 
 from bundle_samples import EXAMPLES, NAMES, tiny_bundle
 from measure_samples import CAPTIONS, ENTITIES
-from sightline.bundle import save_bundle
+from sightline.batch import TextBatch
+from sightline.bundle import load_bundle, save_bundle
 from sightline.errors import ConfigError, DataError
+from sightline.text.vocabulary import rule
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 
 import measure_default as tool
-from measured_models import COUNTS, look, regions
+from measured_models import BOTH, COUNTS, look, matching, regions
 from measured_photos import TestPhoto, coco, flickr8k
 from measured_scores import caption_scores, concept_scores, named_by_people, peer_scores
 from measured_tables import BARS, markdown, table
@@ -91,6 +93,25 @@ def test_every_section_gives_finite_numbers(measured):
         assert found["photos"] == 6, name
         for section, part in found.items():
             assert all(map(math.isfinite, numbers(part))), section
+
+
+def test_matching_is_by_vectors_and_by_both_read_outs(data, model):
+    bundle, photos, here = load_bundle(model), flickr8k(data), torch.device("cpu")
+    looked = look(bundle, photos, here, "photos")
+    found = matching(bundle, looked, photos, here)
+    finds = bundle.matcher
+    words = [rule(finds.text_rule).words(text) for photo in photos for text in photo.references[:5]]
+    with torch.inference_mode():
+        texts = finds.model.embed_texts(TextBatch.collate(words, finds.vocabulary))
+        for title, score in (("", finds.model.similarity), (BOTH, finds.model.joint_similarity)):
+            scores = score(looked.images, texts)
+            for k in (1, 5):
+                for photo, row in enumerate(scores):
+                    own = row[5 * photo : 5 * photo + 5].max()
+                    others = torch.cat([row[: 5 * photo], row[5 * photo + 5 :]])
+                    found[f"captions R@{k}{title}"] -= 100 / len(photos) * float((others >= own).sum() < k)
+                assert found[f"captions R@{k}{title}"] == pytest.approx(0, abs=1e-6)
+    assert not torch.equal(finds.model.similarity(looked.images, texts), scores)
 
 
 def test_shares_are_percentages(measured):

@@ -143,6 +143,23 @@ def test_taking_back_what_rounding_shifts_brings_maps_nearer(shipped, monkeypatc
 
 
 @needs_int8
+@pytest.mark.parametrize("middle", [10.0, -10.0])
+@torch.no_grad()
+def test_what_enters_far_from_0_is_told_too(middle):
+    block = as_trained(Block(8, 8, 3, 1, 6), (8, 16, 16))
+    mean, deviation = torch.full((8,), middle), torch.full((8,), 0.5)
+    x = channels_last(middle + 0.5 * torch.randn(2, 8, 10, 10))
+    rounded = Int8Block(block, block.expand, mean, deviation)
+    assert (rounded(x) - block(x)).norm() / (block(x) - x).norm() < 0.1
+
+
+@needs_int8
+def test_it_can_be_folded_again_like_any_network_that_evaluates(network):
+    swift = fold_int8(network)
+    assert not any(module.training for module in swift.modules())
+
+
+@needs_int8
 @torch.inference_mode()
 def test_a_photo_is_seen_as_it_is_alone(network):
     swift, x = fold_int8(network), torch.randn(5, 3, 64, 80)

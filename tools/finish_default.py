@@ -55,8 +55,9 @@ def measured(bundle: Bundle, sets: Mapping[str, Any]) -> Bundle:
         "boxes covered by 36": round(flickr8k["regions"]["36 boxes"], 1),
     }
     told = (
-        f"{coco['photos']:,} photos of COCO's Karpathy test split; R@1 in {coco['matching']['folds']:.0f} folds of "
-        f"{coco['matching']['photos of a fold']:,.0f}; boxes: {flickr8k['photos']:,} test photos of Flickr8k"
+        f"{coco['photos']:,} photos of COCO's Karpathy test split; "
+        f"R@1 by vectors in {coco['matching']['folds']:.0f} folds of {coco['matching']['photos of a fold']:,.0f}; "
+        f"boxes: {flickr8k['photos']:,} test photos of Flickr8k"
     )
     return replace(bundle, card={**bundle.card, "metrics": metrics, "measured on": told})
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,6 +40,8 @@ from sightline.vision.reading import progress_bar, read_photos
 BATCH, TEXTS = 8, 1000
 FOLD, FOLDS = 1000, 4
 COUNTS = (10, 36, 100)  # boxes of a photo
+BOTH = ", both read-outs"
+Places, Scores = npt.NDArray[np.int64], npt.NDArray[np.float32]
 Boxes = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 
@@ -111,8 +114,8 @@ def regions(boxes: Sequence[Boxes], truth: Sequence[EntitiesPhoto]) -> dict[str,
 def matching(bundle: Bundle, looked: Looked, photos: Sequence[TestPhoto], device: torch.device) -> dict[str, float]:
     """Recall of captions for photos and of photos for captions: the mean of up to 4 folds of 1,000 photos.
 
-    Folds are consecutive. Where there are fewer photos than one fold, all are one fold. A matcher of two read-outs is
-    measured by both, and at rank 1 by its vectors alone too, which are all that an index keeps.
+    Folds are consecutive. Where there are fewer photos than one fold, all are one fold. Photos and captions are
+    compared by their vectors, which are all that an index keeps, and by both read-outs of a matcher that has two.
     """
     finds, images = bundle.matcher, looked.images
     if finds is None or images is None:
@@ -125,22 +128,34 @@ def matching(bundle: Bundle, looked: Looked, photos: Sequence[TestPhoto], device
     sentences = [split.words(text) for photo in photos for text in photo.references[:REFERENCES]]
     owner = np.repeat(np.arange(len(photos)), [len(photo.references[:REFERENCES]) for photo in photos])
 
-    def recalls(score: Callable[[Embedding, Embedding], Tensor], *ks: int) -> dict[str, float]:
-        def similarity(some: npt.NDArray[np.int64], few: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-            texts = TextBatch.collate([sentences[place] for place in few], finds.vocabulary).to(device)
-            own = {name: part[torch.from_numpy(some)] for name, part in images.items()}
-            return np.asarray(score(own, model.embed_texts(texts)).float().cpu())
+    scorers = {"": model.similarity}
+    if isinstance(model, SceneMatcher):
+        scorers[BOTH] = model.joint_similarity
 
-        folds = consecutive_folds(size, count)
-        found = evaluate_retrieval(similarity, owner, ks=ks, folds=folds, block=(FOLD, TEXTS)).as_dict()
-        ways = {"i2t": "captions", "t2i": "photos"}
-        return {f"{title} R@{k}": float(found[f"{way}_R@{k}"]) for way, title in ways.items() for k in ks}
+    @functools.cache
+    def scores(fold: int) -> tuple[int, dict[str, Scores]]:
+        """Of all pairs of a fold, by each scorer; and its first caption."""
+        own = {name: part[fold * size : (fold + 1) * size] for name, part in images.items()}
+        places = np.flatnonzero(owner // size == fold).tolist()
+        found: dict[str, list[Tensor]] = {title: [] for title in scorers}
+        for start in range(0, len(places), TEXTS):
+            words = [sentences[place] for place in places[start : start + TEXTS]]
+            texts = model.embed_texts(TextBatch.collate(words, finds.vocabulary).to(device))
+            for title, score in scorers.items():
+                found[title].append(score(own, texts).float().cpu())
+        return places[0], {title: torch.cat(parts, 1).numpy() for title, parts in found.items()}
 
-    told = {"folds": float(count), "photos of a fold": float(size)}
-    if not isinstance(model, SceneMatcher):
-        return recalls(model.similarity, 1, 5, 10) | told
-    alone = {f"{title}, vectors alone": share for title, share in recalls(model.similarity, 1).items()}
-    return recalls(model.joint_similarity, 1, 5, 10) | alone | told
+    recalls: dict[str, float] = {}
+    for title in scorers:
+
+        def similarity(some: Places, few: Places, title: str = title) -> Scores:
+            first, found = scores(int(some[0]) // size)
+            return found[title][some % size][:, few - first]
+
+        found = evaluate_retrieval(similarity, owner, folds=consecutive_folds(size, count)).as_dict()
+        for way, of in {"i2t": "captions", "t2i": "photos"}.items():
+            recalls |= {f"{of} R@{k}{title}": float(found[f"{way}_R@{k}"]) for k in (1, 5, 10)}
+    return recalls | {"folds": float(count), "photos of a fold": float(size)}
 
 
 @torch.inference_mode()

@@ -138,7 +138,7 @@ class Captioner(nn.Module, ABC):
         """(N, T) log-probability of each word of `targets` (N, T) by what `hidden` (N, T, d) predicts, 0 on padding.
 
         With `smoothing` ε it is the expected one of a word that is the target with 1 - ε, else any other, all alike.
-        What is in `never` has no probability; not with smoothing.
+        What is in `never` has no probability, which smoothing, over all words, cannot go with.
         """
         real = targets != PAD
         if targets.is_cuda:  # asking how many are real would wait for the device
@@ -149,11 +149,12 @@ class Captioner(nn.Module, ABC):
 
     def _chosen(self, hidden: Tensor, targets: Tensor, smoothing: float, never: tuple[int, ...]) -> Tensor:
         spread = smoothing * self.words / (self.words - 1)  # over all words, the target too
-        columns = torch.tensor(never, dtype=torch.long, device=hidden.device)
 
         def pick(part: Tensor, ids: Tensor) -> Tensor:
             logits = self.predict(part).float()
-            return picked(logits.index_fill_(1, columns, -torch.inf) if never else logits, ids, spread)
+            for id in never:
+                logits[:, id] = -torch.inf
+            return picked(logits, ids, spread)
 
         size = 8 * CHUNK if hidden.is_cuda else CHUNK
         parts = list(zip(torch.split(hidden, size), torch.split(targets, size), strict=True))

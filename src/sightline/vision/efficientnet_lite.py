@@ -82,7 +82,7 @@ class EfficientNetLite(nn.Module):
         return fine, middle, coarse
 
     def _begin(self, pixels: Tensor) -> Tensor:
-        """(B, 3, H, W) to the map at stride 4; on a CPU twice as fast photo by photo, whose maps fit its caches."""
+        """(B, 3, H, W) to the map at stride 4; on a CPU photo by photo: maps that fit its caches are quicker."""
         x: Tensor = self.stem(pixels)
         for block in list(self.blocks)[: self._large]:
             x = block(x)

@@ -53,13 +53,15 @@ class Int8Block(nn.Module):
 
     def __init__(self, block: Block, expand: Convolution, mean: Tensor, deviation: Tensor) -> None:
         super().__init__()
-        low, high = (mean - DEVIATIONS * deviation).min().item(), (mean + DEVIATIONS * deviation).max().item()
+        low = min((mean - DEVIATIONS * deviation).min().item(), 0.0)
+        high = max((mean + DEVIATIONS * deviation).max().item(), 0.0)
         self.step = max(high - low, 1e-6) / 255
-        self.zero = min(max(round(-low / self.step), 0), 255)
+        self.zero = round(-low / self.step)
         self.expand = Int8Convolution(expand, mean, self.step, self.zero)
         self.depthwise = Int8Convolution(block.depthwise, _mean_of_relu6(expand.norm))
         self.project = Int8Convolution(block.project, _mean_of_relu6(block.depthwise.norm))
         self.residual = block.residual
+        self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs, H, W) float32 to (B, outputs, H / stride, W / stride)."""
@@ -120,11 +122,13 @@ def available() -> bool:
     if not (has_vnni() and fuses()):
         return False
     with torch.random.fork_rng(devices=[]):
-        one = Convolution(8, 8, 3, linear=True).eval()
-    x = torch.linspace(0, 6, 8 * 25).view(1, 8, 5, 5).contiguous(memory_format=torch.channels_last)
-    try:
-        found = Int8Convolution(one, x.mean((0, 2, 3)))((x / SIX).round().to(torch.uint8))
-    except (AttributeError, RuntimeError, TypeError):
-        return False
+        block = Block(8, 8, 3, 1, 2).eval()
+    assert isinstance(block.expand, Convolution)
+    x = torch.linspace(-2, 3, 8 * 25).view(1, 8, 5, 5).contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
-        return torch.allclose(found, one(x), atol=0.1)
+        expected = block(x)
+        try:
+            found = Int8Block(block, block.expand, torch.zeros(8), torch.ones(8))(x)
+        except (AttributeError, RuntimeError, TypeError):
+            return False
+    return torch.allclose(found, expected, atol=0.1)
