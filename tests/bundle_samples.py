@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import nn
@@ -15,6 +16,7 @@ from sightline.models.scene_trans import SceneTransConfig
 from sightline.text.vocabulary import END, Vocabulary
 from sightline.trust.pointing import Pointing
 from sightline.vision.detector import Detector, DetectorConfig
+from sightline.vision.pixels import read_pixels
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 WORDS = "a the dog cat man woman ball park table cup sits runs holds with on in front of red two".split()
@@ -53,7 +55,8 @@ def awaken(vision: Detector) -> None:
     norms = [module for module in vision.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = 1.0
-    vision.train()(torch.randint(0, 256, (4, 3, SIZE, SIZE)))
+    photos = [read_pixels(path, SIZE)[0] for path in sorted(EXAMPLES.glob("*.jpg"))]
+    vision.train()(torch.from_numpy(np.stack(photos)).permute(0, 3, 1, 2))
     vision.naming.bias.fill_(0)
     for head in vision.heads:
         head.objectness.bias.fill_(1)

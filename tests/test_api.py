@@ -254,11 +254,14 @@ def test_load_reads_a_file_and_sets_the_threads(bundle, tmp_path):
     assert set(loaded.caption(PHOTOS[0]).words) <= set(WORDS)
 
 
-def test_an_int8_bundle_sees_nearly_the_same(bundle, tmp_path, sight):
+def test_an_int8_bundle_sees_nearly_the_same(bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "sightline.vision.int8.available", lambda: False
+    )  # a random network makes much of small changes
     save_bundle(tmp_path / "x.safetensors", bundle, "int8")
-    rounded = load(tmp_path / "x.safetensors", "cpu")
+    sights = Sightline(bundle), load(tmp_path / "x.safetensors", "cpu")
     for path in PHOTOS[:2]:
-        exact, near = (s.caption(path, beam=1, rules=Rules(max_words=1)) for s in (sight, rounded))
+        exact, near = (sight.caption(path, beam=1, rules=Rules(max_words=1)) for sight in sights)
         assert near.log_prob == pytest.approx(exact.log_prob, abs=0.2)
 
 
