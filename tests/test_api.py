@@ -147,7 +147,7 @@ def test_the_caption_is_what_the_models_say_without_the_api(sight, bundle, beam,
 
 
 def test_among_the_captions_of_a_beam_the_one_that_fits_the_photo_is_chosen(bundle):
-    says, finds, weight = bundle.captioner, bundle.matcher, 200.0
+    says, finds, weight = bundle.captioner, bundle.matcher, 5000.0
     sight, changed = Sightline(replace(bundle, fit=weight)), 0
     for path in PHOTOS:
         scenes = sight.scenes([sight.read(path)])
