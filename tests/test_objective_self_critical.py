@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
@@ -398,6 +399,9 @@ def test_what_cannot_be_scored_is_refused():
         config(max_words=0)
     with pytest.raises(ConfigError, match="`order` is 5"):
         BleuReward(order=5)
+    bare = replace(pool(), first=np.append(pool().first, pool().first[-1]))
+    with pytest.raises(ConfigError, match="a training photo has no caption"):
+        config().build(Context(VOCABULARY, {"train": bare}))
     with pytest.raises(ConfigError, match="references, and there are none"):
         config().build(Context(VOCABULARY, {"train": replace(pool(), texts=None, first=None)}))
     with pytest.raises(ConfigError, match="needs photos"):

@@ -32,7 +32,6 @@ from sightline.models.scene_matcher import SceneMatcher
 from sightline.text.vocabulary import rule
 from sightline.vision.coverage import coverage
 from sightline.vision.detector import Detector, Maps
-from sightline.vision.folded import fold
 from sightline.vision.int8 import fold_int8
 from sightline.vision.pixels import Pixels
 from sightline.vision.reading import progress_bar, read_photos
@@ -71,7 +70,7 @@ class Looked:
 @torch.inference_mode()
 def look(bundle: Bundle, photos: Sequence[TestPhoto], device: torch.device, title: str, keep: bool = False) -> Looked:
     """Look at photos; what takes memory (half a megabyte a photo) is kept only where it is asked for."""
-    vision, finds = (fold_int8 if device.type == "cpu" else fold)(bundle.vision), bundle.matcher
+    vision, finds = fold_int8(bundle.vision), bundle.matcher
     assert isinstance(vision, Detector)
     wide = widened(vision)
     images: list[Embedding] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,11 +24,9 @@ from sightline.scene import Array
 from sightline.text.vocabulary import rule
 from sightline.trust.evidence import Audit
 from sightline.vision.detector import Detector
-from sightline.vision.folded import fold
 from sightline.vision.images import Source
 from sightline.vision.int8 import fold_int8
 from sightline.vision.pixels import Pixels, read_pixels
-from sightline.vision.zoo import VisionModel
 from sightline.witness.fitting import by_fit
 from sightline.witness.pointed import pointed
 from sightline.witness.testimony import Witness
@@ -47,8 +45,7 @@ class Looker:
 
     def __init__(self, bundle: Bundle, device: torch.device | str = "cpu") -> None:
         self.bundle, self.device = bundle, torch.device(device)
-        look = fold_int8 if self.device.type == "cpu" else fold
-        self._vision = cast("VisionModel", look(bundle.vision))
+        self._vision = fold_int8(bundle.vision)
         self._fingerprint = bundle.vision.fingerprint()
         model = bundle.captioner.model
         self.captioner = with_int8(model) if self.device.type == "cpu" else model
