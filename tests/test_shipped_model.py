@@ -21,6 +21,7 @@ from sightline.vision.coverage import coverage
 
 torch.set_num_threads(1)
 DATA = os.environ.get("SIGHTLINE_DATA")
+FROZEN = "abea57a550136c18"  # docs/model.md
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,10 @@ def test_its_card_tells_what_it_learned_from_and_how_good_it_is():
     card = load_bundle(default_bundle()).card
     assert card["captioner"]["data"]["counts"]["train"]["photos"] == 109_488
     assert {"CIDEr-D", "BLEU-4", "METEOR 1.5", "caption R@1", "boxes covered by 36"} <= card["metrics"].keys()
+
+
+def test_its_vision_model_is_the_frozen_one_that_scenes_and_models_trained_on_them_name():
+    assert load_bundle(default_bundle()).vision.fingerprint() == FROZEN
 
 
 @pytest.mark.parametrize(("name", "thing"), [("cat.jpg", "cat"), ("coffee.jpg", "coffee")])

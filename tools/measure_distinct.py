@@ -10,7 +10,7 @@ DATA holds `flickr8k/` (images, Flickr8k.token.txt, Flickr_8k.*Images.txt). Capt
 
 Duplicates are photos whose caption another photo of the folder has too. Self-retrieval asks, for each caption, at which
 rank its own photo is among all photos: by log p(caption | photo) of the captioner itself, and by the matcher, which has
-no part in choosing captions. CIDEr is that of `sightline score`, in percent.
+no part in `--distinct`. CIDEr is that of `sightline score`, in percent.
 
 The weight is chosen on dev: that with the largest sum of the matcher's R@1, R@5 and R@10; of equals, the best CIDEr.
 """
