@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from sightline.devices import has_vnni
+from sightline.models import packed
+from sightline.models.packed import PackedLinear
 from sightline.models.transformer_decoder import DecoderLayer, TransformerCaptioner
 
 SMALLEST = 1 << 12  # weights that a product has at least: smaller ones are quick as they are
@@ -24,7 +26,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def with_int8(model: M) -> M:
-    """A copy of an evaluating captioner with its large products in 8 bits.
+    """A copy of an evaluating captioner with its large products in 8 bits, and those of a word's few rows packed.
 
     The model itself where PyTorch cannot do that, and where the model is no transformer.
     """
@@ -41,15 +43,18 @@ def with_int8(model: M) -> M:
     for layer in cast("list[DecoderLayer]", swift.layers):
         seen = layer.cross_attention  # its keys and values are those of a whole photo
         _replace(seen, "key_value", seen.key_value)
+    if packed.available():
+        _replace(swift, "layers", swift.layers, PackedLinear)
     return swift
 
 
-def _replace(parent: nn.Module, name: str, child: nn.Module) -> None:
+def _replace(parent: nn.Module, name: str, child: nn.Module, by: type[Int8Linear | PackedLinear] | None = None) -> None:
+    """Put 8-bit products, or those of `by`, in the place of large ones."""
     if isinstance(child, nn.Linear) and child.weight.numel() >= SMALLEST:
-        setattr(parent, name, Int8Linear(child.weight, child.bias))
+        setattr(parent, name, (by or Int8Linear)(child.weight, child.bias))
     else:
         for below, grandchild in list(child.named_children()):
-            _replace(child, below, grandchild)
+            _replace(child, below, grandchild, by)
 
 
 class Int8Linear(nn.Module):
