@@ -49,13 +49,14 @@ def random_bundle(seed: int = 0) -> Bundle:
     """A model of the default sizes whose weights are random. It says nothing, and takes as long about it."""
     torch.manual_seed(seed)
     words = Vocabulary(itertools.islice((word for word in wordnet.lemmas("n") if word.isalpha()), WORDS))
-    vision = DetectorConfig(names=concept_names()).build()
+    vision = DetectorConfig(size=320, names=concept_names()).build()
     _settle(vision)
     return Bundle(
         vision.eval(),
         Reader(SceneTransConfig().build(len(words)).eval(), words, "self-critical"),
         Reader(SceneMatcherConfig().build(len(words)).eval(), words, "self-critical"),
         card={"name": "random"},
+        fit=30.0,
     )
 
 

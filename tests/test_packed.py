@@ -42,3 +42,21 @@ def test_the_products_of_a_word_are_packed_and_the_model_itself_is_not():
     assert not any(isinstance(module, nn.Linear) for module in swift.layers.modules())
     assert isinstance(swift.get_submodule("layers.0.self_attention.projection"), PackedLinear)
     assert not any(isinstance(module, PackedLinear) for module in model.modules())
+
+
+@pytest.mark.skipif(not available(), reason="PyTorch has no 8-bit products here")
+@torch.inference_mode()
+def test_a_captioner_says_the_same_without(monkeypatch):
+    torch.manual_seed(0)
+    config = SceneTransConfig(hidden_size=96, heads=4, layers=2, ffn_size=128, encoder_layers=1, sources="regions")
+    model = config.build(50).eval()
+    swift = with_int8(model)
+    monkeypatch.setattr(packed, "available", lambda: False)
+    plain = with_int8(model)
+    assert isinstance(plain.get_submodule("layers.0.self_attention.projection"), nn.Linear)
+    rows, words = torch.randn(2, 7, 96), torch.randint(4, 50, (2, 5))
+    for one, other in zip(swift.layers, plain.layers, strict=True):
+        kept = one.cross_attention.key_value(rows)
+        keys = kept.view(2, 7, 2, 4, 24).permute(2, 0, 3, 1, 4)
+        given = (swift.embedding(words), (keys[0], keys[1]), torch.zeros(2, 1, 1, 7))
+        torch.testing.assert_close(one(*given)[0], other(*given)[0], rtol=1e-4, atol=1e-4)

@@ -2,8 +2,9 @@
 
 A word of one photo is a product of a few rows with all the weights, which takes as long as reading the weights takes: a
 quarter of the bytes are read four times as soon. Weights are rounded once, by the largest of each of their rows, inputs
-at each call ("dynamic quantisation"), also each row by its own largest: so what is said of a photo does not depend on
-the photos beside it. Sums and results are float32. What else a model does stays as it is.
+at each call ("dynamic quantisation"), also each row by its own largest: so photos that are looked at together do not
+change each other's numbers but by the last digit of float32, which tips a rounding now and then. Sums and results are
+float32. The products of a word's few rows in the layers of a decoder stay float32, laid out for them (`packed`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ M = TypeVar("M", bound=nn.Module)
 def with_int8(model: M) -> M:
     """A copy of an evaluating captioner with its large products in 8 bits, and those of a word's few rows packed.
 
-    The model itself where PyTorch cannot do that, and where the model is no transformer.
+    The model itself where PyTorch has no 8-bit products, and where the model is no transformer.
     """
     if model.training:
         raise ValueError("a model in training mode has no use for rounded weights: call eval() first")
@@ -39,19 +40,19 @@ def with_int8(model: M) -> M:
         swift.output = Int8Linear(swift.embedding.weight, None)  # type: ignore[assignment]
     for name, child in swift.named_children():
         if name != "layers":  # a word's few rows are through their small products sooner than they are rounded
-            _replace(swift, name, child)
+            _replace(swift, name, child, Int8Linear)
     for layer in cast("list[DecoderLayer]", swift.layers):
         seen = layer.cross_attention  # its keys and values are those of a whole photo
-        _replace(seen, "key_value", seen.key_value)
+        _replace(seen, "key_value", seen.key_value, Int8Linear)
     if packed.available():
         _replace(swift, "layers", swift.layers, PackedLinear)
     return swift
 
 
-def _replace(parent: nn.Module, name: str, child: nn.Module, by: type[Int8Linear | PackedLinear] | None = None) -> None:
-    """Put 8-bit products, or those of `by`, in the place of large ones."""
+def _replace(parent: nn.Module, name: str, child: nn.Module, by: type[Int8Linear | PackedLinear]) -> None:
+    """Put products of `by` in the place of large ones."""
     if isinstance(child, nn.Linear) and child.weight.numel() >= SMALLEST:
-        setattr(parent, name, (by or Int8Linear)(child.weight, child.bias))
+        setattr(parent, name, by(child.weight, child.bias))
     else:
         for below, grandchild in list(child.named_children()):
             _replace(child, below, grandchild, by)

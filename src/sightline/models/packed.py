@@ -1,7 +1,8 @@
 """Products of float32 for inference on a CPU whose weights lie in memory as oneDNN reads them.
 
 A word of one photo is a product of a few rows, one for each hypothesis. PyTorch's general product of so few is bound by
-how it reads the weights; laid out once, they are through sooner, to the same numbers but for rounding.
+how it reads the weights; with the weights laid out once, the rows are through sooner, to the same numbers but for
+rounding.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-ROWS = 4  # that the layout is chosen for
+ROWS = 4  # that the layout is chosen for, about a beam of 3; more are right, too
 
 
 class PackedLinear(nn.Module):
-    """x Wᵀ + b."""
+    """x Wᵀ + b, for inference only: it has no gradients, and is not pickled."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
