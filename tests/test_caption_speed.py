@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from bundle_samples import tiny_bundle
-from sightline.bundle import save_bundle
+from sightline.bundle import default_bundle, load_bundle, save_bundle
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
@@ -38,7 +38,9 @@ def test_more_photos_than_the_examples_give_are_refused(tmp_path):
 
 def test_the_random_model_has_the_default_sizes():
     bundle = material.random_bundle()
-    assert bundle.vision.config == type(bundle.vision.config)(names=material.concept_names())
+    shipped = load_bundle(default_bundle())
+    assert bundle.vision.config == shipped.vision.config
+    assert bundle.fit == shipped.fit
     assert bundle.captioner.model.config == material.SceneTransConfig()
     assert bundle.matcher.model.config == material.SceneMatcherConfig()
     assert len(bundle.captioner.vocabulary) >= material.WORDS

@@ -58,7 +58,7 @@ class R2MContract(CaptionerContract):
 
 
 class TestR2M(R2MContract):
-    pass
+    overfit_steps, overfit_rate = 240, 0.01
 
 
 class TestR2MAsReleased(R2MContract):

@@ -139,7 +139,7 @@ def test_taking_back_what_rounding_shifts_brings_maps_nearer(shipped, monkeypatc
     vision, photos, expected = shipped
     with_it = away(fold_int8(vision)(photos).cells, expected.cells)
     monkeypatch.setattr(int8, "_mean_of_relu6", lambda norm: torch.zeros_like(norm.bias))
-    assert with_it < 0.8 * away(fold_int8(vision)(photos).cells, expected.cells)
+    assert with_it < 0.9 * away(fold_int8(vision)(photos).cells, expected.cells)
 
 
 @needs_int8
