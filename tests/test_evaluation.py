@@ -16,12 +16,16 @@ from sightline.decoding.ways import Greedy
 from sightline.errors import ConfigError
 from sightline.grounding import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.learning.evaluation import Evaluation, evaluate, say, token_loss
+from sightline.learning.grounded import _Splits
 from sightline.learning.tables import Pool, SceneTable, TextTable
 from sightline.models.adaptive_attention import AdaptiveAttentionConfig
 from sightline.models.captioner import Captioner
 from sightline.models.pos_scan import POSSCANConfig
+from sightline.models.scan import SCANConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
+from sightline.text.vocabulary import PAD, Vocabulary
+from sightline.text.vocabulary import rule as named_rule
 
 QUICK = Evaluation(way=Greedy(), metrics=("bleu", "cider"), batch=3)
 
@@ -183,6 +187,71 @@ def test_a_matchers_accuracy_forces_the_annotated_word_in():
         return model.alignment(images, sentence)[0, 2]
 
     assert found["attention accuracy"] == pytest.approx(naive_accuracy(weights, pool))
+
+
+CLOTHES = Vocabulary(["a", "mans", "t-shirt", "tshirt", "hangs", "man", "'s", "dries", "outside"])
+
+
+def hung_out(pool: Pool) -> tuple[Pool, dict[str, GroundedPhoto]]:
+    """Each photo with two captions, and the same two annotated in the other order, as tokens: the shirt has a box."""
+    text, other = "A man's t-shirt hangs , red .", "A t-shirt dries outside ."
+    grounded = {}
+    for row, id in enumerate(pool.ids):
+        x1, y1, x2, y2 = (float(v) * 100 for v in pool.scenes.scenes.boxes[row, 0])
+        shirt = ((x1, y1, x2, y2),)
+        first = GroundedSentence(("A", "T-shirt", "dries", "outside", "."), (GroundedWord(1, "t-shirt", shirt),))
+        tokens = ("A", "man", "'s", "t-shirt", "hangs", ",", "red", ".")
+        grounded[id] = GroundedPhoto(
+            id, (first, GroundedSentence(tokens, (GroundedWord(3, "t-shirt", shirt),))), (100, 100)
+        )
+    return replace(pool, texts=None, first=None, references=((text, other),) * len(pool)), grounded
+
+
+@pytest.mark.parametrize(
+    ("rule", "read", "places"),
+    [
+        ("self-critical", ("a tshirt dries outside", "a mans tshirt hangs red"), (1, 2)),
+        ("scan", ("a t-shirt dries outside .", "a man 's t-shirt hangs , red ."), (1, 3)),
+    ],
+)
+def test_annotated_sentences_are_read_as_the_training_captions_were(rule, read, places):
+    torch.manual_seed(0)
+    model = UpDownConfig(region_width=REGION_WIDTH, word_size=8, hidden_size=8, attention_size=8)
+    captioner, given = model.build(len(CLOTHES)).eval(), []
+    captioner.register_forward_pre_hook(lambda _, args: given.append(args[1]))
+    pool, grounded = hung_out(split(1))
+    found = evaluate(Checkpoint(captioner, CLOTHES, rule), pool, replace(QUICK, grounding=True), grounded=grounded)
+    expected = [CLOTHES.encode(words.split()) for words in read]
+    assert [row[row != PAD].tolist() for row in given[-1]] == expected
+    memory = captioner.encode(pool.scenes.batch(torch.tensor([0])))
+    hits = 0
+    for ids, place in zip(expected, places, strict=True):
+        weights = captioner(memory, torch.tensor([ids])).trace.regions[0, place]
+        hits += naive_accuracy(lambda _, weights=weights: weights, pool) / 2
+    assert found["attention accuracy"] == pytest.approx(hits)
+
+
+def test_a_sentence_that_no_caption_repeats_is_split_token_by_token():
+    pool, grounded = hung_out(split(1))
+    splits = _Splits(CLOTHES, named_rule("self-critical"))
+    texts, places = splits.read(grounded[pool.ids[0]].sentences, ())
+    assert texts.words == (("a", "tshirt", "dries", "outside"), ("a", "man", "s", "tshirt", "hangs", "red"))
+    assert places == [[0, 1, 2, 3, -1], [0, 1, 2, 3, 4, -1, 5, -1]]
+
+
+def test_the_share_of_words_that_the_tagger_calls_no_noun_is_told():
+    torch.manual_seed(0)
+    model = POSSCANConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
+    pool = split(1)
+    box = ((0.0, 0.0, 50.0, 50.0),)
+    words = (GroundedWord(1, "man", box), GroundedWord(2, "ride", box), GroundedWord(4, "horse", box))
+    photo = GroundedPhoto(pool.ids[0], (GroundedSentence(("A", "man", "rides", "a", "horse"), words),), (100, 100))
+    grounding = replace(QUICK, grounding=True)
+    found = evaluate(Checkpoint(model, VOCABULARY, "scan"), pool, grounding, grounded={photo.id: photo})
+    assert found["forced words"] == pytest.approx(100 / 3)
+    scan = SCANConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
+    found = evaluate(Checkpoint(scan, VOCABULARY, "scan"), pool, grounding, grounded={photo.id: photo})
+    assert "forced words" not in found  # all words take part
 
 
 def test_f1_counts_words_that_point_right(monkeypatch):

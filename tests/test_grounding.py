@@ -169,3 +169,11 @@ def test_a_caption_mentions_the_classes_of_its_words_that_point_somewhere():
     trace = (WordTrace(), WordTrace(box=(0.0, 0.0, 0.5, 0.5)), WordTrace(box=(0.5, 0.5, 1.0, 1.0)), WordTrace())
     caption = Caption(("two", "dogs", "run", "man"), -1.0, trace)
     assert mentions(caption, (200, 100), {"dog", "man"}) == [GroundedPrediction(1, "dog", (0.0, 0.0, 100.0, 50.0))]
+
+
+def test_only_nouns_mention_a_class():
+    box = (0.0, 0.0, 0.5, 0.5)
+    caption = Caption(("kids", "dress", "a", "dog"), -1.0, (WordTrace(box=box),) * 4)
+    assert [one.label for one in mentions(caption, (100, 100), {"dress", "dog"})] == ["dog"]
+    caption = Caption(("a", "woman", "wearing", "a", "dress"), -1.0, (WordTrace(box=box),) * 5)
+    assert [one.label for one in mentions(caption, (100, 100), {"dress", "dog"})] == ["dress"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -128,3 +130,9 @@ def test_a_tag_no_word_can_have_is_refused():
 def test_no_parts_of_speech_at_all_are_refused():
     with pytest.raises(ConfigError, match="`tags` is empty"):
         POSSCANConfig(tags=())
+
+
+def test_the_page_of_the_method_holds_its_objectives():
+    page = (Path(__file__).parents[1] / "docs" / "methods" / "pos-scan.md").read_text(encoding="utf-8")
+    for number in (7, 8, *range(15, 20)):
+        assert re.search(rf"^\S.* = .*Eq\. {number}\b|^∇.*Eq\. {number}\b", page, re.MULTILINE), number

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from recipe_samples import STEPS, tiny, write_data
+from recipe_samples import STEPS, STORES, tiny, write_data
 from sightline.config import load_yaml
 from sightline.learning.launch import Voice
 from sightline.learning.photos import read_photos
-from sightline.learning.recipe import SHIPPED, read_recipe, shipped
+from sightline.learning.recipe import SHIPPED, read_recipe, read_rows, shipped
 from sightline.learning.reproduce import Outcome, Row, choose, plan, run
 from sightline.models.jran import BASELINE, SCHEMES, TABLE_1
 
@@ -107,6 +107,45 @@ def test_rows_of_jran_are_the_ablations_of_its_model():
     assert replace(ROWS["jran/table-2#Baseline"].recipe.model, **widths) == BASELINE
 
 
+def test_pos_scan_reads_regions_of_a_detector_and_labels_those_that_learned_from_entities():
+    for address in choose("pos-scan"):
+        row = ROWS[address]
+        made_by = {"pos-scan/table-4": "coco-detector"}.get(row.table, "flickr8k-coco-boxes")
+        if row.name.endswith("-detector"):
+            made_by = "flickr8k-detector"
+        assert row.recipe.data.features == Path("features", made_by), address
+        assert row.recipe.model.region_width == 512
+    for table in ("table-1", "table-2"):
+        about = " ".join(load_yaml(SHIPPED / "pos-scan" / f"{table}.yaml")["about"].split())
+        assert "regions and names supervised by Entities" in about
+
+
+@pytest.mark.parametrize("table", PAPERS["pos-scan"])
+def test_one_setting_changes_the_features_of_all_rows_and_their_teachers(table):
+    rows = plan(choose("pos-scan", table), ["data.features=mine", "model.region_width=2048"])
+    assert {row.recipe.data.features for row in rows} == {Path("mine")}
+    assert {row.recipe.model.region_width for row in rows} == {2048}
+
+
+def test_both_readings_of_true_boxes_are_rows():
+    forms = {
+        row.recipe.stages["cross-entropy"].objective.form
+        for row in ROWS.values()
+        if row.table == "pos-scan/table-1" and "GT" in row.name
+    }
+    assert forms == {"nll", "sum"}
+
+
+def test_the_rows_of_pos_scans_figure_are_its_weights():
+    path = SHIPPED / "pos-scan" / "fig-3.yaml"
+    assert load_yaml(path)["axis"] == "λ1"
+    for name in read_rows(path):
+        row = ROWS[f"pos-scan/fig-3#{name}"].recipe
+        trained = ROWS[row.measure[0].partition(":")[2]].recipe if row.measure else row
+        objective = trained.stages["cross-entropy"].objective
+        assert float(name) == (objective.weight if objective.kind == "distillation" else 0)
+
+
 def test_measuring_rows_train_nothing():
     recipe = read_recipe(SHIPPED / "vsrn" / "table-1.yaml", "SCAN")
     assert recipe.measure == ("row:SCAN-t2i", "row:SCAN-i2t")
@@ -122,7 +161,7 @@ def test_what_does_not_decide_the_result_leaves_the_fingerprint_alone():
     assert replace(recipe, measure=("row:x",)).fingerprint() != recipe.fingerprint()
 
 
-MADE = {"features/flickr8k-lite2", "features/coco-lite2", "flickr8k/boxes.jsonl.gz"}  # by whoever runs a recipe
+MADE = {f"features/{store}" for store in STORES}  # by whoever runs a recipe
 
 
 @pytest.mark.data

@@ -284,6 +284,27 @@ def test_curves_are_read_from_a_run_even_if_it_was_killed(tmp_path):
     assert curves_of(tmp_path / "nothing") == {}
 
 
+def test_a_figure_is_drawn_against_its_axis(tmp_path):
+    path = tmp_path / "recipes" / "paper" / "fig-3.yaml"
+    rows = {"0": {"paper": {"CIDEr": 57.1}}, "0.5": {}, "0.1": {"paper": {"CIDEr": 58.0}}}
+    base = {"model": MODEL, "data": DATA, "stages": {"xe": STAGE}}
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump({"axis": "λ1", "base": base, "rows": rows}, sort_keys=False, allow_unicode=True))
+    for row, value in {"0": 40.0, "0.5": 43.0, "0.1": 45.0}.items():
+        folder = tmp_path / "runs" / "paper" / "fig-3" / row
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text(json.dumps({"metrics": {"CIDEr": value}}))
+    page = command.write_pages("paper", tmp_path / "runs", recipes=tmp_path / "recipes").read_text()
+    chart = re.search(r"<figcaption>CIDEr against λ1</figcaption>(<svg.*?</svg>)", page, re.S)[1]
+    assert ">λ1</text>" in chart
+    ours, theirs = (re.findall(r"[\d.]+ [\d.]+", path) for path in re.findall(r'<path d="(M[^H"]*)"', chart))
+    ours, theirs = ([tuple(map(float, point.split())) for point in line] for line in (ours, theirs))
+    (x0, _), (x1, _), (x5, _) = ours
+    assert (x1 - x0) / (x5 - x0) == pytest.approx(0.1 / 0.5, abs=1e-2)  # λ grows to the right, whatever the rows' order
+    assert [y for _, y in ours].index(min(y for _, y in ours)) == 1  # 45 at 0.1 is highest
+    assert [x for x, _ in theirs] == [x0, x1]
+
+
 def test_charts_have_as_many_lines_as_their_legend_has_room_for():
     points = [(0.0, 1.0), (1.0, 2.0)]
     charts = command._charts({("xe", "loss"): {f"row-{i}-with-a-rather-long-name": points for i in range(5)}})

@@ -166,12 +166,12 @@ def pointing(
     The captioner's attention alone, the matcher's alone, and both together by the rule of `sightline caption`, by which
     a word may also point nowhere, which counts as wrong.
     """
-    pool = Pool(tuple(photo.id for photo in photos), looked)
+    pool = Pool(tuple(photo.id for photo in photos), looked, references=tuple(photo.references for photo in photos))
     says, finds = bundle.captioner, bundle.matcher
     found: dict[str, float] = {}
-    alone = {"captioner": accuracy_of_captioner(says.model, says.vocabulary, pool, grounded)}
+    alone = {"captioner": accuracy_of_captioner(says.model, says.vocabulary, rule(says.text_rule), pool, grounded)}
     if finds is not None and isinstance(finds.model, AligningMatcher):
-        alone["matcher"] = accuracy_of_matcher(finds.model, finds.vocabulary, pool, grounded)
+        alone["matcher"] = accuracy_of_matcher(finds.model, finds.vocabulary, rule(finds.text_rule), pool, grounded)
     for name, rates in alone.items():
         found[f"{name} alone"] = rates["attention accuracy micro"]
         found[f"{name} alone, by class"] = rates["attention accuracy"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -116,7 +117,30 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
                 curves.setdefault((stage, quantity), {})[row] = points
     if not any(line.found or line.note for line in lines):
         return None
-    return Table(name, str(load_yaml(path).get("about", "")), lines, _charts(curves))
+    written = load_yaml(path)
+    table = Table(name, str(written.get("about", "")), lines, _charts(curves))
+    return (
+        table
+        if "axis" not in written
+        else replace(table, charts={**_sweep(table, str(written["axis"])), **table.charts})
+    )
+
+
+def _sweep(table: Table, axis: str) -> dict[str, str]:
+    """A chart a metric of a figure, over the numbers that its rows are named by: what was measured, and the paper's."""
+    charts = {}
+    for metric in table.metrics:
+        series = {
+            whose: sorted((float(line.name), found[metric]) for line, found in lines if metric in found)
+            for whose, lines in {
+                "here": [(line, line.found) for line in table.lines],
+                "paper": [(line, line.paper) for line in table.lines],
+            }.items()
+        }
+        drawn = {whose: points for whose, points in series.items() if len(points) > 1}  # one point is no line
+        if "here" in drawn:
+            charts[f"{metric} against {axis}"] = curves_svg(drawn, title=f"{metric} against {axis}", x=axis)
+    return charts
 
 
 def _charts(curves: Mapping[tuple[str, str], Mapping[str, Points]]) -> dict[str, str]:

@@ -29,6 +29,7 @@ from sightline.metrics.self_retrieval import self_retrieval
 from sightline.models.captioner import Captioner, select
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.text.vocabulary import END, PAD
+from sightline.text.vocabulary import rule as named_rule
 
 Watch = Callable[[Sequence[int]], "Iterator[int] | Sequence[int]"]
 
@@ -82,7 +83,8 @@ def evaluate(
         if isinstance(model, Matcher):
             found = retrieval([model], pool, evaluation)
             if evaluation.grounding and isinstance(model, AligningMatcher):
-                found |= accuracy_of_matcher(model, checkpoint.vocabulary, pool, _known(grounded))
+                rule = named_rule(checkpoint.text_rule)
+                found |= accuracy_of_matcher(model, checkpoint.vocabulary, rule, pool, _known(grounded))
             return found
         return _captioner(checkpoint, model, pool, evaluation, grounded, watch, {} if said is None else said)
     finally:
@@ -110,7 +112,8 @@ def _captioner(
         found |= _self_retrieval(checkpoint, model, pool, said)
     if evaluation.grounding:
         annotations = _known(grounded)
-        found |= accuracy_of_captioner(model, checkpoint.vocabulary, pool, annotations)
+        rule = named_rule(checkpoint.text_rule)
+        found |= accuracy_of_captioner(model, checkpoint.vocabulary, rule, pool, annotations)
         found |= f1_of_captions(said, pool, annotations)
     return found
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -11,49 +12,90 @@ from torch import Tensor
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
 from sightline.errors import ConfigError
-from sightline.grounding import GroundedPhoto
+from sightline.grounding import GroundedPhoto, GroundedSentence
+from sightline.learning.positives import align, letters
 from sightline.learning.tables import Mark, Pool
 from sightline.metrics.grounding import AccuracyScores, AttentionAccuracy, GroundingF1, mentions
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Box
-from sightline.text.vocabulary import Vocabulary
+from sightline.text.vocabulary import Rule, Vocabulary
 
 Grounded = Mapping[str, GroundedPhoto]
-Attended = Callable[[SceneBatch, TextBatch, GroundedPhoto], Tensor]  # (sentences, words, regions)
+Attended = Callable[[SceneBatch, TextBatch, Tensor], Tensor]  # with annotated places: (sentences, words, regions)
 
 
-def accuracy_of_captioner(model: Captioner, vocabulary: Vocabulary, pool: Pool, grounded: Grounded) -> dict[str, float]:
-    """Teacher-force people's sentences; does the region a word attends to most overlap the word's box?"""
+def accuracy_of_captioner(
+    model: Captioner, vocabulary: Vocabulary, rule: Rule, pool: Pool, grounded: Grounded
+) -> dict[str, float]:
+    """Teacher-force people's sentences; does the region a word attends to most overlap the word's box?
 
-    def attended(scenes: SceneBatch, texts: TextBatch, photo: GroundedPhoto) -> Tensor:
+    Sentences are split by `rule`, that of the model's training captions, and are not cut.
+    """
+
+    def attended(scenes: SceneBatch, texts: TextBatch, annotated: Tensor) -> Tensor:
         regions: Tensor | None = model(model.encode(scenes), texts.ids).trace.regions
         if regions is None:
             raise ConfigError("this captioner attends to no regions", fix="measure grounding on one that does")
         return regions  # (S, T, n): step t predicts word t
 
-    return _told(_accuracy(attended, None, next(model.parameters()).device, vocabulary, pool, grounded))
+    splits = _Splits(vocabulary, rule)
+    return _as_percentages(_accuracy(attended, splits, next(model.parameters()).device, pool, grounded))
 
 
 def accuracy_of_matcher(
-    model: AligningMatcher, vocabulary: Vocabulary, pool: Pool, grounded: Grounded
+    model: AligningMatcher, vocabulary: Vocabulary, rule: Rule, pool: Pool, grounded: Grounded
 ) -> dict[str, float]:
-    """The same for a matcher's alignment; annotated words take part whatever the tagger calls them."""
+    """The same for a matcher's alignment; annotated words take part whatever the tagger calls them.
 
-    def attended(scenes: SceneBatch, texts: TextBatch, photo: GroundedPhoto) -> Tensor:
-        forced = torch.zeros_like(texts.mask)
-        for row, sentence in zip(forced, photo.sentences, strict=True):
-            for word in sentence.words:
-                row[word.index + 1] = True
+    `forced words` is the share of annotated words that are not of the matcher's parts of speech.
+    """
+    tagged = annotated_words = 0
+
+    def attended(scenes: SceneBatch, texts: TextBatch, annotated: Tensor) -> Tensor:
+        nonlocal tagged, annotated_words
+        annotated_words += int(annotated.sum())
+        tagged += int((annotated if texts.tagged is None else annotated & texts.tagged).sum())
         images = {name: part.expand(len(texts), *part.shape[1:]) for name, part in model.embed_images(scenes).items()}
-        return model.alignment(images, model.embed_texts(texts), forced)[:, 1:]  # START is no word
+        return model.alignment(images, model.embed_texts(texts), annotated)[:, 1:]  # START is no word
 
-    mark: Mark | None = getattr(model.config, "mark", None)  # POS-SCAN's parts of speech
-    return _told(_accuracy(attended, mark, next(model.parameters()).device, vocabulary, pool, grounded))
+    splits = _Splits(vocabulary, rule, getattr(model.config, "mark", None))  # POS-SCAN's parts of speech
+    scores = _as_percentages(_accuracy(attended, splits, next(model.parameters()).device, pool, grounded))
+    if splits.mark is not None:
+        scores["forced words"] = 100 * (1 - tagged / max(1, annotated_words))
+    return scores
+
+
+@dataclass(frozen=True)
+class _Splits:
+    """How a model reads sentences: its words, the rule that splits them, and what marks parts of speech."""
+
+    vocabulary: Vocabulary
+    rule: Rule
+    mark: Mark | None = None
+
+    def read(self, sentences: Sequence[GroundedSentence], captions: Sequence[str]) -> tuple[TextBatch, list[list[int]]]:
+        """The sentences as the model reads them, and for each the place of each of its tokens, -1 where none is."""
+        texts = {letters(text): text for text in captions}
+        both = [self._split(sentence.tokens, texts.get(letters("".join(sentence.tokens)))) for sentence in sentences]
+        batch = TextBatch.collate([words for words, _ in both], self.vocabulary, mark=self.mark)
+        return batch, [places for _, places in both]
+
+    def _split(self, tokens: Sequence[str], text: str | None) -> tuple[list[str], list[int]]:
+        """Words and the places of tokens, from the caption that says the same; token by token where none does."""
+        words = [] if text is None else self.rule.all_words(text)
+        places = align(words, tokens) if words else None
+        if places is not None:
+            return words, places
+        parts = [self.rule.all_words(token) for token in tokens]
+        ends = accumulate(map(len, parts))
+        return [word for part in parts for word in part], [
+            end - 1 if part else -1 for part, end in zip(parts, ends, strict=True)
+        ]
 
 
 def _accuracy(
-    attended: Attended, mark: Mark | None, device: torch.device, vocabulary: Vocabulary, pool: Pool, grounded: Grounded
+    attended: Attended, splits: _Splits, device: torch.device, pool: Pool, grounded: Grounded
 ) -> AccuracyScores:
     metric = AttentionAccuracy()
     for row, id in enumerate(pool.ids):
@@ -63,11 +105,15 @@ def _accuracy(
         assert pool.scenes is not None
         scenes = pool.scenes.batch(torch.tensor([row])).to(device)
         boxes = _pixel_boxes(scenes, photo.size)
-        sentences = [[token.lower() for token in sentence.tokens] for sentence in photo.sentences]
-        texts = TextBatch.collate(sentences, vocabulary, mark=mark).to(device)
-        best = attended(scenes, texts, photo).argmax(-1).tolist()
+        texts, places = splits.read(photo.sentences, pool.references[row] if pool.references else ())
+        annotated = torch.zeros_like(texts.mask)
+        for number, sentence in enumerate(photo.sentences):
+            for word in sentence.words:
+                annotated[number, places[number][word.index] + 1] = True
+        annotated[:, 0] = False  # where a token without a place was written
+        best = attended(scenes, texts.to(device), annotated.to(device)).argmax(-1).tolist()
         pointed = [
-            {word.index: boxes[best[number][word.index]] for word in sentence.words}
+            {word.index: boxes[best[number][at]] for word in sentence.words if (at := places[number][word.index]) >= 0}
             for number, sentence in enumerate(photo.sentences)
         ]
         metric.update(photo, pointed, boxes)
@@ -111,8 +157,11 @@ def _pixel_boxes(scenes: SceneBatch, size: tuple[int, int]) -> list[Box]:
     return [(x1 * width, y1 * height, x2 * width, y2 * height) for x1, y1, x2, y2 in boxes[mask].float().cpu().tolist()]
 
 
-def _told(scores: AccuracyScores) -> dict[str, float]:
-    told = {"attention accuracy": 100 * scores.accuracy.macro, "attention accuracy micro": 100 * scores.accuracy.micro}
+def _as_percentages(scores: AccuracyScores) -> dict[str, float]:
+    found = {"attention accuracy": 100 * scores.accuracy.macro, "attention accuracy micro": 100 * scores.accuracy.micro}
     if scores.oracle is not None:
-        told["attention oracle"] = 100 * scores.oracle.macro
-    return told
+        found |= {
+            "attention oracle": 100 * scores.oracle.macro,
+            "attention oracle micro": 100 * scores.oracle.micro,
+        }
+    return found

@@ -71,7 +71,7 @@ def align(words: Sequence[str], tokens: Sequence[str]) -> list[int] | None:
     >>> align(["a", "tshirt", "is", "hung"], ["A", "T-shirt", "is", "hung", "up", "."])
     [0, 1, 2, 3, -1, -1]
     """
-    ours, theirs = [_letters(word) for word in words], [_letters(token) for token in tokens]
+    ours, theirs = [letters(word) for word in words], [letters(token) for token in tokens]
     if not "".join(theirs).startswith("".join(ours)):
         return None
     holder = [place for place, word in enumerate(ours) for _ in word]  # of each character
@@ -81,7 +81,8 @@ def align(words: Sequence[str], tokens: Sequence[str]) -> list[int] | None:
 
 
 @lru_cache(maxsize=1 << 16)
-def _letters(word: str) -> str:
+def letters(word: str) -> str:
+    """The letters and digits of a text, in lower case."""
     return "".join(character for character in word.lower() if character.isalnum())
 
 

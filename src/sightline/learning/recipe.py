@@ -1,4 +1,7 @@
-"""Recipes: one YAML per table of a paper, a `base` and named `rows` of changes to it; a row is a `Recipe`."""
+"""Recipes: one YAML per table of a paper, a `base` and named `rows` of changes to it; a row is a `Recipe`.
+
+A figure has an `axis` too: what is drawn from left to right. Its rows are named by their place on it.
+"""
 
 from __future__ import annotations
 
@@ -87,9 +90,9 @@ def shipped(folder: Path = SHIPPED) -> Iterator[Path]:
 def read_rows(path: PathLike) -> dict[str, dict[str, Any]]:
     """Every row of a recipe file, each its base with the row's changes; a file without rows has one, called `base`."""
     values = load_yaml(path)
-    unknown = sorted(set(values) - {"about", "base", "rows"})
+    unknown = sorted(set(values) - {"about", "axis", "base", "rows"})
     if unknown:
-        raise ConfigError(f"unknown key `{unknown[0]}`", where=path, fix="a recipe has about, base and rows")
+        raise ConfigError(f"unknown key `{unknown[0]}`", where=path, fix="a recipe has about, axis, base and rows")
     base, rows = values.get("base") or {}, values.get("rows") or {"base": {}}
     for name, part in {"base": base, **rows}.items():
         if not isinstance(part, dict):

@@ -17,6 +17,7 @@ from sightline.errors import CountError, DuplicateRecordError, MissingRecordErro
 from sightline.grounding import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.scene import Box
 from sightline.text.lemmas import lemma
+from sightline.text.tagger import NOUNS, Tagger
 
 THRESHOLD = 0.5
 
@@ -243,12 +244,16 @@ def mentions(
     classes: Container[str],
     lemmatise: Callable[[str], str] = lambda word: lemma(word, "n"),
 ) -> list[GroundedPrediction]:
-    """The classes that a grounded caption mentions, each with the box its word points at, in pixels of `size`."""
+    """The classes that the nouns of a grounded caption mention, each with its box, in pixels of `size`.
+
+    The same word as another part of speech mentions nothing: "people dress" has no dress in it.
+    """
     width, height = size
     found: list[GroundedPrediction] = []
-    for index, (word, trace) in enumerate(zip(caption.words, caption.trace, strict=False)):
+    tags = Tagger.default().tag(caption.words)
+    for index, (word, tag, trace) in enumerate(zip(caption.words, tags, caption.trace, strict=False)):
         label = lemmatise(word)
-        if trace.box is not None and label in classes:
+        if tag in NOUNS and trace.box is not None and label in classes:
             x1, y1, x2, y2 = trace.box
             found.append(GroundedPrediction(index, label, (x1 * width, y1 * height, x2 * width, y2 * height)))
     return found
