@@ -18,7 +18,7 @@ from sightline.text.vocabulary import PAD
 
 SMALL = {"region_width": REGION_WIDTH, "size": 24, "word_size": 16, "hidden_size": 16, "dropout": 0.0}
 TABLE_4 = {"Mean-pool": (0, False), "RRR": (1, False), "GSR": (0, True), "1RRR+GSR": (1, True), "4RRR+GSR": (4, True)}
-RELEASED = {"reset": "after", "norm_axis": "region"}
+RELEASED = {"reset": "after", "norm_axis": "region", "memory": "default"}
 
 
 def small(**changes) -> VSRN:
@@ -422,4 +422,4 @@ def test_bad_values_are_refused(name, value):
 def test_the_paper_s_choices_are_the_defaults():
     config = VSRNConfig()
     assert (config.region_width, config.size, config.word_size, config.rrr_layers) == (2048, 2048, 300, 4)
-    assert (config.gsr, config.order, config.reset, config.generation) == (True, "confidence", "before", True)
+    assert (config.gsr, config.order, config.reset, config.generation) == (True, "stored", "before", True)
