@@ -26,6 +26,7 @@ STEPS = 20
 WIDTH = 8
 THINGS = ("dog", "cat", "horse", "bus", "bird", "boat", "pizza", "chair")
 PLACES = ("grass", "snow", "street", "sand", "field", "table", "beach", "rock")
+STORES = tuple(f"{of}-{by}" for of in ("flickr8k", "coco") for by in ("lite2", "detector", "coco-boxes"))
 SPLITS = {"train": range(4), "val": range(4, 6), "test": range(6, 8)}
 
 
@@ -42,7 +43,9 @@ def write_data(root: Path) -> Path:
     coco = [f"COCO_{'train' if i < 4 else 'val'}2014_{i + 1:012d}.jpg" for i in range(8)]
     _write_flickr8k(root / "flickr8k", flickr)
     _write_coco(root / "coco", coco)
-    for store, ids in {"flickr8k-lite2": flickr, "coco-lite2": [f"{i + 1:012d}.jpg" for i in range(8)]}.items():
+    ids_of = {"flickr8k": flickr, "coco": [f"{i + 1:012d}.jpg" for i in range(8)]}
+    for store in STORES:
+        ids = ids_of[store.partition("-")[0]]
         with FeatureStore.writer(root / "features" / store, fingerprint=store, dtype="float32") as writer:
             for i, id in enumerate(ids):
                 writer.add(replace(_scene(id, i), fingerprint=store))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from recipe_samples import STEPS, tiny, write_data
+from recipe_samples import STEPS, STORES, tiny, write_data
 from sightline.config import load_yaml
 from sightline.learning.launch import Voice
 from sightline.learning.photos import read_photos
@@ -122,7 +122,7 @@ def test_what_does_not_decide_the_result_leaves_the_fingerprint_alone():
     assert replace(recipe, measure=("row:x",)).fingerprint() != recipe.fingerprint()
 
 
-MADE = {"features/flickr8k-lite2", "features/coco-lite2", "flickr8k/boxes.jsonl.gz"}  # by whoever runs a recipe
+MADE = {f"features/{store}" for store in STORES}  # by whoever runs a recipe
 
 
 @pytest.mark.data
