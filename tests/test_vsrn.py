@@ -11,14 +11,14 @@ import torch
 from captioner_contract import REGION_WIDTH, WORDS, greedy, more_padding, random_scenes, random_words, rows
 from matcher_contract import MatcherContract
 from sightline.batch import SceneBatch
-from sightline.errors import ConfigError, MissingPartError
+from sightline.errors import ConfigError, DataError, MissingPartError
 from sightline.models.vsrn import VSRN, VSRNConfig
 from sightline.models.vsrn_reasoning import RegionRelationship, ResetAfterGRU, ResetBeforeGRU, reading_order
 from sightline.text.vocabulary import PAD
 
 SMALL = {"region_width": REGION_WIDTH, "size": 24, "word_size": 16, "hidden_size": 16, "dropout": 0.0}
 TABLE_4 = {"Mean-pool": (0, False), "RRR": (1, False), "GSR": (0, True), "1RRR+GSR": (1, True), "4RRR+GSR": (4, True)}
-RELEASED = {"reset": "after", "norm_axis": "region"}
+RELEASED = {"reset": "after", "norm_axis": "region", "memory": "default"}
 
 
 def small(**changes) -> VSRN:
@@ -278,6 +278,38 @@ def test_box_size_asks_for_boxes():
     assert small(order="box-size", gsr=False).needs == ("regions",)
 
 
+def test_box_size_refuses_boxes_of_one_area():
+    """Cells of a grid, in half precision; one photo with boxes of different size is enough to go on."""
+    edges = torch.arange(8) / 7
+    top, left = torch.meshgrid(edges[:7], edges[:7], indexing="ij")
+    cells = torch.stack([left, top, left + 1 / 7, top + 1 / 7], -1).view(49, 4).half().float()
+    mask = torch.ones(3, 49, dtype=torch.bool)
+    grid = SceneBatch(("a", "b", "c"), boxes=cells.expand(3, -1, -1))
+    with pytest.raises(DataError, match="all boxes of an image have the same area, as the cells of a grid do"):
+        reading_order(grid, mask, "box-size", training=False)
+    boxes = grid.boxes.clone()
+    boxes[1, 5, 2:] = 1.0
+    assert reading_order(replace(grid, boxes=boxes), mask, "box-size", training=True)[1, 0] == 5
+    alone = torch.arange(49).expand(3, -1) == 0  # one region each has an order
+    assert reading_order(grid, alone, "box-size", training=True) is not None
+
+
+def test_confidence_is_the_stored_order_and_training_checks_that_it_is():
+    scenes = random_scenes(6)
+    for order in ("stored", "confidence"):
+        assert reading_order(scenes, scenes.region_mask, order, training=True) is None
+    bare, rising = replace(scenes, scores=None), replace(scenes, scores=scenes.scores.flip(1))
+    with pytest.raises(MissingPartError, match="the surest regions first, and these have no scores"):
+        reading_order(bare, scenes.region_mask, "confidence", training=True)
+    with pytest.raises(DataError, match="not stored by falling score"):
+        reading_order(rising, torch.ones_like(scenes.region_mask), "confidence", training=True)
+    for other in (bare, rising):
+        assert reading_order(other, scenes.region_mask, "stored", training=True) is None
+        assert (
+            reading_order(other, scenes.region_mask, "confidence", training=False) is None
+        )  # trained models still run
+
+
 @pytest.mark.parametrize("reset", ["before", "after"])
 @pytest.mark.parametrize("order", ["box-size", "random", "redrawn"])
 def test_an_order_changes_what_global_reasoning_reads_and_nothing_else(order, reset):
@@ -422,4 +454,4 @@ def test_bad_values_are_refused(name, value):
 def test_the_paper_s_choices_are_the_defaults():
     config = VSRNConfig()
     assert (config.region_width, config.size, config.word_size, config.rrr_layers) == (2048, 2048, 300, 4)
-    assert (config.gsr, config.order, config.reset, config.generation) == (True, "confidence", "before", True)
+    assert (config.gsr, config.order, config.reset, config.generation) == (True, "stored", "before", True)

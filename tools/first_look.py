@@ -114,7 +114,7 @@ def _rows() -> Iterator[Row]:
     warmed = (
         "stages.matching.epochs=14", "stages.matching.schedule.every=9", "stages.matching.select.every=2",
         "stages.matching.objective.warmup_epochs=2", "stages.matching.precision=bfloat16", "model.reset=after",
-        "model.norm_axis=region", "model.batch_norm=true",
+        "model.norm_axis=region", "model.order=stored", "model.region_width=1280",
     )  # fmt: skip
     for name, changes in (("VSRN-mean-pool", ("model.rrr_layers=0", "model.gsr=false")), ("VSRN-4RRR+GSR", ())):
         yield Row(

@@ -84,6 +84,7 @@ def _vsrn(image: Weights, text: Weights, path: Path) -> tuple[MatcherConfig, dic
         word_size=text["embed.weight"].shape[1],
         rrr_layers=layers,
         reset="after",
+        memory="default",
         norm_axis="region",
         early_norm=not flickr,  # the released code treats its two datasets differently
         batch_norm=flickr,
@@ -102,7 +103,7 @@ def _vsepp(image: Weights, text: Weights, path: Path) -> tuple[MatcherConfig, di
         raise CheckpointError("it has a CNN of its own", where=path, fix="only *_precomp models can be converted")
     size, vector_width = matrix(image, "fc.weight", path).shape
     word_size = text["embed.weight"].shape[1]
-    config = VSEPPConfig(image="vector", vector_width=vector_width, size=size, word_size=word_size)
+    config = VSEPPConfig(image="vector", vector_width=vector_width, size=size, word_size=word_size, memory="default")
     return config, {**renamed(image, {"fc.": "fc."}, path), **renamed(text, _SENTENCE, path)}
 
 

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 # of a frozen teacher's inputs, of captions compared without dropout. So these two always stay in training mode. It
 # changes no result, since their only use of the mode is dropout between layers, and they are built with one layer.
 
+LONG_REGIONS = 36  # rows that a long memory of a photo spans: the regions that detectors give
+LONG_WORDS = 12  # the same of a sentence: a caption's words, START and END
+
 
 class GRU(nn.GRU):
     """A GRU that gives gradients in evaluation mode too."""
@@ -26,6 +29,24 @@ class LSTM(nn.LSTM):
     def train(self, mode: bool = True) -> Self:
         """Stay in training mode."""
         return super().train()
+
+
+def chrono_biases(biases: Tensor, rows: int) -> None:
+    """Biases of "keep the old state" drawn as log U(1, rows − 1), in place: some units forget in a few rows, some after
+    all of them (Tallec and Ollivier, "Can recurrent neural networks warp time?", ICLR 2018, section 3).
+
+    Biases around 0, as GRUs usually start, halve what is remembered at every row, so that a new GRU knows the last few
+    alone.
+    """
+    with torch.no_grad():
+        biases.uniform_(1, rows - 1).log_()
+
+
+def remember_long(rnn: nn.GRU, rows: int) -> None:
+    """Start a GRU of one layer with a memory of `rows` rows. PyTorch's update gate is the share of the old state."""
+    keep = slice(rnn.hidden_size, 2 * rnn.hidden_size)  # PyTorch's order is reset, update, new
+    chrono_biases(rnn.bias_ih_l0.data[keep], rows)
+    nn.init.zeros_(rnn.bias_hh_l0.data[keep])
 
 
 def read_sequence(rnn: nn.GRU, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

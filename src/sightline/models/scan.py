@@ -19,7 +19,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError
 from sightline.models.attention import masked_softmax
 from sightline.models.checks import check_config
-from sightline.models.matcher import AligningMatcher, Embedding, count, l2norm
+from sightline.models.matcher import AligningMatcher, Embedding, count, full_precision, l2norm
 from sightline.models.word_gru import WordGRU
 
 EPS = 1e-8  # added to lengths, and the least a length counts in a cosine
@@ -120,10 +120,11 @@ class SCAN(AligningMatcher):
         image_order, text_order = (part.sum(1).argsort(stable=True) for part in (regions_part, words_part))
         image_blocks = _blocks(regions, regions_part, image_order, block[0])
         text_blocks = _blocks(words, words_part, text_order, block[1])
-        if self.config.direction == "t2i":
-            scores = self._every_pair(image_blocks, text_blocks)
-        else:
-            scores = self._every_pair(text_blocks, image_blocks).T
+        with full_precision(regions.device):
+            if self.config.direction == "t2i":
+                scores = self._every_pair(image_blocks, text_blocks)
+            else:
+                scores = self._every_pair(text_blocks, image_blocks).T
         return scores.index_select(0, image_order.argsort()).index_select(1, text_order.argsort())
 
     def alignment(self, images: Embedding, texts: Embedding, forced: Tensor | None = None) -> Tensor:
@@ -133,7 +134,8 @@ class SCAN(AligningMatcher):
         taken over the regions, are given instead, so that a word's row is a distribution in both directions.
         """
         words, regions = self.taking_part(texts, forced)[:, None], images["mask"][:, :, None]  # (B, 1, T), (B, n, 1)
-        scores = (images["regions"] @ texts["words"].mT).float() * words  # (B, n, T), Eq. 4
+        with full_precision(words.device):
+            scores = images["regions"].float() @ texts["words"].float().mT * words  # (B, n, T), Eq. 4
         along, mask = (2, words) if self.config.direction == "t2i" else (1, regions)
         weights = masked_softmax(self._sharpened(scores, mask, along), regions, 1) * words  # Eq. 5
         return weights.mT
@@ -152,8 +154,8 @@ class SCAN(AligningMatcher):
 
     def _scores(self, context: Tensor, gram: Tensor, query: Tensor, mask: Tensor) -> Tensor:
         """Contexts (A, k, d) with Gram matrices (A, k, k), queries (m, Q, d) with mask (m, Q), to scores (A, Q)."""
-        cosines = context.flatten(0, 1) @ query.flatten(0, 1).T  # Eq. 4
-        cosines = cosines.float().view(*context.shape[:2], *query.shape[:2])  # (A, k, m, Q)
+        cosines = context.flatten(0, 1).float() @ query.flatten(0, 1).float().T  # Eq. 4
+        cosines = cosines.view(*context.shape[:2], *query.shape[:2])  # (A, k, m, Q)
         size = max(1, CACHED // cosines[0].numel()) if cosines.device.type == "cpu" else len(cosines)
         parts = zip(torch.split(cosines, size), torch.split(gram, size), strict=True)
         return torch.cat([self._aggregate(self._relevance(some, of, mask), mask) for some, of in parts])

@@ -20,7 +20,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError
 from sightline.models.attention import masked_mean, masked_softmax
 from sightline.models.checks import check_config
-from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher, count, l2norm
+from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher, count, full_precision, l2norm
 from sightline.models.recurrent import GRU
 from sightline.models.sim_trans import corners_and_area
 from sightline.models.transformer_decoder import MultiHeadAttention
@@ -189,7 +189,9 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
 
         Cosines of different words and photos are comparable, so that a threshold can tell what is not there.
         """
-        return (texts["words"] @ images["regions"].mT).float()
+        words, regions = texts["words"].float(), images["regions"].float()
+        with full_precision(words.device):
+            return words @ regions.mT
 
     def alignment(self, images: Embedding, texts: Embedding, forced: Tensor | None = None) -> Tensor:
         """(B, T, n) weights of image b's regions for each word of text b; all words take part, whatever is `forced`."""
@@ -208,7 +210,8 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
 
     def _local(self, regions: Tensor, mask: Tensor, words: Tensor, importance: Tensor) -> Tensor:
         """Regions (A, n, d) and words (C, T, d) to scores (A, C)."""
-        cosines = (regions.flatten(0, 1) @ words.flatten(0, 1).T).float()
+        with full_precision(regions.device):
+            cosines = regions.flatten(0, 1).float() @ words.flatten(0, 1).float().T
         cosines = cosines.view(*regions.shape[:2], -1)  # (A, n, C · T)
         weights = masked_softmax(self.config.sharpness * cosines, mask.unsqueeze(2), 1)
         found = (weights * cosines).sum(1).view(len(regions), *importance.shape)  # (A, C, T)

@@ -12,6 +12,7 @@ from torch import nn
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.models.attention import masked_mean
+from sightline.models.batch_norm import BatchNorm
 from sightline.models.checks import check_config
 from sightline.models.matcher import Embedding, GlobalMatcher, l2norm
 from sightline.models.word_gru import SentenceGRU
@@ -32,6 +33,11 @@ class VSEPPConfig:
     """Dimensions of the space in which photos and sentences meet."""
     word_size: int = 300
     """Size of a word embedding."""
+    memory: Literal["long", "default"] = "long"
+    """How the sentence GRU starts: remembering a whole caption, or its last words (PyTorch's start, the published)."""
+    batch_norm: bool = False
+    """Batch norm of the image before unit length. Not in the published model; hardest negatives cannot merge all
+    images with it."""
 
     def __post_init__(self) -> None:
         """Refuse what makes no model."""
@@ -54,7 +60,8 @@ class VSEPP(GlobalMatcher):
         super().__init__()
         self.config, self.words, self.needs = config, words, (config.image,)
         self.fc = nn.Linear(config.width, config.size)
-        self.text = SentenceGRU(words, config.word_size, config.size)
+        self.norm = BatchNorm(config.size) if config.batch_norm else nn.Identity()
+        self.text = SentenceGRU(words, config.word_size, config.size, config.memory)
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
 
@@ -63,7 +70,7 @@ class VSEPP(GlobalMatcher):
         feature = scenes.part(self.config.image, by="VSE++", width=self.config.width)  # (B, n, d) or (B, d)
         if self.config.image == "regions":
             feature = masked_mean(feature, scenes.mask("regions"))
-        return {"vector": l2norm(self.fc(feature))}
+        return {"vector": l2norm(self.norm(self.fc(feature)))}
 
     def embed_texts(self, texts: TextBatch) -> Embedding:
         """`vector` (B, size), unit length."""

@@ -35,6 +35,9 @@ class VSRNConfig:
     The paper is silent about normalisation. The released code brings V* to unit length before the GRU, along the axis
     of regions instead of features, and treats its two datasets differently. Its weights need `reset: after` and
     `norm_axis: region`, with `early_norm: true` for COCO or `batch_norm: true` for Flickr30k.
+
+    Trained from random weights with hardest negatives, all images become one vector without `batch_norm: true`, and
+    without `memory: long` global reasoning starts by reading the last regions alone.
     """
 
     kind: Literal["vsrn"] = "vsrn"
@@ -48,11 +51,15 @@ class VSRNConfig:
     """Layers of region relationship reasoning; 0 leaves it out."""
     gsr: bool = True
     """Global semantic reasoning over V*; without it the image is the mean of V*."""
-    order: Order = "confidence"
-    """In which order global reasoning reads regions: as stored (by confidence), by falling box area, in one random
-    order per image, or in one that is redrawn each time while training. The captioner reads them as stored."""
+    order: Order = "stored"
+    """In which order global reasoning reads regions: as stored; as stored, where training checks that it is by falling
+    confidence; by falling box area; in one random order per image; or in one that is redrawn each time while training.
+    The captioner reads them as stored."""
     reset: Literal["before", "after"] = "before"
     """Whether the reset gate acts before U_m, as in Eq. 5, or after it, as in PyTorch's GRU and the released code."""
+    memory: Literal["long", "default"] = "long"
+    """How both GRUs start: remembering a whole photo (36 regions) and a whole caption (12 words), or the last few alone
+    (PyTorch's start, the released code's)."""
     normalise: Literal["count", "softmax"] = "count"
     """How rows of the affinity matrix are normalised: over the number of regions (released code), or by softmax."""
     norm_axis: Literal["feature", "region"] = "feature"
@@ -60,7 +67,8 @@ class VSRNConfig:
     early_norm: bool = False
     """Unit length before the first layer of relationship reasoning too (released code for COCO)."""
     batch_norm: bool = False
-    """Batch norm of the image before unit length (released code for Flickr30k)."""
+    """Batch norm of the image before unit length (released code for Flickr30k). It keeps hardest negatives from making
+    one vector of all images."""
     generation: bool = True
     """Whether the captioner of the generation objective is there."""
     hidden_size: int = 512
@@ -87,9 +95,10 @@ class VSRN(GlobalMatcher):
         size = config.size
         self.fc = nn.Linear(config.region_width, size)
         self.relations = nn.ModuleList(RegionRelationship(size, config.normalise) for _ in range(config.rrr_layers))
-        self.reasoning = (ResetBeforeGRU if config.reset == "before" else ResetAfterGRU)(size) if config.gsr else None
+        reasoning = ResetBeforeGRU if config.reset == "before" else ResetAfterGRU
+        self.reasoning = reasoning(size, config.memory) if config.gsr else None
         self.norm = BatchNorm(size) if config.batch_norm else nn.Identity()
-        self.text = SentenceGRU(words, config.word_size, size)
+        self.text = SentenceGRU(words, config.word_size, size, config.memory)
         captioner = VSRNCaptionerConfig(
             region_width=size, word_size=config.word_size, hidden_size=config.hidden_size, dropout=config.dropout
         )

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
+from sightline.errors import DataError, MissingPartError
 from sightline.models.attention import masked_softmax
 from sightline.models.batch_norm import BatchNorm
-from sightline.models.recurrent import GRU, read_sequence
+from sightline.models.recurrent import GRU, LONG_REGIONS, chrono_biases, read_sequence, remember_long
 
-Order = Literal["confidence", "box-size", "random", "redrawn"]
+Order = Literal["stored", "confidence", "box-size", "random", "redrawn"]
+EQUAL = 0.02  # areas that differ by less are equal: cells of a grid do, by the rounding of half precision
 
 
 class RegionRelationship(nn.Module):
@@ -59,11 +61,15 @@ class ResetBeforeGRU(nn.Module):
     the text below it names U_m).
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, memory: Literal["long", "default"] = "default") -> None:
         super().__init__()
         self.inputs = nn.Linear(size, 3 * size)
         self.gates = nn.Linear(size, 2 * size, bias=False)
         self.content = nn.Linear(size, size, bias=False)
+        if memory == "long":
+            update = self.inputs.bias.data[:size]
+            chrono_biases(update, LONG_REGIONS)
+            update.neg_()  # z of Eq. 7 is the share of the new, not of the old
 
     def forward(self, v: Tensor, mask: Tensor) -> Tensor:
         """Regions (B, n, d), padded at the end, to the memory after the last real one (B, d)."""
@@ -85,9 +91,11 @@ class ResetAfterGRU(nn.Module):
     PyTorch's update gate is one minus the paper's.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, memory: Literal["long", "default"] = "default") -> None:
         super().__init__()
         self.rnn = GRU(size, size, batch_first=True)
+        if memory == "long":
+            remember_long(self.rnn, LONG_REGIONS)
 
     def forward(self, v: Tensor, mask: Tensor) -> Tensor:
         """Regions (B, n, d), padded at the end, to the memory after the last real one (B, d)."""
@@ -97,19 +105,54 @@ class ResetAfterGRU(nn.Module):
 def reading_order(scenes: SceneBatch, mask: Tensor, order: Order, training: bool) -> Tensor | None:
     """(B, n) the places of regions in the order of Table 5, padding last; None for the order they are stored in.
 
+    "confidence" is the stored order of a detector's regions, and training refuses regions of which it is not true.
     "random" is one permutation per image, drawn from its id alone, so that it is the same in every batch and process.
     "redrawn" draws a new one each time while training, and is "random" otherwise.
     """
-    if order == "confidence":
+    if order == "confidence" and training:
+        _check_confidence(scenes, mask)
+    if order in ("stored", "confidence"):
         return None
     if order == "box-size":
         left, top, right, bottom = scenes.part("boxes", by="VSRN with `order: box-size`").float().unbind(-1)
         key = (left - right) * (bottom - top)
+        _check_areas(-key, mask, scenes.ids)
     elif order == "redrawn" and training:
         key = torch.rand(mask.shape, device=mask.device)
     else:
         key = torch.tensor([_draws(id, mask.shape[1]) for id in scenes.ids], device=mask.device)
     return key.masked_fill(~mask, torch.inf).argsort(dim=1, stable=True)
+
+
+def _check_confidence(scenes: SceneBatch, mask: Tensor) -> None:
+    """Refuse regions without scores, and those that are not stored by falling score."""
+    if scenes.scores is None:
+        raise MissingPartError(
+            "`order: confidence` reads the surest regions first, and these have no scores",
+            where=f"images {scenes.ids[0]} … {scenes.ids[-1]}",
+            fix="use the regions of a detector, or `order: stored`, which reads regions as they come",
+        )
+    rises = (scenes.scores.diff(dim=1) > 0) & mask[:, 1:]
+    if bool(rises.any()):
+        raise DataError(
+            "`order: confidence` reads the surest regions first, and these are not stored by falling score",
+            where=f"image {scenes.ids[int(rises.any(1).nonzero()[0])]}",
+            fix="sort them, or use `order: stored`, which reads regions as they come",
+        )
+
+
+def _check_areas(areas: Tensor, mask: Tensor, ids: tuple[str, ...]) -> None:
+    """Refuse boxes that have one area in every image: they have no order by it."""
+    largest = areas.masked_fill(~mask, 0).amax(1) if mask.shape[1] else areas.new_zeros(len(areas))
+    smallest = areas.masked_fill(~mask, torch.inf).amin(1) if mask.shape[1] else largest
+    several = mask.sum(1) > 1
+    if bool(several.any() & (smallest >= (1 - EQUAL) * largest)[several].all()):
+        raise DataError(
+            "`order: box-size` reads the largest boxes first, and all boxes of an image have the same area, as the "
+            "cells of a grid do",
+            where=f"images {ids[0]} … {ids[-1]}",
+            fix="use the regions of a detector, or another order",
+        )
 
 
 def _draws(id: str, count: int) -> list[float]:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from sightline.batch import TextBatch
 from sightline.models.matcher import l2norm
-from sightline.models.recurrent import GRU, read_sequence
+from sightline.models.recurrent import GRU, LONG_WORDS, read_sequence, remember_long
 
 
 class WordGRU(nn.Module):
@@ -45,13 +47,19 @@ class WordGRU(nn.Module):
 
 
 class SentenceGRU(nn.Module):
-    """Word vectors, one GRU layer from left to right, its state at END, unit length (VSRN section 3.4)."""
+    """Word vectors, one GRU layer from left to right, its state at END, unit length (VSRN section 3.4).
 
-    def __init__(self, words: int, word_size: int, size: int) -> None:
+    With a `long` memory the first words of a sentence are still there at its END before anything is learned; without
+    it, captions that end alike start as nearly the same vector.
+    """
+
+    def __init__(self, words: int, word_size: int, size: int, memory: Literal["long", "default"] = "default") -> None:
         super().__init__()
         self.embed = nn.Embedding(words, word_size)
         self.rnn = GRU(word_size, size, batch_first=True)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        if memory == "long":
+            remember_long(self.rnn, LONG_WORDS)
 
     def forward(self, texts: TextBatch) -> Tensor:
         """(B, size), unit length."""

@@ -20,7 +20,6 @@ from sightline.learning.batches import Batch
 from sightline.learning.objective import Context, Losses, Moment, Objective
 from sightline.learning.objectives.pairs import captions, count_captions, matcher, scenes
 from sightline.learning.objectives.triplet import hinge
-from sightline.models.matcher import Embedding
 
 NAME: Final = "info-nce"
 LEAST, MOST = 0.01, 1.0  # temperatures
@@ -113,8 +112,7 @@ class InfoNCE(Objective):
         model = _matcher(model, config.local > 0)
         sentences = model.embed_texts(texts)  # first: readers that ask for lengths then wait for no photo
         images = model.embed_images(scenes(batch, NAME))
-        with torch.autocast(texts.ids.device.type, enabled=False):  # bfloat16 logits would be some tenths off
-            scores = model.similarity(_full(images), _full(sentences))  # (B, N)
+        scores = model.similarity(images, sentences)  # (B, N)
         photos = batch.photos.to(scores.device)
         copies = len(texts) // len(photos)
         owner = torch.arange(len(texts), device=scores.device) // copies
@@ -131,11 +129,6 @@ class InfoNCE(Objective):
             parts["hardest"] = hinge(scores[owner], config.margin, True, ~same[owner]).sum()
             total = total + config.hardest * parts["hardest"]
         return Losses(total, {**parts, "temperature": len(texts) / scale[0].detach()})
-
-
-def _full(rows: Embedding) -> Embedding:
-    """The same in full precision."""
-    return {name: part.float() if part.is_floating_point() else part for name, part in rows.items()}
 
 
 def _matcher(model: Any, local: bool) -> Any:
