@@ -26,6 +26,7 @@ STEPS = 20
 WIDTH = 8
 THINGS = ("dog", "cat", "horse", "bus", "bird", "boat", "pizza", "chair")
 PLACES = ("grass", "snow", "street", "sand", "field", "table", "beach", "rock")
+STORES = tuple(f"{of}-{by}" for of in ("flickr8k", "coco") for by in ("lite2", "detector", "coco-boxes"))
 SPLITS = {"train": range(4), "val": range(4, 6), "test": range(6, 8)}
 
 
@@ -42,7 +43,9 @@ def write_data(root: Path) -> Path:
     coco = [f"COCO_{'train' if i < 4 else 'val'}2014_{i + 1:012d}.jpg" for i in range(8)]
     _write_flickr8k(root / "flickr8k", flickr)
     _write_coco(root / "coco", coco)
-    for store, ids in {"flickr8k-lite2": flickr, "coco-lite2": [f"{i + 1:012d}.jpg" for i in range(8)]}.items():
+    ids_of = {"flickr8k": flickr, "coco": [f"{i + 1:012d}.jpg" for i in range(8)]}
+    for store in STORES:
+        ids = ids_of[store.partition("-")[0]]
         with FeatureStore.writer(root / "features" / store, fingerprint=store, dtype="float32") as writer:
             for i, id in enumerate(ids):
                 writer.add(replace(_scene(id, i), fingerprint=store))
@@ -63,7 +66,7 @@ def _scene(id: str, i: int) -> Scene:
         boxes=boxes,
         scores=np.array([0.9, 0.8, 0.7, 0.6], np.float32),
         regions=features,
-        grid=features,
+        grid=features[::-1].copy(),
         grid_shape=(2, 2),
         vector=features.mean(0),
         size=(100, 100),
