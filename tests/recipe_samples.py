@@ -66,7 +66,7 @@ def _scene(id: str, i: int) -> Scene:
         boxes=boxes,
         scores=np.array([0.9, 0.8, 0.7, 0.6], np.float32),
         regions=features,
-        grid=features,
+        grid=features[::-1].copy(),
         grid_shape=(2, 2),
         vector=features.mean(0),
         size=(100, 100),

@@ -20,9 +20,11 @@ from captioner_contract import (
     rows,
     stepped,
 )
+from jrln_samples import awake, variation_after
 from sightline.config import build
 from sightline.errors import ConfigError, MissingPartError
 from sightline.models.jran import BASELINE, SCHEMES, TABLE_1, JRANConfig
+from sightline.models.jrln import JRLNConfig
 from sightline.models.zoo import CaptionerConfig
 from sightline.text.vocabulary import PAD
 
@@ -48,12 +50,17 @@ VARIANTS = {
 
 def built(name):
     torch.manual_seed(0)
-    return small(VARIANTS[name]).build(WORDS).eval()
+    return awake(small(VARIANTS[name]).build(WORDS)).eval()
 
 
 class TestRow6(CaptionerContract):
     def build(self):
         return small(TABLE_1[6]).build(WORDS)
+
+    @pytest.fixture
+    def model(self):
+        torch.manual_seed(0)
+        return awake(self.build()).eval()
 
 
 class TestRow5(CaptionerContract):
@@ -318,3 +325,32 @@ def test_dropout_acts_in_training_and_never_in_predict():
 def test_switches_that_contradict_each_other_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         replace(TABLE_1[6], **change)
+
+
+@torch.no_grad()
+def test_it_starts_as_its_own_baseline():
+    torch.manual_seed(0)
+    full, plain = small(TABLE_1[6]).build(WORDS).eval(), small(BASELINE).build(WORDS).eval()
+    theirs = full.state_dict()
+    plain.load_state_dict({name: theirs[name] for name in plain.state_dict()})
+    scenes, words = random_scenes(3), random_words(6)
+    found, expected = (model(model.encode(scenes), words) for model in (full, plain))
+    assert torch.equal(found.log_probs, expected.log_probs)
+    assert torch.equal(found.trace.regions, expected.trace.regions)
+
+
+def learned(norm):
+    """What is left of the differences between regions after ten steps as recipes take them."""
+    torch.manual_seed(0)
+    return variation_after(
+        JRANConfig(region_width=512, grid_width=512, jrln=JRLNConfig(norm=norm)).build(200), 10, 5e-4
+    )
+
+
+def test_regions_stay_different_while_it_learns():
+    assert learned("pre") > 0.1
+
+
+def test_with_norms_after_the_sums_regions_become_one_and_the_same():
+    """The reason for the default; a test of the switch."""
+    assert learned("post") < 0.1

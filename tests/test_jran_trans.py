@@ -14,6 +14,7 @@ from captioner_contract import (
     random_words,
     rows,
 )
+from jrln_samples import awake, variation_after
 from sightline.batch import SceneBatch
 from sightline.errors import ConfigError
 from sightline.models.jran_trans import JRANTrans, JRANTransConfig
@@ -39,6 +40,11 @@ class TestJRANTrans(CaptionerContract):
     def build(self):
         return SMALL.build(WORDS)
 
+    @pytest.fixture
+    def model(self):
+        torch.manual_seed(0)
+        return awake(self.build()).eval()
+
 
 @pytest.fixture
 def scenes() -> SceneBatch:
@@ -47,7 +53,7 @@ def scenes() -> SceneBatch:
 
 def built(scheme="rc", **changes) -> JRANTrans:
     torch.manual_seed(0)
-    return replace(SMALL, jrln=replace(RELATIONS, scheme=scheme), **changes).build(WORDS).eval()
+    return awake(replace(SMALL, jrln=replace(RELATIONS, scheme=scheme), **changes).build(WORDS)).eval()
 
 
 @torch.no_grad()
@@ -143,3 +149,28 @@ def test_bad_sizes_are_refused():
         replace(SMALL, grid_width=0)
     with pytest.raises(ConfigError, match="`layers` is 0"):
         replace(SMALL, layers=0)
+
+
+@torch.no_grad()
+def test_it_starts_as_sim_trans(scenes):
+    torch.manual_seed(0)
+    full, words = SMALL.build(WORDS).eval(), random_words(8)
+    plain = (
+        SimTransConfig(region_width=REGION_WIDTH, hidden_size=16, layers=2, heads=4, ffn_size=32).build(WORDS).eval()
+    )
+    theirs = full.state_dict()
+    plain.load_state_dict({name: theirs[name] for name in plain.state_dict()})
+    assert torch.equal(full(full.encode(scenes), words).log_probs, plain(plain.encode(scenes), words).log_probs)
+
+
+@pytest.mark.parametrize(("norm", "least", "most"), [("pre", 0.9, 2), ("post", 0, 0.5)])
+def test_regions_stay_different_while_it_learns_unless_norms_come_after_the_sums(norm, least, most):
+    config = JRANTransConfig(region_width=512, grid_width=512, layers=2, jrln=JRLNConfig(norm=norm))
+    new, trained = (_variation(config, steps) for steps in (0, 10))
+    assert new > 0.1
+    assert least < trained / new < most
+
+
+def _variation(config, steps):
+    torch.manual_seed(0)
+    return variation_after(config.build(200), steps, 3e-4)

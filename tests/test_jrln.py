@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 
+from sightline.config import build
 from sightline.errors import ConfigError, MissingPartError
 from sightline.models.jrln import JRLN, FeatureRelationship, JRLNConfig, RelationshipComputation
 
@@ -93,11 +94,14 @@ def naive_feed_forward(layer, config, row):
 
 def naive_layer(layer, config, regions, cells):
     """Eq. 9–10 for one image: V_J rows, and the mean gate of each."""
-    outputs, gates = naive_relationships(layer.relationships, config, regions, cells)
+    read = [naive_norm(layer.attention_norm, v) for v in regions] if config.norm == "pre" else regions
+    outputs, gates = naive_relationships(layer.relationships, config, read, cells)
     joint = []
     for v, heads in zip(regions, outputs, strict=True):
         row = layer.residual.weight @ v + layer.output.weight @ heads
-        if config.norm:
+        if config.norm == "pre":
+            row = row + naive_feed_forward(layer, config, naive_norm(layer.feed_forward_norm, row))
+        elif config.norm == "post":
             row = naive_norm(layer.attention_norm, row)
             row = naive_norm(layer.feed_forward_norm, row + naive_feed_forward(layer, config, row))
         else:
@@ -123,7 +127,7 @@ def test_relationships_of_all_heads_are_equations_3_to_8(config, image_parts):
             assert sigma is None
 
 
-@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("norm", ["pre", "post", "none"])
 @pytest.mark.parametrize("ffn", ["linear", "relu"])
 def test_a_layer_is_equations_9_and_10(norm, ffn, image_parts):
     regions, region_mask, grid, grid_mask = image_parts
@@ -190,8 +194,23 @@ def test_the_residual_starts_as_the_identity():
     assert torch.equal(layer.residual.weight, torch.eye(SIZE))
 
 
+@pytest.mark.parametrize("ffn", ["linear", "relu"])
+def test_joint_features_start_as_the_regions(ffn, image_parts):
+    assert torch.equal(JRLN(replace(CONFIG, ffn=ffn))(*image_parts)[0], image_parts[0])
+
+
+def test_true_and_false_of_older_checkpoints_are_post_and_none():
+    for old, name in ((True, "post"), (False, "none")):
+        plain = {**asdict(CONFIG), "norm": old}
+        assert build(JRLNConfig, plain) == replace(CONFIG, norm=name)
+        assert asdict(build(JRLNConfig, plain))["norm"] == name
+    assert JRLNConfig().norm == "pre"
+    with pytest.raises(ConfigError, match="`norm` is 'before'"):
+        build(JRLNConfig, {"norm": "before"})
+
+
 def test_dropout_acts_in_training_only(image_parts):
-    model = JRLN(replace(CONFIG, dropout=0.5))
+    model = built(JRLN, replace(CONFIG, dropout=0.5))
     assert not torch.equal(model.train()(*image_parts)[0], model(*image_parts)[0])
     assert torch.equal(model.eval()(*image_parts)[0], model(*image_parts)[0])
 

@@ -34,6 +34,7 @@ from sightline.models.r2m import R2MConfig
 from sightline.models.updown import UpDownConfig
 from sightline.scene import Scene
 from sightline.text.vocabulary import Vocabulary
+from sightline.vision.store import FeatureStore
 
 UPDOWN = UpDownConfig(region_width=6)
 BOXES = Stage(DistillationConfig("boxes"))
@@ -435,3 +436,18 @@ def test_cocos_two_files_and_karpathys_lists_are_one_set(data_dir, tmp_path):
     assert data.pools["val"].ids == ("184613",)
     assert any("Splits: 113,287 train, 5,000 val, 5,000 test." in sentence for sentence in data.told)
     assert len(data.vocabulary.words) > 9_000
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_regions_that_are_the_grid_are_warned_of_where_a_model_relates_the_two(root, alike):
+    with FeatureStore.writer(root / "both", fingerprint="both", dtype="float32") as writer:
+        for i, id in enumerate(names(20)[:-1]):
+            seen = scene(id, i)
+            grid = seen.regions if alike else seen.regions + 1
+            writer.add(replace(seen, grid=grid, grid_shape=(1, 2), fingerprint="both"))
+    told = {
+        model.kind: " ".join(build_data(config(features="both"), model, base=root).told)
+        for model in (JRANConfig(region_width=6, grid_width=6), UPDOWN)
+    }
+    assert ("regions and grid of these photos are the same numbers" in told["jran"]) == alike
+    assert "same numbers" not in told["updown"]

@@ -18,14 +18,14 @@ from sightline.learning.launch import Voice
 from sightline.learning.photos import read_photos
 from sightline.learning.recipe import SHIPPED, read_recipe, read_rows, shipped
 from sightline.learning.reproduce import Outcome, Row, choose, plan, run
-from sightline.models.jran import BASELINE, SCHEMES, TABLE_1
+from sightline.models.jran import BASELINE, SCHEMES, TABLE_1, JRANConfig
 
 PAPERS = {
     "r2m": ["table-1", "table-2", "table-3"],
     "pos-scan": ["fig-3", "table-1", "table-2", "table-3", "table-4"],
     "contrastive": ["table-1", "table-4", "table-5", "table-6"],
     "vsrn": ["table-1", "table-2", "table-3", "table-4", "table-5"],
-    "jran": ["fig-5", "table-1", "table-2", "table-3", "table-4"],
+    "jran": ["fig-5", "flickr8k", "table-1", "table-2", "table-3", "table-4"],
 }
 ADDRESSES = [address for paper in PAPERS for address in choose(paper)]
 ROWS = {row.address: row for row in plan(ADDRESSES)}
@@ -105,6 +105,25 @@ def test_rows_of_jran_are_the_ablations_of_its_model():
     for scheme, name in {"none": "None", "concat": "Concat", "no-gate": "No-gate"}.items():
         assert replace(ROWS[f"jran/fig-5#{name}"].recipe.model, **widths) == SCHEMES[scheme]
     assert replace(ROWS["jran/table-2#Baseline"].recipe.model, **widths) == BASELINE
+    on_flickr8k = {
+        **{f"line-{number}": config for number, config in TABLE_1.items()},
+        "None": SCHEMES["none"],
+        "Concat": SCHEMES["concat"],
+        "No-gate": SCHEMES["no-gate"],
+        "Baseline": BASELINE,
+        "Baseline-updown": replace(BASELINE, decoder="updown"),
+        "JRAN-updown": JRANConfig(decoder="updown"),
+    }
+    for name, config in on_flickr8k.items():
+        assert replace(ROWS[f"jran/flickr8k#{name}"].recipe.model, **widths) == config
+
+
+def test_jran_reads_the_detectors_regions_and_its_grid():
+    for address in choose("jran"):
+        recipe = ROWS[address].recipe
+        assert recipe.data.features.name.endswith("-detector"), address
+        assert recipe.model.region_width == 512, address
+        assert getattr(recipe.model, "grid_width", 1280) == 1280, address  # EfficientNet-Lite's last map
 
 
 def test_pos_scan_reads_regions_of_a_detector_and_labels_those_that_learned_from_entities():

@@ -87,6 +87,10 @@ class SeeingCaptioner(Seeing, Captioner):
         """The captioner's."""
         return self.captioner.predict(hidden)
 
+    def output_bias(self) -> nn.Parameter | None:
+        """The captioner's."""
+        return self.captioner.output_bias()
+
 
 class SeeingMatcher(Seeing, Matcher):
     """A matcher behind a backbone: all but the looking is the matcher's own."""

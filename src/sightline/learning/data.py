@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from sightline.data.entities import read_photos as read_entities
 from sightline.data.entities_classes import ground, read_classes
@@ -124,6 +125,11 @@ def build_data(
         for role in (*ROLES, BOXED)
         if role in seen
     }
+    if {"regions", "grid"} <= set(needs_of(model)) and (isinstance(vision, Grid) or _alike(pools.get("train"))):
+        told.append(
+            "Warning: regions and grid of these photos are the same numbers, and the model relates the one with the "
+            "other. Use features whose regions are a detector's."
+        )
     if corpus:
         pools |= corpus_pools(config, corpus, splitter, vocabulary, dictionary, told)
     grounded = _grounded(config, base, seen)
@@ -171,6 +177,14 @@ def _pool(seen: Seen, splitter: Splitter, vocabulary: Vocabulary, mark: Mark | N
     texts = TextTable.build(sentences, vocabulary, splitter.rule.max_words, mark)
     references = tuple(tuple(sentence.text for sentence in photo.sentences) for photo in photos)
     return Pool(ids, seen.scenes, texts, first, references)
+
+
+def _alike(pool: Pool | None) -> bool:
+    """Whether regions and grid are the same features, as those of a grid encoder are."""
+    if pool is None or pool.scenes is None or not len(pool):
+        return False
+    first = pool.scenes.batch(torch.tensor([0]))
+    return first.regions is not None and first.grid is not None and torch.equal(first.regions, first.grid)
 
 
 def _grounded(config: DataConfig, base: Path, seen: Mapping[str, Seen]) -> dict[str, GroundedPhoto]:

@@ -26,6 +26,7 @@ from sightline.learning.finding import MODEL, Finder
 from sightline.learning.loop import Run, train
 from sightline.learning.objective import Context
 from sightline.learning.once import seen_once
+from sightline.learning.output_bias import start_output_bias
 from sightline.learning.recipe import Recipe, read_recipe
 from sightline.learning.sight import with_sight
 from sightline.learning.stage import Stage
@@ -227,6 +228,9 @@ def _model(recipe: Recipe, data: Data, started: Checkpoint | None, find: Callabl
     torch.manual_seed(recipe.seed)
     model = with_sight(recipe.model.build(len(data.vocabulary)), recipe.vision, find)
     if started is None:
+        learned = data.pools.get("corpus", data.pools.get("train"))  # R2M learns to write from its corpus alone
+        texts = None if learned is None or recipe.output_bias == "zero" else learned.texts
+        start_output_bias(model, None if texts is None else texts.ids)
         return model
     receiver, made_by = model, data.fingerprint
     if isinstance(model, Seeing) and not isinstance(started.model, Seeing):  # it read features of the same backbone

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sightline.config import build, load_yaml, merge, override
 from sightline.errors import ConfigError
@@ -35,6 +35,8 @@ class Recipe:
         vision: features that were made before (`cached`), or a backbone that sees the photos at every step (`grid`).
         start: the model to start from: `row:NAME` of the same table, `recipe:PAPER/TABLE#NAME`, or a path. "" starts
             from random weights.
+        output_bias: where the bias of a captioner's output layer starts, if `start` is "": at the log `frequencies` of
+            words in the training captions (or the corpus), or at `zero`.
         measure: instead of training: the trained models, named like `start`, that are measured here in another way or
             on another split. Several are measured together, by the mean of their scores or probabilities.
         evaluate: how it is measured.
@@ -47,6 +49,7 @@ class Recipe:
     stages: dict[str, Stage | None]
     vision: Vision = field(default_factory=Cached)
     start: str = ""
+    output_bias: Literal["frequencies", "zero"] = "frequencies"
     measure: tuple[str, ...] = ()
     evaluate: Evaluation = field(default_factory=Evaluation)
     seed: int = 0
@@ -68,6 +71,8 @@ class Recipe:
         values = asdict(replace(self, paper={}, data=data))
         if self.vision == Cached():
             del values["vision"]
+        if self.output_bias == "frequencies":
+            del values["output_bias"]
         return fingerprint(json.dumps(values, default=str, sort_keys=True))
 
 

@@ -128,6 +128,10 @@ class AdaptiveAttention(Captioner):
         scores: Tensor = self.output(hidden)  # Eq. 13, W_p; the softmax is the contract's
         return scores
 
+    def output_bias(self) -> nn.Parameter:
+        """That of the output layer."""
+        return self.output.bias
+
     def _inputs(self, words: Tensor, memory: Memory) -> Tensor:
         """What words (N, T) and their image bring to the gates: (N, T, 5d)."""
         gates = per_image(self.word_gates(self.embedding(words)), memory)  # (B, K, T, 5d)

@@ -67,7 +67,8 @@ class Captioner(nn.Module, ABC):
     """A model of p(caption | scene), word by word.
 
     A captioner implements `encode`, `start`, `advance` (one step), `unroll` (all steps) and `predict` (hidden to
-    logits); the rest follows. `needs` names the scene parts it reads, `words` is the size of its vocabulary.
+    logits), and `output_bias` where there is one; the rest follows. `needs` names the scene parts it reads, `words` is
+    the size of its vocabulary.
     """
 
     needs: tuple[str, ...] = ()
@@ -93,6 +94,10 @@ class Captioner(nn.Module, ABC):
     @abstractmethod
     def predict(self, hidden: Tensor) -> Tensor:
         """(…, d) to unnormalised scores (…, V) of the next word: a new tensor, which no gradient needs as it is."""
+
+    def output_bias(self) -> nn.Parameter | None:
+        """(V,) the bias of `predict`, which training starts at log word frequencies; None where there is none."""
+        return None
 
     def step(self, words: Tensor, memory: Memory, state: State, rows: Tensor | None = None) -> tuple[Tensor, State]:
         """Read one word of each hypothesis: log-probabilities (N, V) of the next, and the new state.

@@ -192,6 +192,10 @@ class JRAN(Captioner):
         scores: Tensor = self.output(hidden)
         return scores
 
+    def output_bias(self) -> nn.Parameter:
+        """That of the output layer."""
+        return self.output.bias
+
     def _word_gates(self, words: Tensor, memory: Memory) -> Tensor:
         return self.decoder.word_gates(self.dropout(self.embedding(words)), memory)
 

@@ -7,8 +7,11 @@ relationships, Eq. 5–6), weighed by a relationship gate (Eq. 7–8). The paper
 - Eq. 8 takes V_s of region i, but grid cells are not numbered by regions, and its Concat changes the width. The gate of
   a head is σ = sigmoid(U_vr V_r^i + U_vs V_v-s^i + b): what the region found in the grid stands for V_s^i.
 - Heads have width d_k = d / N_r, and the matrices of Eq. 7 and 8 belong to one head each.
-- `norm` adds what refining encoders have: LayerNorm after Eq. 9, and residual and LayerNorm around Eq. 10. Without it
-  the equations are as printed. In both, the residual of Eq. 9 has its own matrix S_r, which starts as the identity.
+- `norm: pre` adds what makes a stack of these layers learn: LayerNorm of what Eq. 3–8 and Eq. 10 read, and a residual
+  around Eq. 10. S_r of Eq. 9 starts as the identity, S_n and the last matrix of Eq. 10 at zero, so that V_J starts as
+  V_r and a model with JRLN as the same model without it. `norm: post` has LayerNorm after Eq. 9 and after the residual
+  around Eq. 10; within ten steps of Adam all rows of V_J are then one and the same. `norm: none` is Eq. 9–10 as
+  printed.
 - Layer l + 1 takes V_J of layer l as V_r; V_s stays.
 """
 
@@ -44,12 +47,15 @@ class JRLNConfig:
     """σ of Eq. 8: one value per channel, or one per head."""
     ffn: Literal["linear", "relu"] = "linear"
     """Eq. 10 as printed, or two layers with ReLU between, 4 d wide."""
-    norm: bool = True
-    """LayerNorm after Eq. 9, residual and LayerNorm around Eq. 10; false gives the printed equations."""
+    norm: Literal["pre", "post", "none"] | bool = "pre"
+    """LayerNorm before Eq. 3 and Eq. 10 with a residual around the latter, or after them; "none" gives the printed
+    equations. Older checkpoints and recipes say true for "post" and false for "none"."""
     dropout: float = 0.1
     """On what Eq. 9 adds to the residual, and on what Eq. 10 gives."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.norm, bool):
+            object.__setattr__(self, "norm", "post" if self.norm else "none")
         check_config(self)
         if self.size % self.heads:
             raise ConfigError(
@@ -171,18 +177,25 @@ class FeatureRelationship(nn.Module):
         if config.ffn == "relu":
             self.feed_forward = nn.Sequential(nn.Linear(size, 4 * size), nn.ReLU(), nn.Linear(4 * size, size))
         self.norm = config.norm
-        if self.norm:
+        if self.norm != "none":
             self.attention_norm = nn.LayerNorm(size)
             self.feed_forward_norm = nn.LayerNorm(size)
+        if self.norm == "pre":
+            last = self.feed_forward[-1] if isinstance(self.feed_forward, nn.Sequential) else self.feed_forward
+            for parameter in (self.output.weight, *last.parameters()):
+                nn.init.zeros_(parameter)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
         self, regions: Tensor, region_mask: Tensor, grid: Tensor | None, grid_mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """V_J (B, K, d) of this layer and the mean (B, K) of its gate."""
-        heads, sigma = self.relationships(regions, region_mask, grid, grid_mask)
+        inner = self.attention_norm(regions) if self.norm == "pre" else regions
+        heads, sigma = self.relationships(inner, region_mask, grid, grid_mask)  # Eq. 3–8
         joint = self.residual(regions) + self.dropout(self.output(heads))  # Eq. 9
-        if self.norm:
+        if self.norm == "pre":
+            joint = joint + self.dropout(self.feed_forward(self.feed_forward_norm(joint)))  # Eq. 10, with residual
+        elif self.norm == "post":
             joint = self.attention_norm(joint)
             joint = self.feed_forward_norm(joint + self.dropout(self.feed_forward(joint)))  # Eq. 10, with residual
         else:

@@ -86,6 +86,10 @@ class NeuralTalk2(Captioner):
         scores: Tensor = self.output(hidden)  # Eq. 9; the softmax is the contract's
         return scores
 
+    def output_bias(self) -> nn.Parameter:
+        """That of the output layer."""
+        return self.output.bias
+
     def _read(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Inputs (N, T, word_size) through the LSTM, from zeros where there is no state."""
         before = None if state is None else (state["hidden"].unsqueeze(0), state["cell"].unsqueeze(0))

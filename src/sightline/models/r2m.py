@@ -260,6 +260,10 @@ class R2M(Captioner):
         logits: Tensor = self.output(hidden)  # Eq. 8
         return logits
 
+    def output_bias(self) -> nn.Parameter:
+        """That of the output layer."""
+        return self.output.bias
+
     def reconstruct(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """Section 2.3: the concepts ṽ (N, d) rebuilt from M^d (N, T, d), not normalised.
 

@@ -49,6 +49,8 @@ class TransformerConfig:
     """Normalise before each sublayer (and once at the end) instead of after each sum."""
     tied: bool = False
     """One matrix embeds the words that are read and scores the words that may follow."""
+    output_bias: bool = False
+    """Scores have a bias, which training starts at log word frequencies; fairseq's decoder has none."""
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -237,6 +239,7 @@ class TransformerCaptioner(Captioner):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(size) if config.pre_norm else nn.Identity()
         self.output = None if config.tied else nn.Linear(size, words, bias=False)
+        self.bias = nn.Parameter(torch.zeros(words)) if config.output_bias else None
         self.dropout = nn.Dropout(config.dropout)
         self.register_buffer("places", positions(0, PLACES, size, torch.device("cpu")), persistent=False)
         nn.init.normal_(self.embedding.weight[PAD + 1 :], std=size**-0.5)
@@ -278,7 +281,11 @@ class TransformerCaptioner(Captioner):
     def predict(self, hidden: Tensor) -> Tensor:
         """(…, d) to unnormalised scores (…, V)."""
         logits: Tensor = F.linear(hidden, self.embedding.weight) if self.output is None else self.output(hidden)
-        return logits
+        return logits if self.bias is None else logits + self.bias
+
+    def output_bias(self) -> nn.Parameter | None:
+        """That of the scores, where the config asks for one."""
+        return self.bias
 
     def _embed(self, words: Tensor, first: int) -> Tensor:
         """(N, T, d) of words (N, T), the first of them at place `first`."""

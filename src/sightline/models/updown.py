@@ -142,6 +142,10 @@ class UpDown(Captioner):
         scores: Tensor = self.output(hidden)  # Eq. 14
         return scores
 
+    def output_bias(self) -> nn.Parameter:
+        """That of the output layer."""
+        return self.output.bias
+
     def _embed_regions(self, raw: Tensor, mask: Tensor) -> Tensor:
         if self.region_norm is None:
             return self._activate(self.region_embedding(raw))  # Eq. 9

@@ -112,6 +112,10 @@ class VSRNCaptioner(Captioner):
         scores: Tensor = self.out(hidden)
         return scores
 
+    def output_bias(self) -> nn.Parameter:
+        """That of the output layer."""
+        return self.out.bias
+
     def _read(self, words: Tensor) -> Tensor:
         """What words (…) add to the decoder's gates (…, 3h)."""
         gates: Tensor = self.word_gates(self.dropout(self.embed(words)))

@@ -1,0 +1,44 @@
+"""The output bias of a new captioner: the log frequencies of the words it will learn to write.
+
+A bias of zeros makes all words equally likely, and the first gradients then teach how often each word occurs through
+whatever the words are predicted from, the image among it. A bias that knows it from the start leaves the image to tell
+what is in it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sightline.models.captioner import Captioner
+from sightline.models.matcher import Matcher
+from sightline.text.vocabulary import PAD, START
+
+UNSEEN = 1.0  # occurrences that an id without any is given, so that its logarithm is finite and it can be learned
+NEVER = 1e-3  # the same for PAD and START, which no caption predicts: e⁷ times less likely than an unseen word
+
+
+def log_frequencies(captions: Tensor, words: int) -> Tensor:
+    """(words,) log of the share of each id among all predicted ones.
+
+    `captions` (M, T) are START, words, END and padding: words, unknown ones and END are predicted.
+    """
+    counts = torch.bincount(captions[:, 1:].flatten(), minlength=words).double()
+    counts[[PAD, START]] = 0
+    total = counts.sum()
+    counts.clamp_(min=UNSEEN)
+    counts[[PAD, START]] = NEVER
+    return (counts / total).log().float()
+
+
+@torch.no_grad()
+def start_output_bias(model: Captioner | Matcher, captions: Tensor | None) -> None:
+    """Set the output bias of a captioner, or of the captioner in a matcher (VSRN), to log frequencies in `captions`.
+
+    Without captions it is set to zero. Models that write nothing and captioners without an output bias stay as they
+    are.
+    """
+    captioner = model if isinstance(model, Captioner) else getattr(model, "captioner", None)
+    bias = captioner.output_bias() if isinstance(captioner, Captioner) else None
+    if bias is not None:
+        bias.copy_(torch.zeros_like(bias) if captions is None else log_frequencies(captions, len(bias)))
