@@ -95,8 +95,8 @@ class Contrastive(Objective):
     on the gradient; and the gradient of a pair is p_m · ∇ ln p_m, so pairs count by the probability they already have,
     and improbable ones, the hard cases among true pairs, hardly at all.
 
-    Log: `positive` and `negative`, the two terms; `G true` and `G mismatched`, means; with `ratio`, `pull` and `push`, the
-    means of 1 - h and h.
+    Log: `positive` and `negative`, the two terms; `G true` and `G mismatched`, means; with `ratio` also `pull` and
+    `push`, the means of 1 - h of true and of h of mismatched pairs.
 
     Relations: `positive` alone is cross-entropy of whole captions that fades where a caption is already likelier than
     under the reference; `introspective` mismatches the image and has no reference. Table 6 replaces the reference by
