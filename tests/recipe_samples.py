@@ -42,7 +42,10 @@ def write_data(root: Path) -> Path:
     coco = [f"COCO_{'train' if i < 4 else 'val'}2014_{i + 1:012d}.jpg" for i in range(8)]
     _write_flickr8k(root / "flickr8k", flickr)
     _write_coco(root / "coco", coco)
-    for store, ids in {"flickr8k-lite2": flickr, "coco-lite2": [f"{i + 1:012d}.jpg" for i in range(8)]}.items():
+    numbered = [f"{i + 1:012d}.jpg" for i in range(8)]
+    stores = {"flickr8k-lite2": flickr, "coco-lite2": numbered}
+    stores |= {"flickr8k-detector": flickr, "coco-detector": numbered}
+    for store, ids in stores.items():
         with FeatureStore.writer(root / "features" / store, fingerprint=store, dtype="float32") as writer:
             for i, id in enumerate(ids):
                 writer.add(replace(_scene(id, i), fingerprint=store))

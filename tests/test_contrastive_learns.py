@@ -1,7 +1,7 @@
 """Contrastive learning does what it is for: captions find their photo again, and true captions stay likely.
 
-64 photos are all the ways to put one of four things, in one of four colours, in one of four places. A model that learned
-a little by maximum likelihood goes on by contrastive learning. It is measured on other photos of the same 64 scenes.
+64 photos are all the ways to put one of four things, in one of four colours, in one of four places. A model that
+learned a little by maximum likelihood goes on by contrastive learning. It is measured on other photos of these scenes.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import torch
 
 from recipe_samples import STEPS, tiny, write_data
 from sightline.config import load_yaml
+from sightline.decoding.ways import Beam
 from sightline.learning.launch import Voice
 from sightline.learning.photos import read_photos
 from sightline.learning.recipe import SHIPPED, read_recipe, shipped
@@ -23,7 +24,7 @@ from sightline.models.jran import BASELINE, SCHEMES, TABLE_1
 PAPERS = {
     "r2m": ["table-1", "table-2", "table-3"],
     "pos-scan": ["fig-3", "table-1", "table-2", "table-3", "table-4"],
-    "contrastive": ["table-1", "table-4", "table-5", "table-6"],
+    "contrastive": ["flickr8k", "table-1", "table-4", "table-5", "table-6"],
     "vsrn": ["table-1", "table-2", "table-3", "table-4", "table-5"],
     "jran": ["fig-5", "table-1", "table-2", "table-3", "table-4"],
 }
@@ -107,6 +108,37 @@ def test_rows_of_jran_are_the_ablations_of_its_model():
     assert replace(ROWS["jran/table-2#Baseline"].recipe.model, **widths) == BASELINE
 
 
+OF_CL = [row for row in ROWS.values() if row.table.startswith("contrastive/")]
+TUNED = [row for row in OF_CL if row.recipe.start and not row.recipe.measure]
+
+
+@pytest.mark.parametrize("row", TUNED, ids=lambda row: row.address)
+def test_rows_of_contrastive_learning_move_weights_as_far_as_the_papers_run(row):
+    (stage,) = row.recipe.ordered()
+    photos = 6000 if "flickr8k" in str(row.recipe.data.features) else 109_488  # of COCO's 113,287, those with features
+    steps = stage.epochs * (photos // stage.batch.size)
+    papers = 1e-6 * 20 * (109_488 // 20)
+    assert stage.optimiser.rate * steps == pytest.approx(papers, rel=0.02)
+
+
+@pytest.mark.parametrize("row", TUNED, ids=lambda row: row.address)
+def test_contrastive_rows_are_no_worse_than_their_start_and_others_are_the_last_model(row):
+    (stage,) = row.recipe.ordered()
+    spoiling = stage.objective.kind != "contrastive" or stage.objective.terms == "negative"
+    assert stage.select.start == (not spoiling)
+    assert stage.select.every == (0 if spoiling else 1)
+    assert getattr(stage.objective, "target_dropout", False) == row.name.endswith("-dropout")
+
+
+@pytest.mark.parametrize("row", OF_CL, ids=lambda row: row.address)
+def test_rows_of_contrastive_learning_are_chosen_and_measured_alike(row):
+    how = row.recipe.evaluate
+    assert (how.way, how.rules.max_words, how.self_retrieval) == (Beam(size=3), 18, True)
+    assert row.recipe.data.rule == "adaptive-attention"
+    if not row.recipe.measure:
+        assert how.in_training().way == how.way
+
+
 def test_measuring_rows_train_nothing():
     recipe = read_recipe(SHIPPED / "vsrn" / "table-1.yaml", "SCAN")
     assert recipe.measure == ("row:SCAN-t2i", "row:SCAN-i2t")
@@ -123,6 +155,7 @@ def test_what_does_not_decide_the_result_leaves_the_fingerprint_alone():
 
 
 MADE = {"features/flickr8k-lite2", "features/coco-lite2", "flickr8k/boxes.jsonl.gz"}  # by whoever runs a recipe
+MADE |= {"features/flickr8k-detector", "features/coco-detector"}
 
 
 @pytest.mark.data
