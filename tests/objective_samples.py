@@ -16,6 +16,7 @@ from sightline.learning.objective import Context, Moment, Objective
 from sightline.learning.tables import Pool, SceneTable, TextTable
 from sightline.models.adaptive_attention import AdaptiveAttention, AdaptiveAttentionConfig
 from sightline.models.captioner import Captioner
+from sightline.models.neuraltalk2 import NeuralTalk2, NeuralTalk2Config
 from sightline.models.scan import SCANConfig
 from sightline.models.updown import UpDown, UpDownConfig
 from sightline.text.vocabulary import Vocabulary
@@ -34,6 +35,11 @@ def adaptive(seed: int = 0, dropout: float = 0.0) -> AdaptiveAttention:
     sizes = {"word_size": 12, "hidden_size": 12, "attention_size": 8}
     widths = {"grid_width": GRID_WIDTH, "vector_width": VECTOR_WIDTH}
     return AdaptiveAttentionConfig(dropout=dropout, **widths, **sizes).build(WORDS)
+
+
+def neuraltalk2(seed: int = 0, dropout: float = 0.0) -> NeuralTalk2:
+    torch.manual_seed(seed)
+    return NeuralTalk2Config(vector_width=VECTOR_WIDTH, dropout=dropout, word_size=12, hidden_size=12).build(WORDS)
 
 
 def matcher() -> torch.nn.Module:

@@ -12,7 +12,8 @@ import torch
 from captioner_contract import REGION_WIDTH, WORDS, greedy, random_scenes, random_words, rows
 from matcher_contract import VOCABULARY, texts_of
 from sightline.checkpoint import Checkpoint
-from sightline.decoding.ways import Greedy
+from sightline.decoding.rules import Rules
+from sightline.decoding.ways import Beam, Greedy
 from sightline.errors import ConfigError
 from sightline.grounding import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.learning.evaluation import Evaluation, evaluate, say, token_loss
@@ -297,3 +298,10 @@ def test_the_quick_form_is_greedy():
     quick = Evaluation(while_training=("cider", "bleu")).in_training()
     assert quick.way == Greedy()
     assert quick.metrics == ("cider", "bleu")
+
+
+def test_the_quick_form_decodes_as_the_table_does_where_it_is_asked_to():
+    whole = Evaluation(Beam(size=3), Rules(max_words=18), greedy_in_training=False, self_retrieval=True)
+    quick = whole.in_training()
+    assert (quick.way, quick.rules) == (Beam(size=3), Rules(max_words=18))
+    assert not quick.self_retrieval

@@ -199,6 +199,45 @@ def test_a_stage_starts_from_the_best_model_of_the_one_before(tmp_path):
     assert_same_tensors(chosen.model.state_dict(), seen[0])
 
 
+FROM_START = replace(FIRST, select=Selection("CIDEr", start=True))
+
+
+def test_a_stage_that_evaluates_its_start_never_gives_a_worse_model(tmp_path):
+    evaluate, seen = scripted([5.0, 3.0, 4.0, 4.5], "CIDEr")
+    run = tiny_run(tmp_path, FROM_START, evaluate=evaluate)
+    chosen = train(run)
+    assert_same_tensors(seen[0], run.start.model.state_dict())
+    assert_same_tensors(chosen.model.state_dict(), seen[0])
+    assert [line["step"] for line in logged(tmp_path) if "val CIDEr" in line] == [0, 4, 8, 12]
+    assert last_state(tmp_path)[0].best_step == 0
+
+
+def test_the_start_is_one_model_of_several_and_patience_counts_from_it(tmp_path):
+    evaluate, seen = scripted([5.0, 6.0, 4.0, 4.5], "CIDEr")
+    assert_same_tensors(train(tiny_run(tmp_path / "a", FROM_START, evaluate=evaluate)).model.state_dict(), seen[1])
+    evaluate, _ = scripted([5.0, 4.0, 3.0], "CIDEr")
+    patient = replace(FROM_START, epochs=50, select=Selection("CIDEr", patience=2, start=True))
+    train(tiny_run(tmp_path / "b", patient, evaluate=evaluate))
+    assert last_state(tmp_path / "b")[0].step == 8
+
+
+@pytest.mark.parametrize(("stage", "step"), [(0, 0), (0, 4), (1, 0), (1, 3)])
+def test_a_run_that_evaluates_its_start_goes_on_to_the_same_bits(tmp_path, stage, step):
+    stages = replace(FIRST, select=Selection(start=True)), replace(SECOND, select=Selection(every_steps=3, start=True))
+    whole, cut = (tiny_run(tmp_path / name, *stages) for name in ("whole", "cut"))
+    train(whole)
+    assert [line["step"] for line in logged(whole.out) if "val loss" in line] == [0, 4, 8, 12, 0, 3, 6, 9]
+
+    def interrupt(line):
+        if (line["stage"], line["step"]) == (stages[stage].name, step) and "val loss" in line:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(replace(cut, report=interrupt))
+    train(cut)
+    assert_same_runs(whole.out, cut.out)
+
+
 AVERAGED = replace(SECOND, select=UNJUDGED, average=0.25)
 
 

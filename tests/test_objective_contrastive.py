@@ -21,6 +21,7 @@ from objective_samples import (
     matcher,
     mean_loss,
     naive_log_prob,
+    neuraltalk2,
     updown,
 )
 from sightline.batch import SceneBatch
@@ -78,6 +79,10 @@ def test_it_is_minus_j_of_equation_10(pool, make, make_reference, nu):
     parts = loss(target, batch, Moment()).parts
     assert parts["G true"].item() == pytest.approx(sum(m - n for m, n in true), abs=1e-3)
     assert parts["G mismatched"].item() == pytest.approx(sum(m - n for m, n in mismatched) / 2, abs=1e-3)
+    pull = sum(1 - 1 / (1 + nu * math.exp(n - m)) for m, n in true)
+    push = sum(1 / (1 + nu * math.exp(n - m)) for m, n in mismatched) / 2
+    assert parts["pull"].item() == pytest.approx(pull, rel=1e-4)
+    assert parts["push"].item() == pytest.approx(push, rel=1e-4)
 
 
 def test_the_terms_alone_are_its_two_parts(pool):
@@ -91,13 +96,13 @@ def test_the_terms_alone_are_its_two_parts(pool):
     only_true = Batch(batch.photos, batch.scenes, batch.texts, batch.captions)
     alone = positive(target, only_true, Moment())
     torch.testing.assert_close(alone.total, whole.parts["positive"])
-    assert set(alone.parts) == {"positive", "G true"}
+    assert set(alone.parts) == {"positive", "G true", "pull"}
 
     negative = objective(pool, reference, terms="negative")
     assert negative.negatives == 2
     alone = negative(target, batch, Moment())
     torch.testing.assert_close(alone.total, whole.parts["negative"])
-    assert set(alone.parts) == {"negative", "G mismatched"}
+    assert set(alone.parts) == {"negative", "G mismatched", "push"}
     torch.testing.assert_close(whole.total, whole.parts["positive"] + whole.parts["negative"])
 
 
@@ -145,6 +150,53 @@ def test_equal_models_lose_two_ln_2_and_still_learn(pool):
     assert mean_loss(target, loss, batch) == pytest.approx(2 * math.log(2), rel=1e-5)
     loss(target, batch, Moment()).total.backward()
     assert target.output.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("make", [*CAPTIONERS, neuraltalk2])
+def test_a_copy_of_the_target_pulls_and_pushes_alike_without_dropout_and_not_with_it(pool, make):
+    target = make(dropout=0.5).train()
+    with torch.no_grad():
+        target.output.weight *= 20  # an opinion that dropout can disturb
+    found = {}
+    for dropout in (False, True):
+        torch.manual_seed(0)
+        loss = objective(pool, target_dropout=dropout)
+        loss.begin(target)
+        batch = make_batch(pool, loss)
+        parts = loss(target, batch, Moment()).parts
+        found[dropout] = [parts[name].item() / loss.weight(batch) for name in ("pull", "push")]
+        assert target.training
+    assert found[False] == pytest.approx([0.5, 0.5], abs=1e-5)
+    assert all(abs(value - 0.5) > 0.02 for value in found[True]), found
+
+
+def test_without_dropout_the_gradient_is_that_of_the_evaluated_target(pool):
+    target, reference = adaptive(seed=1, dropout=0.5), adaptive(seed=2)
+    loss = objective(pool, reference)
+    batch = make_batch(pool, loss)
+    gradients = []
+    for training in (True, False):
+        target.train(training)
+        gradients.append(torch.autograd.grad(loss(target, batch, Moment()).total, list(target.parameters())))
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_in_bfloat16_log_probabilities_are_summed_in_float32(pool):
+    target, reference = adaptive(seed=1), adaptive(seed=2)
+    loss = objective(pool, reference)
+    batch = make_batch(pool, loss)
+    precise = loss(target, batch, Moment())
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = loss(target, batch, Moment())
+    assert {part.dtype for part in [rounded.total, *rounded.parts.values()]} == {torch.float32}
+    for name, part in precise.parts.items():
+        assert rounded.parts[name].item() == pytest.approx(part.item(), abs=0.2), name
+
+
+def test_the_difference_has_neither_pull_nor_push(pool):
+    loss = objective(pool, updown(seed=2), ratio=False)
+    assert set(loss(updown(), make_batch(pool, loss), Moment()).parts) & {"pull", "push"} == set()
 
 
 @pytest.mark.parametrize("make", CAPTIONERS)

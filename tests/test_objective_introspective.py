@@ -10,6 +10,7 @@ import torch
 
 from objective_samples import (
     CAPTIONERS,
+    adaptive,
     descend,
     ids_of,
     make_batch,
@@ -24,7 +25,7 @@ from sightline.errors import ConfigError, CountError
 from sightline.learning.batches import Batch, Batches, Batching
 from sightline.learning.objective import Context, Moment
 from sightline.learning.objectives.introspective import IntrospectiveConfig, mismatched
-from sightline.learning.tables import Pool
+from sightline.learning.tables import Pool, SceneTable
 
 
 @pytest.fixture
@@ -75,6 +76,21 @@ def test_gradients_go_through_both_images_since_the_target_is_its_own_reference(
         torch.autograd.grad(found, parameters), torch.autograd.grad(expected, parameters), strict=True
     ):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_two_equal_images_are_equally_likely_without_dropout_and_not_with_it(pool):
+    same = pool.scenes.batch(torch.zeros(len(pool), dtype=torch.long))
+    pool = Pool(pool.ids, SceneTable(same), pool.texts, pool.first)
+    model, batch = adaptive(dropout=0.5).train(), make_batch(pool)
+    with torch.no_grad():
+        model.output.weight *= 20  # an opinion that dropout can disturb
+    found = {}
+    for dropout in (False, True):
+        torch.manual_seed(0)
+        found[dropout] = mean_loss(model, objective(pool, target_dropout=dropout), batch)
+        assert model.training
+    assert found[False] == pytest.approx(math.log(2), abs=1e-5)  # -ln σ(0)
+    assert abs(found[True] - math.log(2)) > 0.02
 
 
 def test_the_other_image_of_a_caption_is_kept_from_batch_to_batch_and_run_to_run(pool):

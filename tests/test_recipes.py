@@ -14,6 +14,7 @@ import torch
 
 from recipe_samples import STEPS, STORES, tiny, write_data
 from sightline.config import load_yaml
+from sightline.decoding.ways import Beam
 from sightline.learning.launch import Voice
 from sightline.learning.photos import read_photos
 from sightline.learning.recipe import SHIPPED, read_recipe, read_rows, shipped
@@ -23,7 +24,7 @@ from sightline.models.jran import BASELINE, SCHEMES, TABLE_1, JRANConfig
 PAPERS = {
     "r2m": ["table-1", "table-2", "table-3"],
     "pos-scan": ["fig-3", "table-1", "table-2", "table-3", "table-4"],
-    "contrastive": ["table-1", "table-4", "table-5", "table-6"],
+    "contrastive": ["flickr8k", "table-1", "table-4", "table-5", "table-6"],
     "vsrn": ["table-1", "table-2", "table-3", "table-4", "table-5"],
     "jran": ["fig-5", "flickr8k", "table-1", "table-2", "table-3", "table-4"],
 }
@@ -163,6 +164,37 @@ def test_the_rows_of_pos_scans_figure_are_its_weights():
         trained = ROWS[row.measure[0].partition(":")[2]].recipe if row.measure else row
         objective = trained.stages["cross-entropy"].objective
         assert float(name) == (objective.weight if objective.kind == "distillation" else 0)
+
+
+OF_CL = [row for row in ROWS.values() if row.table.startswith("contrastive/")]
+TUNED = [row for row in OF_CL if row.recipe.start and not row.recipe.measure]
+
+
+@pytest.mark.parametrize("row", TUNED, ids=lambda row: row.address)
+def test_rows_of_contrastive_learning_move_weights_as_far_as_the_papers_run(row):
+    (stage,) = row.recipe.ordered()
+    photos = 6000 if "flickr8k" in str(row.recipe.data.features) else 109_488  # of COCO's 113,287, those with features
+    steps = stage.epochs * (photos // stage.batch.size)
+    papers = 1e-6 * 20 * (109_488 // 20)
+    assert stage.optimiser.rate * steps == pytest.approx(papers, rel=0.02)
+
+
+@pytest.mark.parametrize("row", TUNED, ids=lambda row: row.address)
+def test_contrastive_rows_are_no_worse_than_their_start_and_others_are_the_last_model(row):
+    (stage,) = row.recipe.ordered()
+    spoiling = stage.objective.kind != "contrastive" or stage.objective.terms == "negative"
+    assert stage.select.start == (not spoiling)
+    assert stage.select.every == (0 if spoiling else 1)
+    assert getattr(stage.objective, "target_dropout", False) == row.name.endswith("-dropout")
+
+
+@pytest.mark.parametrize("row", OF_CL, ids=lambda row: row.address)
+def test_rows_of_contrastive_learning_are_chosen_and_measured_alike(row):
+    how = row.recipe.evaluate
+    assert (how.way, how.rules.max_words, how.self_retrieval) == (Beam(size=3), 18, True)
+    assert row.recipe.data.rule == "adaptive-attention"
+    if not row.recipe.measure:
+        assert how.in_training().way == how.way
 
 
 def test_measuring_rows_train_nothing():

@@ -350,3 +350,9 @@ def test_the_command_refuses_what_is_no_change(capsys):
     assert "not KEY=VALUE" in capsys.readouterr().err
     assert main(["reproduce", "nothing"]) == 2
     assert "contrastive, default, jran, pos-scan, r2m, vsrn" in capsys.readouterr().err
+
+
+def test_cl_is_another_name_of_contrastive(capsys):
+    assert choose("cl", "4", ["Full"]) == ["contrastive/table-4#Full"]
+    assert main(["reproduce", "cl", "--table", "4", "--rows", "Full", "--dry"]) == 0
+    assert "contrastive/table-4#Full" in capsys.readouterr().out

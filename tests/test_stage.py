@@ -111,6 +111,7 @@ def test_patience_is_spent_after_so_many_evaluations():
         (lambda: Optimiser(rates={"vision": -1e-5}), "`optimiser.rates.vision` is -1e-05"),
         (lambda: Schedule(every=0), "`schedule.every` is 0.*give 1 or more"),
         (lambda: Selection(patience=-1), "`select.patience` is -1"),
+        (lambda: Selection(every=0, start=True), "the first would always be chosen"),
         (lambda: Stage(CrossEntropyConfig(), "xe", accumulate=0), "`stages.xe.accumulate` is 0"),
         (lambda: Stage(CrossEntropyConfig(), "xe", epochs=0), "`stages.xe.epochs` is 0"),
         (lambda: Stage(CrossEntropyConfig(), "xe", average=1), "`stages.xe.average` is 1"),

@@ -1,3 +1,6 @@
+import gzip
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,6 +91,16 @@ def test_r2m_keeps_words_seen_five_times_and_every_concept():
 )
 def test_the_contrastive_rule_keeps_letters_and_emojis(caption, expected):
     assert rule("contrastive").words(caption) == expected
+
+
+@pytest.mark.data
+def test_the_adaptive_attention_rule_gives_the_words_that_the_contrastive_paper_counts(data_dir):
+    chosen, captions = rule("adaptive-attention"), []
+    for half in ("train", "val"):
+        with gzip.open(data_dir / "coco" / f"captions_{half}2014.json.gz", "rt", encoding="utf-8") as file:
+            captions += [record["caption"] for record in json.load(file)["annotations"]]
+    assert len(chosen.build(captions).words) + 1 == 9567  # the unknown word is one of the paper's
+    assert chosen.max_words == 18
 
 
 def test_the_contrastive_rule_cuts_at_18_words_and_emojis_and_drops_under_five():

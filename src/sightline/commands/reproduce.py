@@ -19,7 +19,7 @@ from sightline.learning.finding import RUNS
 from sightline.learning.launch import Voice, data_root
 from sightline.learning.recipe import SHIPPED, Recipe, read_recipe, read_rows
 from sightline.learning.reporting import Reporter, duration
-from sightline.learning.reproduce import RESULTS, Outcome, Row, choose, plan, run, tables_of
+from sightline.learning.reproduce import RESULTS, SHORT, Outcome, Row, choose, plan, run, tables_of
 from sightline.learning.results_page import Line, Points, Table, curves_of, html, markdown
 
 LEGEND = 680  # pixels for the names of one chart's lines
@@ -47,7 +47,7 @@ def reproduce(
     Rows that are finished are not run again; one that was stopped goes on. OUT/PAPER/results.html has all tables.
 
     Args:
-        paper: r2m, pos-scan, contrastive, vsrn or jran; `default` is the shipped model.
+        paper: r2m, pos-scan, contrastive (or cl), vsrn or jran; `default` is the shipped model.
         settings: changes such as data.max_photos=100 seed=1; each counts for the rows that have its key.
         table: 1, 2, …, or fig-3; by default all of the paper.
         rows: names of rows, separated by commas; by default all.
@@ -60,6 +60,7 @@ def reproduce(
     for text in settings:
         if "=" not in text:
             raise ConfigError(f"{text!r} is not KEY=VALUE", fix="name rows with --rows a,b and tables with --table 2")
+    paper = SHORT.get(paper, paper)
     chosen = choose(paper, table, [name.strip() for name in rows.split(",") if name.strip()])
     planned = plan(chosen, settings)
     if dry:

@@ -42,7 +42,8 @@ class Evaluation:
         way: how captions are decoded.
         rules: what they may and may not hold.
         metrics: of the scorecard: bleu, meteor, rouge, cider, spice; () takes all that are installed.
-        while_training: the metrics by which a stage may choose its best model; captions are then decoded greedily.
+        while_training: the metrics by which a stage may choose its best model.
+        greedy_in_training: captions by which it is chosen are decoded greedily, which is quicker; otherwise by `way`.
         self_retrieval: whether captions find their own photo again (CL, Table 1).
         grounding: whether words point at the right boxes; needs grounding annotations.
         folds: matching is the mean of so many folds of `fold_size` photos; 0 ranks among all.
@@ -54,6 +55,7 @@ class Evaluation:
     rules: Rules = field(default_factory=Rules)
     metrics: tuple[str, ...] = ()
     while_training: tuple[str, ...] = ("cider",)
+    greedy_in_training: bool = True
     self_retrieval: bool = False
     grounding: bool = False
     folds: int = 0
@@ -62,7 +64,8 @@ class Evaluation:
 
     def in_training(self) -> Evaluation:
         """The quick form, for choosing a model while it is trained."""
-        return Evaluation(Greedy(), self.rules, self.while_training, batch=self.batch)
+        way = Greedy() if self.greedy_in_training else self.way
+        return Evaluation(way, self.rules, self.while_training, batch=self.batch)
 
 
 @torch.no_grad()

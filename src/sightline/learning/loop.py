@@ -158,6 +158,8 @@ def _stage(work: _Work, interrupted: Callable[[], bool]) -> None:
     todo, saved = range(counters.step, work.steps), counters.step
     batches_of = prefetch(work.batches, stage.accumulate, todo, team.rank, team.world)
     with _products(stage.precision), batches_of as feed:
+        if stage.select.start and not counters.step:  # no state is written before the first step: it is not done twice
+            _evaluate(work, 0)
         for step, batches in zip(todo, feed, strict=True):
             weight, asked = team.sum(sum(map(work.objective.weight, batches)), interrupted())
             if asked:  # by anybody: all stop here

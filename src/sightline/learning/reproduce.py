@@ -19,6 +19,7 @@ from sightline.learning.measuring import measure
 from sightline.learning.recipe import SHIPPED, Recipe, read_rows, shipped
 
 RESULTS = "results.json"
+SHORT = {"cl": "contrastive"}  # what a paper is also called, and the folder of its recipes
 State = Literal["trained", "measured", "finished before", "failed", "not run"]
 
 
@@ -72,6 +73,7 @@ class Outcome:
 
 def tables_of(paper: str, folder: Path = SHIPPED) -> list[str]:
     """The tables of a paper, as PAPER/TABLE."""
+    paper = SHORT.get(paper, paper)
     papers = sorted({path.parent.name for path in shipped(folder)})
     if paper not in papers:
         raise ConfigError(f"no recipes of {paper!r}", fix=f"choose one of {', '.join(papers)}")
@@ -80,6 +82,7 @@ def tables_of(paper: str, folder: Path = SHIPPED) -> list[str]:
 
 def choose(paper: str, table: str = "", rows: Sequence[str] = (), folder: Path = SHIPPED) -> list[str]:
     """Addresses of the rows that are asked for; a table is named 2, table-2 or fig-3."""
+    paper = SHORT.get(paper, paper)
     tables = tables_of(paper, folder)
     if table:
         wanted = {f"{paper}/{table}", f"{paper}/table-{table}"}

@@ -114,15 +114,22 @@ class Selection:
         every: epochs between evaluations; 0 evaluates never, and the last model is kept.
         every_steps: steps between evaluations, instead of epochs.
         patience: evaluations without a better one before the stage stops; 0 goes to the end.
+        start: evaluate before the first step too, so that the stage never gives a worse model than it was given.
     """
 
     metric: str = "loss"
     every: int = 1
     every_steps: int = 0
     patience: int = 0
+    start: bool = False
 
     def __post_init__(self) -> None:
         at_least("select", 0, every=self.every, every_steps=self.every_steps, patience=self.patience)
+        if self.start and not (self.every or self.every_steps):
+            raise ConfigError(
+                "`select.start` is true, and no later model is evaluated, so that the first would always be chosen",
+                fix="set select.every to 1 or more, or select.start to false",
+            )
 
     def due(self, step: int, per_epoch: int, last: bool) -> bool:
         """Whether the model is evaluated after so many steps; the last one counts in any case."""

@@ -6,8 +6,6 @@ Image Descriptions via a Conditional GAN", ICCV 2017. The captioner here draws n
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -22,8 +20,9 @@ from sightline.decoding.rules import Rules, WordRules
 from sightline.decoding.ways import Sample
 from sightline.errors import ConfigError
 from sightline.learning.batches import Batch
+from sightline.learning.no_gradients import no_gradients
 from sightline.learning.objective import Context, Losses, Moment, Objective
-from sightline.learning.objectives.pairs import captioner, captions, count_captions, scenes
+from sightline.learning.objectives.pairs import captioner, captions, count_captions, mode, scenes
 from sightline.learning.objectives.rollouts import roll_out
 from sightline.models.attention import masked_mean
 from sightline.models.captioner import Captioner, Memory, expand
@@ -44,7 +43,7 @@ class AdversarialConfig:
         generated: α, how much generated captions count in its loss.
         mismatched: β, how much captions of other images count in it.
         rollouts: captions drawn to judge each word; 0 gives every word the reward of the whole caption.
-        depth: the most words of a roll-out; 0 goes to its end.
+        depth: the most words of a roll-out; 0 goes to its end. The evaluator judges what was said by then.
         max_words: the most words of a drawn caption.
         sample_in: `eval` draws captions without dropout, `train` with it.
         baseline: `mean` subtracts the batch's mean reward from each; `none`, as printed, does not.
@@ -152,7 +151,7 @@ class Adversarial(Objective):
         if len(batch.negatives) != 1:
             raise ConfigError("one caption of another image is needed for each caption", fix="ask for 1 negative")
         learning = moment.step >= self.config.warmup
-        with torch.no_grad(), _mode(model, self.config.sample_in == "train"):
+        with no_gradients(true.device), mode(model, self.config.sample_in == "train"):
             memory = model.encode(images)
             drawn = decode(model, memory, Sample(copies=len(true) // len(images)), self._rules())
             rewards = self.rewards(model, memory, images, drawn.words.flatten(0, 1)) if learning else None
@@ -205,14 +204,3 @@ class Adversarial(Objective):
 
     def _rules(self) -> Rules:
         return Rules(max_words=self.config.max_words, suppress_unk=False)  # what people wrote has unknown words too
-
-
-@contextlib.contextmanager
-def _mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """The model in training or evaluation mode, and afterwards as it was."""
-    before = model.training
-    model.train(training)
-    try:
-        yield
-    finally:
-        model.train(before)

@@ -17,7 +17,7 @@ from torch import Tensor
 from sightline.errors import ConfigError, CountError
 from sightline.learning.batches import Batch
 from sightline.learning.objective import Context, Losses, Moment, Objective
-from sightline.learning.objectives.pairs import captioner, captions, count_captions, scenes
+from sightline.learning.objectives.pairs import captioner, captions, count_captions, mode, scenes
 from sightline.learning.tables import Pool, Scenes
 
 NAME: Final = "introspective"
@@ -31,11 +31,14 @@ class IntrospectiveConfig:
     Attributes:
         loss: `log-sigmoid`, or `max-margin`.
         margin: of max-margin, by how much ln p(c | I) must exceed ln p(c | I′).
+        target_dropout: whether log-probabilities are computed with dropout. Both are the target's, but each with units
+            of its own dropped, so that their difference is partly noise.
     """
 
     kind: Literal["introspective"] = NAME
     loss: Literal["log-sigmoid", "max-margin"] = "log-sigmoid"
     margin: float = 1.0
+    target_dropout: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < math.inf:
@@ -83,8 +86,9 @@ class Introspective(Objective):
         images, words = scenes(batch, NAME), captions(batch, NAME).ids
         assert batch.captions is not None
         others = self.pool.batch(self.others[batch.captions.cpu()]).to(words.device)  # I′, N of them
-        true = model.log_prob(model.encode(images), words)
-        mismatched = model.log_prob(model.encode(others), words)
+        with mode(model, model.training and self.config.target_dropout):
+            true = model.log_prob(model.encode(images), words)
+            mismatched = model.log_prob(model.encode(others), words)
         gap = true - mismatched  # (N,)
         return Losses(self._loss(gap).sum(), {"gap": gap.sum()})
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from torch import nn
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError
@@ -30,6 +34,17 @@ def matcher(model: Any, by: str) -> Any:
         f"the objective {by} trains matchers, and {kind} is none",
         fix="choose a matcher, or the objective cross-entropy",
     )
+
+
+@contextmanager
+def mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """The model in training or evaluation mode, and afterwards as it was."""
+    before = model.training
+    model.train(training)
+    try:
+        yield
+    finally:
+        model.train(before)
 
 
 def scenes(batch: Batch, by: str) -> SceneBatch:
