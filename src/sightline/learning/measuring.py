@@ -49,11 +49,11 @@ def measure(
     parts = tuple(dict.fromkeys((*config.parts, *needs)))
     vision = sight_of(first.model.vision) if isinstance(first.model, Seeing) else Cached()
     config = replace(config, rule=first.text_rule, vocabulary="rule", corpus=None, parts=parts)
-    alone = replace(config, train=names, val=(), test=())  # no other photo is read
+    alone = replace(config, train=(), val=(), test=names)  # no other photo is read
     data = build_data(alone, first.model.config, base=base, vocabulary=first.vocabulary, vision=vision)
     _refuse_other_scenes(members, data)
-    pool = data.pools["train"]
-    left_out = (sentence for sentence in data.told if "left out" in sentence)
+    pool = data.pools["test"]
+    left_out = (sentence for sentence in data.told if "left out" in sentence or "concept" in sentence)
     which = ": all, as the captions have no splits" if config.shares == {names[0]: 1} else f" of {' and '.join(names)}"
     told = (f"Measured on {plural(len(pool), 'photo')}{which}.", *left_out)
     matchers = [member.model for member in members if isinstance(member.model, Matcher)]
