@@ -44,8 +44,8 @@ class R2MConfig:
     """Width of the global image vector that the matching loss (Eq. 12) compares with (1536 for Inception-v4)."""
 
     dropout: float = 0.2
-    """On the concept embeddings that the encoder reads, in training. v itself is left whole, since L_rec rebuilds it;
-    `released_code` drops units of v too."""
+    """In training, on v as the decoder reads it. v itself is whole, since L_rec rebuilds it; with `released_code`
+    dropout is on input and output of the encoder, and so in v."""
 
     fusion: bool = True
     """Whether f_t comes from FM; false is "D w/o FM", a linear layer on v and w in place of Eq. 1-4."""
@@ -232,10 +232,12 @@ class R2M(Captioner):
                 fix="leave such images out, as the paper's training does, or keep concepts of a lower score",
             )
         order = (~mask).byte().argsort(dim=1, stable=True)  # real concepts first, wherever the gaps are
-        states, _ = self.encoder(self.dropout(self.embedding(concepts.gather(1, order))))  # (B, c, d)
-        last = at(states, mask.sum(1) - 1)
-        v = F.normalize(self.dropout(last) if self.config.released_code else last, dim=-1)
-        return {"concepts": v, "projected": self.fusion.project(v)}
+        embedded, ends = self.embedding(concepts.gather(1, order)), mask.sum(1) - 1
+        if self.config.released_code:
+            v = F.normalize(self.dropout(at(self.encoder(self.dropout(embedded))[0], ends)), dim=-1)
+            return {"concepts": v, "projected": self.fusion.project(v)}
+        v = F.normalize(at(self.encoder(embedded)[0], ends), dim=-1)
+        return {"concepts": v, "projected": self.fusion.project(self.dropout(v))}
 
     def start(self, memory: Memory) -> State:
         """M_0 = 0."""
