@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from sightline.checkpoint import Checkpoint
 from sightline.config import build
 from sightline.errors import ConfigError, MissingPartError
 from sightline.learning import graphs
-from sightline.learning.batches import Batch, Batching
+from sightline.learning.batches import Batch, Batches, Batching
 from sightline.learning.evaluation import token_loss
 from sightline.learning.graphs import Graphs
 from sightline.learning.loop import Run, train
@@ -544,6 +545,66 @@ def test_twenty_steps_of_every_stage_make_its_loss_fall(name: str):
     before = mean()
     descend(model, objective, batch)
     assert mean() < 0.9 * before
+
+
+def seen_photos(count: int) -> SceneTable:
+    """Photos of one to three things, whose vectors are the sum of the things' own and some noise."""
+    random = np.random.default_rng(4)
+    of_word = random.standard_normal((WORDS, VECTOR_WIDTH))
+    scenes = []
+    for i in range(count):
+        chosen = random.choice(WORDS - 5, size=random.integers(1, 4), replace=False)
+        vector = of_word[chosen].sum(0) + 0.5 * random.standard_normal(VECTOR_WIDTH)
+        concepts = tuple(Concept(f"word{one}") for one in chosen)
+        scenes.append(Scene(str(i), vector=vector.astype(np.float32), concepts=concepts))
+    return SceneTable.build(scenes, ("concepts", "vector"), VOCABULARY)
+
+
+def learn(model: R2M, objective: R2MText | R2MImage, batches: Batches, steps: int, rate: float) -> None:
+    optimiser = torch.optim.Adam(model.parameters(), rate)
+    for step in range(steps):
+        batch = batches.batch(*divmod(step, len(batches)))
+        torch.manual_seed(step)
+        optimiser.zero_grad()
+        (objective(model.train(), batch, Moment()).total / objective.weight(batch)).backward()
+        optimiser.step()
+    model.eval()
+
+
+@torch.no_grad()
+def state_of(model: R2M, photos: SceneTable, held_out: Pool) -> dict[str, float]:
+    """How far scores spread, how long ṽ is, and how likely held-out text is."""
+    objective, everything = image(max_steps=8), torch.arange(len(photos))
+    batch = Batch(everything, photos.batch(everything))
+    words = objective._say(model, batch.scenes)
+    hidden, _ = model.unroll(model.encode(batch.scenes), words[:, :-1])
+    rebuilt = model.reconstruct(hidden, (words[:, 1:] != PAD).sum(1))
+    scores = model.image_vector(batch.scenes) @ rebuilt.T
+    return {
+        "spread": float(scores.std()),
+        "norm": float(rebuilt.norm(dim=1).mean()),
+        "text": token_loss(model, held_out),
+    }
+
+
+def test_photo_stages_neither_collapse_nor_break_the_language():
+    """With the hardest negatives, and no text beside the photos, all scores become equal and the language breaks."""
+    photos, held_out, model = seen_photos(96), corpus_pool(64, 1), small()
+    texts = Batches(corpus_pool(256, 0), Batching("pairs", 32, pool="corpus", by_length=True), 0)
+    learn(model, text(beta=1.0), texts, 150, 0.01)
+    before, found = state_of(model, photos, held_out), {}
+    for name, choices in {"default": {"text": 32}, "paper": {"negatives": "hardest"}}.items():
+        tuned = copy.deepcopy(model)
+        beside = texts if "text" in choices else None
+        batches = Batches(Pool(photos.scenes.ids, photos), Batching("photos", 48), 0, beside=beside)
+        learn(tuned, image(max_steps=8, **choices), batches, 60, 0.003)
+        found[name] = state_of(tuned, photos, held_out)
+    assert found["default"]["spread"] > 0.8 * before["spread"]
+    assert found["default"]["norm"] > 0.8 * before["norm"]
+    assert found["default"]["text"] < before["text"]
+    assert found["paper"]["spread"] < 0.2 * before["spread"]
+    assert found["paper"]["norm"] < 0.8 * before["norm"]
+    assert found["paper"]["text"] > before["text"] + 0.5
 
 
 def _first_batch(pool: Pool) -> Batch:

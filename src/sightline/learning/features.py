@@ -176,9 +176,7 @@ def _tell_missing(
     told.append(f"{what}. They are left out.")
 
 
-def _unsure(
-    photos: Mapping[str, Sequence[Photo]], source: PhotoScenes, told: list[str]
-) -> dict[str, Concept]:
+def _unsure(photos: Mapping[str, Sequence[Photo]], source: PhotoScenes, told: list[str]) -> dict[str, Concept]:
     """A concept for each photo without a sure one that models are measured by, so that none is left out there.
 
     It is the surest that the detector found; where it found nothing, the most frequent of the training photos, or of
@@ -197,8 +195,8 @@ def _unsure(
             told.append(f"{plural(len(surest), 'photo')} of {role} without a sure concept: the surest one is taken.")
         if nothing:
             told.append(
-                f"{plural(len(nothing), 'photo')} of {role} in which nothing was found: taken to show the most frequent "
-                f"concept, {usual[0][0]}."
+                f"{plural(len(nothing), 'photo')} of {role} in which nothing was found: taken to show the most "
+                f"frequent concept, {usual[0][0]}."
             )
     return found
 

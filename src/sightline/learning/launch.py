@@ -163,11 +163,11 @@ def _extract(recipe: Recipe, base: Path, device: torch.device, voice: Voice) -> 
 
 
 def _measure(data: Data) -> Evaluate:
-    """Evaluation that knows the annotated boxes of the photos it is given."""
+    """Evaluation that knows the annotated boxes of the photos it is given, and the words that carry sentiment."""
 
     def measure(checkpoint: Checkpoint, pool: Pool, how: evaluation.Evaluation) -> dict[str, float]:
         grounded = {id: data.grounded[id] for id in pool.ids if id in data.grounded}
-        return evaluation.evaluate(checkpoint, pool, how, grounded=grounded)
+        return evaluation.evaluate(checkpoint, pool, how, grounded=grounded, sentiment=data.sentiment)
 
     return measure
 

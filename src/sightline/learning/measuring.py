@@ -48,7 +48,7 @@ def measure(
     needs = (need for member in members for need in member.model.needs if need != "pixels")
     parts = tuple(dict.fromkeys((*config.parts, *needs)))
     vision = sight_of(first.model.vision) if isinstance(first.model, Seeing) else Cached()
-    config = replace(config, rule=first.text_rule, vocabulary="rule", corpus=None, parts=parts)
+    config = replace(config, rule=first.text_rule, vocabulary="rule", corpus=None, sentiment="", parts=parts)
     alone = replace(config, train=(), val=(), test=names)  # no other photo is read
     data = build_data(alone, first.model.config, base=base, vocabulary=first.vocabulary, vision=vision)
     _refuse_other_scenes(members, data)
@@ -63,7 +63,8 @@ def measure(
     model = Ensemble(captioners).eval() if len(captioners) > 1 else first.model
     grounded = {id: data.grounded[id] for id in pool.ids if id in data.grounded}
     said: dict[str, Caption] = {}
-    metrics = evaluate(replace(first, model=model), pool, how, grounded=grounded, watch=watch, said=said)
+    alike = replace(first, model=model)
+    metrics = evaluate(alike, pool, how, grounded=grounded, sentiment=data.sentiment, watch=watch, said=said)
     return Measured(split, len(pool), metrics, said, told)
 
 
