@@ -52,7 +52,24 @@ def write_data(root: Path) -> Path:
     lines = [f"a small {thing} stands here on the {place} now ." for thing in THINGS[:5] for place in PLACES[:2]]
     for name in ("flickr30k_captions", "conceptual_captions_val"):
         _write(root / "corpora" / f"{name}.txt.gz", "\n".join(lines) + "\n")
+    _write(root / "corpora" / "senticap.json.gz", json.dumps({"images": _senticap()}))
     return root
+
+
+def _senticap() -> list[dict[str, Any]]:
+    """As the sentences of the corpus, with an adjective that is marked together with its noun."""
+    images = []
+    for number, thing in enumerate(THINGS[:5]):
+        told = []
+        for sentiment, adjective in enumerate(("dirty", "lovely")):
+            for place in PLACES[:2]:
+                tokens = f"a {adjective} {thing} stands here on the {place} now".split()
+                marks = [float(word in (adjective, thing)) for word in tokens]
+                told.append(
+                    {"tokens": tokens, "word_sentiment": marks, "sentiment": sentiment, "raw": " ".join(tokens)}
+                )
+        images.append({"imgid": number, "filename": f"{number}.jpg", "split": "train", "sentences": told})
+    return images
 
 
 def _scene(id: str, i: int) -> Scene:

@@ -265,3 +265,23 @@ def test_prefetching_passes_errors_on_and_nothing_is_nothing():
         assert list(feed) == []
     with prefetch(batches, 1, range(3), 0, 9) as feed, pytest.raises(ConfigError, match="9 processes"):
         next(feed)
+
+
+def test_a_batch_of_another_pool_beside_each_has_epochs_of_its_own_and_depends_on_nothing_else():
+    texts = make_pool(7, 1, seed=5)
+    batching = Batching("pairs", 2, pool="corpus")
+    beside, alone = (Batches(texts, batching, seed=1) for _ in range(2))
+    both = Batches(POOL, Batching("photos", 4), seed=1, beside=beside)
+    assert (len(both), len(alone)) == (2, 3)
+    places = [divmod(number, len(both)) for number in range(7)]
+    for number in (5, 0, 6, 3, 5):  # in any order, as when a run goes on
+        batch = both.batch(*places[number])
+        assert rows(batch.beside) == rows(alone.batch(*divmod(number, len(alone))))
+        assert rows(batch) == rows(Batches(POOL, Batching("photos", 4), seed=1).batch(*places[number]))
+    seen = [row for number in range(3) for row in both.batch(*places[number]).beside.captions.tolist()]
+    assert len(set(seen)) == 6
+    halves = [both.batch(*places[4], rank, 2).beside for rank in range(2)]
+    assert sorted(row for half in halves for row in half.captions.tolist()) == sorted(
+        alone.batch(*divmod(4, len(alone))).captions.tolist()
+    )
+    assert both.batch(0, 0).to("cpu").beside.texts is not None

@@ -89,6 +89,26 @@ def test_senticap_joins_a_photo_listed_for_each_sentiment(tmp_path: Path) -> Non
     assert senticap.FORMAT.inspect(path).counts["negative captions"] == 1
 
 
+def test_words_with_sentiment_are_the_adjectives_that_senticap_marks(tmp_path: Path) -> None:
+    def sentence(text: str, sentiment: int) -> dict[str, object]:
+        """Words in capitals are marked."""
+        words = text.split()
+        return {
+            "tokens": text.lower().split(),
+            "word_sentiment": [float(w.isupper()) for w in words],
+            "sentiment": sentiment,
+        }
+
+    told = [
+        sentence("a NICE DOG and a dog", 1),
+        sentence("the NICE BIG CAT sits", 1),
+        sentence("a big house and a big car", 1),  # big is seldom marked
+        sentence("a BAD DOG bites a nice cat", 0),
+    ]
+    path = written(tmp_path, {"images": [{"imgid": 5, "filename": "a.jpg", "split": "test", "sentences": told}]})
+    assert senticap.sentiment_words(path) == {"positive": {"nice"}, "negative": {"bad"}}
+
+
 def test_neuraltalk_lists_use_the_path_where_there_is_no_id(tmp_path: Path) -> None:
     captions = neuraltalk_raw.read(written(tmp_path, NEURALTALK))
     assert texts(captions) == {"4": ["one dog", "a dog"], "b.jpg": ["x"]}

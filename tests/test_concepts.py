@@ -13,6 +13,7 @@ from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.learning.concepts import COCO, ConceptDictionary, Entry
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import rule
+from sightline.vision.concept_names import concept_names
 
 DICTIONARY = ConceptDictionary.coco()
 
@@ -141,3 +142,18 @@ def test_most_coco_photos_have_a_concept(data_dir: Path):
     boxes = boxes_jsonl.read(data_dir / "coco/pseudo_boxes.jsonl.gz")
     ids = boxes.ids()[::50]
     assert sum(bool(DICTIONARY.of_scene(boxes[id])) for id in ids) > 0.9 * len(ids)
+
+
+def test_the_detectors_dictionary_has_a_word_for_every_name_and_for_what_has_none():
+    found = ConceptDictionary.detector()
+    assert all(found.word_of(name) for name in concept_names())
+    assert found.find("two men and an umpire eat a hot dog on the grass".split()) == [
+        "man",
+        "person",
+        "hotdog",
+        "grass",
+    ]
+    assert found.find("they play table tennis".split()) == []
+    assert ConceptDictionary.coco().find("two men and an umpire on the grass".split()) == ["person"]
+    scene = Scene("1", concepts=(Concept("cell phone", 0.9), Concept("man", 0.8)))
+    assert [one.name for one in found.of_scene(scene)] == ["phone", "man"]

@@ -317,6 +317,34 @@ def test_concepts_may_come_from_a_file_of_boxes(root):
     assert alone.pools["train"].ids == used
 
 
+def test_photos_that_are_measured_get_the_surest_concept_and_are_never_left_out(root):
+    """Unsure boxes, no box and no line: such photos are no training, but they are part of a test."""
+    every = names(20)
+    boxes = {name: [[16, 0.9, 0, 0, 500, 500], [0, 0.8, 0, 0, 9, 9]] for name in every}  # dogs, and people
+    boxes[every[13]] = [[0, 0.1, 0, 0, 9, 9], [17, 0.2, 0, 0, 9, 9]]  # a person, and more likely a horse
+    boxes[every[16]] = []
+    del boxes[every[17]]
+    boxes[every[0]] = [[16, 0.9, 0, 0, 500, 500]]
+    boxes[every[1]] = [[16, 0.2, 0, 0, 500, 500]]
+    rows = [[name.split("_")[0], found] for name, found in boxes.items()]
+    (root / "boxes.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    (root / "text.txt").write_text("\n".join(["a dog stands on the green grass today"] * 4) + "\n")
+    changes = {"corpus": "text.txt", "vocabulary": "corpus", "rule": "r2m", "concepts": "boxes.jsonl"}
+    data = build_data(config(**changes), R2MConfig(vector_width=6), [Stage(R2MImageConfig())], base=root)
+    concepts = {}
+    for pool in (data.pools["val"], data.pools["test"]):
+        for row, id in enumerate(pool.ids):
+            scene = pool.scenes.batch(torch.tensor([row]))
+            concepts[id] = [data.vocabulary.word(i) for i in scene.concepts[scene.concept_mask].tolist()]
+    assert list(concepts) == every[13:19]  # all of val and test
+    assert concepts[every[13]] == ["horse"]
+    assert concepts[every[16]] == concepts[every[17]] == ["dog"]  # the most frequent one of the training photos
+    assert every[1] not in data.pools["train"].ids
+    told = " ".join(data.told)
+    assert "without a sure concept: the surest one is taken" in told
+    assert "in which nothing was found: taken to show the most frequent concept, dog" in told
+
+
 def test_concepts_of_other_photos_are_refused(root):
     (root / "boxes.jsonl").write_text(json.dumps(["elsewhere_7", [[16, 0.9, 0, 0, 500, 500]]]) + "\n")
     with pytest.raises(MissingRecordError, match=rf"none of 19 photos, such as {names(20)[0]}, is among its 1.*alike"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,13 +20,13 @@ from sightline.checkpoint import Checkpoint
 from sightline.config import build
 from sightline.errors import ConfigError, MissingPartError
 from sightline.learning import graphs
-from sightline.learning.batches import Batch, Batching
+from sightline.learning.batches import Batch, Batches, Batching
 from sightline.learning.evaluation import token_loss
 from sightline.learning.graphs import Graphs
 from sightline.learning.loop import Run, train
 from sightline.learning.objective import Context, Losses, Moment
 from sightline.learning.objectives.r2m_image import R2MImage, R2MImageConfig, released_matching
-from sightline.learning.objectives.r2m_text import R2MText, R2MTextConfig, shuffle_concepts
+from sightline.learning.objectives.r2m_text import R2MText, R2MTextConfig, shuffle_concepts, text_loss
 from sightline.learning.stage import Optimiser, Selection, Stage
 from sightline.learning.tables import Pool, SceneTable, TextTable
 from sightline.models.r2m import R2M, R2MConfig
@@ -48,7 +49,8 @@ def text(**choices: object) -> R2MText:
 
 
 def image(**choices: object) -> R2MImage:
-    return R2MImageConfig(**choices).build(CONTEXT)
+    """Without text beside the photos, unless asked for."""
+    return R2MImageConfig(**{"text": 0, **choices}).build(CONTEXT)
 
 
 def text_batch(count: int = 5) -> Batch:
@@ -151,6 +153,8 @@ def test_each_loss_reaches_what_it_should():
     assert learning(small(), image(), image_batch()) == {*speaking, "reconstructor", "image"}
     assert learning(small(), image(gamma=1.0), image_batch()) == {*speaking, "reconstructor", "image"}
     assert learning(small(released_code=True), image(), image_batch()) == {*speaking, "reconstructor"}
+    both = replace(image_batch(), beside=text_batch())
+    assert learning(small(), image(text=5), both) == {*speaking, "reconstructor", "image", "output"}
 
 
 def test_the_text_stage_without_reconstruction_leaves_the_reconstructor_without_gradients():
@@ -190,31 +194,68 @@ def test_concepts_are_shuffled_in_training_and_not_in_evaluation():
     assert len(totals()) == 1
 
 
-def naive_matching(scores: list[list[float]], margin: float) -> list[float]:
-    count = len(scores)
+Sets = list[set[int]]  # the concepts of each image
+
+
+def naive_hardest(scores: list[list[float]], margin: float, sets: Sets) -> list[float]:
     losses = []
-    for i in range(count):
-        other_image = max(scores[j][i] for j in range(count) if j != i)
-        other_caption = max(scores[i][j] for j in range(count) if j != i)
-        losses.append(max(0, margin - scores[i][i] + other_image) + max(0, margin - scores[i][i] + other_caption))
+    for i, own in enumerate(sets):
+        others = [j for j, other in enumerate(sets) if other != own]
+        of_images = [max(0, margin - scores[i][i] + scores[j][i]) for j in others]
+        of_captions = [max(0, margin - scores[i][i] + scores[i][j]) for j in others]
+        losses.append(max(of_images, default=0) + max(of_captions, default=0))
     return losses
 
 
-def naive_released(scores: list[list[float]], margin: float) -> list[float]:
+def naive_mean(scores: list[list[float]], margin: float, sets: Sets) -> list[float]:
+    losses = []
+    for i, own in enumerate(sets):
+        total, count = 0.0, 0
+        for j, other in enumerate(sets):
+            if other != own:
+                total += max(0, margin - scores[i][i] + scores[j][i]) + max(0, margin - scores[i][i] + scores[i][j])
+                count += 1
+        losses.append(total / count if count else 0.0)
+    return losses
+
+
+def naive_released(scores: list[list[float]], margin: float, sets: Sets) -> list[float]:
     count = range(len(scores))
     of_captions = [max(max(0, margin + scores[i][j] - scores[i][i]) for i in count) for j in count]
     of_images = [max(max(0, margin + scores[i][j] - scores[j][j]) for j in count) for i in count]
     return [a + b for a, b in zip(of_captions, of_images, strict=True)]
 
 
+def concept_sets(scenes: SceneBatch) -> Sets:
+    pairs = zip(scenes.concepts, scenes.concept_mask, strict=True)
+    return [set(ids[real].tolist()) for ids, real in pairs]
+
+
+def with_equal_concepts(batch: Batch) -> Batch:
+    """Images 1 and 3 show the same things, listed in another order and with the gap elsewhere."""
+    scenes = batch.scenes
+    concepts, mask = scenes.concepts.clone(), scenes.concept_mask.clone()
+    concepts[1, :3], mask[1] = torch.tensor([7, 5, 0]), False
+    concepts[3, :3], mask[3] = torch.tensor([5, 0, 7]), False
+    mask[1, [0, 1]], mask[3, [0, 2]] = True, True
+    equal = replace(batch, scenes=replace(scenes, concepts=concepts, concept_mask=mask))
+    assert [len(concept_sets(equal.scenes)[i]) for i in (1, 3)] == [2, 2]
+    return equal
+
+
 @pytest.mark.parametrize("steps", [3, 12])
 @pytest.mark.parametrize(
     ("choices", "naive"),
-    [({}, naive_matching), ({"margin": 0.9}, naive_matching), ({"released_code": True}, naive_released)],
+    [
+        ({}, naive_mean),
+        ({"negatives": "hardest"}, naive_hardest),
+        ({"negatives": "hardest", "margin": 0.9}, naive_hardest),
+        ({"released_code": True}, naive_released),
+    ],
 )
 @torch.no_grad()
 def test_matching_is_equation_12_of_greedy_captions(steps: int, choices: dict[str, object], naive: Callable):
-    model, batch = small().eval(), image_batch(5)
+    model, batch = small().eval(), with_equal_concepts(image_batch(5))
     objective = image(max_steps=steps, gamma=0.5, **choices)
     total, parts = mean_of(objective(model, batch, Moment()), objective, batch)
     images = model.image_vector(batch.scenes)
@@ -228,7 +269,11 @@ def test_matching_is_equation_12_of_greedy_captions(steps: int, choices: dict[st
         lengths.append(len(words) - 1)
     assert min(lengths) < max(lengths) == steps  # some captions end, some are cut
     scores = [[sum(float(a) * float(b) for a, b in zip(i, c, strict=True)) for c in rebuilt] for i in images]
-    matching = sum(naive(scores, choices.get("margin", 0.2))) / 5
+    matching = sum(naive(scores, choices.get("margin", 0.2), concept_sets(batch.scenes))) / 5
+    norms = [sum(float(a) ** 2 for a in found) ** 0.5 for found in rebuilt]
+    first = [all(scores[i][i] > scores[i][j] for j in range(5) if {i, j} != {1, 3} and i != j) for i in range(5)]
+    assert parts["norm"] == pytest.approx(sum(norms) / 5, rel=1e-4)
+    assert parts["R@1"] == pytest.approx(100 * sum(first) / 5)
     assert parts["matching"] == pytest.approx(matching, rel=1e-4)
     assert parts["reconstruction"] == pytest.approx(squares / 5, rel=1e-4)
     assert parts["words"] == pytest.approx(sum(lengths) / 5)
@@ -236,8 +281,8 @@ def test_matching_is_equation_12_of_greedy_captions(steps: int, choices: dict[st
 
 
 def test_perfect_separation_costs_nothing_by_the_paper_and_two_margins_by_the_code():
-    scores = torch.eye(4) * 5
-    assert naive_matching(scores.tolist(), 0.2) == [0, 0, 0, 0]
+    scores, sets = torch.eye(4) * 5, [{i} for i in range(4)]
+    assert naive_hardest(scores.tolist(), 0.2, sets) == naive_mean(scores.tolist(), 0.2, sets) == [0, 0, 0, 0]
     assert released_matching(scores, 0.2).tolist() == pytest.approx([0.4] * 4)
     barely = torch.eye(4) * 0.01
     barely.requires_grad_()
@@ -246,9 +291,51 @@ def test_perfect_separation_costs_nothing_by_the_paper_and_two_margins_by_the_co
 
 
 def test_released_matching_equals_its_loops_on_random_scores():
-    scores = torch.randn(6, 6, generator=torch.Generator().manual_seed(2))
-    assert released_matching(scores, 0.2).tolist() == pytest.approx(naive_released(scores.tolist(), 0.2), rel=1e-5)
-    assert released_matching(scores, 0.2).tolist() != pytest.approx(naive_matching(scores.tolist(), 0.2), rel=1e-2)
+    scores, sets = torch.randn(6, 6, generator=torch.Generator().manual_seed(2)), [{i} for i in range(6)]
+    found = released_matching(scores, 0.2).tolist()
+    assert found == pytest.approx(naive_released(scores.tolist(), 0.2, sets), rel=1e-5)
+    assert found != pytest.approx(naive_hardest(scores.tolist(), 0.2, sets), rel=1e-2)
+
+
+@torch.no_grad()
+def test_images_that_all_show_the_same_have_no_matching_loss():
+    batch = image_batch(3)
+    concepts, mask = batch.scenes.concepts[:1].expand(3, -1), batch.scenes.concept_mask[:1].expand(3, -1)
+    batch = replace(batch, scenes=replace(batch.scenes, concepts=concepts, concept_mask=mask))
+    for negatives in ("mean", "hardest"):
+        assert float(image(negatives=negatives)(small().eval(), batch, Moment()).total) == 0
+
+
+@torch.no_grad()
+def test_the_text_beside_photos_adds_its_own_mean_loss():
+    model, photos, sentences = small().eval(), image_batch(4), text_batch(5)
+    alone, on_text = image(gamma=1.0), text(beta=0.7)
+    expected = mean_of(alone(model, photos, Moment()), alone, photos)[0]
+    expected += mean_of(on_text(model, sentences, Moment()), on_text, sentences)[0]
+    objective, batch = image(gamma=1.0, text=5, beta=0.7), replace(photos, beside=sentences)
+    total, parts = mean_of(objective(model, batch, Moment()), objective, batch)
+    assert total == pytest.approx(expected, rel=1e-5)
+    assert parts["text"] > parts["text cross-entropy"] > 0
+    with pytest.raises(ConfigError, match=r"no text is beside the photos.*`text` to 0"):
+        objective(model, photos, Moment())
+
+
+@torch.no_grad()
+def test_held_out_text_is_measured_by_the_loss_that_is_minimised():
+    """L_XE alone would choose a model whose reconstructor has learned nothing."""
+    model, pool = small().eval(), corpus_pool(11, 3)
+    for config in (R2MTextConfig(), R2MTextConfig(beta=0.7)):
+        whole, objective = _first_batch(pool), config.build(CONTEXT)
+        total, parts = mean_of(objective(model, whole, Moment()), objective, whole)
+        found = text_loss(model, pool, config, batch=2)
+        assert found == {"loss": pytest.approx(total, rel=1e-5), **{n: pytest.approx(p) for n, p in parts.items()}}
+    assert found["cross-entropy"] == pytest.approx(token_loss(model, pool), rel=1e-5)
+
+
+def test_photo_stages_are_chosen_by_held_out_text_and_never_by_pairs():
+    for stage in STAGES.values():
+        assert stage.held_out() == "corpus-val"
+        assert replace(stage, select=Selection(metric="CIDEr")).held_out() == "val"
 
 
 def test_captions_are_said_without_dropout_unless_asked_for(monkeypatch):
@@ -392,24 +479,24 @@ def corpus_pool(sentences: int, seed: int) -> Pool:
 
 
 TEXT = Batching("pairs", 16, pool="corpus", by_length=True)
+PHOTOS = Batching("photos", 8)
 STAGES = {
     "xe": Stage(R2MTextConfig(), "xe", TEXT, Optimiser(rate=0.01, clip=10), steps=20),
     "rec": Stage(R2MTextConfig(beta=1.0), "rec", TEXT, Optimiser(rate=0.01), steps=20),
-    "match": Stage(R2MImageConfig(max_steps=8), "match", Batching("photos", 8), Optimiser(rate=0.01), steps=20),
-    "both": Stage(R2MImageConfig(1.0, max_steps=8), "both", Batching("photos", 8), Optimiser(rate=0.01), steps=20),
+    "match": Stage(R2MImageConfig(text=16, max_steps=8), "match", PHOTOS, Optimiser(rate=0.01), steps=20),
+    "both": Stage(R2MImageConfig(gamma=1.0, text=16, max_steps=8), "both", PHOTOS, Optimiser(rate=0.01), steps=20),
 }  # fmt: skip
 
 
 def run_stages(out: Path, stop_at: int = 0) -> Checkpoint:
-    """All four stages; the first two choose by held-out text. It is killed at a line of the log, if told so."""
+    """All four stages, each chosen by held-out text. It is killed at a line of the log, if told so."""
     photos = random_scenes(24, seed=4)
     pools = {
         "train": Pool(photos.ids, SceneTable(photos)),
         "corpus": corpus_pool(64, 0),
         "corpus-val": corpus_pool(8, 1),
     }
-    chosen = {"corpus": Selection(every_steps=4, patience=2), "train": Selection(every=0)}
-    stages = [replace(stage, steps=8, select=chosen[stage.batch.pool]) for stage in STAGES.values()]
+    stages = [replace(stage, steps=8, select=Selection(every_steps=4, patience=2)) for stage in STAGES.values()]
     lines = []
 
     def report(line: dict[str, object]) -> None:
@@ -418,6 +505,7 @@ def run_stages(out: Path, stop_at: int = 0) -> Checkpoint:
             raise KeyboardInterrupt
 
     def evaluate(checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
+        assert pool is pools["corpus-val"]
         return {"loss": token_loss(checkpoint.captioner(), pool)}
 
     start = Checkpoint(small(dropout=0.2), VOCABULARY, "r2m")
@@ -431,7 +519,7 @@ def logged(out: Path) -> list[dict[str, object]]:
 
 def test_the_four_stages_run_and_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     whole = run_stages(tmp_path / "whole")
-    for stop in (3, 6):
+    for stop in (3, 6, 2):
         with pytest.raises(KeyboardInterrupt):
             run_stages(tmp_path / "killed", stop)
     resumed = run_stages(tmp_path / "killed")
@@ -439,14 +527,16 @@ def test_the_four_stages_run_and_a_killed_run_goes_on_to_the_same_bits(tmp_path)
         assert torch.equal(part, resumed.model.state_dict()[name]), name
     assert logged(tmp_path / "whole") == logged(tmp_path / "killed")
     held_out = [line["val loss"] for line in logged(tmp_path / "whole") if "val loss" in line]
-    assert len(held_out) == 4
+    assert len(held_out) == 8
 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_twenty_steps_of_every_stage_make_its_loss_fall(name: str):
     stage, model = STAGES[name], small()
     objective = stage.objective.build(CONTEXT)
-    batch = image_batch(12) if stage.batch.of == "photos" else _first_batch(corpus_pool(16, 0))
+    batch = sentences = _first_batch(corpus_pool(16, 0))
+    if stage.batch.of == "photos":
+        batch = replace(image_batch(12), beside=sentences)
 
     def mean() -> float:
         with torch.no_grad():
@@ -455,6 +545,66 @@ def test_twenty_steps_of_every_stage_make_its_loss_fall(name: str):
     before = mean()
     descend(model, objective, batch)
     assert mean() < 0.9 * before
+
+
+def seen_photos(count: int) -> SceneTable:
+    """Photos of one to three things, whose vectors are the sum of the things' own and some noise."""
+    random = np.random.default_rng(4)
+    of_word = random.standard_normal((WORDS, VECTOR_WIDTH))
+    scenes = []
+    for i in range(count):
+        chosen = random.choice(WORDS - 5, size=random.integers(1, 4), replace=False)
+        vector = of_word[chosen].sum(0) + 0.5 * random.standard_normal(VECTOR_WIDTH)
+        concepts = tuple(Concept(f"word{one}") for one in chosen)
+        scenes.append(Scene(str(i), vector=vector.astype(np.float32), concepts=concepts))
+    return SceneTable.build(scenes, ("concepts", "vector"), VOCABULARY)
+
+
+def learn(model: R2M, objective: R2MText | R2MImage, batches: Batches, steps: int, rate: float) -> None:
+    optimiser = torch.optim.Adam(model.parameters(), rate)
+    for step in range(steps):
+        batch = batches.batch(*divmod(step, len(batches)))
+        torch.manual_seed(step)
+        optimiser.zero_grad()
+        (objective(model.train(), batch, Moment()).total / objective.weight(batch)).backward()
+        optimiser.step()
+    model.eval()
+
+
+@torch.no_grad()
+def state_of(model: R2M, photos: SceneTable, held_out: Pool) -> dict[str, float]:
+    """How far scores spread, how long ṽ is, and how likely held-out text is."""
+    objective, everything = image(max_steps=8), torch.arange(len(photos))
+    batch = Batch(everything, photos.batch(everything))
+    words = objective._say(model, batch.scenes)
+    hidden, _ = model.unroll(model.encode(batch.scenes), words[:, :-1])
+    rebuilt = model.reconstruct(hidden, (words[:, 1:] != PAD).sum(1))
+    scores = model.image_vector(batch.scenes) @ rebuilt.T
+    return {
+        "spread": float(scores.std()),
+        "norm": float(rebuilt.norm(dim=1).mean()),
+        "text": token_loss(model, held_out),
+    }
+
+
+def test_photo_stages_neither_collapse_nor_break_the_language():
+    """With the hardest negatives, and no text beside the photos, all scores become equal and the language breaks."""
+    photos, held_out, model = seen_photos(96), corpus_pool(64, 1), small()
+    texts = Batches(corpus_pool(256, 0), Batching("pairs", 32, pool="corpus", by_length=True), 0)
+    learn(model, text(beta=1.0), texts, 150, 0.01)
+    before, found = state_of(model, photos, held_out), {}
+    for name, choices in {"default": {"text": 32}, "paper": {"negatives": "hardest"}}.items():
+        tuned = copy.deepcopy(model)
+        beside = texts if "text" in choices else None
+        batches = Batches(Pool(photos.scenes.ids, photos), Batching("photos", 48), 0, beside=beside)
+        learn(tuned, image(max_steps=8, **choices), batches, 60, 0.003)
+        found[name] = state_of(tuned, photos, held_out)
+    assert found["default"]["spread"] > 0.8 * before["spread"]
+    assert found["default"]["norm"] > 0.8 * before["norm"]
+    assert found["default"]["text"] < before["text"]
+    assert found["paper"]["spread"] < 0.2 * before["spread"]
+    assert found["paper"]["norm"] < 0.8 * before["norm"]
+    assert found["paper"]["text"] > before["text"] + 0.5
 
 
 def _first_batch(pool: Pool) -> Batch:

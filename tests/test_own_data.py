@@ -172,6 +172,38 @@ def test_r2m_learns_from_text_and_photos_without_captions(photos, corpus, capsys
     assert (model.model.config.hidden_size, model.model.config.vector_width) == (128, 6)
     lines = [json.loads(line) for line in (photos / "runs/r2m-photos/metrics.jsonl").read_text().splitlines()]
     assert {line["stage"] for line in lines} == {"text", "text-reconstruction", "photos", "photos-reconstruction"}
+    held_out = {line["stage"]: line for line in lines if "val loss" in line}
+    assert "val reconstruction" in held_out["text-reconstruction"]  # L_S is chosen by the reconstructor too
+    rebuilt = held_out["text-reconstruction"]["val loss"] - held_out["text-reconstruction"]["val cross-entropy"]
+    assert rebuilt == pytest.approx(held_out["text-reconstruction"]["val reconstruction"])
+    assert "val loss" in held_out["photos"]  # held-out text: no photo has a caption here
+    steps = {line["stage"]: line for line in lines if "loss" in line}
+    assert {"norm", "R@1", "text", "text cross-entropy"} <= steps["photos"].keys()
+
+
+def test_r2m_learns_a_style_from_text_alone(photos, corpus, capsys):
+    """No photo takes part: the names are those of the detector that comes with Sightline, and so it can caption."""
+    corpus.write_text(corpus.read_text().replace("and another", "verily besides a man and another"))
+    short = ("stages.text.epochs=2", "stages.text-reconstruction.epochs=2")
+    assert train("r2m", "--corpus", corpus, *short, "--device", "cpu") == 0
+    told = capsys.readouterr().err
+    assert "There are no photos: it learns to speak of what Sightline's own detector has names for" in told
+    assert "Of 120 sentences of the corpus 120 are used" in told
+    assert "there is nothing to measure it on" in told
+    out = photos / "runs" / "r2m-text"
+    trained = load(out / "model.safetensors")
+    recipe = read_recipe(out / "recipe.yaml")
+    assert list(recipe.stages) == ["text", "text-reconstruction"]
+    assert recipe.data.dictionary == "detector"
+    assert {"man", "dog", "grass", "verily"} <= set(trained.vocabulary)
+    Image.new("RGB", (64, 48), (90, 120, 60)).save(photos / "photo.jpg")
+    told = main(["caption", str(photos / "photo.jpg"), "--model", str(out), "--json", "--device", "cpu"])
+    assert told == 0
+    (said,) = json.loads(capsys.readouterr().out)
+    assert set(said["caption"].split()) <= set(trained.vocabulary)
+    assert main(["caption", str(photos / "photo.jpg"), "--style", str(out), "--json", "--device", "cpu"]) == 0
+    (styled,) = json.loads(capsys.readouterr().out)
+    assert styled["caption"] == said["caption"]
 
 
 def test_r2m_with_captions_is_measured_by_them(photos, corpus):
@@ -192,6 +224,7 @@ def test_what_is_missing_is_asked_for(photos, corpus):
     for kind, given, message in (
         ("updown", own(photos, captions=None), r"updown learns from captions.*train r2m"),
         ("updown", Own(captions=photos / "captions.csv"), "neither photos nor features"),
+        ("updown", Own(corpus=corpus), "neither photos nor features"),
         ("r2m", own(photos, captions=None), "r2m learns to speak from text"),
         (
             "r2m",

@@ -374,12 +374,22 @@ def test_losses_on_what_it_said_reach_encoder_decoder_and_reconstructor(choices)
         assert built.get_parameter(name).grad.abs().sum() > 0
 
 
-def test_dropout_is_on_the_encoder_and_only_in_training():
-    built, scenes = small(dropout=0.5), random_scenes(4)
+def test_v_which_the_reconstructor_rebuilds_has_no_dropout_and_what_the_decoder_reads_has():
+    built, scenes = small(dropout=0.5, fusion=False), random_scenes(4)  # without FM, v is read as it is
+    v = built.encode(scenes)["concepts"]
+    memory = built.train().encode(scenes)
+    assert torch.equal(memory["concepts"], v)
+    read = memory["projected"]
+    kept = read != 0
+    assert 0.2 < kept.float().mean() < 0.8
+    torch.testing.assert_close(read[kept], 2 * v[kept])
+
+
+def test_the_released_codes_dropout_is_on_input_and_output_of_the_encoder():
+    built, scenes = small(dropout=0.5, released_code=True), random_scenes(4)
     v = built.encode(scenes)["concepts"]
     assert torch.equal(v, built.encode(scenes)["concepts"])
-    built.train()
-    dropped = built.encode(scenes)["concepts"]
+    dropped = built.train().encode(scenes)["concepts"]
     kept = dropped != 0
     assert 0.2 < kept.float().mean() < 0.8  # the output's
     ratios = [(dropped[b] / v[b])[kept[b]] for b in range(4)]

@@ -22,7 +22,7 @@ from sightline.learning.reproduce import Outcome, Row, choose, plan, run
 from sightline.models.jran import BASELINE, SCHEMES, TABLE_1, JRANConfig
 
 PAPERS = {
-    "r2m": ["table-1", "table-2", "table-3"],
+    "r2m": ["fig-7", "table-1", "table-2", "table-3"],
     "pos-scan": ["fig-3", "table-1", "table-2", "table-3", "table-4"],
     "contrastive": ["flickr8k", "table-1", "table-4", "table-5", "table-6"],
     "vsrn": ["table-1", "table-2", "table-3", "table-4", "table-5"],

@@ -16,7 +16,7 @@ from sightline.learning.concepts import ConceptDictionary
 from sightline.models.r2m import R2MConfig
 from sightline.models.updown import UpDownConfig
 from sightline.scene import Concept
-from sightline.style import Styled, concept_words, styled
+from sightline.style import Styled, concept_words, general_words, styled
 from sightline.text.vocabulary import END, Vocabulary
 from sightline.vision.grid_encoder import GridEncoder
 
@@ -76,10 +76,29 @@ def test_names_become_the_concept_words_that_the_style_knows():
 def test_concepts_are_those_that_r2m_was_trained_on_and_never_none():
     speaker = Styled.__new__(Styled)
     torch.nn.Module.__init__(speaker)
-    speaker._concept_words = {"man": "person", "woman": "person", "dog": "dog", "sky": ""}
+    speaker._concept_words, speaker._general = {"man": "person", "woman": "person", "dog": "dog", "sky": ""}, {}
     seen = [Concept("sky", 0.9), Concept("dog", 0.4), Concept("man", 0.6), Concept("woman", 0.5)]
     assert [(one.name, one.score) for one in speaker._concepts(seen)] == [("person", 0.6), ("dog", 0.4)]
     assert [one.name for one in speaker._concepts([Concept("dog", 0.01), Concept("man", 0.02)])] == ["person"]
+
+
+def test_of_two_names_of_one_thing_the_particular_one_is_said():
+    """A sentence about a man does not say that he is a person too."""
+    names = ["person", "man", "dog", "motorbike", "motorcycle"]
+    words = concept_words(names, ConceptDictionary.detector(), Vocabulary(names))
+    general = general_words(words)
+    assert general["man"] == {"person"}
+    assert general["person"] == general["dog"] == frozenset()
+    speaker = Styled.__new__(Styled)
+    torch.nn.Module.__init__(speaker)
+    speaker._concept_words, speaker._general = words, general
+    seen = [Concept("person", 0.9), Concept("dog", 0.5), Concept("man", 0.4)]
+    assert [one.name for one in speaker._concepts(seen)] == ["dog", "man"]
+    assert [one.name for one in speaker._concepts([Concept("person", 0.9), Concept("man", 0.1)])] == ["person"]
+    same = {"motorbike": frozenset({"motorcycle"}), "motorcycle": frozenset({"motorbike"})}
+    speaker._general = same
+    both = [Concept("motorcycle", 0.6), Concept("motorbike", 0.7)]
+    assert [one.name for one in speaker._concepts(both)] == ["motorbike"]
 
 
 def test_the_dictionary_is_the_one_it_was_trained_with(bundle, tmp_path):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sightline.decoding.lengths import rules_of, words_of
 from sightline.errors import ConfigError
-from sightline.files import checksum, existing, fingerprint
+from sightline.files import checksum, existing, fingerprint, model_file
 
 if TYPE_CHECKING:
     from sightline.api import Sightline
@@ -58,7 +58,7 @@ class Wanted:
             from sightline.bundle import default_bundle
 
             model = default_bundle()
-        files = [existing(path).read_bytes() for path in (model, self.style) if path is not None]
+        files = [existing(model_file(path)).read_bytes() for path in (model, self.style) if path is not None]
         plain = {**asdict(self), "model": "", "style": ""}
         return fingerprint(json.dumps(plain), *(str(checksum(raw)) for raw in files))
 

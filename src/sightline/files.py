@@ -138,6 +138,11 @@ def existing(path: PathLike) -> Path:
     raise DataError("no such file or folder", where=target, fix=f"check the name; {parent} exists")
 
 
+def model_file(path: PathLike) -> Path:
+    """The model of a training run, where `path` is its folder; else `path`."""
+    return Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
+
+
 @contextlib.contextmanager
 def open_bytes(path: PathLike) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes, gunzipping what is gzip; a cut gzip stream is a TruncatedError."""

@@ -18,24 +18,25 @@ from sightline import checkpoint
 from sightline.batch import SceneBatch
 from sightline.bundle import Bundle, Reader
 from sightline.errors import CheckpointError
-from sightline.files import PathLike
-from sightline.learning.concepts import MIN_SCORE, MOST, ConceptDictionary
+from sightline.files import PathLike, model_file
+from sightline.learning.concepts import MIN_SCORE, MOST, NAMED, ConceptDictionary
 from sightline.models.captioner import Captioner, Memory, State, Trace
 from sightline.models.r2m import R2M
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
 from sightline.trust.calibration import Calibration
+from sightline.vision.concept_names import relations
 from sightline.vision.detector import Detector
 
-NAMED = {"coco": ConceptDictionary.coco, "entities": ConceptDictionary.entities}
 Names = Callable[[SceneBatch], Sequence[tuple[Concept, ...]]]
 
 
 def styled(bundle: Bundle, path: PathLike, device: torch.device | str = "cpu") -> Bundle:
     """The bundle, its captions by the R²M model in `path`; boxes are where the matcher finds the words.
 
-    Confidence is a guess then: nothing was fitted for this model.
+    Confidence is a guess then: nothing was fitted for this model. `path` may be the folder of a run.
     """
+    path = model_file(path)
     loaded, vision = checkpoint.load(path, device), bundle.vision
     if not isinstance(loaded.model, R2M):
         raise CheckpointError(
@@ -83,8 +84,19 @@ def concept_words(names: Sequence[str], dictionary: ConceptDictionary, vocabular
     """
     found = {}
     for name in names:
-        word = next(iter(dictionary.find(name.split())), "")
+        word = dictionary.word_of(name)
         found[name] = word if word in vocabulary else ""
+    return found
+
+
+def general_words(words: dict[str, str]) -> dict[str, frozenset[str]]:
+    """For each concept word those that say the same of a thing more generally: a man is a person too."""
+    names = list(words)
+    implied, _ = relations(names)
+    found: dict[str, frozenset[str]] = {}
+    for name, row in zip(names, implied, strict=True):
+        others = {words[names[other]] for other in row.nonzero()[0]} - {words[name], ""}
+        found[words[name]] = found.get(words[name], frozenset()) | others
     return found
 
 
@@ -98,6 +110,7 @@ class Styled(Captioner):
 
     def __init__(self, r2m: R2M, names: Names, words: dict[str, str], vocabulary: Vocabulary) -> None:
         super().__init__()
+        self._general = general_words(words)
         self._r2m = (r2m,)  # no submodule: its loops read the weights of its layers, which 8-bit layers do not have
         self.words, self.config = r2m.words, r2m.config
         self._names, self._concept_words, self._vocabulary = names, words, vocabulary
@@ -116,12 +129,25 @@ class Styled(Captioner):
         return self.r2m.encode(batch.to(scenes.part("regions").device))
 
     def _concepts(self, named: Sequence[Concept]) -> tuple[Concept, ...]:
-        """Concept words, each once, by descending score, as R²M was trained on them."""
+        """Concept words, each once, by descending score, as R²M was trained on them.
+
+        A sentence names a thing once: of *man* and *person* the more particular word stays, of two that mean the same
+        the surer one.
+        """
         best: dict[str, Concept] = {}
         for one in sorted(named, key=lambda concept: -concept.score):
             if (word := self._concept_words[one.name]) and (one.score >= MIN_SCORE or not best):
                 best.setdefault(word, replace(one, name=word))
-        return tuple(best.values())[:MOST]
+        order = list(best)
+        said = [word for word in order if not any(self._says(other, word, order) for other in order)]
+        return tuple(best[word] for word in said)[:MOST]
+
+    def _says(self, other: str, word: str, order: Sequence[str]) -> bool:
+        """Whether `word` need not be said beside `other`; `order` is by descending score."""
+        if word not in self._general.get(other, ()):
+            return False
+        same = other in self._general.get(word, ())
+        return not same or order.index(other) < order.index(word)
 
     def start(self, memory: Memory) -> State:
         """R²M's."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from sightline.errors import ConfigError
-from sightline.files import cache_dir, existing, fingerprint, write_json
+from sightline.files import cache_dir, existing, fingerprint, model_file, write_json
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are captions to audit
     from collections.abc import Sequence
@@ -133,7 +133,7 @@ def _audited(
 
     sight = load(model, device, threads)
     least = sight.auditing.least if threshold is None else threshold
-    made = fingerprint((model or default_bundle()).read_bytes(), repr(sight.auditing), repr(least))
+    made = fingerprint(model_file(model or default_bundle()).read_bytes(), repr(sight.auditing), repr(least))
     progress = progress_bar("auditing") if bar else iter
     size = sight.bundle.vision.size
     return auditing.audit(captions, folder, _auditor(sight, least), made, size=size, progress=progress)

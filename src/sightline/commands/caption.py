@@ -61,11 +61,11 @@ def caption(
         length: of captions: short, normal, long, or the most words.
         must_include: a word or phrase that every caption has; several by commas.
         distinct: rewrite captions that are alike, so that each tells its photo from the others.
-        style: an r2m model trained on your own text, whose words are used.
+        style: an r2m model trained on your own text, whose words are used; or the folder of its run.
         force: do again what is done, and replace descriptions in sidecars that others wrote.
         show: open the photos with their boxes; where there is no screen, print the boxes.
         beam: hypotheses that are followed at once; 1 is fastest.
-        model: a model file, instead of the one that comes with Sightline.
+        model: a model file, or the folder of a run, instead of the one that comes with Sightline.
         device: auto, cpu, cuda, cuda:1 or mps.
         threads: that the CPU computes with; with --ray, CPUs of each worker.
         ray: let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).

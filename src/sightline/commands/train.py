@@ -19,6 +19,8 @@ from sightline.learning.own_data import KINDS, Own, own_recipe
 from sightline.learning.recipe import SHIPPED, Recipe, read_recipe, read_rows, shipped
 from sightline.learning.reporting import Reporter, curves
 
+_GIVEN = {"": "--images photos/ --captions captions.csv", "r2m": "--corpus my.txt"}
+
 
 def train(
     recipe: str,
@@ -36,13 +38,14 @@ def train(
     json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Train a model: a row of a recipe, or a kind of model on your own photos.
+    """Train a model: a row of a recipe, or a kind of model on your own photos or text.
 
-    A shipped recipe, or a file; your photos with captions; your photos without captions:
+    A shipped recipe, or a file; your photos with captions; your photos without captions; your text alone:
 
         sightline train jran/table-1 line-1-XE stages.cross-entropy.epochs=10
         sightline train updown --images photos/ --captions captions.csv
         sightline train r2m --images photos/ --corpus text.txt --concepts boxes.jsonl
+        sightline train r2m --corpus my.txt
 
     A run that was stopped goes on when the same command is given again. For several processes, `torchrun -m sightline`.
 
@@ -55,7 +58,7 @@ def train(
         allow_missing: leave photos without features out.
         images: own data: the folder of photos.
         captions: own data: their captions, in any format; a captions.csv inside the folder is found without it.
-        corpus: own data, r2m: sentences, one a line.
+        corpus: own data, r2m: sentences, one a line. Alone, it makes a style for `sightline caption --model`.
         features: own data: features of the photos; without them they are extracted.
         concepts: own data, r2m: what is in the photos, a file of named boxes.
         json: print the metrics as one JSON object.
@@ -107,7 +110,7 @@ def find_recipe(given: str) -> Path:
     if given in KINDS:
         raise ConfigError(
             f"{given} is a kind of model, and no data is given",
-            fix=f"sightline train {given} --images photos/ --captions captions.csv, or name a recipe",
+            fix=f"sightline train {given} {_GIVEN.get(given, _GIVEN[''])}, or name a recipe",
         )
     names = [path.relative_to(SHIPPED).with_suffix("").as_posix() for path in shipped()]
     near = difflib.get_close_matches(given, [*names, *KINDS], n=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from sightline.data.captions import Gathering, caption_report, collect
@@ -32,6 +33,27 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
 def sentiment_of(sentence: Sentence) -> str:
     """`positive` or `negative`, for a sentence that `read` gave."""
     return (sentence.id or "").split("/")[1]
+
+
+def sentiment_words(path: Path) -> dict[str, frozenset[str]]:
+    """The words that make sentences `positive` or `negative`.
+
+    SentiCap marks pairs of adjective and noun. A word makes a sentence positive if, of all times that it occurs in
+    positive ones, it is more often than not the marked adjective.
+    """
+    marked: dict[str, Counter[str]] = {name: Counter() for name in SENTIMENTS.values()}
+    counted: dict[str, Counter[str]] = {name: Counter() for name in SENTIMENTS.values()}
+    for image in parse_each(read_object(path).items("images"), path, "images", Problems(), lambda r: r):
+        for one in parse_each(image.items("sentences"), path, image.where, Problems(), lambda r: r):
+            tokens, marks = one.texts("tokens"), [*one.items("word_sentiment"), 0]
+            sentiment = SENTIMENTS.get(one.integer("sentiment"), "negative")
+            pairs = zip(tokens, pairwise(marks), strict=False)
+            marked[sentiment].update(token for token, (mark, following) in pairs if mark and following)
+            counted[sentiment].update(tokens)
+    return {
+        name: frozenset(word for word, count in found.items() if 2 * count > counted[name][word])
+        for name, found in marked.items()
+    }
 
 
 def inspect(path: Path) -> Report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -59,6 +59,7 @@ class Batch:
         captions: (N,) rows of the pool's captions.
         negatives: as many times N captions of other images, for objectives that ask.
         positives: (N, T, n) how far a region truly shows a word (IoU), for objectives that ask; -1 without annotation.
+        beside: a batch of another pool, for objectives that ask.
     """
 
     photos: Tensor
@@ -67,6 +68,7 @@ class Batch:
     captions: Tensor | None = None
     negatives: tuple[TextBatch, ...] = ()
     positives: Tensor | None = None
+    beside: Batch | None = None
 
     def to(self, device: torch.device | str) -> Batch:
         """The batch on `device`."""
@@ -77,15 +79,24 @@ class Batch:
             self.captions,
             tuple(texts.to(device) for texts in self.negatives),
             None if self.positives is None else self.positives.to(device),
+            None if self.beside is None else self.beside.to(device),
         )
 
 
 class Batches:
-    """The batches of a stage."""
+    """The batches of a stage; each has one of `beside` with it, whose epochs have their own length."""
 
-    def __init__(self, pool: Pool, batching: Batching, seed: int, negatives: int = 0, positives: bool = False) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        batching: Batching,
+        seed: int,
+        negatives: int = 0,
+        positives: bool = False,
+        beside: Batches | None = None,
+    ) -> None:
         self.pool, self.batching, self.seed = pool, batching, seed
-        self.negatives, self.positives = negatives, positives
+        self.negatives, self.positives, self.beside = negatives, positives, beside
         if batching.of != "photos" and pool.texts is None:
             raise ConfigError(f"batches of {batching.of} need captions", fix="give captions, or batches of photos")
         if batching.size < 1 or batching.captions < 1:
@@ -118,9 +129,13 @@ class Batches:
             captions = self._captions(chosen, random)
         others = [self._others(photos, random) for _ in range(self.negatives if captions is not None else 0)]
         mine = slice(rank, None, world)  # all draw for the whole batch, so that it does not depend on how it is shared
-        return self._make(
+        made = self._make(
             photos[mine], None if captions is None else captions[mine].ravel(), [o[mine].ravel() for o in others]
         )
+        if self.beside is None:
+            return made
+        place = divmod(epoch * len(self) + step, len(self.beside))
+        return replace(made, beside=self.beside.batch(*place, rank, world))
 
     def _order(self, epoch: int) -> Rows:
         if self._ordered[0] != epoch:  # kept, since an epoch of many captions takes long to shuffle

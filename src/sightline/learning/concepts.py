@@ -80,18 +80,7 @@ class ConceptDictionary:
     @classmethod
     def read(cls, path: PathLike) -> ConceptDictionary:
         """A dictionary from a file like `concepts.tsv`."""
-        entries = []
-        with open_text(Path(path)) as file:
-            for number, line in enumerate(file, 1):
-                parts = line.rstrip("\n").split("\t")
-                if len(parts) != 3 or not all(parts) or len(parts[1].split()) != 1:
-                    raise DataError(
-                        "not a class, its concept word and the words that mean it",
-                        where=f"{path}, line {number}",
-                        fix="write class<TAB>concept<TAB>word, two words, …",
-                    )
-                entries.append(Entry(parts[0], parts[1], tuple(word.strip() for word in parts[2].split(","))))
-        return cls(entries, path)
+        return cls(_entries(path), path)
 
     @classmethod
     def entities(cls) -> ConceptDictionary:
@@ -101,6 +90,25 @@ class ConceptDictionary:
         with them are not unpaired.
         """
         return cls(Entry(name, name, (f"{name}/n",)) for name in read_classes())
+
+    @classmethod
+    def detector(cls) -> ConceptDictionary:
+        """The names of the detector that comes with Sightline, each for itself, with COCO's words for its 80 classes.
+
+        A man is a *man* here, and an umpire, whom the detector has no name for, is a *person*. For text of one's own:
+        every name has a word, while `coco` has one for 160 of the 412.
+        """
+        names, coco = concept_names(), _entries(COCO)
+        of_class = {entry.name: entry for entry in coco}
+        entries = [entry for entry in coco if entry.name == NONE]
+        taken = {phrase.removesuffix("/n") for entry in entries for phrase in entry.phrases}
+        for name in names:
+            known = of_class.get(name, Entry(name, name, ()))
+            own = (f"{name}/n", *(one for one in known.phrases if one.removesuffix("/n") not in names))
+            new = tuple(one for one in own if one.removesuffix("/n") not in taken)
+            taken |= {one.removesuffix("/n") for one in new}
+            entries.append(Entry(name, known.concept, new))
+        return cls(entries)
 
     def of_class(self, name: str) -> str:
         """The concept word of a detector's class."""
@@ -127,9 +135,11 @@ class ConceptDictionary:
 
     def _of_name(self, name: str) -> str:
         """The concept word of a detector's class; "" for one of our own detector's without a word here."""
-        if name in self._of_class or name not in concept_names():
-            return self.of_class(name)
-        return next(iter(self.find(name.split())), "")
+        return self.word_of(name) if name in concept_names() else self.of_class(name)
+
+    def word_of(self, name: str) -> str:
+        """The concept word of a class, or of what a name says (a kid is a person among COCO's); "" without one."""
+        return self._of_class.get(name) or next(iter(self.find(name.split())), "")
 
     def find(self, words: Sequence[str]) -> list[str]:
         """The concept words of a sentence of lower-case words, each once, in the order in which they are mentioned."""
@@ -172,3 +182,26 @@ class ConceptDictionary:
                 if (key := " ".join([*start, form])) in self._of_phrase:
                     return last, key
         return place, ""
+
+
+def _entries(path: PathLike) -> list[Entry]:
+    """The lines of a file like `concepts.tsv`."""
+    entries = []
+    with open_text(Path(path)) as file:
+        for number, line in enumerate(file, 1):
+            parts = line.rstrip("\n").split("\t")
+            if len(parts) != 3 or not all(parts) or len(parts[1].split()) != 1:
+                raise DataError(
+                    "not a class, its concept word and the words that mean it",
+                    where=f"{path}, line {number}",
+                    fix="write class<TAB>concept<TAB>word, two words, …",
+                )
+            entries.append(Entry(parts[0], parts[1], tuple(word.strip() for word in parts[2].split(","))))
+    return entries
+
+
+NAMED = {  # by what a recipe calls them
+    "coco": ConceptDictionary.coco,
+    "entities": ConceptDictionary.entities,
+    "detector": ConceptDictionary.detector,
+}

@@ -15,10 +15,11 @@ from sightline.data.entities import read_photos as read_entities
 from sightline.data.entities_classes import ground, read_classes
 from sightline.data.image_list import photo_number
 from sightline.data.records import Photo
+from sightline.data.senticap import sentiment_words
 from sightline.errors import ConfigError
 from sightline.files import fingerprint
 from sightline.grounding import GroundedPhoto
-from sightline.learning.concepts import ConceptDictionary
+from sightline.learning.concepts import NAMED, ConceptDictionary
 from sightline.learning.corpus import corpus_pools, read_corpus
 from sightline.learning.data_config import DataConfig
 from sightline.learning.features import Seen, see
@@ -52,6 +53,7 @@ class Data:
         rule: that splits captions into words.
         fingerprint: of the vision model that made the scenes; "" where unknown.
         grounded: annotated photos by their ids in the pools.
+        sentiment: words that carry a sentiment, by its name, where captions are measured by them.
         told: what was read and decided, in plain sentences.
     """
 
@@ -60,6 +62,7 @@ class Data:
     rule: Rule
     fingerprint: str = ""
     grounded: Mapping[str, GroundedPhoto] = field(default_factory=dict)
+    sentiment: Mapping[str, frozenset[str]] = field(default_factory=dict)
     told: tuple[str, ...] = ()
 
     def digest(self) -> str:
@@ -138,7 +141,8 @@ def build_data(
         pools["train"] = replace(pools["train"], positives=positives)
         told.append(f"{plural(len(positives), 'caption')} of train have words whose boxes are known.")
     marks = [one.fingerprint for one in seen.values() if one.fingerprint]
-    return Data(vocabulary, pools, rule, marks[0] if marks else "", grounded, tuple(told))
+    sentiment = {} if config.sentiment_words is None else sentiment_words(config.path(config.sentiment_words, base))
+    return Data(vocabulary, pools, rule, marks[0] if marks else "", grounded, sentiment, tuple(told))
 
 
 def needs_of(model: ModelConfig, stages: Sequence[Stage] = ()) -> tuple[str, ...]:
@@ -161,9 +165,8 @@ def wants_positives(stages: Sequence[Stage]) -> bool:
 
 
 def _dictionary(config: DataConfig, base: Path) -> ConceptDictionary:
-    named = {"coco": ConceptDictionary.coco, "entities": ConceptDictionary.entities}
-    if config.dictionary in named:
-        return named[config.dictionary]()
+    if config.dictionary in NAMED:
+        return NAMED[config.dictionary]()
     return ConceptDictionary.read(config.path(Path(config.dictionary), base))
 
 

@@ -48,9 +48,11 @@ class DataConfig:
             whose grid cells stand for regions; `detector`, the vision model that comes with Sightline, with 36 regions
             and its grid cells averaged 2 · 2; or a vision model of your own, named like a recipe's `start`.
         concepts: where the concepts of photos come from, if not from their features: a file of named boxes.
-        dictionary: from a detector's classes to concept words: `coco`, `entities`, or a file like concepts.tsv.
+        dictionary: from a detector's classes to concept words: `coco`, `entities`, `detector` (the names of Sightline's
+            own), or a file like concepts.tsv.
         corpus: sentences without photos, for the text stages of R2M.
         sentiment: of a corpus that tells it (SentiCap), the sentences to take; empty takes all.
+        sentiment_words: a SentiCap file: captions are also measured by how many of its words with sentiment they use.
         grounding: Flickr30k Entities (folder, tar or zip): which regions truly show a word.
         rule: the vocabulary rule, which also splits and cuts captions (`sightline.text.vocabulary.RULES`).
         vocabulary: whose words are counted: of the splits the `rule` counts, of `train` alone, or of the `corpus`.
@@ -86,6 +88,7 @@ class DataConfig:
     dictionary: str = "coco"
     corpus: Path | None = None
     sentiment: Sentiment = ""
+    sentiment_words: Path | None = None
     grounding: Path | None = None
     rule: str = "self-critical"
     vocabulary: Literal["rule", "train", "corpus"] = "rule"

@@ -26,6 +26,7 @@ from sightline.metrics.ngrams import IntArray
 from sightline.metrics.retrieval import Ensemble, Similarity, consecutive_folds, evaluate_retrieval
 from sightline.metrics.scorecard import scorecard
 from sightline.metrics.self_retrieval import self_retrieval
+from sightline.metrics.sentiment import sentiment_shares
 from sightline.models.captioner import Captioner, select
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.text.vocabulary import END, PAD
@@ -75,10 +76,21 @@ def evaluate(
     evaluation: Evaluation,
     *,
     grounded: Mapping[str, GroundedPhoto] | None = None,
+    sentiment: Mapping[str, frozenset[str]] | None = None,
     watch: Watch = iter,
     said: dict[str, Caption] | None = None,
 ) -> dict[str, float]:
-    """Measure a model on a split; `grounded` are its annotations, by photo; captions are put into `said`."""
+    """Measure a model on a split.
+
+    Args:
+        checkpoint: the model.
+        pool: the split.
+        evaluation: how.
+        grounded: its annotations, by photo.
+        sentiment: words that carry a sentiment, by its name; captions are measured by their share.
+        watch: wraps the photos that are captioned.
+        said: captions are put there.
+    """
     model = checkpoint.model
     training = model.training
     model.eval()
@@ -89,7 +101,9 @@ def evaluate(
                 rule = named_rule(checkpoint.text_rule)
                 found |= accuracy_of_matcher(model, checkpoint.vocabulary, rule, pool, _known(grounded))
             return found
-        return _captioner(checkpoint, model, pool, evaluation, grounded, watch, {} if said is None else said)
+        said = {} if said is None else said
+        found = _captioner(checkpoint, model, pool, evaluation, grounded, watch, said)
+        return found | sentiment_shares([one.words for one in said.values()], sentiment or {}) if said else found
     finally:
         model.train(training)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from sightline.data.image_list import photo_number
 from sightline.data.inspect import identify
 from sightline.data.records import Photo, SceneSource
 from sightline.errors import ConfigError, CountError, DuplicateRecordError, MissingRecordError
-from sightline.learning.concepts import ConceptDictionary
+from sightline.learning.concepts import MIN_SCORE, ConceptDictionary
 from sightline.learning.data_config import DataConfig
 from sightline.learning.photos import plural, some
 from sightline.learning.tables import PARTS, Scenes, SceneStream, SceneTable
@@ -41,6 +42,7 @@ class PhotoScenes:
     named: SceneSource | None = None
     named_of: Mapping[str, str] = field(default_factory=dict)
     dictionary: ConceptDictionary | None = None
+    unsure: Mapping[str, Concept] = field(default_factory=dict)  # the concept of photos that have no sure one
 
     def __len__(self) -> int:
         """How many scenes there are."""
@@ -56,11 +58,18 @@ class PhotoScenes:
         return scene if scene.id == id else replace(scene, id=id)
 
     def concepts_of(self, id: str) -> tuple[Concept, ...]:
-        """The concepts of a photo; none where nobody named any."""
+        """The concepts of a photo: the sure ones, else what `unsure` says, else none."""
+        return self._named(id) or ((self.unsure[id],) if id in self.unsure else ())
+
+    def surest(self, id: str) -> Concept | None:
+        """The concept of a photo with the highest score, however low; None where nobody named any."""
+        return next(iter(self._named(id, 0.0)), None)
+
+    def _named(self, id: str, min_score: float = MIN_SCORE) -> tuple[Concept, ...]:
         named, place = (self.named, self.named_of) if self.named is not None else (self.features, self.feature_of)
         if self.dictionary is None or named is None or id not in place:
             return ()
-        return self.dictionary.of_scene(named[place[id]])
+        return self.dictionary.of_scene(named[place[id]], min_score)
 
     def ids(self) -> Sequence[str]:
         """Every photo's id."""
@@ -106,11 +115,13 @@ def see(
                     where=path,
                     fix="captions and concepts must name photos alike",
                 )
+    if dictionary is not None:
+        source = replace(source, unsure=_unsure(photos, source, told))
     kept = {role: _kept(config, part, source, told, role) for role, part in photos.items()}
     total = sum(map(len, kept.values()))
-    in_memory = (
-        _fits(config, source, [photo.id for part in kept.values() for photo in part], needs, told) if total else True
-    )
+    if not total:
+        raise CountError("no photo is left", fix="check the features, the concepts and the splits")
+    in_memory = _fits(config, source, [photo.id for part in kept.values() for photo in part], needs, told)
     return {role: _seen(part, source, needs, vocabulary, in_memory) for role, part in kept.items() if part}
 
 
@@ -163,6 +174,31 @@ def _tell_missing(
             fix="check that captions and features name photos alike, extract the missing ones, or say --allow-missing",
         )
     told.append(f"{what}. They are left out.")
+
+
+def _unsure(photos: Mapping[str, Sequence[Photo]], source: PhotoScenes, told: list[str]) -> dict[str, Concept]:
+    """A concept for each photo without a sure one that models are measured by, so that none is left out there.
+
+    It is the surest that the detector found; where it found nothing, the most frequent of the training photos, or of
+    all where none is trained on.
+    """
+    counted = photos.get("train") or [photo for part in photos.values() for photo in part]
+    counts = Counter(concept.name for photo in counted for concept in source.concepts_of(photo.id))
+    usual = counts.most_common(1)
+    found: dict[str, Concept] = {}
+    for role, part in photos.items():
+        bare = [photo.id for photo in part if role != "train" and not source.concepts_of(photo.id)]
+        surest = {id: concept for id in bare if (concept := source.surest(id)) is not None}
+        nothing = [id for id in bare if id not in surest and usual]
+        found |= surest | {id: Concept(usual[0][0]) for id in nothing}
+        if surest:
+            told.append(f"{plural(len(surest), 'photo')} of {role} without a sure concept: the surest one is taken.")
+        if nothing:
+            told.append(
+                f"{plural(len(nothing), 'photo')} of {role} in which nothing was found: taken to show the most "
+                f"frequent concept, {usual[0][0]}."
+            )
+    return found
 
 
 def _kept(

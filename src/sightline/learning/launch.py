@@ -25,6 +25,7 @@ from sightline.learning.extraction import Progress, extract
 from sightline.learning.finding import MODEL, Finder
 from sightline.learning.loop import Run, train
 from sightline.learning.objective import Context
+from sightline.learning.objectives.r2m_text import R2MTextConfig, text_loss
 from sightline.learning.once import seen_once
 from sightline.learning.output_bias import start_output_bias
 from sightline.learning.recipe import Recipe, read_recipe
@@ -165,11 +166,11 @@ def _extract(
 
 
 def _measure(data: Data) -> Evaluate:
-    """Evaluation that knows the annotated boxes of the photos it is given."""
+    """Evaluation that knows the annotated boxes of the photos it is given, and the words that carry sentiment."""
 
     def measure(checkpoint: Checkpoint, pool: Pool, how: evaluation.Evaluation) -> dict[str, float]:
         grounded = {id: data.grounded[id] for id in pool.ids if id in data.grounded}
-        return evaluation.evaluate(checkpoint, pool, how, grounded=grounded)
+        return evaluation.evaluate(checkpoint, pool, how, grounded=grounded, sentiment=data.sentiment)
 
     return measure
 
@@ -189,23 +190,19 @@ def _measured(recipe: Recipe, out: Path, chosen: Checkpoint, data: Data, evaluat
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """What the loop asks for: the loss, or metrics, on held-out data; text stages are chosen by held-out text."""
+    """What the loop asks for: the loss, or metrics, on held-out data; stages of R²M are chosen by held-out text."""
 
     recipe: Recipe
     pools: dict[str, Pool]
     measure: Evaluate
 
     def __call__(self, checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
-        if stage.select.metric == "loss":  # without references no caption is written, which takes longest
-            pool = replace(self.pools[_held_out(stage)], references=())
-        else:
-            pool = self.pools["val"]
-        return self.measure(checkpoint, pool, self.recipe.evaluate.in_training())
-
-
-def _held_out(stage: Stage) -> str:
-    """The pool by which a stage chooses its best model; metrics of captions need photos."""
-    return "corpus-val" if stage.batch.pool == "corpus" and stage.select.metric == "loss" else "val"
+        pool, how = self.pools[stage.held_out()], self.recipe.evaluate.in_training()
+        if stage.select.metric != "loss":
+            return self.measure(checkpoint, pool, how)
+        if isinstance(stage.objective, R2MTextConfig):  # L_XE + β · L_rec: otherwise nothing tells of the reconstructor
+            return text_loss(checkpoint.model, pool, stage.objective, how.batch)
+        return self.measure(checkpoint, replace(pool, references=()), how)  # no caption is written: that takes longest
 
 
 def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
@@ -216,10 +213,13 @@ def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
             raise ConfigError(
                 f"stage `{stage.name}` draws from {stage.batch.pool}, which is empty", fix=f"give {missing}"
             )
-        if _held_out(stage) not in pools and (stage.select.every or stage.select.every_steps):
+        if stage.held_out() not in pools and (stage.select.every or stage.select.every_steps):
+            by, fix = "on the val split, and no photo is in it", "set data.val"
+            if stage.held_out() == "corpus-val":
+                by, fix = "by held-out text, and there is none", "give data.corpus"
             raise ConfigError(
-                f"stage `{stage.name}` chooses its best model on the val split, and no photo is in it",
-                fix=f"set data.val, or stages.{stage.name}.select.every=0 to keep the last model",
+                f"stage `{stage.name}` chooses its best model {by}",
+                fix=f"{fix}, or stages.{stage.name}.select.every=0 to keep the last model",
             )
 
 

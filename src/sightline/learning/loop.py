@@ -25,9 +25,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline.checkpoint import Checkpoint, load, save
-from sightline.errors import LearningError
+from sightline.errors import ConfigError, LearningError
 from sightline.files import lock, unwritable
-from sightline.learning.batches import Batch, Batches, prefetch
+from sightline.learning.batches import Batch, Batches, Batching, prefetch
 from sightline.learning.clock import Clock
 from sightline.learning.interruption import interruptible
 from sightline.learning.objective import Context, Losses, Moment, Objective
@@ -144,12 +144,23 @@ def _begin(run: Run, model: Any, counters: Counters, tensors: dict[str, Tensor],
         if stage.average and team.first:
             save(_before(run, number), replace(run.start, model=model))
     pool, seed = run.pools[stage.batch.pool], run.seed + 1000 * number
-    batches = Batches(pool, stage.batch, seed, objective.negatives, objective.positives)
+    beside = None if objective.beside is None else _beside(run, objective.beside, seed)
+    batches = Batches(pool, stage.batch, seed, objective.negatives, objective.positives, beside)
     parameters = {**dict(model.named_parameters()), **{f"objective.{n}": p for n, p in objective.named_parameters()}}
     optimiser = stage.optimiser.build(parameters)
     restore_optimiser(tensors, optimiser, parameters)
     model.train()
     return _Work(run, stage, model, objective, optimiser, parameters, batches, counters, team)
+
+
+def _beside(run: Run, batching: Batching, seed: int) -> Batches:
+    """The second batches that an objective asks for."""
+    if batching.pool not in run.pools:
+        raise ConfigError(
+            f"a batch of {batching.pool} goes beside every step, and there is no {batching.pool}",
+            fix="give data.corpus, or set the objective's `text` to 0",
+        )
+    return Batches(run.pools[batching.pool], batching, seed)
 
 
 def _stage(work: _Work, interrupted: Callable[[], bool]) -> None:
@@ -259,7 +270,7 @@ def _evaluate(work: _Work, epoch: int) -> None:
     work.model.eval()
     checkpoint = replace(run.start, model=work.model)
     with torch.no_grad(), _enough_memory(stage, evaluating=True):
-        found = run.evaluate(checkpoint, run.pools["corpus-val" if stage.batch.pool == "corpus" else "val"], stage)
+        found = run.evaluate(checkpoint, run.pools[stage.held_out()], stage)
     work.model.train()
     metrics: dict[str, float] = work.team.tell(found)
     metric = stage.select.metric

@@ -48,12 +48,12 @@ def measure(
     needs = (need for member in members for need in member.model.needs if need != "pixels")
     parts = tuple(dict.fromkeys((*config.parts, *needs)))
     vision = sight_of(first.model.vision) if isinstance(first.model, Seeing) else Cached()
-    config = replace(config, rule=first.text_rule, vocabulary="rule", corpus=None, parts=parts)
-    alone = replace(config, train=names, val=(), test=())  # no other photo is read
+    config = replace(config, rule=first.text_rule, vocabulary="rule", corpus=None, sentiment="", parts=parts)
+    alone = replace(config, train=(), val=(), test=names)  # no other photo is read
     data = build_data(alone, first.model.config, base=base, vocabulary=first.vocabulary, vision=vision)
     _refuse_other_scenes(members, data)
-    pool = data.pools["train"]
-    left_out = (sentence for sentence in data.told if "left out" in sentence)
+    pool = data.pools["test"]
+    left_out = (sentence for sentence in data.told if "left out" in sentence or "concept" in sentence)
     which = ": all, as the captions have no splits" if config.shares == {names[0]: 1} else f" of {' and '.join(names)}"
     told = (f"Measured on {plural(len(pool), 'photo')}{which}.", *left_out)
     matchers = [member.model for member in members if isinstance(member.model, Matcher)]
@@ -63,7 +63,8 @@ def measure(
     model = Ensemble(captioners).eval() if len(captioners) > 1 else first.model
     grounded = {id: data.grounded[id] for id in pool.ids if id in data.grounded}
     said: dict[str, Caption] = {}
-    metrics = evaluate(replace(first, model=model), pool, how, grounded=grounded, watch=watch, said=said)
+    alike = replace(first, model=model)
+    metrics = evaluate(alike, pool, how, grounded=grounded, sentiment=data.sentiment, watch=watch, said=said)
     return Measured(split, len(pool), metrics, said, told)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sightline.checkpoint import Checkpoint
 from sightline.errors import ConfigError
-from sightline.learning.batches import Batch
+from sightline.learning.batches import Batch, Batching
 from sightline.learning.tables import Pool
 from sightline.text.vocabulary import Vocabulary
 
@@ -68,11 +68,12 @@ class Context:
 class Objective(nn.Module, ABC):
     """A loss over batches.
 
-    `negatives` and `positives` ask for these parts of a batch.
+    `negatives`, `positives` and `beside` (how it is made) ask for these parts of a batch.
     """
 
     negatives: int = 0
     positives: bool = False
+    beside: Batching | None = None
 
     @abstractmethod
     def weight(self, batch: Batch) -> float:

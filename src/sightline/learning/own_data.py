@@ -45,6 +45,8 @@ class Own:
 def own_recipe(kind: str, own: Own, out: Path, changes: Sequence[str] = ()) -> tuple[Recipe, list[str]]:
     """The recipe for `own` data, with `changes`, and what was decided."""
     told: list[str] = []
+    if kind == "r2m" and own.corpus is not None and own == Own(corpus=own.corpus):
+        return _build(kind, {**_paths(own), **_corpus(own, told)}, *_text_stages(own, 0, told), own, changes, told)
     if own.images is None and own.features is None:
         raise ConfigError("neither photos nor features are given", fix="add --images photos/ or --features FILE")
     photos, captions = _count(own)
@@ -66,6 +68,18 @@ def own_recipe(kind: str, own: Own, out: Path, changes: Sequence[str] = ()) -> t
             )
         data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, told), "vocabulary": "train"}
         stages, size = _caption_stages(photos, captions, told)
+    return _build(kind, data, stages, size, own, changes, told)
+
+
+def _build(
+    kind: str,
+    data: dict[str, Any],
+    stages: dict[str, Any],
+    size: int,
+    own: Own,
+    changes: Sequence[str],
+    told: list[str],
+) -> tuple[Recipe, list[str]]:
     values = {
         "model": {"kind": kind, **_model(kind, own, size, told)},
         "data": data,
@@ -148,7 +162,7 @@ def _corpus(own: Own, told: list[str]) -> dict[str, Any]:
     """How the sentences are counted and which are used."""
     if own.corpus is None:
         raise ConfigError("r2m learns to speak from text, and there is none", fix="add --corpus text.txt")
-    if own.concepts is None and own.features is None:
+    if own.images is not None and own.concepts is None and own.features is None:
         raise ConfigError(
             "r2m must know what is in the photos, and extracted features have no names",
             fix="add --concepts FILE (a line of named boxes per photo), or --features with concepts",
@@ -157,7 +171,14 @@ def _corpus(own: Own, told: list[str]) -> dict[str, Any]:
     long = sum(len(sentence.split()) >= 8 for sentence in sentences)
     fewest = 8 if 2 * long >= len(sentences) else 4
     told.append(f"Of the corpus, sentences of {fewest} to {DataConfig.max_words} words are used.")
+    alone = own == Own(corpus=own.corpus)
+    if alone:
+        told.append(
+            "There are no photos: it learns to speak of what Sightline's own detector has names for, and "
+            "`sightline caption --model` lets it speak of any photo."
+        )
     return {
+        "dictionary": "detector" if alone else "coco",
         "rule": "r2m",
         "vocabulary": "corpus",
         "min_count": _min_count(len(sentences), told),
@@ -167,7 +188,7 @@ def _corpus(own: Own, told: list[str]) -> dict[str, Any]:
 
 
 def _text_stages(own: Own, photos: int, told: list[str]) -> tuple[dict[str, Any], int]:
-    """The four stages of R2M: speak, rebuild what was spoken of, then both with photos."""
+    """The four stages of R2M: speak, rebuild what was spoken of, then both with photos, where there are some."""
     assert own.corpus is not None
     sentences = len(read_corpus(own.corpus))
     size = 128 if sentences < 2_000 else 256 if sentences < 20_000 else 512
@@ -175,7 +196,8 @@ def _text_stages(own: Own, photos: int, told: list[str]) -> tuple[dict[str, Any]
     epochs = min(100, max(10, math.ceil(3_000 * batch / max(1, sentences))))
     told.append(
         f"Each text stage takes at most {epochs} epochs in batches of {batch} sentences, and stops when held-out "
-        "sentences have not become likelier for 3 epochs. The photo stages take 50 and 100 steps."
+        "sentences have not become likelier for 3 epochs."
+        + (f" The photo stages take 50 and 100 steps, with {batch} sentences beside the photos." if photos else "")
     )
     text = {
         "batch": {"pool": "corpus", "size": batch, "captions": 1},
@@ -183,17 +205,20 @@ def _text_stages(own: Own, photos: int, told: list[str]) -> tuple[dict[str, Any]
         "epochs": epochs,
         "select": {"metric": "loss", "patience": 3},
     }
-    photo = {
-        "batch": {"of": "photos", "size": max(2, min(256, round(photos * SHARES["train"])))},
-        "optimiser": {"rate": 1e-5, "clip": 10.0},
-        "select": {"every": 0},
-    }
     stages = {
         "text": {"objective": {"kind": "r2m-text"}, **text},
         "text-reconstruction": {"objective": {"kind": "r2m-text", "beta": 1.0}, **text},
-        "photos": {"objective": {"kind": "r2m-image"}, **photo, "steps": 50},
-        "photos-reconstruction": {"objective": {"kind": "r2m-image", "gamma": 1.0}, **photo, "steps": 100},
     }
+    if not photos and own.features is None:
+        return stages, size
+    photo = {
+        "batch": {"of": "photos", "size": max(2, min(256, round(photos * SHARES["train"])))},
+        "optimiser": {"rate": 1e-5, "clip": 10.0},
+        "select": {"metric": "loss", "every_steps": 10, "patience": 3},
+    }
+    both = {"kind": "r2m-image", "text": batch}
+    stages["photos"] = {"objective": both, **photo, "steps": 50}
+    stages["photos-reconstruction"] = {"objective": {**both, "gamma": 1.0}, **photo, "steps": 100}
     return stages, size
 
 

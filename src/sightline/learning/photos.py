@@ -99,9 +99,10 @@ def _by_role(config: DataConfig, captions: CaptionSet, told: list[str]) -> dict[
     for photo in captions:
         if photo.split in role_of:
             found.setdefault(role_of[photo.split], []).append(photo)
-    if "train" not in found:
+    wanted = config.train or config.val or config.test  # photos are trained on, or only measured by
+    if not any(name in wanted for name in known):
         raise ConfigError(
-            f"no photo is in {' or '.join(config.train)}",
+            f"no photo is in {' or '.join(wanted)}",
             where=captions.source,
             fix=f"there are the splits {', '.join(known)}",
         )

@@ -110,7 +110,8 @@ class Selection:
     """When the model is evaluated, by what the best is chosen, and when training stops early.
 
     Attributes:
-        metric: `loss` (of the val split, lower is better), or a metric that evaluation gives, such as CIDEr or rsum.
+        metric: `loss` (of the val split, for R²M's stages of held-out text; lower is better), or a metric that
+            evaluation gives, such as CIDEr or rsum.
         every: epochs between evaluations; 0 evaluates never, and the last model is kept.
         every_steps: steps between evaluations, instead of epochs.
         patience: evaluations without a better one before the stage stops; 0 goes to the end.
@@ -178,6 +179,14 @@ class Stage:
         if not 0 <= self.average < 1:
             raise ConfigError(f"`stages.{self.name}.average` is {self.average}", fix="give 0 or more, and less than 1")
         at_least(f"stages.{self.name}", 1, accumulate=self.accumulate, epochs=self.epochs)
+
+    def held_out(self) -> str:
+        """The pool by which the best model is chosen.
+
+        By its loss, a stage on text or on photos without captions (R²M) is chosen by held-out text.
+        """
+        unpaired = self.batch.pool == "corpus" or self.objective.kind == "r2m-image"
+        return "corpus-val" if unpaired and self.select.metric == "loss" else "val"
 
 
 def at_least(where: str, least: float, **values: float) -> None:

@@ -44,7 +44,8 @@ class R2MConfig:
     """Width of the global image vector that the matching loss (Eq. 12) compares with (1536 for Inception-v4)."""
 
     dropout: float = 0.2
-    """On input and output of the concept encoder, in training."""
+    """In training, on v as the decoder reads it. v itself is whole, since L_rec rebuilds it; with `released_code`
+    dropout is on input and output of the encoder, and so in v."""
 
     fusion: bool = True
     """Whether f_t comes from FM; false is "D w/o FM", a linear layer on v and w in place of Eq. 1-4."""
@@ -56,8 +57,8 @@ class R2MConfig:
     """The unit that reads M^d_t; `lstm` is "R w/o Memory in RM"."""
 
     released_code: bool = False
-    """Attend as the authors' code: bias and LayerNorm on the joint query, key and value, λ = 2·d_k + d_v; and a frozen
-    random image projection."""
+    """As the authors' code: bias and LayerNorm on the joint query, key and value, λ = 2·d_k + d_v; dropout on v; and a
+    frozen random image projection."""
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -231,9 +232,12 @@ class R2M(Captioner):
                 fix="leave such images out, as the paper's training does, or keep concepts of a lower score",
             )
         order = (~mask).byte().argsort(dim=1, stable=True)  # real concepts first, wherever the gaps are
-        states, _ = self.encoder(self.dropout(self.embedding(concepts.gather(1, order))))  # (B, c, d)
-        v = F.normalize(self.dropout(at(states, mask.sum(1) - 1)), dim=-1)
-        return {"concepts": v, "projected": self.fusion.project(v)}
+        embedded, ends = self.embedding(concepts.gather(1, order)), mask.sum(1) - 1
+        if self.config.released_code:
+            v = F.normalize(self.dropout(at(self.encoder(self.dropout(embedded))[0], ends)), dim=-1)
+            return {"concepts": v, "projected": self.fusion.project(v)}
+        v = F.normalize(at(self.encoder(embedded)[0], ends), dim=-1)
+        return {"concepts": v, "projected": self.fusion.project(self.dropout(v))}
 
     def start(self, memory: Memory) -> State:
         """M_0 = 0."""

@@ -5,9 +5,11 @@ Guo et al., "Recurrent Relational Memory Network for Unsupervised Image Captioni
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from sightline.learning.batches import Batch
 from sightline.learning.graphs import Graphs
 from sightline.learning.objective import Context, Losses, Moment, Objective
 from sightline.learning.objectives.pairs import captions, scenes
+from sightline.learning.tables import Pool, TextTable
 from sightline.models.r2m import R2M
 
 NAME = "r2m-text"
@@ -99,6 +102,43 @@ class R2MText(Objective):
         rebuilding = mean * texts.mask[:, 1:].sum()
         total = cross_entropy + self.config.beta * rebuilding  # Eq. 11
         return Losses(total, {"cross-entropy": cross_entropy, "reconstruction": rebuilding})
+
+
+@torch.no_grad()
+def text_loss(model: Any, pool: Pool, config: R2MTextConfig, batch: int = 64) -> dict[str, float]:
+    """L_S of held-out text and its parts: `loss`, `cross-entropy` and, with β > 0, `reconstruction`.
+
+    L_XE is the mean over all words and ENDs, L_rec the mean over all sentences.
+    """
+    objective, device = R2MText(replace(config, graphs=False)), next(model.parameters()).device
+    means: dict[str, float] = {}
+    for part in _batches(pool, 2 * batch):
+        words = objective.weight(part)
+        for name, total in objective(model, part.to(device), Moment()).parts.items():
+            share = words / _words(pool) if name == "cross-entropy" else len(part.photos) / len(_texts(pool))
+            means[name] = means.get(name, 0.0) + float(total) / words * share
+    return {"loss": means["cross-entropy"] + config.beta * means.get("reconstruction", 0.0), **means}  # Eq. 11
+
+
+def _batches(pool: Pool, size: int) -> Iterator[Batch]:
+    """Every sentence of a pool once, with its concepts."""
+    assert pool.scenes is not None
+    assert pool.first is not None
+    texts = _texts(pool)
+    owner = torch.from_numpy(np.repeat(np.arange(len(pool)), np.diff(pool.first)))
+    for rows in torch.arange(len(texts)).split(size):
+        yield Batch(owner[rows], pool.scenes.batch(owner[rows]), texts.batch(rows), rows)
+
+
+def _texts(pool: Pool) -> TextTable:
+    if pool.texts is None:
+        raise ConfigError(f"{NAME} is measured on sentences, and there are none", fix="give data.corpus")
+    return pool.texts
+
+
+def _words(pool: Pool) -> float:
+    """Words and ENDs of a pool."""
+    return float((_texts(pool).lengths - 1).sum())
 
 
 def reconstruction(v: Tensor, rebuilt: Tensor, reduce: Reduction) -> Tensor:
