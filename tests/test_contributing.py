@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -123,3 +124,15 @@ def test_the_objective_is_its_formula_and_learns():
     assert before == pytest.approx(total / count, rel=1e-4)
     descend(model, objective, batch, steps=50)
     assert mean_loss(model, objective, batch) < before / 2
+
+
+def test_every_make_target_and_every_mark_that_is_named_is_there():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    project = (ROOT / "pyproject.toml").read_text()
+    texts = [project, TEXT, (ROOT / "README.md").read_text(), *(page.read_text() for page in ROOT.glob("docs/*.md"))]
+    named = {target for text in texts for target in re.findall(r"`make ([a-z-]+)", text)}
+    assert "test" in named
+    assert named <= targets
+    marks = tomllib.loads(project)["tool"]["pytest"]["ini_options"]["markers"]
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("**/*.py"))
+    assert [mark for mark in marks if f"pytest.mark.{mark.partition(':')[0]}" not in tests] == []
