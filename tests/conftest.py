@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import sightline  # noqa: F401 - before any test imports torch: it sets how threads wait for each other
+
 # Time limits would make results depend on the machine's load; on CI the same examples are drawn at every run.
 settings.register_profile(
     "sightline",

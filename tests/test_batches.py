@@ -8,9 +8,10 @@ import torch
 
 from captioner_contract import random_scenes
 from objective_samples import VOCABULARY, make_pool
+from sightline.batch import SceneBatch
 from sightline.errors import ConfigError, CountError
 from sightline.learning.batches import SORTED, Batch, Batches, Batching, prefetch
-from sightline.learning.tables import Pool, SceneTable, TextTable
+from sightline.learning.tables import Pool, SceneTable, SceneViews, TextTable
 
 POOL = make_pool(10, 4, seed=3)
 
@@ -285,3 +286,42 @@ def test_a_batch_of_another_pool_beside_each_has_epochs_of_its_own_and_depends_o
         alone.batch(*divmod(4, len(alone))).captions.tolist()
     )
     assert both.batch(0, 0).to("cpu").beside.texts is not None
+
+
+VIEWS = 3
+
+
+def pool_with_views(count: int) -> Pool:
+    """Photos whose vector tells which photo and which view it is: photo + view / 10."""
+    marks = torch.arange(count).repeat_interleave(VIEWS) + torch.arange(VIEWS).repeat(count) / 10
+    ids = tuple(f"photo {i}" for i in range(count))
+    repeated = tuple(id for id in ids for _ in range(VIEWS))
+    scenes = SceneBatch(repeated, vector=marks[:, None], grid_shapes=(None,) * len(repeated))
+    return Pool(ids, SceneViews(SceneTable(scenes), VIEWS))
+
+
+def test_the_views_of_a_step_are_the_same_whatever_else_is_drawn_meanwhile():
+    def views_of_a_run() -> list[list[float]]:
+        seen = []
+        batches = Batches(pool_with_views(40), Batching("photos", 8), seed=1)
+        with prefetch(batches, 1, range(10)) as feed:
+            for (batch,) in feed:
+                torch.manual_seed(0)  # as the loop does at every step, while the thread makes the next batch
+                torch.rand(10_000)
+                seen.append(batch.scenes.vector[:, 0].tolist())
+        return seen
+
+    runs = [views_of_a_run() for _ in range(4)]
+    assert all(run == runs[0] for run in runs)
+    batches = Batches(pool_with_views(40), Batching("photos", 8), seed=1)
+    torch.manual_seed(99)
+    assert runs[0][7] == batches.batch(1, 2).scenes.vector[:, 0].tolist()  # as a run that goes on there sees it
+
+
+def test_every_view_is_drawn_about_as_often_and_processes_share_what_was_drawn():
+    batches = Batches(pool_with_views(300), Batching("photos", 300), seed=0)
+    vectors = batches.batch(0, 0).scenes.vector[:, 0]
+    views = (vectors * 10).round().long() % 10
+    assert torch.bincount(views).min() > 70
+    parts = [batches.batch(0, 0, rank, 2).scenes.vector[:, 0] for rank in range(2)]
+    assert torch.equal(torch.stack(parts, 1).flatten(), vectors)

@@ -93,6 +93,16 @@ def test_a_second_run_does_nothing_and_without_torch_needs_no_time(caption, phot
     assert len(list(out.glob("*.captioned.jpg"))) == 2
 
 
+def test_without_its_ledger_a_folder_that_is_done_stays_done(caption, photos, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    caption(photos, "--out", out, "--format", "csv")
+    (out / ".sightline" / "ledger.jsonl").unlink()
+    monkeypatch.setitem(sys.modules, "sightline.api", None)  # whoever loads a model fails
+    code, lines, err = caption(photos, "--out", out, "--format", "csv")
+    assert (code, lines) == (0, "")
+    assert "0 captioned now, 2 done before" in err
+
+
 def test_changed_and_new_photos_are_done_again_and_only_they(caption, photos, tmp_path):
     out = tmp_path / "out"
     caption(photos, "--out", out)

@@ -116,12 +116,33 @@ def test_help_is_as_plain_as_its_reader_needs(terminal, encoding, boxes, colour)
     assert not re.search(r"^│\s+│\s*$", bare, re.MULTILINE)  # tyro leaves a row empty where a text just fits
 
 
-def test_help_does_not_wait_for_torch():
-    code = "import sys; from sightline import cli\ntry: cli.main(['caption', '--help'])\nexcept SystemExit: pass\n"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.endswith("False\n")
+NO_TORCH = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ImportError("torch is asked for")
+sys.meta_path.insert(0, Refuse())
+from sightline import cli
+"""
+
+
+def without_torch(*arguments: str) -> str:
+    """What a command tells where torch cannot be imported."""
+    command = [sys.executable, "-c", f"{NO_TORCH}sys.exit(cli.main({list(arguments)}))"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_does_not_wait_for_torch(name):
+    assert f"usage: sightline {name} " in without_torch(*name.split(), "--help")
+
+
+@pytest.mark.parametrize("command", [["search", "a dog"], ["serve", "--port", "0"]])
+def test_that_there_is_no_index_is_told_without_torch(command, tmp_path):
+    told = without_torch(*command, "--store", str(tmp_path))
+    assert told.startswith(f"{tmp_path}: there is no photo index here")
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
+from sightline.caption import Caption
 from sightline.draw import canvas, lettering
-from sightline.draw.canvas import COLOURS, INK, PAPER, blank, column, contrast, fitted, heat, ink_on, open_photo, shade
+from sightline.draw.boxes import words_on_boxes
+from sightline.draw.canvas import COLOURS, INK, MARGIN, PAPER, blank, column, contrast, fitted, heat, ink_on, shade
 from sightline.draw.lettering import BODY, Span, lay_out, text_block, text_width, written
 from sightline.errors import ConfigError, DataError, ImageError
+from sightline.vision.images import open_image
+from sightline.vision.pixels import read_pixels
 
 
 def luminance(colour):
@@ -40,16 +44,28 @@ def test_no_two_colours_of_words_are_near_each_other():
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I", "I;16", "F", "YCbCr"])
 def test_photos_of_any_mode_become_rgb(mode):
     photo = Image.new(mode, (5, 3))
-    assert (open_photo(photo).mode, open_photo(photo).size) == ("RGB", (5, 3))
+    assert (open_image(photo).mode, open_image(photo).size) == ("RGB", (5, 3))
 
 
-def test_sixteen_bit_photos_keep_their_shades():
-    deep = Image.fromarray(np.array([[0, 30000, 60000]], dtype=np.uint16))
-    assert np.asarray(open_photo(deep))[0, :, 0].tolist() == [0, 127, 255]
+def test_a_sixteen_bit_photo_is_drawn_with_the_pixels_that_the_model_sees(tmp_path):
+    path = tmp_path / "deep.png"
+    Image.fromarray(np.linspace(1000, 30000, 720 * 720).reshape(720, 720).astype(np.uint16)).save(path)
+    drawn = np.asarray(words_on_boxes(path, Caption(("a", "dog")), width=720))[MARGIN:, MARGIN:][:720, :720]
+    assert np.array_equal(drawn, read_pixels(path, 720)[0])
+
+
+def test_pictures_are_drawn_of_no_file_that_the_model_would_refuse(tmp_path, monkeypatch):
+    Image.new("RGB", (40, 30)).save(tmp_path / "odd.pcx")  # Pillow would read it; it is no kind of photo
+    with pytest.raises(ImageError, match=r"odd\.pcx"):
+        words_on_boxes(tmp_path / "odd.pcx", Caption(("a", "dog")))
+    Image.new("RGB", (40, 30)).save(tmp_path / "large.png")
+    monkeypatch.setenv("SIGHTLINE_MAX_PIXELS", "1000")
+    with pytest.raises(ImageError, match="declares 40 × 30 pixels"):
+        words_on_boxes(tmp_path / "large.png", Caption(("a", "dog")))
 
 
 def test_transparent_pixels_show_the_paper():
-    assert open_photo(Image.new("RGBA", (1, 1), (10, 20, 30, 0))).getpixel((0, 0)) == PAPER
+    assert open_image(Image.new("RGBA", (1, 1), (10, 20, 30, 0))).getpixel((0, 0)) == PAPER
 
 
 def test_photos_are_turned_as_their_camera_says(tmp_path):
@@ -57,16 +73,16 @@ def test_photos_are_turned_as_their_camera_says(tmp_path):
     exif = photo.getexif()
     exif[0x0112] = 6
     photo.save(tmp_path / "turned.jpg", exif=exif)
-    assert open_photo(tmp_path / "turned.jpg").size == (2, 4)
+    assert open_image(tmp_path / "turned.jpg").size == (2, 4)
 
 
 def test_a_file_that_is_no_picture_is_named(tmp_path):
     path = tmp_path / "notes.png"
     path.write_bytes(b"not a picture")
     with pytest.raises(ImageError, match=r"notes\.png.*To fix"):
-        open_photo(path)
+        open_image(path)
     with pytest.raises(DataError, match="no such file"):
-        open_photo(tmp_path / "gone.png")
+        open_image(tmp_path / "gone.png")
 
 
 def test_a_cut_off_picture_is_an_error_and_not_half_a_picture(tmp_path):
@@ -74,12 +90,12 @@ def test_a_cut_off_picture_is_an_error_and_not_half_a_picture(tmp_path):
     Image.fromarray(noise).save(tmp_path / "whole.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "whole.png").read_bytes()[:1500])
     with pytest.raises(ImageError, match=r"cut\.png"):
-        open_photo(tmp_path / "cut.png")
+        open_image(tmp_path / "cut.png")
 
 
 def test_a_picture_without_pixels_is_refused():
-    with pytest.raises(ImageError, match="0×4"):
-        open_photo(Image.new("RGB", (0, 4)))
+    with pytest.raises(ImageError, match="0 × 4"):
+        open_image(Image.new("RGB", (0, 4)))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 3000), (3000, 1), (640, 480), (480, 640), (5000, 4000)])

@@ -45,7 +45,7 @@ ROOMS = {
     "jobs": MODEL_SIDE,
     "learning": MODEL_SIDE | {"metrics", "jobs"},
     "search": MODEL_SIDE | {"metrics", "jobs"},
-    "draw": CORE,
+    "draw": CORE | {"vision"},
     "writing": CORE,
     "style": MODEL_SIDE | {"learning"},
     "looker": MODEL_SIDE | {"jobs"},

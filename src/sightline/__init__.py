@@ -6,9 +6,16 @@ Public names are imported on first use, so that `import sightline` costs millise
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# How threads that compute together wait for each other. Unless told otherwise they spin, which takes the processor from
+# whichever thread they wait for as soon as another program is busy: captions then take ten times as long. OpenMP reads
+# this when PyTorch is first imported, so it is set here, before any of our modules can import it.
+if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
+    os.environ["OMP_WAIT_POLICY"] = "passive"
 
 if TYPE_CHECKING:
     from sightline.api import Sightline, load

@@ -15,8 +15,8 @@ from sightline.captioning import BATCH, Captioning
 from sightline.commands.caption_files import Files, Filing, Listeners, picture_name
 from sightline.files import lock
 from sightline.jobs.caption_log import CaptionLog
-from sightline.jobs.job import Hands, here, run
-from sightline.jobs.ledger import Entry, Ledger
+from sightline.jobs.job import Hands, here, run, waiting
+from sightline.jobs.ledger import Ledger
 from sightline.jobs.photos import Photo, id_of
 
 
@@ -72,9 +72,9 @@ def file_captions(
             files.drop(photo.id for photo in photos)
         if not filing.apart:
             files.as_first_said(list(apart))
-        waiting = [photo for photo in photos if photo.id not in log or ledger.get(photo.id) != Entry(photo.mark)]
-        filed.kept = len(photos) - len(waiting)
-        if waiting:
+        todo = waiting(photos, files, ledger)
+        filed.kept = len(photos) - len(todo)
+        if todo:  # else the model is not loaded
             bar = listeners.progress("captioning")
             report = run(photos, work, files, ledger, size=work.size, batch=BATCH, progress=bar, hands=hands)
             for error in report.bad:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import json as json_module
 from pathlib import Path
 
-from sightline.checkpoint import save
-from sightline.converters.released import convert_released
-from sightline.data.convert import refuse_existing
-
 
 def convert(
     checkpoint: Path,
@@ -34,7 +30,12 @@ def convert(
         json: print one JSON object.
         quiet: print nothing.
     """
+    from sightline.data.convert import refuse_existing
+
     refuse_existing(out, force)
+    from sightline.checkpoint import save
+    from sightline.converters.released import convert_released
+
     converted = convert_released(checkpoint, infos=infos, vocabulary=vocabulary)
     save(out, converted)
     model = converted.model

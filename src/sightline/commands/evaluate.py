@@ -5,26 +5,19 @@ from __future__ import annotations
 import json as json_module
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-from sightline.checkpoint import Checkpoint, load
-from sightline.config import build
-from sightline.data.coco_results import write_results
-from sightline.data.inspect import identify
-from sightline.decoding.ways import Beam, Greedy, Way
-from sightline.devices import choose_device
 from sightline.errors import ConfigError
 from sightline.files import existing
-from sightline.learning.data_config import DataConfig
-from sightline.learning.evaluation import Evaluation
 from sightline.learning.finding import MODEL
-from sightline.learning.measuring import Measured, measure
-from sightline.models.captioner import Captioner
+
+if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to measure
+    from sightline.checkpoint import Checkpoint
+    from sightline.decoding.ways import Way
+    from sightline.learning.evaluation import Evaluation
+    from sightline.learning.measuring import Measured
 
 ALL = "all"  # instead of the split's name, where the captions have no splits
 
@@ -75,6 +68,16 @@ def evaluate(
     """
     if not checkpoints:
         raise ConfigError("no checkpoint is given", fix="give model.safetensors, or the folder of a run")
+    from rich.console import Console
+    from rich.progress import track
+
+    from sightline.checkpoint import load
+    from sightline.data.coco_results import write_results
+    from sightline.devices import choose_device
+    from sightline.learning.data_config import DataConfig
+    from sightline.learning.measuring import measure
+    from sightline.models.captioner import Captioner
+
     place = choose_device(device)
     members = [load(path / MODEL if path.is_dir() else path, place) for path in checkpoints]
     if out is not None and not isinstance(members[0].model, Captioner):
@@ -111,12 +114,17 @@ def evaluate(
 
 def recipe_evaluation(checkpoint: Checkpoint) -> Evaluation:
     """How the recipe that a checkpoint was trained by measures it; for others, the defaults."""
+    from sightline.config import build
+    from sightline.learning.evaluation import Evaluation
+
     values = checkpoint.card.get("recipe", {}).get("evaluate")
     return Evaluation() if values is None else build(Evaluation, values, where="the checkpoint's card")
 
 
 def _beam(way: Way, size: int) -> Way:
     """A beam of another size, with the length penalty of the recipe's."""
+    from sightline.decoding.ways import Beam, Greedy
+
     if size == 1:
         return Greedy()
     return replace(way, size=size) if isinstance(way, Beam) else Beam(size=size)
@@ -124,6 +132,8 @@ def _beam(way: Way, size: int) -> Way:
 
 def _photos(captions: tuple[Path, ...], split: str, photos: Path | None) -> dict[str, Any]:
     """Which photos are measured on: those of the list or of the split; without either, all."""
+    from sightline.data.inspect import identify
+
     if photos is not None:
         return {"test": (split,), "splits": {split: photos.absolute()}}
     for path in captions:
@@ -136,6 +146,9 @@ def _photos(captions: tuple[Path, ...], split: str, photos: Path | None) -> dict
 
 
 def _print(measured: Measured, split: str, out: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     console = Console(soft_wrap=True, highlight=False)
     table = Table(box=None, pad_edge=False)
     table.add_column("")

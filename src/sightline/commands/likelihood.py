@@ -5,23 +5,20 @@ from __future__ import annotations
 import json as json_module
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from rich.console import Console
-from rich.table import Table
-
-from sightline.batch import SceneBatch
-from sightline.checkpoint import Checkpoint, load
-from sightline.data.inspect import identify
-from sightline.data.records import SceneSource
-from sightline.decoding.likelihood import Likelihood, likelihood, save_attention
-from sightline.devices import choose_device
 from sightline.errors import ConfigError, MissingRecordError
-from sightline.models.captioner import Captioner
-from sightline.scene import Scene
-from sightline.seeing import SeeingCaptioner
-from sightline.text.vocabulary import rule
-from sightline.vision.pixels import read_pixels
+
+if TYPE_CHECKING:  # what brings PyTorch is imported once there is a caption to judge
+    import torch
+
+    from sightline.batch import SceneBatch
+    from sightline.checkpoint import Checkpoint
+    from sightline.data.records import SceneSource
+    from sightline.decoding.likelihood import Likelihood
+    from sightline.models.captioner import Captioner
+    from sightline.scene import Scene
+    from sightline.seeing import SeeingCaptioner
 
 
 def command(
@@ -48,6 +45,13 @@ def command(
         json: print one JSON object.
         quiet: print nothing; for `--attention` alone.
     """
+    import torch
+
+    from sightline.checkpoint import load
+    from sightline.decoding.likelihood import likelihood, save_attention
+    from sightline.devices import choose_device
+    from sightline.text.vocabulary import rule
+
     place = choose_device(device)
     checkpoint = load(model, place)
     captioner = checkpoint.captioner(model)
@@ -68,6 +72,9 @@ def _scenes(
     checkpoint: Checkpoint, captioner: Captioner, photo: str, features: Path | None, model: Path, place: torch.device
 ) -> SceneBatch:
     """What the model reads of the photo: its features, or what its own backbone sees in it."""
+    from sightline.batch import SceneBatch
+    from sightline.seeing import SeeingCaptioner
+
     reader = captioner.reader if isinstance(captioner, SeeingCaptioner) else captioner
     if features is not None:
         scene = _scene(features, photo, checkpoint.fingerprint)
@@ -81,16 +88,23 @@ def _scenes(
     )
 
 
-@torch.no_grad()
 def _look(captioner: SeeingCaptioner, photo: str, place: torch.device) -> SceneBatch:
     """The photo as the model's own backbone sees it."""
+    import torch
+
+    from sightline.batch import SceneBatch
+    from sightline.vision.pixels import read_pixels
+
     pixels, size = read_pixels(photo, captioner.vision.size)
     picture = torch.from_numpy(pixels).permute(2, 0, 1)[None].to(place)
-    return captioner.look(SceneBatch(ids=(photo,), pixels=picture, sizes=torch.tensor([size])))
+    with torch.no_grad():
+        return captioner.look(SceneBatch(ids=(photo,), pixels=picture, sizes=torch.tensor([size])))
 
 
 def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
     """The scene of a photo, by its id, its file name or its stem, as the model's vision (`fingerprint`) saw it."""
+    from sightline.data.inspect import identify
+
     format = identify(features)
     if format.scenes is None:
         raise ConfigError(f"{format.name} holds no features", where=features, fix="give a file or folder with features")
@@ -131,6 +145,9 @@ def _finite(value: float | None) -> float | None:
 
 
 def _print(found: Likelihood) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None)
     table.add_column("word")
     table.add_column("log p", justify="right")

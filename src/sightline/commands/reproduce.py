@@ -6,21 +6,19 @@ import json as json_module
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from sightline.config import load_yaml
-from sightline.draw.curves import curves_svg
 from sightline.errors import ConfigError
 from sightline.files import read_json, write_text
-from sightline.learning.devices import first_process
 from sightline.learning.finding import RUNS
-from sightline.learning.launch import Voice, data_root
-from sightline.learning.recipe import SHIPPED, Recipe, read_recipe, read_rows
-from sightline.learning.reporting import Reporter, duration
-from sightline.learning.reproduce import RESULTS, SHORT, Outcome, Row, choose, plan, run, tables_of
 from sightline.learning.results_page import Line, Points, Table, curves_of, html, markdown
+
+if TYPE_CHECKING:  # what brings PyTorch is imported once there is a row to run
+    from sightline.learning.launch import Voice
+    from sightline.learning.recipe import Recipe
+    from sightline.learning.reproduce import Outcome, Row
 
 LEGEND = 680  # pixels for the names of one chart's lines
 LINES = 7  # colours that can be told apart
@@ -60,6 +58,11 @@ def reproduce(
     for text in settings:
         if "=" not in text:
             raise ConfigError(f"{text!r} is not KEY=VALUE", fix="name rows with --rows a,b and tables with --table 2")
+    from sightline.learning.devices import first_process
+    from sightline.learning.launch import Voice, data_root
+    from sightline.learning.reporting import Reporter
+    from sightline.learning.reproduce import SHORT, choose, plan, run
+
     paper = SHORT.get(paper, paper)
     chosen = choose(paper, table, [name.strip() for name in rows.split(",") if name.strip()])
     planned = plan(chosen, settings)
@@ -84,8 +87,12 @@ def reproduce(
     return int(any(one.state in ("failed", "not run") for one in outcomes))
 
 
-def write_pages(paper: str, out: Path, outcomes: Sequence[Outcome] = (), recipes: Path = SHIPPED) -> Path:
-    """Write OUT/PAPER/results.md and results.html, of all rows that were ever run there."""
+def write_pages(paper: str, out: Path, outcomes: Sequence[Outcome] = (), recipes: Path | None = None) -> Path:
+    """Write OUT/PAPER/results.md and results.html, of all rows that were ever run there; by default shipped ones."""
+    from sightline.learning.recipe import SHIPPED
+    from sightline.learning.reproduce import tables_of
+
+    recipes = recipes or SHIPPED
     why = {one.row.address: one.why for one in outcomes if one.why}
     tables = [table for name in tables_of(paper, recipes) if (table := _table(name, out, why, recipes)) is not None]
     title = f"{paper}: what was measured, and what the paper prints"
@@ -96,6 +103,10 @@ def write_pages(paper: str, out: Path, outcomes: Sequence[Outcome] = (), recipes
 
 def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table | None:
     """A table with the results there are; None if none of its rows was run."""
+    from sightline.config import load_yaml
+    from sightline.learning.recipe import read_recipe, read_rows
+    from sightline.learning.reproduce import RESULTS
+
     path = recipes / f"{name}.yaml"
     lines, curves = [], dict[tuple[str, str], dict[str, Points]]()
     for row in read_rows(path):
@@ -129,6 +140,8 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
 
 def _sweep(table: Table, axis: str) -> dict[str, str]:
     """A chart a metric of a figure, over the numbers that its rows are named by: what was measured, and the paper's."""
+    from sightline.draw.curves import curves_svg
+
     charts = {}
     for metric in table.metrics:
         series = {
@@ -146,6 +159,8 @@ def _sweep(table: Table, axis: str) -> dict[str, str]:
 
 def _charts(curves: Mapping[tuple[str, str], Mapping[str, Points]]) -> dict[str, str]:
     """A chart a stage and quantity, or several where there are too many rows for one."""
+    from sightline.draw.curves import curves_svg
+
     charts = {}
     for (stage, quantity), series in curves.items():
         parts = list(_legible(series))
@@ -176,6 +191,8 @@ def _told(recipe: Recipe) -> str:
 
 
 def _line(outcome: Outcome) -> str:
+    from sightline.learning.reporting import duration
+
     if outcome.why:
         return f"{outcome.row.address}: {outcome.state}. {outcome.why}"
     found, printed = outcome.results.get("metrics", {}), outcome.row.recipe.paper

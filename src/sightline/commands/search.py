@@ -63,7 +63,7 @@ def search(
         raise ConfigError("only words can be explained", fix="leave out --explain, or give words")
     from sightline.search.query import PhotoIndex, unknown_words
 
-    index = PhotoIndex(store)
+    index = PhotoIndex(store)  # before PyTorch is imported: a place without an index is told at once
     from sightline.api import load
 
     sight = load(model, device, threads)

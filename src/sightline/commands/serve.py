@@ -16,7 +16,6 @@ import tyro
 from sightline.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from sightline.api import Sightline
     from sightline.search.query import PhotoIndex
 
 
@@ -70,11 +69,14 @@ def serve(
     body = max_mb << 20
     limits = Limits(queue=queue, batch=batch, body=body, flight=max(Limits.flight, body))
     with _listening(host, port) as listener:  # before the model is loaded: a port that is taken is told at once
+        index = None if store is None else _index(store)
         from sightline.api import load
         from sightline.serve.app import make_app
 
         sight = load(model, device, threads)
-        app = make_app(sight, index=None if store is None else _index(store, sight), door=door, limits=limits)
+        if index is not None:
+            index.search(sight, "a photo", count=1)  # an index of another model is told now, not at the first search
+        app = make_app(sight, index=index, door=door, limits=limits)
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=10
         )
@@ -92,12 +94,10 @@ def serve(
     return 0
 
 
-def _index(store: str, sight: Sightline) -> PhotoIndex:
+def _index(store: str) -> PhotoIndex:
     from sightline.search.query import PhotoIndex
 
-    index = PhotoIndex(store)
-    index.search(sight, "a photo", count=1)  # an index of another model is told now, not at the first search
-    return index
+    return PhotoIndex(store)
 
 
 def _listening(host: str, port: int) -> socket.socket:

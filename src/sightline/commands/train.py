@@ -6,18 +6,18 @@ import difflib
 import json as json_module
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from sightline.checkpoint import Checkpoint
 from sightline.errors import ConfigError
-from sightline.learning.devices import first_process
 from sightline.learning.finding import MODEL, RUNS
-from sightline.learning.launch import Voice, data_root, launch
-from sightline.learning.own_data import KINDS, Own, own_recipe
-from sightline.learning.recipe import SHIPPED, Recipe, read_recipe, read_rows, shipped
-from sightline.learning.reporting import Reporter, curves
+
+if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to train
+    from sightline.checkpoint import Checkpoint
+    from sightline.learning.own_data import Own
+    from sightline.learning.recipe import Recipe
+    from sightline.learning.reporting import Reporter
 
 _GIVEN = {"": "--images photos/ --captions captions.csv", "r2m": "--corpus my.txt"}
 
@@ -64,6 +64,11 @@ def train(
         json: print the metrics as one JSON object.
         quiet: tell nothing on the way.
     """
+    from sightline.learning.devices import first_process
+    from sightline.learning.launch import Voice, data_root, launch
+    from sightline.learning.own_data import Own
+    from sightline.learning.reporting import Reporter, curves
+
     own = Own(images, captions, corpus, features, concepts)
     changes = [text for text in settings if "=" in text]
     changes += [] if seed is None else [f"seed={seed}"]
@@ -90,6 +95,8 @@ def train(
 
 
 def _recipe(given: str, rows: Sequence[str], changes: Sequence[str], out: Path | None) -> tuple[Recipe, Path, str]:
+    from sightline.learning.recipe import SHIPPED, read_recipe, read_rows
+
     path = find_recipe(given)
     names = list(read_rows(path))
     row = rows[0] if rows else None
@@ -103,6 +110,9 @@ def _recipe(given: str, rows: Sequence[str], changes: Sequence[str], out: Path |
 
 def find_recipe(given: str) -> Path:
     """A recipe file, or the shipped one called so."""
+    from sightline.learning.own_data import KINDS
+    from sightline.learning.recipe import SHIPPED, shipped
+
     if Path(given).is_file():
         return Path(given)
     if (SHIPPED / f"{given}.yaml").is_file():
@@ -123,6 +133,8 @@ def find_recipe(given: str) -> Path:
 def _own(
     kind: str, rows: Sequence[str], changes: Sequence[str], own: Own, out: Path | None, reporter: Reporter
 ) -> tuple[Recipe, Path, str, str]:
+    from sightline.learning.own_data import KINDS, own_recipe
+
     if kind not in KINDS:
         raise ConfigError(
             f"{kind!r} is no kind of model", fix=f"with --images and the like, give one of {', '.join(KINDS)}"

@@ -18,13 +18,13 @@ from sightline.draw.canvas import (
     column,
     fitted,
     heat,
-    open_photo,
     sheet,
     wrapped,
 )
 from sightline.draw.lettering import BODY, SMALL, Span, text_block, words_of
 from sightline.errors import ConfigError, CountError, DataError, MissingPartError, NonFiniteError
 from sightline.scene import Array, Box, Scene
+from sightline.vision.images import open_image
 
 Over = Literal["regions", "grid"]
 
@@ -62,7 +62,7 @@ def panels(
             fix=f"draw the caption of a model that attends to {over}, with its trace",
         )
     room = (width - GAP * (columns - 1)) // columns
-    small = fitted(open_photo(photo), room)
+    small = fitted(open_image(photo), room)
     maps = [_map(weights, scene, over, small.size) for _, weights in attended]
     top = max(float(glow.max()) for glow in maps) if one_scale else None
     cells = [

@@ -9,9 +9,10 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from sightline.caption import Caption
-from sightline.draw.canvas import COLOURS, PAPER, Colour, Photo, Rectangle, checked_width, fitted, open_photo, sheet
+from sightline.draw.canvas import COLOURS, PAPER, Colour, Photo, Rectangle, checked_width, fitted, sheet
 from sightline.draw.lettering import BODY, SMALL, Span, lay_out, letter, text_block
 from sightline.scene import Box, check_boxes
+from sightline.vision.images import open_image
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def words_on_boxes(photo: Photo, caption: Caption, width: int = 720) -> Image.Im
 
     Words point where `WordTrace.box` says; `Caption.grounded` fills it from region attention.
     """
-    fit = fitted(open_photo(photo), checked_width(width))
+    fit = fitted(open_image(photo), checked_width(width))
     colours = word_colours(caption)
     marks = [
         Mark(trace.box, word, colours[i])

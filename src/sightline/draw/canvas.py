@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageOps
 
-from sightline.errors import ConfigError, ImageError
-from sightline.files import PathLike, atomic_write, existing
+from sightline.errors import ConfigError
+from sightline.files import PathLike, atomic_write
 from sightline.scene import Array
 
 Colour = tuple[int, int, int]
@@ -78,34 +78,6 @@ def contrast(one: Colour, other: Colour) -> float:
 def _luminance(colour: Colour) -> float:
     red, green, blue = (math.pow(channel / 255, 2.2) for channel in colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def open_photo(photo: Photo) -> Image.Image:
-    """A photo as upright RGB: from a path or an image, of any mode, with transparency laid on white paper."""
-    if isinstance(photo, Image.Image):
-        return _as_rgb(photo, "the image given")
-    path = existing(photo)
-    try:
-        with Image.open(path) as opened:
-            return _as_rgb(opened, str(path))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ImageError(
-            f"this is not a picture that can be read ({error})", where=path, fix="open and save it again as PNG or JPEG"
-        ) from error
-
-
-def _as_rgb(photo: Image.Image, where: str) -> Image.Image:
-    if 0 in photo.size:
-        raise ImageError(f"the picture is {photo.width}×{photo.height} pixels", where=where, fix="give one with pixels")
-    upright = ImageOps.exif_transpose(photo)
-    if upright.mode == "F" or upright.mode.startswith("I"):  # 16-bit scans and float maps: conversion would clip them
-        deep = np.nan_to_num(np.asarray(upright, dtype=np.float64), posinf=0.0, neginf=0.0)
-        spread = float(np.ptp(deep)) or 1.0
-        upright = Image.fromarray(((deep - deep.min()) * (255 / spread)).astype(np.uint8))
-    if upright.has_transparency_data:
-        layer = upright.convert("RGBA")
-        upright = Image.alpha_composite(Image.new("RGBA", layer.size, (*PAPER, 255)), layer)
-    return upright.convert("RGB")
 
 
 def fitted(photo: Image.Image, width: int, height: int | None = None) -> Image.Image:

@@ -19,7 +19,6 @@ from sightline.draw.canvas import (
     checked_width,
     column,
     fitted,
-    open_photo,
     rounded,
     row,
     sheet,
@@ -28,6 +27,7 @@ from sightline.draw.canvas import (
 from sightline.draw.lettering import SMALL, Span, text_block, words_of
 from sightline.errors import ConfigError
 from sightline.scene import Concept
+from sightline.vision.images import open_image
 
 INCORRECT: Colour = BAD
 IRRELEVANT: Colour = (139, 94, 43)
@@ -83,7 +83,7 @@ def concept_stages(
     Without a judgement all words are ink.
     """
     judged = judgement or Judgement()
-    fit = fitted(open_photo(photo), checked_width(width, BESIDE) * 2 // 5)
+    fit = fitted(open_image(photo), checked_width(width, BESIDE) * 2 // 5)
     room = width - fit.width - 24
     listed = [_concept(concept, judged, room) for concept in concepts] or [_heading("none were detected", room)]
     told = [

@@ -20,7 +20,6 @@ from sightline.draw.canvas import (
     checked_width,
     column,
     fitted,
-    open_photo,
     row,
     sheet,
     wrapped,
@@ -28,6 +27,7 @@ from sightline.draw.canvas import (
 from sightline.draw.lettering import BODY, SMALL, Span, text_block, text_width, words_of
 from sightline.errors import DataError, MissingPartError
 from sightline.scene import Array, Scene
+from sightline.vision.images import open_image
 
 VISUAL: Colour = (126, 87, 194)
 VISUAL_SEMANTIC: Colour = (0, 158, 115)
@@ -68,7 +68,7 @@ def relationship_gate(photo: Photo, caption: Caption, width: int = 960) -> Image
 
     The visual weight is `gates["relationship"]`, the other one minus it.
     """
-    fit = fitted(open_photo(photo), checked_width(width, BESIDE) // 3)
+    fit = fitted(open_image(photo), checked_width(width, BESIDE) // 3)
     room = width - fit.width - 24
     gates = [number(value, "relationship", caption) for value in gate_values(caption, "relationship")]
     key = legend([("visual relationship", VISUAL), ("visual-semantic relationship", VISUAL_SEMANTIC)], room)

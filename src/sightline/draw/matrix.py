@@ -18,7 +18,6 @@ from sightline.draw.canvas import (
     checked_width,
     column,
     fitted,
-    open_photo,
     row,
     shade,
     sheet,
@@ -26,6 +25,7 @@ from sightline.draw.canvas import (
 from sightline.draw.lettering import BODY, SMALL, Span, line_height, text_block, text_width, words_of
 from sightline.errors import ConfigError, CountError, DataError, NonFiniteError
 from sightline.scene import Array, Scene
+from sightline.vision.images import open_image
 
 
 def word_region_matrix(
@@ -48,7 +48,7 @@ def word_region_matrix(
     if most < 1:
         raise ConfigError(f"`most` is {most}: no region would be shown", fix="show one or more")
     kept = np.sort(np.argsort(-weights.max(axis=0), kind="stable")[:most])
-    whole = open_photo(photo)
+    whole = open_image(photo)
     assert scene.boxes is not None
     boxes = [as_box(scene.boxes[i]) for i in kept]
     label = min(checked_width(width) // 4, max(text_width(word, BODY) for word in words))

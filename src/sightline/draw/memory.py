@@ -18,7 +18,6 @@ from sightline.draw.canvas import (
     column,
     fitted,
     ink_on,
-    open_photo,
     row,
     rows_of,
     shade,
@@ -28,6 +27,7 @@ from sightline.draw.gates import gate_values
 from sightline.draw.lettering import BODY, SMALL, TINY, Span, font, line_height, text_block, text_width
 from sightline.errors import DataError
 from sightline.scene import Array
+from sightline.vision.images import open_image
 
 _SOURCES = {"fusion": ("v", "w"), "memory": ("M", "f")}
 _CELL, _KEY, _GAP = 34, 64, 14
@@ -46,7 +46,7 @@ def memory_weights(caption: Caption, photo: Photo | None = None, width: int = 96
     key = _key({name: len(weights[name][0]) for name in held})
     rows = rows_of([step.width for step in steps], checked_width(width, BESIDE) - key.width - _GAP, _GAP)
     table = column((row([key, *(steps[i] for i in items)], _GAP) for items in rows), 28)
-    return sheet(table) if photo is None else sheet(fitted(open_photo(photo), width // 3), table)
+    return sheet(table) if photo is None else sheet(fitted(open_image(photo), width // 3), table)
 
 
 def _matrices(caption: Caption, name: str) -> list[Array]:

@@ -6,8 +6,9 @@ import numpy as np
 from PIL import Image
 
 from sightline.draw.attention import check_weights, overlay, region_map
-from sightline.draw.canvas import Photo, checked_width, fitted, open_photo
+from sightline.draw.canvas import Photo, checked_width, fitted
 from sightline.scene import Array, Scene
+from sightline.vision.images import open_image
 
 
 def rank_scores(correlations: Array, emphasis: float = 50.0) -> Array:
@@ -31,5 +32,5 @@ def representation_attention(photo: Photo, scene: Scene, correlations: Array, wi
     scene.require("boxes", by="the attention of a representation")
     assert scene.boxes is not None
     checked = check_weights(correlations, len(scene), f"correlations of {scene.where}")
-    fit = fitted(open_photo(photo), checked_width(width))
+    fit = fitted(open_image(photo), checked_width(width))
     return overlay(fit, region_map(scene.boxes, rank_scores(checked), fit.size))

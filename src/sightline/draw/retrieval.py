@@ -20,12 +20,12 @@ from sightline.draw.canvas import (
     column,
     fitted,
     framed,
-    open_photo,
     row,
     sheet,
 )
 from sightline.draw.lettering import BODY, SMALL, Span, line_height, text_block, words_of
 from sightline.errors import ConfigError
+from sightline.vision.images import open_image
 
 _FRAME = 6
 
@@ -54,7 +54,7 @@ def captions_found(
     """A photo as query, its attention where given, and the captions it found, best first; right ones have a tick."""
     _refuse_nothing(found)
     picture = checked_width(width, BESIDE) * 3 // 8
-    shown = [fitted(open_photo(p), picture) for p in (photo, attention) if p is not None]
+    shown = [fitted(open_image(p), picture) for p in (photo, attention) if p is not None]
     room = width - max(image.width for image in shown) - 24
     lines = [_caption(number, caption, room) for number, caption in enumerate(found, 1)]
     return sheet(row([column(shown, 8), column(lines, 20)], 24))
@@ -91,7 +91,7 @@ def _caption(number: int, caption: FoundCaption, width: int) -> Image.Image:
 
 
 def _photo(number: int, found: FoundPhoto, room: int) -> Image.Image:
-    framing = framed(fitted(open_photo(found.photo), room), GOOD if found.correct else BAD, _FRAME)
-    below = [] if found.attention is None else [fitted(open_photo(found.attention), room + 2 * _FRAME)]
+    framing = framed(fitted(open_image(found.photo), room), GOOD if found.correct else BAD, _FRAME)
+    below = [] if found.attention is None else [fitted(open_image(found.attention), room + 2 * _FRAME)]
     told = row([badge(found.correct, 22), text_block([Span(str(number), SOFT)], 40, SMALL)], 8, "centre")
     return column([framing, *below, told], 8)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from sightline.draw.canvas import BESIDE, SOFT, Photo, checked_width, column, fitted, open_photo, row, sheet
+from sightline.draw.canvas import BESIDE, SOFT, Photo, checked_width, column, fitted, row, sheet
 from sightline.draw.lettering import SMALL, text_block, words_of
 from sightline.draw.retrieval import FoundPhoto, photo_row
 from sightline.errors import ConfigError
+from sightline.vision.images import open_image
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ def self_retrieval_sheet(photo: Photo, said: Sequence[SelfRetrieval], width: int
     """The photo, and for each model its caption and the photos that caption finds; the right one has a green frame."""
     if not said:
         raise ConfigError("no model said anything", fix="give the caption of at least one model")
-    fit = fitted(open_photo(photo), checked_width(width, BESIDE) * 3 // 8)
+    fit = fitted(open_image(photo), checked_width(width, BESIDE) * 3 // 8)
     room = width - fit.width - 24
     told = [
         column(

@@ -19,7 +19,6 @@ from sightline.draw.canvas import (
     checked_width,
     column,
     fitted,
-    open_photo,
     shade,
     sheet,
     wrapped,
@@ -27,6 +26,7 @@ from sightline.draw.canvas import (
 from sightline.draw.lettering import BODY, Span, text_block, words_of
 from sightline.errors import ConfigError, DataError
 from sightline.scene import Array, Scene
+from sightline.vision.images import open_image
 
 _STRIP = 9
 
@@ -56,7 +56,7 @@ def side_by_side(
         raise ConfigError("there is no model to draw", fix="give at least one caption")
     colours = _noun_colours(captions, nouns)
     room = (checked_width(width) - GAP) // 2 if len(captions) > 1 else width
-    fit = fitted(open_photo(photo), room)
+    fit = fitted(open_image(photo), room)
     cards = [
         _card(fit, scene, name, caption, sorted(set(nouns.get(name, ()))), colours, most, room)
         for name, caption in captions.items()

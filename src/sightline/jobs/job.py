@@ -137,7 +137,7 @@ def run(
         photos: each id once.
         work: is given at most `batch` photos.
         sink: takes the results, batch by batch as they are done.
-        ledger: of this sink. One that is new believes that what is in the sink was made of the photos as they are.
+        ledger: of this sink.
         size: photos are squashed to squares of so many pixels.
         batch: photos that are worked on together, and that a kill can cost each who works.
         progress: wraps the paths of the photos that are worked on: a progress bar.
@@ -145,12 +145,10 @@ def run(
     """
     if batch < 1:
         raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
-    if ledger.is_new:
-        ledger.record({photo.id: Entry(photo.mark) for photo in photos if photo.id in sink})
-    waiting = [photo for photo in photos if photo.id not in sink or ledger.get(photo.id) != Entry(photo.mark)]
-    sink.drop(photo.id for photo in waiting)
-    report, bad = Report(len(photos), kept=len(photos) - len(waiting)), dict[Photo, SightlineError]()
-    for done in hands(waiting, work, size=size, batch=batch, progress=progress):
+    todo = waiting(photos, sink, ledger)
+    sink.drop(photo.id for photo in todo)
+    report, bad = Report(len(photos), kept=len(photos) - len(todo)), dict[Photo, SightlineError]()
+    for done in hands(todo, work, size=size, batch=batch, progress=progress):
         for _, result in done.made:
             sink.add(result)
         if done.made:
@@ -158,8 +156,19 @@ def run(
         ledger.record({photo.id: Entry(photo.mark) for photo, _ in done.made})
         report.made += len(done.made)
         bad.update(done.bad)
-    _note(report, {photo: bad[photo] for photo in waiting if photo in bad}, ledger)
+    _note(report, {photo: bad[photo] for photo in todo if photo in bad}, ledger)
     return report
+
+
+def waiting(photos: Sequence[Photo], sink: Sink[Result], ledger: Ledger) -> list[Photo]:
+    """The photos that `run` would work on: those without a result, and those that have changed since.
+
+    A ledger that is new takes what is in the sink as made of the photos as they are now.
+    """
+    if ledger.is_new:
+        made = [photo for photo in photos if photo.id in sink and ledger.get(photo.id) is None]
+        ledger.record({photo.id: Entry(photo.mark) for photo in made})
+    return [photo for photo in photos if photo.id not in sink or ledger.get(photo.id) != Entry(photo.mark)]
 
 
 def _note(report: Report, bad: dict[Photo, SightlineError], ledger: Ledger) -> None:

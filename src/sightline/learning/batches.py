@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError, CountError
-from sightline.learning.tables import Pool
+from sightline.learning.tables import Pool, SceneViews
 
 Rows = npt.NDArray[np.int64]
 
@@ -128,9 +128,13 @@ class Batches:
         elif self.batching.of == "images":
             captions = self._captions(chosen, random)
         others = [self._others(photos, random) for _ in range(self.negatives if captions is not None else 0)]
+        views = self._views(photos, random)
         mine = slice(rank, None, world)  # all draw for the whole batch, so that it does not depend on how it is shared
         made = self._make(
-            photos[mine], None if captions is None else captions[mine].ravel(), [o[mine].ravel() for o in others]
+            photos[mine],
+            None if views is None else views[mine],
+            None if captions is None else captions[mine].ravel(),
+            [o[mine].ravel() for o in others],
         )
         if self.beside is None:
             return made
@@ -153,10 +157,10 @@ class Batches:
         order = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
         return random.permutation(order.reshape(len(self), -1)).ravel()
 
-    def _make(self, photos: Rows, captions: Rows | None, others: list[Rows]) -> Batch:
+    def _make(self, photos: Rows, views: Rows | None, captions: Rows | None, others: list[Rows]) -> Batch:
         pool = self.pool
         index = torch.from_numpy(photos)
-        scenes = None if pool.scenes is None else pool.scenes.batch(index)
+        scenes = self._scenes(index, views)
         if captions is None or pool.texts is None:
             return Batch(index, scenes)
         rows = torch.from_numpy(captions)
@@ -164,6 +168,17 @@ class Batches:
         negatives = tuple(pool.texts.batch(torch.from_numpy(other)) for other in others)
         positives = self._positives(captions, texts, scenes) if self.positives else None
         return Batch(index, scenes, texts, rows, negatives, positives)
+
+    def _views(self, photos: Rows, random: np.random.Generator) -> Rows | None:
+        """(B,) which view of each photo is taken, where a photo has several."""
+        scenes = self.pool.scenes
+        return random.integers(scenes.views, size=len(photos)) if isinstance(scenes, SceneViews) else None
+
+    def _scenes(self, photos: Tensor, views: Rows | None) -> SceneBatch | None:
+        scenes = self.pool.scenes
+        if isinstance(scenes, SceneViews) and views is not None:
+            return scenes.batch(photos, torch.from_numpy(views))
+        return None if scenes is None else scenes.batch(photos)
 
     def _captions(self, photos: Rows, random: np.random.Generator) -> Rows:
         """(B, K) captions of each photo."""

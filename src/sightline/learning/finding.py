@@ -5,11 +5,14 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from sightline.checkpoint import Checkpoint, load
 from sightline.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:  # the commands read the names below before PyTorch is needed
+    import torch
+
+    from sightline.checkpoint import Checkpoint
 
 MODEL = "model.safetensors"  # in the folder of a run that is done
 RUNS = Path("runs")
@@ -46,7 +49,7 @@ class Finder:
             return self._run(self.out.absolute().parent / rest, self.recipe, rest)
         if colon and kind == "recipe":
             return self._other(rest)
-        return load(Path(name) / MODEL if Path(name).is_dir() else name, self.device)
+        return self._load(Path(name) / MODEL if Path(name).is_dir() else Path(name))
 
     def _other(self, rest: str) -> Checkpoint:
         table, sharp, row = rest.partition("#")
@@ -65,4 +68,9 @@ class Finder:
                 where=folder,
                 fix=shlex.join(["sightline", "train", recipe, row, "--out", str(folder)]),
             )
-        return load(folder / MODEL, self.device)
+        return self._load(folder / MODEL)
+
+    def _load(self, path: Path) -> Checkpoint:
+        from sightline.checkpoint import load
+
+        return load(path, self.device)

@@ -75,7 +75,7 @@ class SceneTable:
 
 @dataclass(frozen=True, eq=False)
 class SceneViews:
-    """Several views of each photo, one after the other in `table`; a batch has one of each photo, chosen at random."""
+    """Several views of each photo, one after the other in `table`: the whole photo first, then parts of it."""
 
     table: SceneTable
     views: int
@@ -84,9 +84,10 @@ class SceneViews:
         """How many photos there are."""
         return len(self.table) // self.views
 
-    def batch(self, rows: Tensor) -> SceneBatch:
-        """A view of each of `rows`."""
-        return self.table.batch(rows * self.views + torch.randint(self.views, rows.shape))
+    def batch(self, rows: Tensor, views: Tensor | None = None) -> SceneBatch:
+        """The photos of `rows`: the view of each whose number is in `views` (B,), or the whole photo."""
+        first = rows * self.views
+        return self.table.batch(first if views is None else first + views)
 
 
 @dataclass(frozen=True, eq=False)

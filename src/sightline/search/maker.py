@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from sightline.bundle import Bundle
 from sightline.errors import ConfigError
 from sightline.files import fingerprint
+
+if TYPE_CHECKING:  # it brings PyTorch, for which whoever has no index need not wait
+    from sightline.bundle import Bundle
 
 _KNOWN: WeakKeyDictionary[Bundle, str] = WeakKeyDictionary()
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from sightline.bundle import Bundle
 from sightline.errors import ConfigError, SightlineError
 from sightline.files import PathLike
 from sightline.scene import Array
@@ -20,6 +19,9 @@ from sightline.search.maker import maker_of
 from sightline.search.rows import Found
 from sightline.text.vocabulary import Rule, Vocabulary, rule
 from sightline.vision.images import Source
+
+if TYPE_CHECKING:  # it brings PyTorch, for which whoever has no index need not wait
+    from sightline.bundle import Bundle
 
 CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
 SAYING = 0.1  # what the best caption is worth, in parts of how far apart the nearest candidates are
