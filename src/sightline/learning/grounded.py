@@ -14,6 +14,7 @@ from sightline.errors import ConfigError
 from sightline.grounding import GroundedPhoto
 from sightline.learning.tables import Mark, Pool
 from sightline.metrics.grounding import AccuracyScores, AttentionAccuracy, GroundingF1, mentions
+from sightline.metrics.per_image import PRECISION, RECALL, PerImage
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Box
@@ -23,7 +24,9 @@ Grounded = Mapping[str, GroundedPhoto]
 Attended = Callable[[SceneBatch, TextBatch, GroundedPhoto], Tensor]  # (sentences, words, regions)
 
 
-def accuracy_of_captioner(model: Captioner, vocabulary: Vocabulary, pool: Pool, grounded: Grounded) -> dict[str, float]:
+def accuracy_of_captioner(
+    model: Captioner, vocabulary: Vocabulary, pool: Pool, grounded: Grounded, per_image: PerImage | None = None
+) -> dict[str, float]:
     """Teacher-force people's sentences; does the region a word attends to most overlap the word's box?"""
 
     def attended(scenes: SceneBatch, texts: TextBatch, photo: GroundedPhoto) -> Tensor:
@@ -32,11 +35,15 @@ def accuracy_of_captioner(model: Captioner, vocabulary: Vocabulary, pool: Pool, 
             raise ConfigError("this captioner attends to no regions", fix="measure grounding on one that does")
         return regions  # (S, T, n): step t predicts word t
 
-    return _told(_accuracy(attended, None, next(model.parameters()).device, vocabulary, pool, grounded))
+    return _told(_accuracy(attended, None, next(model.parameters()).device, vocabulary, pool, grounded, per_image))
 
 
 def accuracy_of_matcher(
-    model: AligningMatcher, vocabulary: Vocabulary, pool: Pool, grounded: Grounded
+    model: AligningMatcher,
+    vocabulary: Vocabulary,
+    pool: Pool,
+    grounded: Grounded,
+    per_image: PerImage | None = None,
 ) -> dict[str, float]:
     """The same for a matcher's alignment; annotated words take part whatever the tagger calls them."""
 
@@ -49,11 +56,17 @@ def accuracy_of_matcher(
         return model.alignment(images, model.embed_texts(texts), forced)[:, 1:]  # START is no word
 
     mark: Mark | None = getattr(model.config, "mark", None)  # POS-SCAN's parts of speech
-    return _told(_accuracy(attended, mark, next(model.parameters()).device, vocabulary, pool, grounded))
+    return _told(_accuracy(attended, mark, next(model.parameters()).device, vocabulary, pool, grounded, per_image))
 
 
 def _accuracy(
-    attended: Attended, mark: Mark | None, device: torch.device, vocabulary: Vocabulary, pool: Pool, grounded: Grounded
+    attended: Attended,
+    mark: Mark | None,
+    device: torch.device,
+    vocabulary: Vocabulary,
+    pool: Pool,
+    grounded: Grounded,
+    per_image: PerImage | None,
 ) -> AccuracyScores:
     metric = AttentionAccuracy()
     for row, id in enumerate(pool.ids):
@@ -71,10 +84,14 @@ def _accuracy(
             for number, sentence in enumerate(photo.sentences)
         ]
         metric.update(photo, pointed, boxes)
+    if per_image is not None:
+        per_image.add_classes("attention accuracy", metric.by_class())
     return metric.compute()
 
 
-def f1_of_captions(said: Mapping[str, Caption], pool: Pool, grounded: Grounded) -> dict[str, float]:
+def f1_of_captions(
+    said: Mapping[str, Caption], pool: Pool, grounded: Grounded, per_image: PerImage | None = None
+) -> dict[str, float]:
     """F1_all and F1_loc of generated captions that carry their attention."""
     classes = {word.label for photo in grounded.values() for sentence in photo.sentences for word in sentence.words}
     metric = GroundingF1()
@@ -87,6 +104,11 @@ def f1_of_captions(said: Mapping[str, Caption], pool: Pool, grounded: Grounded) 
         pixel = _pixel_boxes(scenes, (1, 1))
         caption = _pointing(said[id], pixel)
         metric.update(photo, mentions(caption, photo.size, classes), _pixel_boxes(scenes, photo.size))
+    if per_image is not None:
+        for name in ("all", "loc"):
+            for part in (PRECISION, RECALL):
+                kind = f"{part.strip()}_{name}"
+                per_image.add_classes(f"F1_{name}{part}", metric.by_class(kind), metric.classes)
     scores = metric.compute()
     return {
         "F1_all": 100 * scores.f1_all,
