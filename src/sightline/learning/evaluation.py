@@ -195,7 +195,7 @@ def retrieval(
 
 
 def _keep_hits(per_image: PerImage, scores: RetrievalScores, owner: IntArray) -> None:
-    """Recalls photo by photo; the captions of a photo count together. Folds are consecutive, from the first photo on."""
+    """Recalls by photo; the captions of a photo count together. Folds are consecutive, from the first photo on."""
     photos = len(per_image.ids)
     texts = np.concatenate([fold.image_to_text for fold in scores.ranks])
     images = np.concatenate([fold.text_to_image for fold in scores.ranks])

@@ -195,9 +195,7 @@ def write_measured(out: Path, captions: Mapping[str, Caption], per_image: PerIma
         per_image.write(out / PER_IMAGE)
 
 
-def _measured(
-    recipe: Recipe, out: Path, chosen: Checkpoint, data: Data, evaluate: Evaluate, kept: _Kept
-) -> Checkpoint:
+def _measured(recipe: Recipe, out: Path, chosen: Checkpoint, data: Data, evaluate: Evaluate, kept: _Kept) -> Checkpoint:
     """The chosen model with its metrics on test (or val) in its card, saved."""
     split = next((role for role in ("test", "val") if role in data.pools and data.pools[role].references), None)
     chosen.model.eval()

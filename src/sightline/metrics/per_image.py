@@ -127,7 +127,10 @@ class PerImage:
                 head = json.loads(held["head"].tobytes())
                 shares = {
                     name: Share(
-                        held[f"hits{n}"].astype(np.float64), held[f"totals{n}"].astype(np.float64), tuple(labels), classes
+                        held[f"hits{n}"].astype(np.float64),
+                        held[f"totals{n}"].astype(np.float64),
+                        tuple(labels),
+                        classes,
                     )
                     for n, (name, labels, classes) in enumerate(head["shares"])
                 }
