@@ -1,4 +1,4 @@
-"""What each photo adds to a metric: it sums up to the metric, and ratios of two models are those of resampled photos."""
+"""What each photo adds to a metric sums up to it, and ratios of two models are those of resampled photos."""
 
 from __future__ import annotations
 

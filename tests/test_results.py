@@ -13,7 +13,7 @@ from result_samples import record
 from sightline.bundle import default_bundle, load_bundle
 from sightline.cli import main
 from sightline.commands import reproduce as command
-from sightline.errors import ConfigError
+from sightline.errors import CheckpointError, ConfigError
 from sightline.learning.dry import Checker
 from sightline.learning.finding import Finder
 from sightline.learning.launch import CAPTIONS, PER_IMAGE
@@ -193,7 +193,7 @@ def test_a_run_with_a_seed_finds_the_rows_of_that_seed(tmp_path):
         "row:SCAN": "vsrn/table-3/SCAN/seed-1",
         "recipe:jran/table-1#x": "jran/table-1/x/seed-1",
     }.items():
-        with pytest.raises(Exception, match=folder):
+        with pytest.raises(CheckpointError, match=folder):
             find(name)
 
 

@@ -1,8 +1,8 @@
 """What a metric is made of, photo by photo, so that two models can be compared on the same resampled photos.
 
-Every metric here is a share: hits of a photo over what could be hit, summed over photos, and averaged over classes where
-the metric does so. CIDEr of a photo is a hit of its size out of 1; recall at k is hit captions out of all; attention
-accuracy has hits and words of each class; F1 is the harmonic mean of two such shares.
+Every metric here is a share: hits of a photo over what could be hit, summed over photos, and averaged over classes
+where the metric does so. CIDEr of a photo is a hit of its size out of 1; recall at k is hit captions out of all;
+attention accuracy has hits and words of each class; F1 is the harmonic mean of two such shares.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sightline.errors import CountError, DataError
 from sightline.files import PathLike, atomic_write, existing
 from sightline.metrics.bootstrap import FloatArray, Interval, interval, resamples, same_images
 
+PARTS = ("hits", "totals")  # names of a share's arrays in a file
 PRECISION, RECALL = " precision", " recall"  # the two shares of an F1
 
 
@@ -110,8 +111,7 @@ class PerImage:
         """Write a small .npz."""
         arrays: dict[str, npt.NDArray[np.float32]] = {}
         for number, share in enumerate(self.shares.values()):
-            arrays[f"hits{number}"] = share.hits.astype(np.float32)
-            arrays[f"totals{number}"] = share.totals.astype(np.float32)
+            arrays |= {f"{part}{number}": getattr(share, part).astype(np.float32) for part in PARTS}
         head = {
             "ids": self.ids,
             "shares": [[name, share.labels, share.classes] for name, share in self.shares.items()],
@@ -126,12 +126,7 @@ class PerImage:
             with np.load(existing(path), allow_pickle=False) as held:
                 head = json.loads(held["head"].tobytes())
                 shares = {
-                    name: Share(
-                        held[f"hits{n}"].astype(np.float64),
-                        held[f"totals{n}"].astype(np.float64),
-                        tuple(labels),
-                        classes,
-                    )
+                    name: Share(*(held[f"{part}{n}"].astype(np.float64) for part in PARTS), tuple(labels), classes)
                     for n, (name, labels, classes) in enumerate(head["shares"])
                 }
         except (ValueError, KeyError, OSError) as error:
