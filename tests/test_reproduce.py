@@ -322,8 +322,11 @@ def test_the_command_runs_shipped_rows_tells_and_writes(tmp_path, capsys, monkey
     assert main([*arguments, "--dry"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "vsrn/table-3#VSE++  (trains vsepp: matching)",
+        "    matching: 30 epochs of 1 step",
         "vsrn/table-3#SCAN-t2i  (trains scan: matching)",
+        "    matching: 30 epochs of 1 step",
         "vsrn/table-3#SCAN-i2t  (trains scan: matching)",
+        "    matching: 30 epochs of 1 step",
         "vsrn/table-3#SCAN  (measures row:SCAN-t2i and row:SCAN-i2t)",
     ]
     assert main([*arguments, "--json", *SMALL]) == 0

@@ -6,6 +6,7 @@ import json as json_module
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -30,6 +31,7 @@ def reproduce(
     *,
     table: str = "",
     rows: str = "",
+    seeds: tuple[int, ...] = (0,),
     out: Path = RUNS,
     device: str = "auto",
     dry: bool = False,
@@ -40,51 +42,83 @@ def reproduce(
 
         sightline reproduce vsrn --table 3                        one table
         sightline reproduce pos-scan --table 2 --rows none,GT     two rows of it, and the models they need
-        sightline reproduce contrastive --dry                     what would be run, and in which order
+        sightline reproduce jran --table 1 --seeds 0 1 2          each row three times
+        sightline reproduce cl --dry                              what would be run, in which order, and what is missing
 
-    Rows that are finished are not run again; one that was stopped goes on. OUT/PAPER/results.html has all tables.
+    Rows that are finished are not run again; one that was stopped goes on. OUT/PAPER/results.html has all tables, and
+    OUT/records one small file a row with all that is needed to judge its numbers.
 
     Args:
-        paper: r2m, pos-scan, contrastive (or cl), vsrn or jran; `default` is the shipped model.
+        paper: r2m, pos-scan, cl (or contrastive), vsrn or jran; `default` is the shipped model.
         settings: changes such as data.max_photos=100 seed=1; each counts for the rows that have its key.
         table: 1, 2, …, or fig-3; by default all of the paper.
         rows: names of rows, separated by commas; by default all.
-        out: rows are run in OUT/PAPER/TABLE/ROW.
+        seeds: each is added to the seed of a row's recipe, and the row is run with it.
+        out: rows are run in OUT/PAPER/TABLE/ROW, and with seeds above 0 in its folder seed-N.
         device: auto, cpu, cuda, cuda:1 or mps.
-        dry: only list the rows that would be run.
+        dry: only check the rows that would be run: build their models, look for their files, count their steps.
         json: print the results as one JSON object.
         quiet: tell nothing on the way.
     """
     for text in settings:
         if "=" not in text:
             raise ConfigError(f"{text!r} is not KEY=VALUE", fix="name rows with --rows a,b and tables with --table 2")
+    if len(set(seeds)) < len(seeds) or min(seeds, default=-1) < 0:
+        raise ConfigError(f"--seeds is {' '.join(map(str, seeds))}", fix="give each seed once, 0 or more")
     from sightline.learning.devices import first_process
     from sightline.learning.launch import Voice, data_root
     from sightline.learning.reporting import Reporter
-    from sightline.learning.reproduce import SHORT, choose, plan, run
+    from sightline.learning.reproduce import choose, folder_of, plan, run
+    from sightline.learning.results import RECORDS, write_records
 
-    paper = SHORT.get(paper, paper)
     chosen = choose(paper, table, [name.strip() for name in rows.split(",") if name.strip()])
     planned = plan(chosen, settings)
     if dry:
-        for row in planned:
-            print(f"{row.address}  ({_told(row.recipe)})")
-        return 0
+        return _check(planned, seeds)
     with Reporter(quiet or not first_process()) as reporter:
         voice = Voice(reporter.say, reporter.report, reporter.progress)
 
         def begin(row: Row) -> Voice:
-            reporter.say(f"{row.address}: {_told(row.recipe)}")
+            reporter.say(f"{_title(row)}: {_told(row.recipe)}")
             return voice
 
-        outcomes = run(
-            planned, out, device, base=data_root(), voice=begin, tell=lambda outcome: reporter.say(_line(outcome))
-        )
-        page = write_pages(paper, out, outcomes) if first_process() else out
-        reporter.say(f"All tables: {page}")
+        outcomes = []
+        for seed in seeds:
+            outcomes += run(
+                [row.with_seed(seed) for row in planned],
+                out,
+                device,
+                base=data_root(),
+                voice=begin,
+                tell=lambda outcome: reporter.say(_line(outcome)),
+            )
+        if first_process():
+            reporter.say(f"All tables: {write_pages(folder_of(paper), out, outcomes)}")
+            reporter.say(f"Records: {len(write_records(out, out / RECORDS))} in {out / RECORDS}")
     if json and first_process():
-        print(json_module.dumps({one.row.address: _as_json(one) for one in outcomes}))
+        print(json_module.dumps({_title(one.row): _as_json(one) for one in outcomes}))
     return int(any(one.state in ("failed", "not run") for one in outcomes))
+
+
+def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
+    """Print what would be run and what is in its way; 1 where something is."""
+    from sightline.learning.dry import Checker
+    from sightline.learning.launch import data_root
+
+    check, good = Checker(data_root()), True
+    for row in planned:
+        found = check(row.recipe, row.table.partition("/")[0])
+        good = good and found.good
+        print(f"{row.address}  ({_told(row.recipe)})")
+        for name, length in found.stages.items():
+            print(f"    {name}: {length}")
+        for path in found.missing:
+            print(f"    missing: {path}")
+        for sentence in found.wrong:
+            print(f"    wrong: {sentence}")
+    if len(seeds) > 1:
+        print(f"each with the seeds {', '.join(map(str, seeds))}")
+    return 0 if good else 1
 
 
 def write_pages(paper: str, out: Path, outcomes: Sequence[Outcome] = (), recipes: Path | None = None) -> Path:
@@ -93,7 +127,7 @@ def write_pages(paper: str, out: Path, outcomes: Sequence[Outcome] = (), recipes
     from sightline.learning.reproduce import tables_of
 
     recipes = recipes or SHIPPED
-    why = {one.row.address: one.why for one in outcomes if one.why}
+    why = {one.row.address: (f"seed {one.row.seed}: " if one.row.seed else "") + one.why for one in outcomes if one.why}
     tables = [table for name in tables_of(paper, recipes) if (table := _table(name, out, why, recipes)) is not None]
     title = f"{paper}: what was measured, and what the paper prints"
     write_text(out / paper / "results.md", f"# {title}\n\n{markdown(tables)}")
@@ -105,13 +139,12 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
     """A table with the results there are; None if none of its rows was run."""
     from sightline.config import load_yaml
     from sightline.learning.recipe import read_recipe, read_rows
-    from sightline.learning.reproduce import RESULTS
 
     path = recipes / f"{name}.yaml"
     lines, curves = [], dict[tuple[str, str], dict[str, Points]]()
     for row in read_rows(path):
         folder, recipe = out / name / row, read_recipe(path, row)
-        results = read_json(folder / RESULTS) if (folder / RESULTS).is_file() else {}
+        results = _results(folder)
         lines.append(
             Line(
                 row,
@@ -157,6 +190,18 @@ def _sweep(table: Table, axis: str) -> dict[str, str]:
     return charts
 
 
+def _results(folder: Path) -> dict[str, Any]:
+    """The results of a row, its metrics as means over all seeds; empty before it was run."""
+    from sightline.learning.reproduce import RESULTS
+
+    found = [read_json(path) for path in sorted([*folder.glob(RESULTS), *folder.glob(f"seed-*/{RESULTS}")])]
+    if not found:
+        return {}
+    metrics = [one["metrics"] for one in found]
+    names = [name for name in metrics[0] if all(name in one for one in metrics)]
+    return {**found[0], "metrics": {name: fmean(one[name] for one in metrics) for name in names}}
+
+
 def _charts(curves: Mapping[tuple[str, str], Mapping[str, Points]]) -> dict[str, str]:
     """A chart a stage and quantity, or several where there are too many rows for one."""
     from sightline.draw.curves import curves_svg
@@ -183,6 +228,10 @@ def _legible(series: Mapping[str, Points]) -> Iterator[dict[str, Points]]:
         yield part
 
 
+def _title(row: Row) -> str:
+    return row.address + (f", seed {row.seed}" if row.seed else "")
+
+
 def _told(recipe: Recipe) -> str:
     if recipe.measure:
         return f"measures {' and '.join(recipe.measure)}"
@@ -194,12 +243,12 @@ def _line(outcome: Outcome) -> str:
     from sightline.learning.reporting import duration
 
     if outcome.why:
-        return f"{outcome.row.address}: {outcome.state}. {outcome.why}"
+        return f"{_title(outcome.row)}: {outcome.state}. {outcome.why}"
     found, printed = outcome.results.get("metrics", {}), outcome.row.recipe.paper
     shown = [f"{name} {found[name]:.2f} ({printed[name]:.2f})" for name in printed if name in found]
     numbers = f": {', '.join(shown)}, the paper's in brackets" if shown else ""
     seconds = f", {duration(outcome.results.get('seconds', 0))}" if outcome.state != "finished before" else ""
-    return f"{outcome.row.address}: {outcome.state}{seconds}{numbers}"
+    return f"{_title(outcome.row)}: {outcome.state}{seconds}{numbers}"
 
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from sightline.grounding import GroundedPhoto
 from sightline.learning.grounded import accuracy_of_captioner, accuracy_of_matcher, f1_of_captions
 from sightline.learning.tables import Pool
 from sightline.metrics.ngrams import IntArray
-from sightline.metrics.retrieval import Ensemble, Similarity, consecutive_folds, evaluate_retrieval
+from sightline.metrics.per_image import PerImage
+from sightline.metrics.retrieval import Ensemble, RetrievalScores, Similarity, consecutive_folds, evaluate_retrieval
 from sightline.metrics.scorecard import scorecard
 from sightline.metrics.self_retrieval import self_retrieval
 from sightline.metrics.sentiment import sentiment_shares
@@ -79,6 +80,7 @@ def evaluate(
     sentiment: Mapping[str, frozenset[str]] | None = None,
     watch: Watch = iter,
     said: dict[str, Caption] | None = None,
+    per_image: PerImage | None = None,
 ) -> dict[str, float]:
     """Measure a model on a split.
 
@@ -90,19 +92,22 @@ def evaluate(
         sentiment: words that carry a sentiment, by its name; captions are measured by their share.
         watch: wraps the photos that are captioned.
         said: captions are put there.
+        per_image: what each photo adds is put there.
     """
     model = checkpoint.model
     training = model.training
+    per_image = PerImage() if per_image is None else per_image
+    per_image.begin(pool.ids)
     model.eval()
     try:
         if isinstance(model, Matcher):
-            found = retrieval([model], pool, evaluation)
+            found = retrieval([model], pool, evaluation, per_image)
             if evaluation.grounding and isinstance(model, AligningMatcher):
                 rule = named_rule(checkpoint.text_rule)
-                found |= accuracy_of_matcher(model, checkpoint.vocabulary, rule, pool, _known(grounded))
+                found |= accuracy_of_matcher(model, checkpoint.vocabulary, rule, pool, _known(grounded), per_image)
             return found
         said = {} if said is None else said
-        found = _captioner(checkpoint, model, pool, evaluation, grounded, watch, said)
+        found = _captioner(checkpoint, model, pool, evaluation, grounded, watch, said, per_image)
         return found | sentiment_shares([one.words for one in said.values()], sentiment or {}) if said else found
     finally:
         model.train(training)
@@ -116,6 +121,7 @@ def _captioner(
     grounded: Mapping[str, GroundedPhoto] | None,
     watch: Watch,
     said: dict[str, Caption],
+    per_image: PerImage,
 ) -> dict[str, float]:
     found = {"loss": token_loss(model, pool, evaluation.batch)} if pool.texts is not None else {}
     if not (pool.references and any(pool.references)):
@@ -123,19 +129,23 @@ def _captioner(
     said.update(say(checkpoint, pool, evaluation, trace=evaluation.grounding, watch=watch))
     references = dict(zip(pool.ids, pool.references, strict=True))
     texts = {id: " ".join(caption.words) for id, caption in said.items()}
-    corpus = scorecard(texts, references, evaluation.metrics or None).scores.corpus
-    found |= {_NAMES.get(name, name): 100 * value for name, value in corpus.items()}
+    scores = scorecard(texts, references, evaluation.metrics or None).scores
+    found |= {_NAMES.get(name, name): 100 * value for name, value in scores.corpus.items()}
+    for name in scores.corpus:
+        if name not in _OF_THE_CORPUS:
+            per_image.add(_NAMES.get(name, name), [scores.per_image[id][name] for id in pool.ids])
     if evaluation.self_retrieval:
-        found |= _self_retrieval(checkpoint, model, pool, said)
+        found |= _self_retrieval(checkpoint, model, pool, said, per_image)
     if evaluation.grounding:
         annotations = _known(grounded)
         rule = named_rule(checkpoint.text_rule)
-        found |= accuracy_of_captioner(model, checkpoint.vocabulary, rule, pool, annotations)
-        found |= f1_of_captions(said, pool, annotations)
+        found |= accuracy_of_captioner(model, checkpoint.vocabulary, rule, pool, annotations, per_image)
+        found |= f1_of_captions(said, pool, annotations, per_image)
     return found
 
 
 _NAMES = {f"Bleu_{n}": f"BLEU-{n}" for n in range(1, 5)} | {"ROUGE_L": "ROUGE-L"}
+_OF_THE_CORPUS = (*(f"Bleu_{n}" for n in range(1, 5)), "METEOR")  # no means over photos
 
 
 @torch.no_grad()
@@ -174,10 +184,12 @@ def token_loss(model: Captioner, pool: Pool, batch: int = 64) -> float:
 
 
 @torch.no_grad()
-def retrieval(models: Sequence[Matcher], pool: Pool, evaluation: Evaluation) -> dict[str, float]:
+def retrieval(
+    models: Sequence[Matcher], pool: Pool, evaluation: Evaluation, per_image: PerImage | None = None
+) -> dict[str, float]:
     """Recalls both ways, the sum of all six, and median ranks. Every photo's first five captions take part.
 
-    Several models score together, by the mean of their scores.
+    Several models score together, by the mean of their scores. What each photo adds is put into `per_image`.
     """
     if pool.texts is None or pool.first is None:
         raise ConfigError("matching is measured with captions, and the split has none", fix="give captions")
@@ -193,8 +205,23 @@ def retrieval(models: Sequence[Matcher], pool: Pool, evaluation: Evaluation) -> 
     folds = consecutive_folds(evaluation.fold_size, evaluation.folds) if evaluation.folds else None
     similarity = scores_of[0] if len(scores_of) == 1 else Ensemble(scores_of)
     scores = evaluate_retrieval(similarity, owner, folds=folds)
+    if per_image is not None:
+        _keep_hits(per_image, scores, owner)
     flat = scores.as_dict()
     return {name.replace("_", " "): float(value) for name, value in flat.items() if name not in ("label",)}
+
+
+def _keep_hits(per_image: PerImage, scores: RetrievalScores, owner: IntArray) -> None:
+    """Recalls by photo; the captions of a photo count together. Folds are consecutive, from the first photo on."""
+    photos = len(per_image.ids)
+    texts = np.concatenate([fold.image_to_text for fold in scores.ranks])
+    images = np.concatenate([fold.text_to_image for fold in scores.ranks])
+    ranked = np.arange(photos) < len(texts)
+    own = owner[: len(images)]
+    for k in scores.image_to_text.recalls:
+        per_image.add(f"i2t R@{k}", np.pad(texts <= k, (0, photos - len(texts))), ranked)
+        hits = np.bincount(own, images <= k, minlength=photos)
+        per_image.add(f"t2i R@{k}", hits, np.bincount(own, minlength=photos))
 
 
 def _similarity(model: Matcher, pool: Pool, evaluation: Evaluation, chosen: Tensor) -> Similarity:
@@ -221,7 +248,7 @@ def _similarity(model: Matcher, pool: Pool, evaluation: Evaluation, chosen: Tens
 
 
 def _self_retrieval(
-    checkpoint: Checkpoint, model: Captioner, pool: Pool, said: Mapping[str, Caption]
+    checkpoint: Checkpoint, model: Captioner, pool: Pool, said: Mapping[str, Caption], per_image: PerImage
 ) -> dict[str, float]:
     encoded = [checkpoint.vocabulary.encode(said[id].words) for id in pool.ids]
     words = torch.full((len(encoded), max(map(len, encoded))), PAD)
@@ -231,6 +258,8 @@ def _self_retrieval(
     device = next(model.parameters()).device
     found = self_retrieval(model, lambda rows: _scenes(pool, torch.tensor(rows)).to(device), words, progress=False)
     shares = {f"self-retrieval R@{k}": value for k, value in found.recalls.items()}
+    for k in found.recalls:
+        per_image.add(f"self-retrieval R@{k}", np.asarray(found.ranks) <= k)
     return {**shares, "self-retrieval pool": float(found.pool)}
 
 

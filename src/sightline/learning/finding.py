@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # the commands read the names below before PyTorch is needed
 
 MODEL = "model.safetensors"  # in the folder of a run that is done
 RUNS = Path("runs")
+SEED = re.compile(r"seed-\d+")  # folders of a row's runs with other seeds than its own
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Finder:
 
     Attributes:
         out: the folder of the run that asks. Rows of its table are its neighbours, other tables lie beside its table:
-            runs/PAPER/TABLE/ROW.
+            runs/PAPER/TABLE/ROW. A run in ROW/seed-1 finds the runs of other rows with that seed.
         recipe: how a command names the recipe that asks.
         start: what the recipe starts from.
         device: where models are loaded.
@@ -46,7 +48,7 @@ class Finder:
             return self(self.start)
         kind, colon, rest = name.partition(":")
         if colon and kind == "row":
-            return self._run(self.out.absolute().parent / rest, self.recipe, rest)
+            return self._run(self._row.parent / rest / self._seed, self.recipe, rest)
         if colon and kind == "recipe":
             return self._other(rest)
         return self._load(Path(name) / MODEL if Path(name).is_dir() else Path(name))
@@ -55,10 +57,19 @@ class Finder:
         table, sharp, row = rest.partition("#")
         if not sharp or not table or not row:
             raise ConfigError(f"`recipe:{rest}` names no row", fix="write recipe:PAPER/TABLE#ROW")
-        beside = self.out.absolute().parents[min(2, len(self.out.absolute().parents) - 1)]
-        folders = [folder / table / row for folder in (beside, RUNS)]
-        found = next((folder for folder in folders if (folder / MODEL).is_file()), RUNS / table / row)
+        beside = self._row.parents[min(2, len(self._row.parents) - 1)]
+        folders = [folder / table / row / self._seed for folder in (beside, RUNS)]
+        found = next((folder for folder in folders if (folder / MODEL).is_file()), folders[-1])
         return self._run(found, table, row)
+
+    @property
+    def _seed(self) -> str:
+        """The folder of the seed below those of rows; "" for the runs that lie in the rows' own folders."""
+        return self.out.name if SEED.fullmatch(self.out.name) else ""
+
+    @property
+    def _row(self) -> Path:
+        return self.out.absolute().parent if self._seed else self.out.absolute()
 
     def _run(self, folder: Path, recipe: str, row: str) -> Checkpoint:
         if not (folder / MODEL).is_file():

@@ -16,6 +16,7 @@ from sightline.grounding import GroundedPhoto, GroundedSentence
 from sightline.learning.positives import align, letters
 from sightline.learning.tables import Mark, Pool
 from sightline.metrics.grounding import AccuracyScores, AttentionAccuracy, GroundingF1, mentions
+from sightline.metrics.per_image import PRECISION, RECALL, PerImage
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Box
@@ -26,7 +27,12 @@ Attended = Callable[[SceneBatch, TextBatch, Tensor], Tensor]  # with annotated p
 
 
 def accuracy_of_captioner(
-    model: Captioner, vocabulary: Vocabulary, rule: Rule, pool: Pool, grounded: Grounded
+    model: Captioner,
+    vocabulary: Vocabulary,
+    rule: Rule,
+    pool: Pool,
+    grounded: Grounded,
+    per_image: PerImage | None = None,
 ) -> dict[str, float]:
     """Teacher-force people's sentences; does the region a word attends to most overlap the word's box?
 
@@ -40,11 +46,16 @@ def accuracy_of_captioner(
         return regions  # (S, T, n): step t predicts word t
 
     splits = _Splits(vocabulary, rule)
-    return _as_percentages(_accuracy(attended, splits, next(model.parameters()).device, pool, grounded))
+    return _as_percentages(_accuracy(attended, splits, next(model.parameters()).device, pool, grounded, per_image))
 
 
 def accuracy_of_matcher(
-    model: AligningMatcher, vocabulary: Vocabulary, rule: Rule, pool: Pool, grounded: Grounded
+    model: AligningMatcher,
+    vocabulary: Vocabulary,
+    rule: Rule,
+    pool: Pool,
+    grounded: Grounded,
+    per_image: PerImage | None = None,
 ) -> dict[str, float]:
     """The same for a matcher's alignment; annotated words take part whatever the tagger calls them.
 
@@ -60,7 +71,7 @@ def accuracy_of_matcher(
         return model.alignment(images, model.embed_texts(texts), annotated)[:, 1:]  # START is no word
 
     splits = _Splits(vocabulary, rule, getattr(model.config, "mark", None))  # POS-SCAN's parts of speech
-    scores = _as_percentages(_accuracy(attended, splits, next(model.parameters()).device, pool, grounded))
+    scores = _as_percentages(_accuracy(attended, splits, next(model.parameters()).device, pool, grounded, per_image))
     if splits.mark is not None:
         scores["forced words"] = 100 * (1 - tagged / max(1, annotated_words))
     return scores
@@ -95,7 +106,12 @@ class _Splits:
 
 
 def _accuracy(
-    attended: Attended, splits: _Splits, device: torch.device, pool: Pool, grounded: Grounded
+    attended: Attended,
+    splits: _Splits,
+    device: torch.device,
+    pool: Pool,
+    grounded: Grounded,
+    per_image: PerImage | None = None,
 ) -> AccuracyScores:
     metric = AttentionAccuracy()
     for row, id in enumerate(pool.ids):
@@ -117,10 +133,14 @@ def _accuracy(
             for number, sentence in enumerate(photo.sentences)
         ]
         metric.update(photo, pointed, boxes)
+    if per_image is not None:
+        per_image.add_classes("attention accuracy", metric.by_class())
     return metric.compute()
 
 
-def f1_of_captions(said: Mapping[str, Caption], pool: Pool, grounded: Grounded) -> dict[str, float]:
+def f1_of_captions(
+    said: Mapping[str, Caption], pool: Pool, grounded: Grounded, per_image: PerImage | None = None
+) -> dict[str, float]:
     """F1_all and F1_loc of generated captions that carry their attention."""
     classes = {word.label for photo in grounded.values() for sentence in photo.sentences for word in sentence.words}
     metric = GroundingF1()
@@ -133,6 +153,11 @@ def f1_of_captions(said: Mapping[str, Caption], pool: Pool, grounded: Grounded) 
         pixel = _pixel_boxes(scenes, (1, 1))
         caption = _pointing(said[id], pixel)
         metric.update(photo, mentions(caption, photo.size, classes), _pixel_boxes(scenes, photo.size))
+    if per_image is not None:
+        for name in ("all", "loc"):
+            for part in (PRECISION, RECALL):
+                kind = f"{part.strip()}_{name}"
+                per_image.add_classes(f"F1_{name}{part}", metric.by_class(kind), metric.classes)
     scores = metric.compute()
     return {
         "F1_all": 100 * scores.f1_all,

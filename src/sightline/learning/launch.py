@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch.distributed as dist
 import yaml
 
 from sightline import __version__
+from sightline.caption import Caption
 from sightline.checkpoint import Checkpoint, load, save
 from sightline.errors import CheckpointError, ConfigError, LearningError
 from sightline.files import read_json, write_json, write_text
@@ -32,10 +33,13 @@ from sightline.learning.recipe import Recipe, read_recipe
 from sightline.learning.sight import with_sight
 from sightline.learning.stage import Stage
 from sightline.learning.tables import Pool
+from sightline.metrics.per_image import PerImage
 from sightline.seeing import Seeing
 
 RECIPE = "recipe.yaml"
 DATA = "data.json"
+PER_IMAGE = "per_image.npz"  # what each photo adds to the metrics, for comparisons on the same photos
+CAPTIONS = "captions.json"  # by photo
 
 Evaluate = Callable[[Checkpoint, Pool, evaluation.Evaluation], dict[str, float]]
 Report = Callable[[dict[str, Any]], None]
@@ -133,7 +137,8 @@ def _launch(
     measure = evaluate or _measure(data)
     choice = _Choice(recipe, data.pools, measure)
     run = Run(out, start, stages, data.pools, context, choice, recipe.seed, recipe.fingerprint(), report=voice.report)
-    return _measured(recipe, out, train(run), data, measure)
+    kept = _Kept()
+    return _measured(recipe, out, train(run), data, evaluate or _measure(data, kept), kept)
 
 
 def _with_looks(recipe: Recipe, data: Data, model: Any, device: torch.device, voice: Voice) -> Data:
@@ -165,17 +170,38 @@ def _extract(
     return preprocessing
 
 
-def _measure(data: Data) -> Evaluate:
+@dataclass(frozen=True)
+class _Kept:
+    """What a measurement leaves besides its metrics."""
+
+    captions: dict[str, Caption] = field(default_factory=dict)
+    per_image: PerImage = field(default_factory=PerImage)
+
+
+def _measure(data: Data, kept: _Kept | None = None) -> Evaluate:
     """Evaluation that knows the annotated boxes of the photos it is given, and the words that carry sentiment."""
 
     def measure(checkpoint: Checkpoint, pool: Pool, how: evaluation.Evaluation) -> dict[str, float]:
         grounded = {id: data.grounded[id] for id in pool.ids if id in data.grounded}
-        return evaluation.evaluate(checkpoint, pool, how, grounded=grounded, sentiment=data.sentiment)
+        if kept is None:
+            return evaluation.evaluate(checkpoint, pool, how, grounded=grounded, sentiment=data.sentiment)
+        said, per_image = kept.captions, kept.per_image
+        return evaluation.evaluate(
+            checkpoint, pool, how, grounded=grounded, sentiment=data.sentiment, said=said, per_image=per_image
+        )
 
     return measure
 
 
-def _measured(recipe: Recipe, out: Path, chosen: Checkpoint, data: Data, evaluate: Evaluate) -> Checkpoint:
+def write_measured(out: Path, captions: Mapping[str, Caption], per_image: PerImage) -> None:
+    """Leave the captions and what each photo adds to the metrics in the folder of a run, where there are any."""
+    if captions:
+        write_json(out / CAPTIONS, {id: " ".join(caption.words) for id, caption in captions.items()}, indent=0)
+    if per_image.shares:
+        per_image.write(out / PER_IMAGE)
+
+
+def _measured(recipe: Recipe, out: Path, chosen: Checkpoint, data: Data, evaluate: Evaluate, kept: _Kept) -> Checkpoint:
     """The chosen model with its metrics on test (or val) in its card, saved."""
     split = next((role for role in ("test", "val") if role in data.pools and data.pools[role].references), None)
     chosen.model.eval()
@@ -184,6 +210,7 @@ def _measured(recipe: Recipe, out: Path, chosen: Checkpoint, data: Data, evaluat
     measured = replace(chosen, card=card)
     if first_process():
         write_json(out / "metrics.json", {"split": split, **metrics}, indent=2)
+        write_measured(out, kept.captions, kept.per_image)
         save(out / MODEL, measured)
     return measured
 

@@ -13,6 +13,7 @@ from sightline.learning.data import Data, DataConfig, build_data
 from sightline.learning.evaluation import Evaluation, Watch, evaluate, retrieval
 from sightline.learning.photos import plural
 from sightline.learning.sight import Cached, sight_of
+from sightline.metrics.per_image import PerImage
 from sightline.models.captioner import Captioner
 from sightline.models.ensemble import Ensemble
 from sightline.models.matcher import Matcher
@@ -29,6 +30,8 @@ class Measured:
         metrics: by name.
         captions: by photo; none of matchers.
         told: on how many photos, and which are left out.
+        per_image: what each photo adds to the metrics.
+        fingerprint: of the scenes; "" where unknown.
     """
 
     split: str
@@ -36,6 +39,8 @@ class Measured:
     metrics: dict[str, float]
     captions: dict[str, Caption] = field(default_factory=dict)
     told: tuple[str, ...] = ()
+    per_image: PerImage = field(default_factory=PerImage)
+    fingerprint: str = ""
 
 
 def measure(
@@ -57,15 +62,19 @@ def measure(
     which = ": all, as the captions have no splits" if config.shares == {names[0]: 1} else f" of {' and '.join(names)}"
     told = (f"Measured on {plural(len(pool), 'photo')}{which}.", *left_out)
     matchers = [member.model for member in members if isinstance(member.model, Matcher)]
+    kept = PerImage(pool.ids)
     if len(matchers) > 1:
-        return Measured(split, len(pool), retrieval(matchers, pool, how), told=told)
+        recalls = retrieval(matchers, pool, how, kept)
+        return Measured(split, len(pool), recalls, told=told, per_image=kept, fingerprint=data.fingerprint)
     captioners = [member.model for member in members if isinstance(member.model, Captioner)]
     model = Ensemble(captioners).eval() if len(captioners) > 1 else first.model
     grounded = {id: data.grounded[id] for id in pool.ids if id in data.grounded}
     said: dict[str, Caption] = {}
-    alike = replace(first, model=model)
-    metrics = evaluate(alike, pool, how, grounded=grounded, sentiment=data.sentiment, watch=watch, said=said)
-    return Measured(split, len(pool), metrics, said, told)
+    whole = replace(first, model=model)
+    metrics = evaluate(
+        whole, pool, how, grounded=grounded, sentiment=data.sentiment, watch=watch, said=said, per_image=kept
+    )
+    return Measured(split, len(pool), metrics, said, told, kept, data.fingerprint)
 
 
 def _check(members: Sequence[Checkpoint]) -> None:

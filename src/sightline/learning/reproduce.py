@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from sightline import __version__
+from sightline.checkpoint import Checkpoint
 from sightline.config import build, override
+from sightline.devices import choose_device
 from sightline.errors import ConfigError, SightlineError
 from sightline.files import read_json, write_json
 from sightline.learning.devices import first_process, processes
 from sightline.learning.finding import MODEL, RUNS, Finder
-from sightline.learning.launch import Voice, data_root, launch
+from sightline.learning.launch import Voice, data_root, launch, write_measured
 from sightline.learning.measuring import measure
 from sightline.learning.recipe import SHIPPED, Recipe, read_rows, shipped
+from sightline.learning.results import NAMES, RECORD, commit, hardware, record_of, write_record
 
 RESULTS = "results.json"
-SHORT = {"cl": "contrastive"}  # what a paper is also called, and the folder of its recipes
 State = Literal["trained", "measured", "finished before", "failed", "not run"]
 
 
@@ -32,12 +34,14 @@ class Row:
         name: of the row.
         recipe: with the changes that were asked for.
         changes: those of them that it has a place for, as key=value.
+        seed: what was added to the seed of its recipe.
     """
 
     table: str
     name: str
     recipe: Recipe
     changes: tuple[str, ...] = ()
+    seed: int = 0
 
     @property
     def address(self) -> str:
@@ -50,8 +54,12 @@ class Row:
         return tuple(dict.fromkeys(_addresses(asdict(self.recipe), self.table)))
 
     def folder(self, out: Path) -> Path:
-        """Where it is run: OUT/PAPER/TABLE/ROW."""
-        return out / self.table / self.name
+        """Where it is run: OUT/PAPER/TABLE/ROW, and in seed-1 and so on in it with other seeds."""
+        return out / self.table / self.name / (f"seed-{self.seed}" if self.seed else "")
+
+    def with_seed(self, seed: int) -> Row:
+        """The row with `seed` added to its own, so that rows that differ in their seeds alone still do."""
+        return replace(self, recipe=replace(self.recipe, seed=self.recipe.seed + seed - self.seed), seed=seed)
 
 
 @dataclass(frozen=True)
@@ -72,17 +80,22 @@ class Outcome:
 
 
 def tables_of(paper: str, folder: Path = SHIPPED) -> list[str]:
-    """The tables of a paper, as PAPER/TABLE."""
-    paper = SHORT.get(paper, paper)
+    """The tables of a paper, as PAPER/TABLE; `cl` is the folder contrastive."""
+    paper = folder_of(paper)
     papers = sorted({path.parent.name for path in shipped(folder)})
     if paper not in papers:
         raise ConfigError(f"no recipes of {paper!r}", fix=f"choose one of {', '.join(papers)}")
     return [f"{paper}/{path.stem}" for path in shipped(folder) if path.parent.name == paper]
 
 
+def folder_of(paper: str) -> str:
+    """The folder of a paper's recipes and runs."""
+    return next((folder for folder, name in NAMES.items() if name == paper), paper)
+
+
 def choose(paper: str, table: str = "", rows: Sequence[str] = (), folder: Path = SHIPPED) -> list[str]:
     """Addresses of the rows that are asked for; a table is named 2, table-2 or fig-3."""
-    paper = SHORT.get(paper, paper)
+    paper = folder_of(paper)
     tables = tables_of(paper, folder)
     if table:
         wanted = {f"{paper}/{table}", f"{paper}/table-{table}"}
@@ -230,10 +243,22 @@ def _run(row: Row, out: Path, device: str, base: Path, voice: Voice) -> Outcome:
         "paper": row.recipe.paper,
         "seconds": round(time.perf_counter() - since, 1),
         "sightline": __version__,
+        "commit": commit(),
+        "seed": row.recipe.seed,
     }
     if first_process():
         write_json(folder / RESULTS, results, indent=2)
+        _write_record(row, folder, results, base, voice)
     return Outcome(row, "measured" if row.recipe.measure else "trained", results=results)
+
+
+def _write_record(row: Row, folder: Path, results: Mapping[str, Any], base: Path, voice: Voice) -> None:
+    """The record of the run; a result that must not be one, such as R²M from captions, stays a result."""
+    try:
+        values = {**results, "minutes": results["seconds"] / 60}
+        write_record(folder / RECORD, record_of(row.recipe, row.address, row.changes, row.seed, values, base))
+    except ConfigError as error:
+        voice.say(f"{row.address} leaves no record: {error}")
 
 
 def finished(row: Row, out: Path) -> dict[str, Any] | None:
@@ -246,10 +271,17 @@ def finished(row: Row, out: Path) -> dict[str, Any] | None:
 
 
 def _train(row: Row, folder: Path, device: str, base: Path, voice: Voice) -> dict[str, Any]:
-    card = launch(row.recipe, folder, device, name=row.table, base=base, voice=voice).card
-    split = card["measured on"]
+    trained = launch(row.recipe, folder, device, name=row.table, base=base, voice=voice)
+    card, split = trained.card, trained.card["measured on"]
     photos = 0 if split is None else card["data"]["counts"][split]["photos"]
-    return {"split": split, "photos": photos, "metrics": card["metrics"]}
+    return {
+        "split": split,
+        "photos": photos,
+        "metrics": card["metrics"],
+        "fingerprint": trained.fingerprint,
+        "stage": row.recipe.ordered()[-1].name,
+        "hardware": hardware(choose_device(device)),
+    }
 
 
 def _measure(row: Row, folder: Path, device: str, base: Path, voice: Voice) -> dict[str, Any]:
@@ -260,4 +292,19 @@ def _measure(row: Row, folder: Path, device: str, base: Path, voice: Voice) -> d
         measured = measure(members, recipe.data, recipe.evaluate, base=base)
     for sentence in measured.told:
         voice.say(sentence)
-    return {"split": measured.split, "photos": measured.photos, "metrics": measured.metrics}
+    if first_process():
+        write_measured(folder, measured.captions, measured.per_image)
+    return {
+        "split": measured.split,
+        "photos": measured.photos,
+        "metrics": measured.metrics,
+        "fingerprint": measured.fingerprint,
+        "stage": _last_stage(members[0]),
+        "hardware": hardware(place),
+    }
+
+
+def _last_stage(model: Checkpoint) -> str:
+    """The last stage of a trained model, by its card; "" where that does not say."""
+    stages = model.card.get("recipe", {}).get("stages", {})
+    return next((name for name, stage in reversed(stages.items()) if stage is not None), "")

@@ -79,6 +79,7 @@ class AttentionAccuracy:
     def reset(self) -> None:
         """Forget every photo."""
         self._hits: dict[str, list[bool]] = defaultdict(list)
+        self._images: dict[str, list[str]] = defaultdict(list)  # of each hit
         self._oracle: dict[str, list[bool]] | None = None
         self._sentences: dict[str, tuple[float | None, ...]] = {}
 
@@ -97,7 +98,7 @@ class AttentionAccuracy:
         boxes = None if regions is None else [(float(a), float(b), float(c), float(d)) for a, b, c, d in regions]
         shares: list[float | None] = []
         for sentence, points in zip(photo.sentences, pointed, strict=True):
-            hits = [self._add(word, points.get(word.index), boxes) for word in sentence.words]
+            hits = [self._add(photo.id, word, points.get(word.index), boxes) for word in sentence.words]
             shares.append(sum(hits) / len(hits) if hits else None)
         self._sentences[photo.id] = tuple(shares)
 
@@ -106,9 +107,14 @@ class AttentionAccuracy:
         oracle = None if self._oracle is None else Rate.of(self._oracle)
         return AccuracyScores(Rate.of(self._hits), oracle, dict(self._sentences))
 
-    def _add(self, word: GroundedWord, box: Box | None, regions: list[Box] | None) -> bool:
+    def by_class(self) -> dict[str, list[tuple[str, bool]]]:
+        """Each class's annotated words: the image and whether the box was right."""
+        return {label: list(zip(self._images[label], hits, strict=True)) for label, hits in self._hits.items()}
+
+    def _add(self, image: str, word: GroundedWord, box: Box | None, regions: list[Box] | None) -> bool:
         hit = box is not None and found(box, word.boxes, self.union)
         self._hits[word.label].append(hit)
+        self._images[word.label].append(image)
         if regions is not None:
             if self._oracle is None:
                 self._oracle = defaultdict(list)
@@ -170,6 +176,7 @@ class GroundingF1:
         self._hits: dict[str, dict[str, list[bool]]] = {
             kind: defaultdict(list) for kind in ("precision_all", "precision_loc", "recall_all", "recall_loc", "oracle")
         }
+        self._images: dict[str, dict[str, list[str]]] = {kind: defaultdict(list) for kind in self._hits}  # of each hit
         self._classes: set[str] = set()
         self._sentence_f1: list[float] = []
         self._seen: set[str] = set()
@@ -200,6 +207,21 @@ class GroundingF1:
             for word in sentence.words if boxes is not None else ():
                 self._has_oracle = True
                 self._hits["oracle"][word.label].append(any(found(box, word.boxes, self.union) for box in boxes or ()))
+        for kind, hits in self._hits.items():
+            for label, values in hits.items():
+                images = self._images[kind][label]
+                images.extend([photo.id] * (len(values) - len(images)))
+
+    @property
+    def classes(self) -> int:
+        """How many classes the references name: what macro averages divide by."""
+        return len(self._classes)
+
+    def by_class(self, kind: str) -> dict[str, list[tuple[str, bool]]]:
+        """Of `precision_all`, `recall_all`, `precision_loc` or `recall_loc`, each class's images and outcomes."""
+        return {
+            label: list(zip(self._images[kind][label], hits, strict=True)) for label, hits in self._hits[kind].items()
+        }
 
     def compute(self) -> F1Scores:
         """Scores over everything since the last reset."""

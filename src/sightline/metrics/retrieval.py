@@ -54,6 +54,7 @@ class RetrievalScores:
     images: int  # that a caption is ranked against (of one fold)
     folds: int
     label: str
+    ranks: tuple[Ranks, ...] = ()  # of each fold
 
     @property
     def rsum(self) -> float:
@@ -120,6 +121,7 @@ def evaluate_retrieval(
         images=round(float(np.mean([len(pool) for pool in pools]))),
         folds=len(pools),
         label=getattr(similarity, "label", "single model"),
+        ranks=tuple(ranks),
     )
 
 

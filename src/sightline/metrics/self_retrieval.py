@@ -40,6 +40,7 @@ class SelfRetrievalScores:
     median_rank: float
     mean_rank: float
     pool: int
+    ranks: tuple[int, ...] = ()  # of each caption's own image
 
 
 def self_retrieval(
@@ -89,7 +90,9 @@ def self_retrieval(
         ranks = rank_pool(similarity, index, index, block, _bar if progress else iter).text_to_image
     found = Direction.of(ranks, ks)
     chance = {k: 100.0 * min(1.0, k / len(chosen)) for k in ks}
-    return SelfRetrievalScores(found.recalls, chance, found.median_rank, found.mean_rank, len(chosen))
+    return SelfRetrievalScores(
+        found.recalls, chance, found.median_rank, found.mean_rank, len(chosen), tuple(ranks.tolist())
+    )
 
 
 def _bar(blocks: list[Block]) -> Iterable[Block]:
