@@ -373,3 +373,15 @@ def test_matchers_and_batches_without_mismatched_captions_are_refused(pool):
         loss(matcher(), batch, Moment())
     with pytest.raises(ConfigError, match="caption of another image"):
         loss(updown(), Batch(batch.photos, batch.scenes, batch.texts, batch.captions), Moment())
+
+
+def test_in_bfloat16_every_weight_still_gets_the_gradient_of_what_was_drawn(pool):
+    """They are drawn without gradients in the same autocast block: weights cast there must not serve the loss."""
+    loss, model = objective(pool), updown().train()
+    batch = make_batch(pool, loss)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = loss(model, batch, Moment())
+    losses.total.backward()
+    for name, parameter in [*model.named_parameters(), *loss.named_parameters()]:
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
