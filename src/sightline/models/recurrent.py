@@ -45,8 +45,8 @@ def chrono_biases(biases: Tensor, rows: int) -> None:
 def remember_long(rnn: nn.GRU, rows: int) -> None:
     """Start a GRU of one layer with a memory of `rows` rows. PyTorch's update gate is the share of the old state."""
     keep = slice(rnn.hidden_size, 2 * rnn.hidden_size)  # PyTorch's order is reset, update, new
-    chrono_biases(rnn.bias_ih_l0.data[keep], rows)
-    nn.init.zeros_(rnn.bias_hh_l0.data[keep])
+    chrono_biases(rnn.get_parameter("bias_ih_l0").data[keep], rows)
+    nn.init.zeros_(rnn.get_parameter("bias_hh_l0").data[keep])
 
 
 def read_sequence(rnn: nn.GRU, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
