@@ -228,3 +228,16 @@ def test_the_quick_form_is_greedy():
     quick = Evaluation(while_training=("cider", "bleu")).in_training()
     assert quick.way == Greedy()
     assert quick.metrics == ("cider", "bleu")
+
+
+def test_captions_are_measured_by_the_share_of_words_with_sentiment():
+    pool, checkpoint = split(), Checkpoint(captioner(), VOCABULARY)
+    said = say(checkpoint, pool, QUICK)
+    liked = {said[id].words[0] for id in pool.ids[:2] if said[id].words}
+    found = evaluate(checkpoint, pool, QUICK, sentiment={"positive": frozenset(liked), "negative": frozenset()})
+    words = [word for one in said.values() for word in one.words]
+    assert found["positive words"] == pytest.approx(100 * sum(word in liked for word in words) / len(words))
+    having = sum(any(word in liked for word in one.words) for one in said.values())
+    assert found["captions with positive words"] == pytest.approx(100 * having / len(said)) > 0
+    assert found["negative words"] == found["captions with negative words"] == 0
+    assert "positive words" not in evaluate(checkpoint, pool, QUICK)
