@@ -57,13 +57,13 @@ def write_data(root: Path) -> Path:
 
 
 def _senticap() -> list[dict[str, Any]]:
-    """As the sentences of the corpus, with an adjective that is marked together with its noun."""
+    """Words of the other sentences, with an adjective that is marked together with its noun."""
     images = []
     for number, thing in enumerate(THINGS[:5]):
         told = []
         for sentiment, adjective in enumerate(("dirty", "lovely")):
             for place in PLACES[:2]:
-                tokens = f"a {adjective} {thing} stands here on the {place} now".split()
+                tokens = f"a small {adjective} {thing} stands on the {place}".split()
                 marks = [float(word in (adjective, thing)) for word in tokens]
                 told.append(
                     {"tokens": tokens, "word_sentiment": marks, "sentiment": sentiment, "raw": " ".join(tokens)}

@@ -305,3 +305,17 @@ def test_the_quick_form_decodes_as_the_table_does_where_it_is_asked_to():
     quick = whole.in_training()
     assert (quick.way, quick.rules) == (Beam(size=3), Rules(max_words=18))
     assert not quick.self_retrieval
+
+
+def test_captions_are_measured_by_the_share_of_words_with_sentiment():
+    pool, checkpoint = split(), Checkpoint(captioner(), VOCABULARY)
+    said = say(checkpoint, pool, QUICK)
+    liked = {said[id].words[0] for id in pool.ids[:2] if said[id].words}
+    found = evaluate(checkpoint, pool, QUICK, sentiment={"positive": frozenset(liked), "negative": frozenset()})
+    words = [word for one in said.values() for word in one.words]
+    assert found["positive words"] == pytest.approx(100 * sum(word in liked for word in words) / len(words))
+    having = sum(any(word in liked for word in one.words) for one in said.values())
+    assert having > 0
+    assert found["captions with positive words"] == pytest.approx(100 * having / len(said))
+    assert found["negative words"] == found["captions with negative words"] == 0
+    assert "positive words" not in evaluate(checkpoint, pool, QUICK)

@@ -126,7 +126,7 @@ def _batches(pool: Pool, size: int) -> Iterator[Batch]:
     assert pool.first is not None
     texts = _texts(pool)
     owner = torch.from_numpy(np.repeat(np.arange(len(pool)), np.diff(pool.first)))
-    for rows in torch.arange(len(texts)).split(size):
+    for rows in torch.split(torch.arange(len(texts)), size):
         yield Batch(owner[rows], pool.scenes.batch(owner[rows]), texts.batch(rows), rows)
 
 
