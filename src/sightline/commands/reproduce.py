@@ -49,7 +49,7 @@ def reproduce(
     OUT/records one small file a row with all that is needed to judge its numbers.
 
     Args:
-        paper: r2m, pos-scan, cl (or contrastive), vsrn or jran; `default` is the shipped model.
+        paper: r2m, pos-scan, contrastive (or cl), vsrn or jran; `default` is the shipped model.
         settings: changes such as data.max_photos=100 seed=1; each counts for the rows that have its key.
         table: 1, 2, …, or fig-3; by default all of the paper.
         rows: names of rows, separated by commas; by default all.
@@ -68,9 +68,10 @@ def reproduce(
     from sightline.learning.devices import first_process
     from sightline.learning.launch import Voice, data_root
     from sightline.learning.reporting import Reporter
-    from sightline.learning.reproduce import choose, folder_of, plan, run
+    from sightline.learning.reproduce import SHORT, choose, plan, run
     from sightline.learning.results import RECORDS, write_records
 
+    paper = SHORT.get(paper, paper)
     chosen = choose(paper, table, [name.strip() for name in rows.split(",") if name.strip()])
     planned = plan(chosen, settings)
     if dry:
@@ -93,7 +94,7 @@ def reproduce(
                 tell=lambda outcome: reporter.say(_line(outcome)),
             )
         if first_process():
-            reporter.say(f"All tables: {write_pages(folder_of(paper), out, outcomes)}")
+            reporter.say(f"All tables: {write_pages(paper, out, outcomes)}")
             reporter.say(f"Records: {len(write_records(out, out / RECORDS))} in {out / RECORDS}")
     if json and first_process():
         print(json_module.dumps({_title(one.row): _as_json(one) for one in outcomes}))
@@ -208,14 +209,14 @@ def _charts(curves: Mapping[tuple[str, str], Mapping[str, Points]]) -> dict[str,
 
     charts = {}
     for (stage, quantity), series in curves.items():
-        parts = list(_legible(series))
+        parts = list(legible(series))
         for number, part in enumerate(parts, 1):
             name = f"{quantity}, stage {stage}" + (f" ({number} of {len(parts)})" if len(parts) > 1 else "")
             charts[name] = curves_svg(part, title=name, x="step")
     return charts
 
 
-def _legible(series: Mapping[str, Points]) -> Iterator[dict[str, Points]]:
+def legible(series: Mapping[str, Points]) -> Iterator[dict[str, Points]]:
     """As many lines at a time as have room for their names."""
     part: dict[str, Points] = {}
     for name, points in series.items():

@@ -19,9 +19,10 @@ from sightline.learning.finding import MODEL, RUNS, Finder
 from sightline.learning.launch import Voice, data_root, launch, write_measured
 from sightline.learning.measuring import measure
 from sightline.learning.recipe import SHIPPED, Recipe, read_rows, shipped
-from sightline.learning.results import NAMES, RECORD, commit, hardware, record_of, write_record
+from sightline.learning.results import RECORD, commit, hardware, record_of, write_record
 
 RESULTS = "results.json"
+SHORT = {"cl": "contrastive"}  # what a paper is also called, and the folder of its recipes
 State = Literal["trained", "measured", "finished before", "failed", "not run"]
 
 
@@ -80,22 +81,17 @@ class Outcome:
 
 
 def tables_of(paper: str, folder: Path = SHIPPED) -> list[str]:
-    """The tables of a paper, as PAPER/TABLE; `cl` is the folder contrastive."""
-    paper = folder_of(paper)
+    """The tables of a paper, as PAPER/TABLE."""
+    paper = SHORT.get(paper, paper)
     papers = sorted({path.parent.name for path in shipped(folder)})
     if paper not in papers:
         raise ConfigError(f"no recipes of {paper!r}", fix=f"choose one of {', '.join(papers)}")
     return [f"{paper}/{path.stem}" for path in shipped(folder) if path.parent.name == paper]
 
 
-def folder_of(paper: str) -> str:
-    """The folder of a paper's recipes and runs."""
-    return next((folder for folder, name in NAMES.items() if name == paper), paper)
-
-
 def choose(paper: str, table: str = "", rows: Sequence[str] = (), folder: Path = SHIPPED) -> list[str]:
     """Addresses of the rows that are asked for; a table is named 2, table-2 or fig-3."""
-    paper = folder_of(paper)
+    paper = SHORT.get(paper, paper)
     tables = tables_of(paper, folder)
     if table:
         wanted = {f"{paper}/{table}", f"{paper}/table-{table}"}

@@ -21,6 +21,7 @@ from sightline import __version__
 from sightline.config import build
 from sightline.errors import ConfigError
 from sightline.files import read_json, write_json
+from sightline.learning.photos import plural
 from sightline.learning.recipe import Recipe
 from sightline.learning.sight import Cached
 from sightline.learning.supervision import refuse_captions, supervision
@@ -315,7 +316,7 @@ def hardware(device: torch.device | str = "cpu") -> str:
     info = Path("/proc/cpuinfo")
     names = re.findall(r"^model name\s*: (.+)$", info.read_text(), re.MULTILINE) if info.is_file() else []
     chip = names[0] if names else platform.processor() or platform.machine()
-    return f"{chip}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    return f"{chip}, {plural(torch.get_num_threads(), 'thread')}, torch {torch.__version__}"
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

@@ -1,0 +1,158 @@
+"""Collect what `sightline reproduce` measured into docs/results: a record a row, ratios between rows, curves.
+
+    python tools/collect_results.py RUNS [RUNS …] [--out docs/results]
+    python tools/results_pages.py
+
+RUNS are folders that `sightline reproduce --out` filled. A row's seeds become one record. Ratios are those that
+docs/results/comparisons.yaml names, by paired bootstrap over the photos that both rows were measured on; those of pairs
+that are not in RUNS stay as they are, unless a record changed. Curves of training go to docs/images/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sightline.commands.reproduce import legible
+from sightline.config import build
+from sightline.draw.curves import curves
+from sightline.errors import SightlineError
+from sightline.files import read_json, write_json
+from sightline.learning.launch import PER_IMAGE
+from sightline.learning.results import RECORD, ResultRecord, collect, read_record, write_record
+from sightline.learning.results_page import Points, curves_of
+from sightline.metrics.bootstrap import Interval
+from sightline.metrics.per_image import PerImage, compare, together
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAIRS, COMPARISONS = "comparisons.yaml", "comparisons.json"
+SHOWN = ("CIDEr", "rsum")  # what curves show: what models are chosen by on val
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two rows to compare, PAPER/TABLE#ROW each."""
+
+    row: str
+    base: str
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A ratio that was computed, with the fingerprints of the recipes of both rows."""
+
+    row: str
+    base: str
+    metric: str
+    ratio: Interval
+    difference: Interval
+    photos: int
+    recipes: tuple[str, str]
+
+
+def read_pairs(folder: Path) -> list[Pair]:
+    values = yaml.safe_load((folder / PAIRS).read_text(encoding="utf-8"))
+    return [build(Pair, one, where=folder / PAIRS) for one in values]
+
+
+def read_comparisons(folder: Path) -> list[Compared]:
+    path = folder / COMPARISONS
+    return [build(Compared, one, where=path) for one in read_json(path)] if path.is_file() else []
+
+
+def scores_of(runs: Sequence[Path]) -> dict[str, PerImage]:
+    """Scores by photo of each row, its seeds together."""
+    found: dict[str, list[PerImage]] = {}
+    for path in sorted(path for folder in runs for path in folder.rglob(RECORD)):
+        if (path.parent / PER_IMAGE).is_file():
+            found.setdefault(read_record(path).address, []).append(PerImage.read(path.parent / PER_IMAGE))
+    return {address: together(seeds) for address, seeds in found.items()}
+
+
+def compared(pair: Pair, scores: Mapping[str, PerImage], records: Mapping[str, ResultRecord]) -> list[Compared]:
+    """The ratios of a pair, or a sentence on stderr why there are none."""
+    found = []
+    for metric in pair.metrics:
+        try:
+            one = compare(scores[pair.base], scores[pair.row], metric)
+        except (KeyError, SightlineError) as error:
+            print(f"{pair.row} / {pair.base}, {metric}: no ratio: {error}", file=sys.stderr)
+            continue
+        recipes = records[pair.row].recipe.fingerprint, records[pair.base].recipe.fingerprint
+        ratio, difference = (_rounded(value) for value in (one.ratio, one.difference))
+        found.append(Compared(pair.row, pair.base, metric, ratio, difference, len(scores[pair.row].ids), recipes))
+    return found
+
+
+def _rounded(value: Interval) -> Interval:
+    return Interval(*(round(number, 4) for number in (value.score, value.low, value.high)))
+
+
+def up_to_date(one: Compared, records: Mapping[str, ResultRecord]) -> bool:
+    """Whether both rows still have the recipes whose models were compared."""
+    held = tuple(records[name].recipe.fingerprint if name in records else "" for name in (one.row, one.base))
+    return held == one.recipes
+
+
+def draw_curves(runs: Sequence[Path], images: Path) -> None:
+    """A small picture a table: what models were chosen by on val, over steps."""
+    series: dict[tuple[str, str, str], dict[str, Points]] = {}
+    for path in sorted(path for folder in runs for path in folder.rglob(RECORD)):
+        record = read_record(path)
+        if record.seeds != (0,):
+            continue
+        for (stage, quantity), points in curves_of(path.parent).items():
+            if quantity.removeprefix("val ") in SHOWN and len(points) > 1:
+                key = (f"{record.paper}-{record.table}", stage, quantity)
+                series.setdefault(key, {})[record.row] = points
+    images.mkdir(parents=True, exist_ok=True)
+    for (table, stage, quantity), lines in series.items():
+        parts = list(legible(lines))
+        for number, part in enumerate(parts, 1):
+            title = f"{quantity}, {stage}"
+            name = f"{table}-curves-{stage}-{quantity.removeprefix('val ')}-{number}.png"
+            picture = curves(part, title=title, x="step", width=640, height=240)
+            picture.quantize(32).save(images / name, optimize=True)  # a tenth of the size
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, default=DOCS / "results")
+    parser.add_argument("--images", type=Path, default=DOCS / "images" / "results")
+    options = parser.parse_args(arguments)
+    records: dict[str, ResultRecord] = {}
+    for folder in options.runs:
+        for record in collect(folder):
+            if record.address in records:
+                raise SystemExit(f"{record.address} is in two of the folders")
+            records[record.address] = record
+    for record in records.values():
+        write_record(options.out / record.file, record)
+    everything = {one.address: one for one in map(read_record, sorted(options.out.glob("*-*.json")))}
+    pairs, scores = read_pairs(options.out), scores_of(options.runs)
+    here = [pair for pair in pairs if pair.row in scores and pair.base in scores]
+    again = {(pair.row, pair.base) for pair in here}
+    kept = [one for one in read_comparisons(options.out) if (one.row, one.base) not in again]
+    found = [one for one in kept if up_to_date(one, everything)]
+    found += [one for pair in here for one in compared(pair, scores, everything)]
+    order = [(pair.row, pair.base) for pair in pairs]
+    listed = sorted(
+        (one for one in found if (one.row, one.base) in order), key=lambda one: order.index((one.row, one.base))
+    )
+    values: list[dict[str, Any]] = [asdict(one) for one in listed]
+    write_json(options.out / COMPARISONS, values, indent=1)
+    draw_curves(options.runs, options.images)
+    print(f"{len(records)} records and {len(values)} ratios in {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
