@@ -132,6 +132,16 @@ def test_no_parts_of_speech_at_all_are_refused():
         POSSCANConfig(tags=())
 
 
+@pytest.mark.parametrize(("choices", "chosen"), [({}, 1), ({"raw_feature_norm": "clipped", "lambda_softmax": 20.0}, 0)])
+def test_the_printed_weights_follow_a_nouns_share_of_a_region_and_clipped_ones_its_cosine(choices, chosen):
+    words = torch.eye(3)[None, :2]  # two nouns
+    regions = torch.tensor([[[0.9, 0.3, 0.3], [0.05, -0.1, 0.99], [0.1, 0.9, 0.4]]])  # the dog, the sky, the ball
+    images = {"regions": regions / regions.norm(dim=2, keepdim=True), "mask": torch.ones(1, 3, dtype=torch.bool)}
+    texts = {"words": words, "mask": torch.ones(1, 2, dtype=torch.bool), "tagged": torch.ones(1, 2, dtype=torch.bool)}
+    weights = config(**choices).build(WORDS).alignment(images, texts)[0, 0]
+    assert int(weights.argmax()) == chosen
+
+
 def test_the_page_of_the_method_holds_its_objectives():
     page = (Path(__file__).parents[1] / "docs" / "methods" / "pos-scan.md").read_text(encoding="utf-8")
     for number in (7, 8, *range(15, 20)):
