@@ -309,3 +309,25 @@ def test_a_model_in_training_is_folded_as_it_evaluates_and_goes_on_training(dete
         expected = detector.scenes(pixels, ["a"])
     torch.testing.assert_close(seen.regions, expected.regions, atol=1e-3, rtol=1e-3)
     assert copied.training
+
+
+def test_pooled_grids_are_means_of_squares_of_cells(photos, tmp_path, detector):
+    whole, pooled = FoldedEncoder(detector), FoldedEncoder(detector, pool=2)
+    assert whole.fingerprint() == detector.fingerprint() != pooled.fingerprint()
+    extract(photos, tmp_path / "whole", whole)
+    extract(photos, tmp_path / "pooled", pooled)
+    scene = next(iter(FeatureStore(tmp_path / "whole")))
+    small = FeatureStore(tmp_path / "pooled")[scene.id]
+    height, width = scene.grid_shape
+    assert small.grid_shape == ((height + 1) // 2, (width + 1) // 2)
+    cells = np.asarray(scene.grid, np.float32).reshape(height, width, -1)
+    means = [
+        cells[top : top + 2, left : left + 2].mean((0, 1)) for top in range(0, height, 2) for left in range(0, width, 2)
+    ]
+    np.testing.assert_allclose(np.asarray(small.grid, np.float32), np.stack(means), atol=2e-3)
+    np.testing.assert_allclose(np.asarray(small.regions), np.asarray(scene.regions))
+
+
+def test_a_pool_of_nothing_is_refused(detector):
+    with pytest.raises(ConfigError, match="pool"):
+        FoldedEncoder(detector, pool=0)

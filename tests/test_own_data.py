@@ -1,8 +1,13 @@
 """One's own photos in one line: every choice is made from the data, told, and written down to be run again."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from learning_samples import THINGS, names, sentences, write_store
@@ -10,10 +15,15 @@ from sightline.checkpoint import load
 from sightline.cli import main
 from sightline.errors import ConfigError, CountError
 from sightline.learning.data import build_data
+from sightline.learning.data_config import DataConfig
 from sightline.learning.extraction import extract
 from sightline.learning.own_data import KINDS, Own, own_recipe
 from sightline.learning.recipe import read_recipe
 from sightline.models.captioner import Captioner
+from sightline.models.updown import UpDownConfig
+from sightline.seeing import seeing
+from sightline.vision.detector import DetectorConfig
+from sightline.vision.store import FeatureStore
 
 COUNT = 40
 
@@ -209,3 +219,36 @@ def test_requests_that_make_no_sense_are_refused(photos, capsys):
         assert message in capsys.readouterr().err
     with pytest.raises(ConfigError, match="did you mean `epochs`"):
         own_recipe("updown", own(photos), photos / "out", ["stages.cross-entropy.epoch=2"])
+
+
+def test_the_shipped_detector_makes_regions_and_a_smaller_grid(photos):
+    config = DataConfig(images=Path("photos"), features=Path("made"), encoder="detector")
+    assert extract(config, photos, torch.device("cpu"))["encoder"] == "detector"
+    scene = FeatureStore(photos / "made")[names(COUNT)[0]]
+    assert scene.regions.shape == (36, 512)
+    assert scene.grid_shape == (5, 5)
+    assert not np.array_equal(scene.regions[0], scene.grid[0][:512])
+
+
+def test_a_trained_vision_model_makes_features_by_its_name(photos):
+    torch.manual_seed(0)
+    vision = DetectorConfig(variant="lite0", size=64, channels=8, region_width=6, names=("dog",), boxes=5).build()
+    model = seeing(UpDownConfig(region_width=6).build(9), vision.eval())
+    asked = []
+
+    def find(name):
+        asked.append(name)
+        return SimpleNamespace(model=model)
+
+    config = DataConfig(images=Path("photos"), features=Path("made"), encoder="recipe:default/vision#coco-boxes")
+    extract(config, photos, torch.device("cpu"), find)
+    assert asked == ["recipe:default/vision#coco-boxes"]
+    assert len(FeatureStore(photos / "made")) == COUNT
+    model = UpDownConfig(region_width=6).build(9)
+    with pytest.raises(ConfigError, match="has no vision model"):
+        extract(replace(config, features=Path("other")), photos, torch.device("cpu"), find)
+
+
+def test_an_unknown_encoder_is_refused():
+    with pytest.raises(ConfigError, match=r"data\.encoder is lite9"):
+        DataConfig(images=Path("photos"), features=Path("made"), encoder="lite9")

