@@ -202,7 +202,7 @@ def test_the_command_takes_seeds_and_the_short_name_of_contrastive_learning(tmp_
     assert main(["reproduce", "cl", "--table", "4", "--rows", "Base", "--seeds", "0", "1", "--dry"]) == 1
     printed = capsys.readouterr().out
     assert printed.startswith("contrastive/table-4#Base")
-    assert f"    missing: {tmp_path}/coco/captions_train2014.json.gz" in printed
+    assert f"missing, for 1 row: {tmp_path}/coco/captions_train2014.json.gz" in printed
     assert "each with the seeds 0, 1" in printed
     assert main(["reproduce", "cl", "--seeds", "1", "1"]) == 2
     assert "give each seed once" in capsys.readouterr().err

@@ -105,20 +105,23 @@ def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
     """Print what would be run and what is in its way; 1 where something is."""
     from sightline.learning.dry import Checker
     from sightline.learning.launch import data_root
+    from sightline.learning.photos import plural
 
-    check, good = Checker(data_root()), True
+    check, good, missing = Checker(data_root()), True, dict[Path, int]()
     for row in planned:
         found = check(row.recipe, row.table.partition("/")[0])
         good = good and found.good
         print(f"{row.address}  ({_told(row.recipe)})")
         for name, length in found.stages.items():
             print(f"    {name}: {length}")
-        for path in found.missing:
-            print(f"    missing: {path}")
         for sentence in found.wrong:
             print(f"    wrong: {sentence}")
+        for path in found.missing:
+            missing[path] = missing.get(path, 0) + 1
     if len(seeds) > 1:
         print(f"each with the seeds {', '.join(map(str, seeds))}")
+    for path, rows in missing.items():
+        print(f"missing, for {plural(rows, 'row')}: {path}")
     return 0 if good else 1
 
 

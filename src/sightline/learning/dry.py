@@ -55,7 +55,9 @@ class Checker:
         try:
             refuse_captions(paper, supervision(recipe, base=self.base))
             recipe.model.build(len(SPECIALS))
-            stages = {stage.name: self.length(stage, recipe.data, not missing) for stage in recipe.ordered()}
+            read = {recipe.data.path(path, self.base) for path in captions_of(recipe.data)}
+            counted = not read.intersection(missing)
+            stages = {stage.name: self.length(stage, recipe.data, counted) for stage in recipe.ordered()}
         except SightlineError as error:
             wrong.append(str(error))
         return Check(stages, missing, tuple(wrong))
@@ -80,11 +82,16 @@ class Checker:
         return self._counts[key]
 
 
+def captions_of(data: DataConfig) -> Iterator[Path]:
+    """The files that tell how many photos and captions there are."""
+    yield from data.captions if isinstance(data.captions, tuple) else (data.captions,)
+    yield from data.splits.values()
+
+
 def files_of(recipe: Recipe) -> Iterator[Path]:
     """Every file and folder that a row reads; features that will be made from photos are not needed before."""
     data = recipe.data
-    yield from data.captions if isinstance(data.captions, tuple) else (data.captions,)
-    yield from data.splits.values()
+    yield from captions_of(data)
     features = None if data.encoder else data.features
     read = (data.images, data.boxes, features, data.concepts, data.corpus, data.grounding)
     boxed = () if data.boxed is None else (data.boxed.images, data.boxed.boxes, data.boxed.photos)

@@ -125,10 +125,10 @@ class PerImage:
         try:
             with np.load(existing(path), allow_pickle=False) as held:
                 head = json.loads(held["head"].tobytes())
-                shares = {
-                    name: Share(*(held[f"{part}{n}"].astype(np.float64) for part in PARTS), tuple(labels), classes)
-                    for n, (name, labels, classes) in enumerate(head["shares"])
-                }
+                shares = {}
+                for number, (name, labels, classes) in enumerate(head["shares"]):
+                    hits, totals = (held[f"{part}{number}"].astype(np.float64) for part in PARTS)
+                    shares[name] = Share(hits, totals, tuple(labels), classes)
         except (ValueError, KeyError, OSError) as error:
             raise DataError(f"no scores by image: {error}", where=Path(path), fix="measure the model again") from error
         return cls(tuple(head["ids"]), shares)
