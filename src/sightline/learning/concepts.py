@@ -135,7 +135,8 @@ class ConceptDictionary:
 
     def _of_name(self, name: str) -> str:
         """The concept word of a detector's class; "" for one of our own detector's without a word here."""
-        return self.word_of(name) if name in concept_names() else self.of_class(name)
+        known = name in self._of_class or name not in concept_names()
+        return self.of_class(name) if known else self.word_of(name)
 
     def word_of(self, name: str) -> str:
         """The concept word of a class, or of what a name says (a kid is a person among COCO's); "" without one."""

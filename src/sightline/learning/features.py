@@ -182,23 +182,31 @@ def _unsure(photos: Mapping[str, Sequence[Photo]], source: PhotoScenes, told: li
     It is the surest that the detector found; where it found nothing, the most frequent of the training photos, or of
     all where none is trained on.
     """
-    counted = photos.get("train") or [photo for part in photos.values() for photo in part]
-    counts = Counter(concept.name for photo in counted for concept in source.concepts_of(photo.id))
-    usual = counts.most_common(1)
+    listed = {role: [photo.id for photo in part if photo.id in source.feature_of] for role, part in photos.items()}
     found: dict[str, Concept] = {}
-    for role, part in photos.items():
-        bare = [photo.id for photo in part if role != "train" and not source.concepts_of(photo.id)]
+    for role, ids in listed.items():
+        bare = [id for id in ids if role != "train" and not source.concepts_of(id)]
         surest = {id: concept for id in bare if (concept := source.surest(id)) is not None}
-        nothing = [id for id in bare if id not in surest and usual]
-        found |= surest | {id: Concept(usual[0][0]) for id in nothing}
+        nothing = [id for id in bare if id not in surest]
+        found |= surest
         if surest:
             told.append(f"{plural(len(surest), 'photo')} of {role} without a sure concept: the surest one is taken.")
-        if nothing:
+        usual = (
+            _usual(listed.get("train") or [id for part in listed.values() for id in part], source) if nothing else None
+        )
+        if usual is not None:
+            found |= dict.fromkeys(nothing, usual)
             told.append(
                 f"{plural(len(nothing), 'photo')} of {role} in which nothing was found: taken to show the most "
-                f"frequent concept, {usual[0][0]}."
+                f"frequent concept, {usual.name}."
             )
     return found
+
+
+def _usual(ids: Sequence[str], source: PhotoScenes) -> Concept | None:
+    """The most frequent concept of some photos."""
+    counts = Counter(concept.name for id in ids for concept in source.concepts_of(id))
+    return next((Concept(name) for name, _ in counts.most_common(1)), None)
 
 
 def _kept(
