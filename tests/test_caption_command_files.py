@@ -238,6 +238,25 @@ def test_photos_with_long_names_are_captioned_and_what_cannot_be_named_is_one_ba
         assert "make room" not in err
 
 
+@pytest.mark.parametrize(
+    ("deleted", "arguments"), [("photos", ["--out", "out"]), ("photos", []), ("out", ["--out", "out"])]
+)
+def test_a_folder_that_is_deleted_during_the_run_is_told(model, tmp_path, deleted, arguments):
+    (tmp_path / "photos").mkdir()
+    for i in range(200):
+        draw_photo(tmp_path / "photos" / f"{i:03}.png", (64, 64))
+    named = [str(tmp_path / name) if name == "out" else name for name in arguments]
+    command = [sys.executable, "-m", "sightline", "caption", str(tmp_path / "photos"), *named, *HARD]
+    running = start([*command, "--model", str(model), "--device", "cpu", "--threads", "1"])
+    for _ in range(10):
+        running.stdout.readline()
+    (tmp_path / deleted).rename(tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "elsewhere")
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 2
+    assert "this folder was deleted" in err if deleted == "photos" else "this was deleted while" in err
+
+
 def test_two_at_once_in_one_folder_are_refused(model, tmp_path, caption):
     from sightline.files import lock
 

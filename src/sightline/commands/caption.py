@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ import tyro
 from sightline.captioning import BATCH, Captioning, Wanted
 from sightline.commands.captioned_pictures import Pictures, boxes_told, open_with, viewer
 from sightline.decoding.lengths import phrases_of
-from sightline.errors import ConfigError, SightlineError
+from sightline.errors import ConfigError, DataError, SightlineError
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
     from sightline.caption import PhotoCaption
@@ -82,6 +83,7 @@ def caption(
         raise ConfigError("--ray works on files, which can be gone on with", fix="name a folder for them with --out")
     from sightline.jobs.photos import has_file, photos_named
 
+    folders = [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 - any text may be a path
     found = photos_named(paths)
     beside = sorted(named & {"xmp", "html"})
     if beside and (lone := next((photo for photo in found.photos if not has_file(photo)), None)):
@@ -92,6 +94,8 @@ def caption(
     else:
         done = talk.file(paths, named, out, force, distinct, ray)
     talk.end()
+    if gone := [folder for folder in folders if not os.path.isdir(folder)]:  # noqa: PTH112
+        raise DataError("this folder was deleted while its photos were read", where=gone[0], fix="put it back")
     return 0 if done else 1
 
 

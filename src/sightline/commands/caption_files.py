@@ -130,7 +130,8 @@ class Files:
         return {**told, "path": self._given.get(id, told["path"])}
 
     def close(self) -> None:
-        """Write what is not yet written."""
+        """Write what is not yet written. Where the log was deleted meanwhile, that is told, and nothing is written."""
+        self.flush()
         for photo in self.photos:
             if photo.id in self.log:
                 self._write(photo.id)
