@@ -198,6 +198,65 @@ def test_killed_in_the_middle_it_goes_on_and_says_nothing_twice(model, tmp_path,
     assert (out / "captions.html").read_text().count("<figure>") == 80
 
 
+def test_what_killed_runs_left_half_written_is_removed_and_what_is_being_written_stays(caption, photos, tmp_path):
+    out, folders = tmp_path / "out", (tmp_path / "out", photos, photos / "dépôt neuf")
+    out.mkdir()
+    write = (
+        "import sys, time; from sightline.files import atomic_write\nwith atomic_write(sys.argv[1]): time.sleep(300)"
+    )
+    writers = [start([sys.executable, "-c", write, str(folder / "cat.jpg.xmp")]) for folder in folders]
+    limit = time.monotonic() + 60
+    while not all(list(folder.glob(".*.tmp")) for folder in folders) and time.monotonic() < limit:
+        time.sleep(0.05)
+    for writer in writers[1:]:
+        writer.kill()
+        writer.wait()
+    shutil.copy(EXAMPLES / "rocket.jpg", photos / ".mine.tmp")
+    code, _, _ = caption(photos, "--out", out, "--format", "xmp,csv")
+    assert code == 0
+    assert len(list(out.glob(".*.tmp"))) == 1
+    assert [path.name for path in photos.rglob(".*.tmp")] == [".mine.tmp"]
+    writers[0].kill()
+    writers[0].wait()
+    caption(photos, "--out", out, "--format", "xmp,csv")
+    assert not list(out.glob(".*.tmp"))
+
+
+def test_photos_with_long_names_are_captioned_and_what_cannot_be_named_is_one_bad_photo(caption, photos, tmp_path):
+    long, longest = "犬" * 76 + ".jpg", "b" * 251 + ".jpg"  # 232 and 255 bytes, of 255 that a name may have
+    for name in (long, longest):
+        shutil.copy(EXAMPLES / "cat.jpg", photos / name)
+    out = tmp_path / "out"
+    for _ in range(2):
+        code, _, err = caption(photos, "--out", out, "--format", "pictures,csv,xmp")
+        assert code == 0
+        assert len(rows(out / "captions.csv")) == 4
+        assert sidecar_of(photos / long).exists()
+        assert (out / f"{'犬' * 76}.captioned.jpg").exists()
+        assert "2 files were left out" in err  # the picture of one photo, and its sidecar
+        assert "too long to be written" in err
+        assert "make room" not in err
+
+
+@pytest.mark.parametrize(
+    ("deleted", "arguments"), [("photos", ["--out", "out"]), ("photos", []), ("out", ["--out", "out"])]
+)
+def test_a_folder_that_is_deleted_during_the_run_is_told(model, tmp_path, deleted, arguments):
+    (tmp_path / "photos").mkdir()
+    for i in range(200):
+        draw_photo(tmp_path / "photos" / f"{i:03}.png", (64, 64))
+    named = [str(tmp_path / name) if name == "out" else name for name in arguments]
+    command = [sys.executable, "-m", "sightline", "caption", str(tmp_path / "photos"), *named, *HARD]
+    running = start([*command, "--model", str(model), "--device", "cpu", "--threads", "1"])
+    for _ in range(10):
+        running.stdout.readline()
+    (tmp_path / deleted).rename(tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "elsewhere")
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 2
+    assert "this folder was deleted" in err if deleted == "photos" else "this was deleted while" in err
+
+
 def test_two_at_once_in_one_folder_are_refused(model, tmp_path, caption):
     from sightline.files import lock
 

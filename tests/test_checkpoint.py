@@ -46,6 +46,13 @@ def test_everything_comes_back(path):
     assert not loaded.model.training
 
 
+def test_a_model_that_is_saved_again_is_the_same_file_to_the_byte(path, tmp_path):
+    checkpoint, again = load(path), tmp_path / "again.safetensors"
+    for _ in range(20):  # the order of a hash map would be another one soon
+        save(again, checkpoint)
+        assert again.read_bytes() == path.read_bytes()
+
+
 def test_the_header_is_read_without_the_weights(path):
     header = read_header(path)
     assert header["model"]["kind"] == "updown"

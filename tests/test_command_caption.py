@@ -1,5 +1,7 @@
 """`sightline caption`, as people and scripts run it."""
 
+import gc
+import io
 import json
 import os
 import pty
@@ -19,6 +21,7 @@ from bundle_samples import EXAMPLES, draw_photo, package_without_weights
 from interrupting import start
 from sightline import cli
 from sightline.caption import PhotoCaption, WordTrace
+from sightline.captioning import BATCH
 from sightline.commands.captioned_pictures import Pictures, boxes_told, viewer
 
 torch.set_num_threads(1)
@@ -68,6 +71,28 @@ def test_json_is_one_array_and_nothing_else(caption, photos):
     assert [Path(photo["path"]).name for photo in told] == ["astronaut.jpg", "cat.jpg"]
     assert set(told[0]) == {*"path caption log_prob confidence low_confidence words concepts size".split()}
     assert "2 files were left out" in err
+
+
+class Counting(io.StringIO):
+    """What is printed, and the most captions that were in memory at any time."""
+
+    most = 0
+
+    def write(self, text: str) -> int:
+        alive = sum(isinstance(one, PhotoCaption) for one in gc.get_objects())
+        self.most = max(self.most, alive)
+        return super().write(text)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--format", "csv"], ["--format", "jsonl"], ["--json"]])
+def test_captions_that_are_printed_are_not_kept(model, tmp_path, monkeypatch, arguments):
+    for i in range(5 * BATCH):
+        draw_photo(tmp_path / f"{i:02}.png", (40, 40))
+    monkeypatch.setattr(sys, "stdout", printed := Counting())
+    asked = [*arguments, "--length", "5", "--beam", "1", "--model", str(model), "--device", "cpu"]
+    assert cli.main(["caption", str(tmp_path), *asked]) == 0
+    assert len(printed.getvalue().strip().splitlines()) >= 5 * BATCH
+    assert printed.most <= 2 * BATCH
 
 
 def test_lines_and_json_say_the_same(caption, photos):

@@ -41,6 +41,12 @@ def scenes_of(count: int):
     return replace(scenes, region_mask=torch.arange(5) < torch.arange(count)[:, None] % 5 + 1)
 
 
+def test_a_caption_that_is_kept_keeps_nothing_of_the_other_photos_in_memory():
+    for of in captions(TracingCaptioner(), scenes_of(7), VOCABULARY, Beam(3, keep=2), Rules(5)):
+        for word in of[0].trace:
+            assert all(array.base is None for array in (word.regions, word.grid, word.gates["fusion"]))
+
+
 @pytest.mark.parametrize("at_once", [1, 2**26])
 def test_every_word_has_the_trace_of_its_own_step(at_once, monkeypatch):
     monkeypatch.setattr("sightline.decoding.captions.AT_ONCE", at_once)

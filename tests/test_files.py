@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline import files
-from sightline.errors import DataError, TruncatedError
+from sightline.errors import DataError, NameTooLongError, TruncatedError
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -41,6 +41,14 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         fail_half_way()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_may_have_a_name_as_long_as_names_can_be_and_no_longer(tmp_path):
+    files.write_text(tmp_path / ("x" * 255), "whole")
+    assert (tmp_path / ("x" * 255)).read_text() == "whole"
+    with pytest.raises(NameTooLongError, match="use a shorter name"):
+        files.write_text(tmp_path / ("x" * 256), "whole")
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_written_file_has_ordinary_permissions(tmp_path):

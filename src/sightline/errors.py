@@ -75,6 +75,10 @@ class DataError(SightlineError):
     """A data file that cannot be read as what it claims to be."""
 
 
+class NameTooLongError(DataError):
+    """A file that cannot be written because of its name alone: others can be written beside it."""
+
+
 class UnknownFormatError(DataError):
     """A file or folder in no format Sightline knows."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import io
@@ -14,37 +15,69 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from sightline.errors import DataError, TruncatedError
+from sightline.errors import DataError, NameTooLongError, TruncatedError
 
 PathLike = str | os.PathLike[str]
+UNFINISHED = ".sightline-*.tmp"  # short, since the name of the file that it becomes may be as long as names can be
 
 
 @contextlib.contextmanager
 def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
     """Open a temporary neighbour of `path` for writing bytes; on success it takes `path`'s place, on error it vanishes.
 
-    A reader sees the old file or the new one, never a part, even if the machine stops in between.
+    A reader sees the old file or the new one, never a part, even if the machine stops in between. What a killed process
+    leaves is removed by `sweep`.
     """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    target, file = Path(path), None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        file = _unfinished(target.parent)
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        if os.name == "nt":  # which does not rename open files
+            file.close()
+        Path(file.name).replace(target)
+        file.close()
         sync_folder(target.parent)
     except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+            with contextlib.suppress(OSError):
+                Path(file.name).unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise unwritable(target, error) from error
         raise
 
 
+def _unfinished(folder: Path) -> IO[bytes]:
+    """A new file in `folder` that is locked while it is open, by which `sweep` knows that somebody writes it."""
+    while True:
+        file = (folder / UNFINISHED.replace("*", secrets.token_hex(4))).open("xb")
+        if os.name != "nt":
+            with contextlib.suppress(OSError):  # on file systems without locks nothing is swept either
+                _lock_file(file)
+            if not os.fstat(file.fileno()).st_nlink:  # swept before it was locked
+                file.close()
+                continue
+        return file
+
+
+def sweep(folder: PathLike) -> None:
+    """Remove the temporary files in `folder` that processes left which were killed while they wrote."""
+    if os.name == "nt":
+        return
+    for left in Path(folder).glob(UNFINISHED):
+        with contextlib.suppress(OSError), left.open("rb") as file:
+            _lock_file(file)  # fails where its writer is alive
+            left.unlink()
+
+
 def unwritable(path: PathLike, error: OSError) -> DataError:
-    """What to tell when `path` cannot be written: no space, no permission, no such disk."""
+    """What to tell when `path` cannot be written: no space, no permission, no such disk, a name that is too long."""
+    if error.errno == errno.ENAMETOOLONG:
+        return NameTooLongError("the name of this file is too long to be written", where=path, fix="use a shorter name")
     return DataError(
         f"cannot write: {os.strerror(error.errno) if error.errno else error}",
         where=path,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -31,7 +31,19 @@ def seal(path: PathLike, weights: dict[str, Tensor], description: Mapping[str, A
     """Write weights and their description; the file is whole or not there."""
     text = json.dumps({**description, "holds": holds, "checksum": checksum_of(weights)}, ensure_ascii=False)
     with atomic_write(path) as file:
-        file.write(to_bytes(weights, {"sightline": text, "checksum": str(checksum(text.encode()))}))
+        write_tensors(file, weights, {"sightline": text, "checksum": str(checksum(text.encode()))})
+
+
+def write_tensors(file: IO[bytes], tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file whose bytes follow from its contents: the library writes metadata in any order."""
+    raw = memoryview(save(tensors, metadata))
+    start = 8 + int.from_bytes(raw[:8], "little")  # the length of the header, the header, the numbers
+    header = json.loads(bytes(raw[8:start]))
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of 8 bytes
+    file.write(len(text).to_bytes(8, "little") + text)
+    file.write(raw[start:])
 
 
 def described(path: PathLike, layout: int, holds: Holds) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -14,7 +14,7 @@ import tyro
 from sightline.captioning import BATCH, Captioning, Wanted
 from sightline.commands.captioned_pictures import Pictures, boxes_told, open_with, viewer
 from sightline.decoding.lengths import phrases_of
-from sightline.errors import ConfigError, SightlineError
+from sightline.errors import ConfigError, DataError, SightlineError
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
     from sightline.caption import PhotoCaption
@@ -83,6 +83,7 @@ def caption(
         raise ConfigError("--ray works on files, which can be gone on with", fix="name a folder for them with --out")
     from sightline.jobs.photos import has_file, photos_named
 
+    folders = [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 - any text may be a path
     found = photos_named(paths)
     beside = sorted(named & {"xmp", "html"})
     if beside and (lone := next((photo for photo in found.photos if not has_file(photo)), None)):
@@ -93,6 +94,8 @@ def caption(
     else:
         done = talk.file(paths, named, out, force, distinct, ray)
     talk.end()
+    if gone := [folder for folder in folders if not os.path.isdir(folder)]:  # noqa: PTH112
+        raise DataError("this folder was deleted while its photos were read", where=gone[0], fix="put it back")
     return 0 if done else 1
 
 
@@ -120,29 +123,25 @@ class _Talk:
         self.note = ""
 
     def stream(self, form: str, distinct: bool) -> int:
-        """Captions to standard output as they come; how many."""
-        done, stdout = list["PhotoCaption"](), sys.stdout  # as it is now: a progress bar takes its place
-        with ExitStack() as at_the_end:
-            if form == "json":  # also when interrupted: what is done is an array
-                at_the_end.callback(lambda: _print(form, (said.to_json() for said in done), stdout))
-            coming = self._shown(self._captions(distinct, bar=bool(form)), done, sys.stderr if form else stdout)
-            try:
-                if form in ("csv", "jsonl"):
-                    _print(form, (said.to_json() for said in coming), stdout)
+        """Captions to standard output as they come, none of which is kept; how many."""
+        stdout = sys.stdout  # as it is now: a progress bar takes its place
+        coming = _Counted(self._shown(self._captions(distinct, bar=bool(form)), sys.stderr if form else stdout))
+        try:
+            if form:  # also when interrupted: what is done is a whole array
+                _print(form, (said.to_json() for said in coming), stdout)
+            else:
                 for said in coming:
-                    if not form:
-                        self._line(f"{said.path}: {said}", stdout)
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt("Interrupted. With --out DIR, the same command could go on.") from None
-        return len(done)
+                    self._line(f"{said.path}: {said}", stdout)
+            if coming.stopped is not None:
+                raise coming.stopped
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("Interrupted. With --out DIR, the same command could go on.") from None
+        return coming.count
 
-    def _shown(
-        self, captions: Iterable[PhotoCaption], done: list[PhotoCaption], tables: TextIO
-    ) -> Iterator[PhotoCaption]:
+    def _shown(self, captions: Iterable[PhotoCaption], tables: TextIO) -> Iterator[PhotoCaption]:
         """The captions, with pictures or tables of their boxes where they are to be shown."""
         pictures = Pictures(Path(tempfile.mkdtemp(prefix="sightline-"))) if self.opener is not None else None
         for said in captions:
-            done.append(said)
             if pictures is not None:
                 pictures.draw(said, bad=self.found.problems.append)
                 self.pictures = pictures.written
@@ -233,6 +232,25 @@ class _Talk:
         if self.pictures and not self.quiet:
             many = "1 picture is" if len(self.pictures) == 1 else f"{len(self.pictures):,} pictures are"
             print(f"{many} in {self.pictures[0].parent}", file=sys.stderr)
+
+
+class _Counted:
+    """Captions that are counted as they pass; what stops them ends them, and is told afterwards by `stopped`."""
+
+    def __init__(self, captions: Iterable[PhotoCaption]) -> None:
+        self._captions = captions
+        self.count = 0
+        self.stopped: BaseException | None = None
+
+    def __iter__(self) -> Iterator[PhotoCaption]:
+        try:
+            for said in self._captions:
+                self.count += 1
+                yield said
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # also SystemExit, by which a signal ends the command
+            self.stopped = error
 
 
 def _told_of(batch: Done[PhotoCaption], problems: list[SightlineError]) -> Iterator[PhotoCaption]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from sightline.caption import PhotoCaption
 from sightline.commands.captioned_pictures import draw_picture
 from sightline.errors import ConfigError, SightlineError
-from sightline.files import atomic_write, cache_dir, fingerprint
+from sightline.files import atomic_write, cache_dir, fingerprint, sweep
 from sightline.jobs.caption_log import CaptionLog
 from sightline.jobs.photos import GONE, Photo, id_of, mark_of
 from sightline.vision.reading import Progress
@@ -39,6 +40,14 @@ class Filing:
     out: Path | None = None
     force: bool = False
     apart: bool = False
+
+    def sweep(self, photos: Sequence[Photo]) -> None:
+        """Remove what killed runs left half-written, in the folder of files and beside the photos."""
+        folders = set() if self.out is None else {self.out}
+        if "xmp" in self.formats:
+            folders |= {Path(photo.id).parent for photo in photos}
+        for folder in folders:
+            sweep(folder)
 
     def place(self, made: str, sources: Sequence[str]) -> Path:
         """The folder of the log."""
@@ -121,7 +130,8 @@ class Files:
         return {**told, "path": self._given.get(id, told["path"])}
 
     def close(self) -> None:
-        """Write what is not yet written."""
+        """Write what is not yet written. Where the log was deleted meanwhile, that is told, and nothing is written."""
+        self.flush()
         for photo in self.photos:
             if photo.id in self.log:
                 self._write(photo.id)
@@ -154,16 +164,20 @@ class Files:
             self.listeners.said(told)
         picture = None if self.filing.out is None else self.filing.out / picture_name(self.log, id)
         if "pictures" in self.filing.formats and picture is not None:
-            here = picture.exists() and not fresh
+            here = not fresh and _exists(picture)
             if here or draw_picture(caption_of(told), picture, self.listeners.bad):
                 self.pictures.append(picture)
-        if "xmp" in self.filing.formats and (fresh or not sidecar_of(id).exists()):
+        if "xmp" in self.filing.formats and (fresh or not _exists(sidecar_of(id))):
             write_sidecar(id, sentence(told["caption"]), replace=self.filing.force, bad=self.listeners.bad)
 
 
 def picture_name(log: CaptionLog, id: str) -> str:
     """What the picture of a photo is called."""
     return f"{log.name(id)}.captioned.jpg"
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where a name is too long
 
 
 def formats_of(named: Sequence[str]) -> frozenset[str]:

@@ -65,6 +65,7 @@ def file_captions(
         ExitStack() as at_the_end,
     ):
         photos = _photos(named, filing, log)
+        filing.sweep(photos)
         files = Files(filing, log, apart, photos, listeners)
         at_the_end.callback(files.close)
         filed = Filed(forgot=log.forgot, pictures=files.pictures)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.errors import SightlineError
+from sightline.errors import NameTooLongError, SightlineError
 from sightline.files import atomic_write
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Pictures:
 
 
 def draw_picture(said: PhotoCaption, path: Path, bad: Callable[[SightlineError], None]) -> bool:
-    """Write the picture of one photo, and tell whether it is there: one that can no longer be read is told to `bad`."""
+    """Write the picture of one photo, and tell whether it is there; one that can not be read or named goes to `bad`."""
     from sightline.draw.boxes import words_on_boxes
     from sightline.vision.images import open_image
 
@@ -49,8 +49,12 @@ def draw_picture(said: PhotoCaption, path: Path, bad: Callable[[SightlineError],
         bad(error)
         return False
     picture = words_on_boxes(photo, said)
-    with atomic_write(path) as file:
-        picture.save(file, "JPEG", quality=92, subsampling=0)  # PNG would take longer than the caption
+    try:
+        with atomic_write(path) as file:
+            picture.save(file, "JPEG", quality=92, subsampling=0)  # PNG would take longer than the caption
+    except NameTooLongError as error:
+        bad(error)
+        return False
     return True
 
 

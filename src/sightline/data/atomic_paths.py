@@ -66,4 +66,4 @@ def atomic_folder(path: PathLike) -> Iterator[Path]:
 
 def _draft(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    return target.with_name(f".{secrets.token_hex(8)}.tmp")  # short: that of `target` may be as long as can be

@@ -87,8 +87,9 @@ def trace_words(model: Captioner, memory: Memory, said: Tensor, scenes: SceneBat
                     [
                         WordTrace(
                             log_prob=float(log_probs[i, k, t]),
-                            regions=None if on_regions is None else on_regions[i, k, t, :n],
-                            grid=None if on_grid is None else on_grid[i, k, t, :cell_count],
+                            # Copies, since a view would keep the attention of its whole batch in memory.
+                            regions=None if on_regions is None else on_regions[i, k, t, :n].copy(),
+                            grid=None if on_grid is None else on_grid[i, k, t, :cell_count].copy(),
                             gates={name: _value(gate[i, k, t]) for name, gate in gates.items()},
                         )
                         for t in range(length - 1)
@@ -113,4 +114,4 @@ def _array(values: Tensor, copies: int) -> Array:
 
 
 def _value(gate: Array) -> float | Array:
-    return float(gate) if gate.ndim == 0 else gate
+    return float(gate) if gate.ndim == 0 else gate.copy()

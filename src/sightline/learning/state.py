@@ -15,12 +15,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from sightline.errors import CheckpointError
 from sightline.files import atomic_write
-from sightline.sealed import checksum_of
+from sightline.sealed import checksum_of, write_tensors
 
 PATTERN = "state-*.safetensors"
 
@@ -74,7 +73,7 @@ def save_state(
     header = {"counters": json.dumps(asdict(counters)), "checksum": str(checksum_of(whole))}
     path = folder / f"state-{counters.stage:02d}-{counters.step:08d}.safetensors"
     with atomic_write(path) as file:
-        file.write(to_bytes(whole, header))
+        write_tensors(file, whole, header)
     for old in states(folder)[: -max(1, keep)]:
         old.unlink(missing_ok=True)
     return path

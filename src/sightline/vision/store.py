@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sightline.errors import ChecksumError, DataError, DuplicateRecordError, MissingRecordError, TruncatedError
-from sightline.files import PathLike, checksum, lock
+from sightline.files import PathLike, checksum, lock, sweep
 from sightline.scene import Scene
 from sightline.vision.store_layout import LOCK, Entry, Index, Settings, decode, shard_name
 from sightline.vision.store_writer import FLUSH_EVERY, SHARD_BYTES, StoreWriter, prepare, refuse_foreign, replace_index
@@ -138,6 +138,7 @@ class FeatureStore:
         folder = Path(path)
         refuse_foreign(folder)
         with lock(folder / LOCK):
+            sweep(folder)
             writer = StoreWriter(folder, prepare(folder, fingerprint, dtype), flush_every, shard_bytes)
             try:
                 yield writer

@@ -54,11 +54,16 @@ class AppendFile:
         return start
 
     def sync(self) -> None:
-        """Wait until the disk holds what was appended."""
+        """Wait until the disk holds what was appended; a DataError where the file was deleted meanwhile."""
         try:
             os.fsync(self._file.fileno())
+            links = os.fstat(self._file.fileno()).st_nlink
         except OSError as error:
             raise _unwritable(self.path, error) from error
+        if not links:
+            raise DataError(
+                "this was deleted while it was written to", where=self.path, fix="run the same command again"
+            )
 
     def close(self) -> None:
         """Close the file."""

@@ -194,10 +194,10 @@ class _Heard:
     def caption(self, row: int, words: Sequence[str]) -> Caption:
         """A sentence with what the captioner looked at when it came to each word that it knows."""
         known = (self._ids[row, 1:] != UNK).tolist()
-        trace = [
-            WordTrace(self._chosen[row][at], self._looks[row, at] if self._looks is not None and known[at] else None)
-            for at in range(len(words))
+        looks = [
+            self._looks[row, at].copy() if self._looks is not None and known[at] else None for at in range(len(words))
         ]
+        trace = [WordTrace(self._chosen[row][at], look) for at, look in enumerate(looks)]
         return Caption(tuple(words), sum(self._chosen[row][: len(words) + 1]), tuple(trace))
 
     def of(self, row: int, at: int) -> tuple[float, float, float]:

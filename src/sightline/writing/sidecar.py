@@ -10,13 +10,14 @@ Whatever else a sidecar holds is kept. A description that somebody else wrote is
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from xml.dom import minidom
 from xml.parsers.expat import ExpatError
 
-from sightline.errors import DataError
-from sightline.files import PathLike, atomic_write
+from sightline.errors import DataError, NameTooLongError
+from sightline.files import PathLike, atomic_write, unwritable
 from sightline.writing.xml import declare, elements, made, text_of, to_text
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -53,14 +54,13 @@ def write_sidecar(
     try:
         before = _read(path)
         after = described(before, sentence, replace=replace, where=path)
-    except DataError as error:
+        if after != before:
+            with atomic_write(path) as file:
+                file.write(after)
+    except (_LeftError, NameTooLongError) as error:
         if bad is None:
             raise
         bad(error)
-        return
-    if after != before:
-        with atomic_write(path) as file:
-            file.write(after)
 
 
 def described(sidecar: bytes | None, sentence: str, *, replace: bool = False, where: PathLike = "") -> bytes:
@@ -88,7 +88,11 @@ def described(sidecar: bytes | None, sentence: str, *, replace: bool = False, wh
         return to_text(document).encode()
     except (ExpatError, ValueError, LookupError, RecursionError) as error:
         what, fix = error.args if isinstance(error, _KeptError) else ("this sidecar is not XMP", "move it away")
-        raise DataError(f"{what}; it was left as it is", where=where or None, fix=fix) from error
+        raise _LeftError(f"{what}; it was left as it is", where=where or None, fix=fix) from error
+
+
+class _LeftError(DataError):
+    """A sidecar that is left as it is."""
 
 
 class _KeptError(ValueError):
@@ -98,12 +102,14 @@ class _KeptError(ValueError):
 def _read(path: Path) -> bytes | None:
     try:
         if path.stat().st_size > LARGEST:
-            raise DataError("this is too large for a sidecar", where=path, fix="remove it, or rename it")
+            raise _LeftError("this is too large for a sidecar", where=path, fix="remove it, or rename it")
         return path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DataError(
+        if error.errno == errno.ENAMETOOLONG:
+            raise unwritable(path, error) from error
+        raise _LeftError(
             f"this sidecar cannot be read ({error.strerror})", where=path, fix="change its permissions"
         ) from error
 
