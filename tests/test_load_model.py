@@ -7,7 +7,8 @@ import sightline
 from bundle_samples import EXAMPLES, tiny_bundle
 from sightline import bundle as bundles
 from sightline import checkpoint
-from sightline.bundle import Reader, load_bundle, load_model, save_bundle
+from sightline.api import load_model
+from sightline.bundle import Reader, load_bundle, save_bundle
 from sightline.checkpoint import Checkpoint
 from sightline.errors import CheckpointError
 from sightline.models.updown import UpDownConfig

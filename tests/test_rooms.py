@@ -50,7 +50,7 @@ ROOMS = {
     "style": MODEL_SIDE | {"learning"},
     "looker": MODEL_SIDE | {"jobs"},
     "distinct": MODEL_SIDE | {"jobs", "looker"},
-    "api": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw", "looker", "distinct"},
+    "api": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw", "looker", "distinct", "style"},
     "serve": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw", "api"},
     "captioning": CORE | {"bundle", "decoding", "jobs", "api", "style"},
     "commands": MODEL_SIDE

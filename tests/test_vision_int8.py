@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bundle_samples import EXAMPLES
-from sightline.bundle import load_model
+from sightline.api import load_model
 from sightline.vision import int8
 from sightline.vision.efficientnet_lite import Block, Convolution, EfficientNetLite, same_padding
 from sightline.vision.folded import FoldedConvolution, fold

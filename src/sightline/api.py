@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
@@ -19,15 +20,21 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 import torch
 
-from sightline.bundle import load_model
+from sightline.bundle import Bundle, Reader, default_bundle, load_bundle
 from sightline.caption import PhotoCaption
+from sightline.checkpoint import load as load_checkpoint
 from sightline.decoding.rules import Rules
 from sightline.devices import choose_device
-from sightline.errors import ConfigError, CountError, SightlineError
-from sightline.files import PathLike
+from sightline.errors import CheckpointError, ConfigError, CountError, SightlineError
+from sightline.files import PathLike, model_file
 from sightline.look import Look
 from sightline.looker import Looker, Photo, groups
+from sightline.models.r2m import R2M
 from sightline.scene import Array
+from sightline.sealed import held
+from sightline.seeing import Seeing
+from sightline.trust.auditing import Auditing
+from sightline.trust.calibration import Calibration
 from sightline.trust.evidence import Audit, Grounding
 from sightline.vision.images import Source
 from sightline.vision.reading import Progress, left_out, read_photos
@@ -56,6 +63,37 @@ def load(path: PathLike | None = None, device: str = "auto", threads: int | None
         torch.set_num_threads(threads)
     place = choose_device(device)
     return Sightline(load_model(path, place), place)
+
+
+def load_model(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
+    """The bundle of a file, the one that comes with Sightline, or one made around the checkpoint of a captioner.
+
+    A captioner without eyes of its own gets those of the model that comes with Sightline, and its matcher, if it has
+    learned from what these see (`sightline extract`). R²M, which reads names, gets them in any case. `path` may be the
+    folder of a run.
+    """
+    path = None if path is None else model_file(path)
+    if path is None or held(path) != "checkpoint":
+        return load_bundle(default_bundle() if path is None else path, device)
+    checkpoint = load_checkpoint(path, device)
+    if isinstance(checkpoint.captioner(), Seeing):
+        return Bundle.of(checkpoint)
+    shipped = load_bundle(default_bundle(), device)
+    if isinstance(checkpoint.model, R2M):
+        from sightline.style import styled
+
+        return replace(styled(shipped, path, device), auditing=Auditing(), card=checkpoint.card)
+    if checkpoint.fingerprint != shipped.vision.fingerprint():
+        raise CheckpointError(
+            f"this {checkpoint.model.config.kind} model has no eyes, and has learned from other features than those "
+            "that Sightline's own vision model gives",
+            where=path,
+            fix="train it on scenes of `sightline extract`, or caption its features with `sightline evaluate`",
+        )
+    says = Reader(checkpoint.captioner(), checkpoint.vocabulary, checkpoint.text_rule)
+    return replace(
+        shipped, captioner=says, calibration=Calibration(), auditing=Auditing(), card=checkpoint.card, fit=0.0
+    )
 
 
 class Sightline(Looker):

@@ -19,16 +19,14 @@ import torch
 from torch import nn
 
 from sightline.checkpoint import Checkpoint
-from sightline.checkpoint import load as load_checkpoint
 from sightline.config import build
 from sightline.errors import CheckpointError, ConfigError
-from sightline.files import PathLike, model_file
+from sightline.files import PathLike
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import Matcher
-from sightline.models.r2m import R2M
 from sightline.models.zoo import CaptionerConfig, MatcherConfig
 from sightline.packing import Precision, pack, unpack
-from sightline.sealed import assign, described, fitting, held, plain, seal, unsealed, weightless
+from sightline.sealed import assign, described, fitting, plain, seal, unsealed, weightless
 from sightline.seeing import SEEN, Seeing
 from sightline.text.vocabulary import Vocabulary
 from sightline.trust.auditing import Auditing
@@ -209,37 +207,6 @@ def load_bundle(path: PathLike, device: torch.device | str = "cpu") -> Bundle:
             finds = Reader(model, known, matcher.rule)
     rules = header.calibration, header.pointing, header.auditing
     return Bundle(vision, Reader(says, words, captioner.rule), finds, *rules, header.card, header.fit)
-
-
-def load_model(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
-    """The bundle of a file, the one that comes with Sightline, or one made around the checkpoint of a captioner.
-
-    A captioner without eyes of its own gets those of the model that comes with Sightline, and its matcher, if it has
-    learned from what these see (`sightline extract`). R²M, which reads names, gets them in any case. `path` may be the
-    folder of a run.
-    """
-    path = None if path is None else model_file(path)
-    if path is None or held(path) != "checkpoint":
-        return load_bundle(default_bundle() if path is None else path, device)
-    checkpoint = load_checkpoint(path, device)
-    if isinstance(checkpoint.captioner(), Seeing):
-        return Bundle.of(checkpoint)
-    shipped = load_bundle(default_bundle(), device)
-    if isinstance(checkpoint.model, R2M):
-        from sightline.style import styled  # which is built on bundles
-
-        return dataclasses.replace(styled(shipped, path, device), auditing=Auditing(), card=checkpoint.card)
-    if checkpoint.fingerprint != shipped.vision.fingerprint():
-        raise CheckpointError(
-            f"this {checkpoint.model.config.kind} model has no eyes, and has learned from other features than those "
-            "that Sightline's own vision model gives",
-            where=path,
-            fix="train it on scenes of `sightline extract`, or caption its features with `sightline evaluate`",
-        )
-    says = Reader(checkpoint.captioner(), checkpoint.vocabulary, checkpoint.text_rule)
-    return dataclasses.replace(
-        shipped, captioner=says, calibration=Calibration(), auditing=Auditing(), card=checkpoint.card, fit=0.0
-    )
 
 
 def _told(reader: Reader[Captioner] | Reader[Matcher], words: str | None) -> dict[str, Any]:
