@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 import torch
 
-from sightline.bundle import Bundle, Reader, default_bundle, load_bundle
+from sightline.bundle import Bundle, Reader, load_bundle
 from sightline.caption import PhotoCaption
 from sightline.checkpoint import load as load_checkpoint
 from sightline.decoding.rules import Rules
@@ -74,11 +74,11 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
     """
     path = None if path is None else model_file(path)
     if path is None or held(path) != "checkpoint":
-        return load_bundle(default_bundle() if path is None else path, device)
+        return load_bundle(path, device)
     checkpoint = load_checkpoint(path, device)
     if isinstance(checkpoint.captioner(), Seeing):
         return Bundle.of(checkpoint)
-    shipped = load_bundle(default_bundle(), device)
+    shipped = load_bundle(device=device)
     if isinstance(checkpoint.model, R2M):
         from sightline.style import styled
 

@@ -179,8 +179,9 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
     seal(path, pack(weights, precision), header, "bundle")
 
 
-def load_bundle(path: PathLike, device: torch.device | str = "cpu") -> Bundle:
-    """Read a bundle; its models are in evaluation mode on `device`, in float32."""
+def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
+    """Read a bundle, by default the one that comes with Sightline; its models are in evaluation mode, in float32."""
+    path = default_bundle() if path is None else path
     told = described(path, LAYOUT, "bundle")
     try:
         header = build(_Header, told, where=str(path))
