@@ -17,8 +17,7 @@ from sightline.data.entities_classes import read_classes
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import PathLike, open_text
 from sightline.scene import Concept, Scene
-from sightline.text.lemmas import lemma
-from sightline.text.tagger import NOUNS, Tagger
+from sightline.text.phrase_table import PhraseTable
 from sightline.vision.concept_names import concept_names
 
 COCO = Path(__file__).parent / "concepts.tsv"
@@ -47,7 +46,7 @@ class ConceptDictionary:
     def __init__(self, entries: Iterable[Entry], where: PathLike = "") -> None:
         self._of_class: dict[str, str] = {}
         self._of_phrase: dict[str, str] = {}
-        self._nouns: set[str] = set()
+        self._written: list[str] = []  # the phrases as their lines have them
         for entry in entries:
             if entry.name in self._of_class:
                 raise DuplicateRecordError(f"the class {entry.name!r} appears twice", where=where or None)
@@ -56,10 +55,7 @@ class ConceptDictionary:
             for phrase in entry.phrases:
                 self._add(phrase, entry.concept, where)
         self.words = tuple(dict.fromkeys(self._of_class.values()))
-        self._longest = {key.split()[0]: 1 for key in self._of_phrase}
-        for key in self._of_phrase:
-            first, count = key.split()[0], len(key.split())
-            self._longest[first] = max(self._longest[first], count)
+        self._table = PhraseTable(self._written)
 
     def _add(self, phrase: str, concept: str, where: PathLike) -> None:
         key = phrase.removesuffix("/n")
@@ -69,8 +65,7 @@ class ConceptDictionary:
                 where=where or None,
                 fix="list it for one of them",
             )
-        if key != phrase:
-            self._nouns.add(key)
+        self._written.append(phrase)
 
     @classmethod
     def coco(cls) -> ConceptDictionary:
@@ -147,42 +142,11 @@ class ConceptDictionary:
         return self.find_all([words])[0]
 
     def find_all(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-        """`find` of many sentences; those with a word that may be something else than a noun are tagged together."""
-        found = [self._mentions(words) for words in sentences]
-        unsure = [row for row, mentions in enumerate(found) if any(key in self._nouns for _, key in mentions)]
-        tags = dict(zip(unsure, Tagger.default().tag_all([sentences[row] for row in unsure]), strict=True))
+        """`find` of many sentences, which is faster."""
         return [
-            list(
-                dict.fromkeys(
-                    self._of_phrase[key]
-                    for last, key in mentions
-                    if self._of_phrase[key] != NONE and (key not in self._nouns or tags[row][last] in NOUNS)
-                )
-            )
-            for row, mentions in enumerate(found)
+            list(dict.fromkeys(word for one in mentions if (word := self._of_phrase[one.phrase]) != NONE))
+            for mentions in self._table.find_all(sentences)
         ]
-
-    def _mentions(self, words: Sequence[str]) -> list[tuple[int, str]]:
-        """The phrases in a sentence, from left to right, the longest of those that begin together: last word, key."""
-        found, place = [], 0
-        while place < len(words):
-            last, key = self._longest_from(words, place)
-            if key:
-                found.append((last, key))
-            place = last + 1
-        return found
-
-    def _longest_from(self, words: Sequence[str], place: int) -> tuple[int, str]:
-        """The longest phrase that begins at `place`, its last word in any number; "" where none does."""
-        for count in range(self._longest.get(words[place], 1), 0, -1):
-            last = place + count - 1
-            if last >= len(words):
-                continue
-            start = words[place:last]
-            for form in (words[last], lemma(words[last], "n")):
-                if (key := " ".join([*start, form])) in self._of_phrase:
-                    return last, key
-        return place, ""
 
 
 def _entries(path: PathLike) -> list[Entry]:
