@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from sightline.data import boxes_jsonl, coco_instances
 from sightline.data.any_captions import any_captions
 from sightline.data.document_frequencies import read_document_frequencies
-from sightline.errors import CountError
+from sightline.data.inspect import identify
+from sightline.errors import ConfigError, CountError, MissingRecordError, UnknownFormatError
 from sightline.files import existing, write_json
 from sightline.metrics.cider import DocumentFrequencies
-from sightline.metrics.scorecard import METRICS, TITLES, Scorecard, installed, scorecard
+from sightline.metrics.scorecard import METRICS, ON_REQUEST, TITLES, Scorecard, installed, scorecard
 
 
 def score(
@@ -27,6 +29,7 @@ def score(
     metrics: tuple[str, ...] = (),
     split: str | None = None,
     df: Path | None = None,
+    instances: Path | None = None,
     out: Path | None = None,
     html: Path | None = None,
     json: bool = False,
@@ -39,13 +42,16 @@ def score(
 
         sightline score --refs captions_val2014.json --hyps results.json
         sightline score --refs dataset_coco.json --split test --hyps mine.json theirs.json --html page.html
+        sightline score --refs captions_val2014.json --hyps results.json --metrics chair language
 
     Args:
         refs: references: COCO captions json, {"id": ["…"]} json, a Karpathy file, or any format with captions.
         hyps: captions to score, one file a system: COCO results json or {"id": "…"} json.
-        metrics: bleu meteor rouge cider spice; by default all that are installed.
+        metrics: bleu meteor rouge cider spice, by default all that are installed; and, when named, chair (objects that
+            the photo does not have), language (wrong articles, dangling ends, words said twice) and diversity.
         split: the split of the references to use, such as test.
         df: saved document frequencies for CIDEr, instead of those of the references.
+        instances: what is in the photos, for chair: COCO instances_*.json, or boxes of a detector (boxes-jsonl).
         out: write corpus and per-image scores to this file, as JSON.
         html: write a page that shows every image and why it scored as it did.
         json: print one JSON object, with corpus and per-image scores.
@@ -53,12 +59,15 @@ def score(
     """
     references = _references(refs, split)
     frequencies = None if df is None else _frequencies(df)
+    if instances is not None and "chair" not in metrics:
+        raise ConfigError("--instances says what is in the photos for chair alone", fix="add --metrics chair")
+    objects = None if instances is None else _objects(existing(instances), references)
     console = Console(stderr=True, quiet=quiet)
     systems: dict[str, Scorecard] = {}
     for path in hyps:
         said, name = _hypotheses(path), _name(path, hyps)
         with _bar(f"scoring {name}", len(said), console) as tell:
-            systems[name] = scorecard(said, references, metrics or None, frequencies, tell)
+            systems[name] = scorecard(said, references, metrics or None, frequencies, tell, objects)
     if out is not None:
         write_json(out, _as_json(systems))
     if json:
@@ -102,6 +111,28 @@ def _frequencies(path: Path) -> DocumentFrequencies:
     return DocumentFrequencies(saved.counts, saved.ref_len)
 
 
+def _objects(path: Path, ids: Iterable[str]) -> dict[str, set[str]]:
+    """COCO's names of the objects in the photos of these ids; those that the file does not have are left out."""
+    format = identify(path)
+    if format is coco_instances.FORMAT:
+        drawn = coco_instances.read_instances(path)
+        found = {id: {one.name for one in drawn[id].instances} for id in ids if id in drawn}
+    elif format is boxes_jsonl.FORMAT:
+        boxes = boxes_jsonl.read(path)
+        found = {id: {one.name for one in boxes[id].concepts} for id in ids if id in boxes}
+    else:
+        raise UnknownFormatError(
+            f"{format.name} names no objects of COCO",
+            where=path,
+            fix="give instances_*.json or a detector's boxes (`sightline data formats`)",
+        )
+    if not found:
+        raise MissingRecordError(
+            "none of the photos with references is in this file", where=path, fix="ids must be spelled alike in both"
+        )
+    return found
+
+
 def _name(path: Path, paths: tuple[Path, ...]) -> str:
     """The file's stem, or its whole path where two stems are alike."""
     stems = [p.stem for p in paths]
@@ -112,7 +143,7 @@ def _as_json(systems: dict[str, Scorecard]) -> dict[str, Any]:
     cards = {
         name: {
             "corpus": card.scores.corpus,
-            "per_image": card.scores.per_image,
+            "per_image": {id: {**row, **card.scores.words.get(id, {})} for id, row in card.scores.per_image.items()},
             "signature": card.signature,
             "notes": list(card.notes),
         }
@@ -130,12 +161,19 @@ def _print(systems: dict[str, Scorecard], metrics: tuple[str, ...]) -> None:
     first = next(iter(systems.values()))
     for metric in first.metrics.values():
         for key in metric.keys:
-            table.add_row(TITLES[key], *(f"{card.scores.corpus[key]:.4f}" for card in systems.values()))
+            values = (card.scores.corpus[key] for card in systems.values())
+            table.add_row(TITLES[key], *(_number(value, metric.fraction) for value in values))
     console.print(table)
-    missing = [] if metrics else [name for name in METRICS if name not in installed()]
+    missing = [] if metrics else [name for name in METRICS if name not in (*installed(), *ON_REQUEST)]
     for name in missing:
         console.print(f"note: {name} was left out; to have it: pip install 'sightline\\[{name}]'", highlight=False)
     for name, card in systems.items():
         for note in card.notes:
             console.print(f"note ({name}): {note}", highlight=False, markup=False)
         console.print(card.signature, style="dim", highlight=False)
+
+
+def _number(value: float, fraction: bool) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4f}" if fraction else f"{value:.2f}"

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from sightline.decoding.phrases import contains, follows, progress
 from sightline.errors import ConfigError
+from sightline.text.endings import BAD_ENDINGS
 from sightline.text.vocabulary import END, PAD, START, UNK, Vocabulary
 
-# Words after which a caption may not stop: the two lists of self-critical code together.
-BAD_ENDINGS = tuple("a an the in for at of with before after on upon near to is are am this his her that".split())
 SELF_CRITICAL_REPEAT = 2 * 0.693  # what self-critical code subtracts for a trigram used before
 
 _NOTHING = PAD  # it is never said, so to forbid it once more changes nothing
@@ -42,7 +41,7 @@ class Rules:
     no_repeat_word: bool = False
     """No word comes twice in a row."""
     bad_endings: bool = False
-    """No caption ends in an article, preposition or the like (`BAD_ENDINGS`)."""
+    """No caption ends in an article, preposition or the like (`sightline.text.endings`)."""
     whole: bool = False
     """No caption is cut: the model ends it, or, where it does not within `max_words`, it stops after a whole phrase,
     rather a longer one (`sightline.decoding.whole`). Needs a beam."""

@@ -25,7 +25,7 @@ from sightline.learning.tables import Pool
 from sightline.metrics.ngrams import IntArray
 from sightline.metrics.per_image import PerImage
 from sightline.metrics.retrieval import Ensemble, RetrievalScores, Similarity, consecutive_folds, evaluate_retrieval
-from sightline.metrics.scorecard import scorecard
+from sightline.metrics.scorecard import METRICS, scorecard
 from sightline.metrics.self_retrieval import self_retrieval
 from sightline.metrics.sentiment import sentiment_shares
 from sightline.models.captioner import Captioner, select
@@ -130,7 +130,9 @@ def _captioner(
     references = dict(zip(pool.ids, pool.references, strict=True))
     texts = {id: " ".join(caption.words) for id, caption in said.items()}
     scores = scorecard(texts, references, evaluation.metrics or None).scores
-    found |= {_NAMES.get(name, name): 100 * value for name, value in scores.corpus.items()}
+    found |= {
+        _NAMES.get(name, name): value if name in _AS_READ else 100 * value for name, value in scores.corpus.items()
+    }
     for name in scores.corpus:
         if name not in _OF_THE_CORPUS:
             per_image.add(_NAMES.get(name, name), [scores.per_image[id][name] for id in pool.ids])
@@ -145,7 +147,8 @@ def _captioner(
 
 
 _NAMES = {f"Bleu_{n}": f"BLEU-{n}" for n in range(1, 5)} | {"ROUGE_L": "ROUGE-L"}
-_OF_THE_CORPUS = (*(f"Bleu_{n}" for n in range(1, 5)), "METEOR")  # no means over photos
+_AS_READ = {key for metric in METRICS.values() if not metric.fraction for key in metric.keys}  # percentages, counts
+_OF_THE_CORPUS = {*(f"Bleu_{n}" for n in range(1, 5)), "METEOR", *_AS_READ}  # no means over photos
 
 
 @torch.no_grad()

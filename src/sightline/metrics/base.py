@@ -14,10 +14,14 @@ from sightline.errors import DuplicateRecordError, MissingRecordError
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of one or several metrics: over the corpus, and for every image id."""
+    """Scores of one or several metrics: over the corpus, and for every image id.
+
+    `words` holds what a metric found in an image's caption, such as the hallucinated objects.
+    """
 
     corpus: dict[str, float]
     per_image: dict[str, dict[str, float]] = field(default_factory=dict)
+    words: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
 
 class LanguageMetric(ABC):
@@ -28,6 +32,8 @@ class LanguageMetric(ABC):
 
     keys: tuple[str, ...]  # what it computes, as the scorecard names it: ("Bleu_1", "Bleu_2", …)
     title: str  # what people read
+    titles: Mapping[str, str] = {}  # of each key, where there are several
+    fraction: bool = True  # papers print it times 100; otherwise percentages and counts, as people read them
     done: Callable[[int], None] = staticmethod(lambda images: None)  # slow ones call it with how many more are scored
 
     def __init__(self) -> None:

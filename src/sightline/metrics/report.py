@@ -16,7 +16,7 @@ from sightline.metrics.bootstrap import bootstrap, compare, interval, resamples,
 from sightline.metrics.cider import CIDErD
 from sightline.metrics.meteor import Meteor
 from sightline.metrics.rouge import RougeL
-from sightline.metrics.scorecard import TITLES, Scorecard
+from sightline.metrics.scorecard import ON_REQUEST, TITLES, Scorecard
 from sightline.metrics.spice import Spice
 
 _TEMPLATE = Path(__file__).parent / "report.html"
@@ -33,8 +33,9 @@ def report_data(systems: Mapping[str, Scorecard], rounds: int = 1000) -> dict[st
     """What the page shows, as JSON-ready data."""
     cards = list(systems.values())
     same_images([list(card.hypotheses) for card in cards])
-    keys = [key for metric in cards[0].metrics.values() for key in metric.keys]
     ids = list(cards[0].hypotheses)
+    known = cards[0].scores.per_image[ids[0]]  # of the whole set alone, such as its vocabulary, there is no interval
+    keys = [key for metric in cards[0].metrics.values() for key in metric.keys if key in known]
     weights = resamples(len(ids), rounds)
     drawn = {name: bootstrap(card.metrics, weights) for name, card in systems.items()}
     return {
@@ -73,7 +74,9 @@ def _image(id: str, cards: Sequence[Scorecard], keys: Sequence[str]) -> dict[str
                 "why": {
                     name: _why(metric, card.hypotheses[id], card.references[id])
                     for name, metric in card.metrics.items()
+                    if name not in ON_REQUEST
                 },
+                "words": {key: found for key, found in card.scores.words.get(id, {}).items() if found},
             }
             for card in cards
         ],

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sightline import __version__
 from sightline.errors import ConfigError, DataError, MissingRecordError
 from sightline.metrics.base import LanguageMetric, Scores
 from sightline.metrics.bleu import Bleu
+from sightline.metrics.chair import Chair
 from sightline.metrics.cider import ONE_IMAGE, CIDErD, DocumentFrequencies
+from sightline.metrics.diversity import Diversity
 from sightline.metrics.meteor import Meteor
 from sightline.metrics.rouge import RougeL
 from sightline.metrics.spice import Spice
+from sightline.metrics.wording import Wording
 from sightline.text.tokenizer import ptb_tokenize_all
 
 METRICS: dict[str, type[LanguageMetric]] = {
@@ -23,12 +26,14 @@ METRICS: dict[str, type[LanguageMetric]] = {
     "rouge": RougeL,
     "cider": CIDErD,
     "spice": Spice,
+    "chair": Chair,
+    "language": Wording,
+    "diversity": Diversity,
 }
+ON_REQUEST = ("chair", "language", "diversity")  # they do not measure agreement with references: only when named
 
 # What people read for each key.
-TITLES = {f"Bleu_{n}": f"BLEU-{n}" for n in range(1, 5)} | {
-    metric.keys[0]: metric.title for metric in METRICS.values() if len(metric.keys) == 1
-}
+TITLES = {key: metric.titles.get(key, metric.title) for metric in METRICS.values() for key in metric.keys}
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,9 @@ class Scorecard:
 
 
 def installed() -> tuple[str, ...]:
-    """The metrics that can run here: METEOR needs the data of its extra."""
-    return tuple(name for name in METRICS if name != "meteor" or importlib.util.find_spec("pycocoevalcap") is not None)
+    """The metrics that run by default: METEOR needs the data of its extra."""
+    found = importlib.util.find_spec("pycocoevalcap") is not None
+    return tuple(name for name in METRICS if name not in ON_REQUEST and (name != "meteor" or found))
 
 
 def scorecard(
@@ -54,15 +60,17 @@ def scorecard(
     metrics: Sequence[str] | None = None,
     frequencies: DocumentFrequencies | None = None,
     tell: Callable[[str, int], None] = lambda metric, images: None,
+    objects: Mapping[str, Collection[str]] | None = None,
 ) -> Scorecard:
     """Score raw captions against raw references, by image id.
 
     Args:
         hypotheses: one caption an image. Every one must have references; references may cover more images.
         references: one or more captions an image.
-        metrics: names of `METRICS`; by default all that are installed.
+        metrics: names of `METRICS`; by default `installed()`.
         frequencies: document frequencies for CIDEr; by default counted on the references scored.
         tell: called with a metric's name and the number of images it has scored: 0 before it runs, all at its end.
+        objects: COCO's names of what boxes show in each image, for CHAIR, beside what the references name.
     """
     chosen = tuple(metrics) if metrics is not None else installed()
     unknown = next((name for name in chosen if name not in METRICS), None)
@@ -73,18 +81,31 @@ def scorecard(
     said, heard = _tokenised(ids, hypotheses, references)
     corpus: dict[str, float] = {}
     per_image: dict[str, dict[str, float]] = {id: {} for id in ids}
+    words: dict[str, dict[str, list[str]]] = {}
     made: dict[str, LanguageMetric] = {}
     for name in chosen:
-        metric = CIDErD(frequencies) if name == "cider" else METRICS[name]()
+        metric = _made(name, frequencies, objects)
         metric.update(said, heard)
         scores = _computed(metric, lambda images, name=name: tell(name, images), len(ids))  # type: ignore[misc]
         corpus.update(scores.corpus)
         for id, row in scores.per_image.items():
             per_image[id].update(row)
+        for id, found in scores.words.items():
+            words.setdefault(id, {}).update(found)
         made[name] = metric
     notes = _notes(hypotheses, references, said, "cider" in chosen and frequencies is None)
-    signature = _signature(chosen, references, ids, frequencies)
-    return Scorecard(Scores(corpus, per_image), signature, notes, said, heard, made)
+    if "chair" in chosen and objects is not None:
+        notes += _without_boxes(ids, objects)
+    signature = _signature(chosen, references, ids, frequencies, objects is not None)
+    return Scorecard(Scores(corpus, per_image, words), signature, notes, said, heard, made)
+
+
+def _made(
+    name: str, frequencies: DocumentFrequencies | None, objects: Mapping[str, Collection[str]] | None
+) -> LanguageMetric:
+    if name == "cider":
+        return CIDErD(frequencies)
+    return Chair(objects) if name == "chair" else METRICS[name]()
 
 
 def _computed(metric: LanguageMetric, tell: Callable[[int], None], images: int) -> Scores:
@@ -148,6 +169,14 @@ def _notes(
     return tuple(notes)
 
 
+def _without_boxes(ids: Sequence[str], objects: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    missing = [id for id in ids if id not in objects]
+    if not missing:
+        return ()
+    told = f"{len(missing):,} of {len(ids):,} images are not in the file of boxes"
+    return (f"{told}; CHAIR knows their objects from references alone: {_some(missing)}",)
+
+
 def _is_emoji(character: str) -> bool:
     return ord(character) > 0x2190 and unicodedata.category(character) == "So"
 
@@ -157,6 +186,7 @@ def _signature(
     references: Mapping[str, Sequence[str]],
     ids: Sequence[str],
     frequencies: DocumentFrequencies | None,
+    boxes: bool,
 ) -> str:
     counts = sorted({len(references[id]) for id in ids})
     refs = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
@@ -172,6 +202,8 @@ def _signature(
         parts.append("meteor:1.5-en-norm")
     if "spice" in chosen:
         parts.append("spice:sightline-parser")
+    if "chair" in chosen:
+        parts.append(f"chair:coco80-sightline-synonyms-refs{'+boxes' if boxes else ''}")
     return "|".join([*parts, f"sightline:{__version__}"])
 
 
