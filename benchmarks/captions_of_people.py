@@ -34,7 +34,10 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(os.environ.get("SIGHTLINE_DATA", "")) / "coco"
     if "SIGHTLINE_DATA" not in os.environ or not (folder / "pseudo_boxes.jsonl.gz").exists():
-        print("left out: needs captions_val2014.json.gz, Karpathy's lists and pseudo_boxes.jsonl.gz in $SIGHTLINE_DATA/coco")
+        print(
+            "left out: needs captions_val2014.json.gz, Karpathy's lists and pseudo_boxes.jsonl.gz "
+            "in $SIGHTLINE_DATA/coco"
+        )
         return
     boxes = boxes_jsonl.read(folder / "pseudo_boxes.jsonl.gz")
     captions = coco_captions.read(folder / "captions_val2014.json.gz")

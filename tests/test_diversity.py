@@ -1,4 +1,5 @@
-import math
+"""How varied captions are, by plain counting."""
+
 import statistics
 
 import numpy as np
@@ -7,122 +8,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from language_samples import SENTENCE, score
-from sightline.errors import CountError, DuplicateRecordError
-from sightline.metrics.bleu import Bleu
-from sightline.metrics.cider import CIDEr, DocumentFrequencies
+from sightline import cli
 from sightline.metrics.diversity import Diversity
-from sightline.metrics.lengths import CaptionStatistics
-
-IMAGES = st.lists(st.lists(SENTENCE, min_size=2, max_size=4), min_size=1, max_size=4).map(
-    lambda images: {str(i): sentences for i, sentences in enumerate(images)}
-)
+from sightline.metrics.report import report_data
+from sightline.metrics.scorecard import scorecard
 
 
-def diversity(captions, frequencies=None):
-    metric = Diversity(frequencies)
-    metric.update(captions)
-    return metric.compute()
+@given(st.lists(SENTENCE, min_size=1))
+def test_the_statistics_equal_plain_counting(captions):
+    said = {str(place): caption for place, caption in enumerate(captions)}
+    scores = score(Diversity(), said, {id: ["x"] for id in said})
+    words = [caption.split() for caption in captions]
+    lengths = [len(one) for one in words]
+    assert scores.corpus["length"] == pytest.approx(statistics.fmean(lengths))
+    assert scores.corpus["vocabulary"] == len({word for one in words for word in one})
+    for n in (1, 2):
+        grams = [tuple(one[i : i + n]) for one in words for i in range(len(one) - n + 1)]
+        assert scores.corpus[f"distinct_{n}"] == pytest.approx(100 * len(set(grams)) / max(1, len(grams)))
+    alone = sum(words.count(one) == 1 for one in words)
+    assert scores.corpus["unique"] == pytest.approx(100 * alone / len(captions))
+    assert [row["length"] for row in scores.per_image.values()] == lengths
 
 
-@given(IMAGES)
-def test_div_n_is_distinct_ngrams_over_words(captions):
-    scores = diversity(captions)
-    for n, key in ((1, "Div_1"), (2, "Div_2")):
-        for id, sentences in captions.items():
-            words = [sentence.split() for sentence in sentences]
-            distinct = {tuple(w[i : i + n]) for w in words for i in range(len(w) - n + 1)}
-            assert scores.per_image[id][key] == pytest.approx(len(distinct) / max(1, sum(map(len, words))))
-        assert scores.corpus[key] == pytest.approx(np.mean([s[key] for s in scores.per_image.values()]))
+def test_no_image_scores_zero():
+    assert set(Diversity().compute().corpus.values()) == {0}
 
 
-@given(IMAGES)
-def test_mbleu_is_bleu_against_the_other_captions(captions):
-    scores = diversity(captions)
-    for id, sentences in captions.items():
-        alone = [
-            score(Bleu(), {"1": said}, {"1": sentences[:i] + sentences[i + 1 :]}).corpus["Bleu_4"]
-            for i, said in enumerate(sentences)
-        ]
-        assert scores.per_image[id]["mBleu_4"] == pytest.approx(np.mean(alone), rel=1e-9, abs=1e-15)
+def test_the_page_shows_only_what_has_an_interval():
+    said = {"1": "a dog runs", "2": "a cat"}
+    card = scorecard(said, {id: ["x"] for id in said}, ["diversity"])
+    data = report_data({"ours": card}, rounds=20)
+    assert data["keys"] == ["length"]
+    drawn = card.metrics["diversity"].resampled(np.array([[1.0, 1.0], [2.0, 0.0]]))
+    assert drawn["length"] == pytest.approx([2.5, 3.0])
 
 
-@given(st.lists(st.lists(SENTENCE, min_size=3, max_size=3), min_size=1, max_size=3))
-def test_mbleu_of_the_corpus_is_the_mean_over_turns(images):
-    captions = {str(i): sentences for i, sentences in enumerate(images)}
-    turns = []
-    for turn in range(3):
-        said = {id: sentences[turn] for id, sentences in captions.items()}
-        others = {id: [s for i, s in enumerate(sentences) if i != turn] for id, sentences in captions.items()}
-        turns.append(score(Bleu(), said, others).corpus["Bleu_4"])
-    assert diversity(captions).corpus["mBleu_4"] == pytest.approx(np.mean(turns), rel=1e-9, abs=1e-15)
-
-
-@given(IMAGES, st.booleans())
-def test_self_cider_is_the_spread_of_eigenvalues_of_the_cider_kernel(captions, saved):
-    frequencies = DocumentFrequencies.of([["a dog", "a 犬"], ["on the"], ["a"]]) if saved else None
-    scores = diversity(captions, frequencies)
-    df = frequencies or DocumentFrequencies.of(captions.values())
-    for id, sentences in captions.items():
-        kernel = np.array(
-            [[score(CIDEr(df), {"1": a}, {"1": [b]}).corpus["CIDEr_plain"] / 10 for b in sentences] for a in sentences]
-        )
-        roots = np.sqrt(np.clip(np.linalg.eigvalsh(kernel), 0, None))
-        expected = -math.log(roots.max() / roots.sum(), len(sentences)) if roots.sum() else 0.0
-        assert scores.per_image[id]["SelfCIDEr"] == pytest.approx(expected, abs=1e-6)
-
-
-def test_equal_captions_have_no_diversity_and_disjoint_ones_all_of_it():
-    scores = diversity(
-        {
-            "same": ["a dog runs on the grass"] * 4,
-            "other": ["one two three four", "five six seven eight", "nine ten eleven twelve"],
-        }
-    )
-    assert scores.per_image["same"]["SelfCIDEr"] == pytest.approx(0.0, abs=1e-6)
-    assert scores.per_image["same"]["mBleu_4"] == pytest.approx(1.0, abs=1e-6)
-    assert scores.per_image["other"]["SelfCIDEr"] == pytest.approx(1.0, abs=1e-6)
-    assert scores.per_image["other"]["mBleu_4"] == pytest.approx(0.0, abs=1e-3)
-
-
-def test_no_image_scores_zero_and_reset_forgets():
-    metric = Diversity()
-    assert set(metric.compute().corpus.values()) == {0.0}
-    metric.update({"1": ["a dog", "a cat"]})
-    metric.reset()
-    assert metric.compute().per_image == {}
-
-
-def test_single_captions_and_images_given_twice_are_refused():
-    metric = Diversity()
-    with pytest.raises(CountError, match="image 7 has 1 caption"):
-        metric.update({"7": ["a dog"]})
-    metric.update({"1": ["a dog", "a cat"]})
-    with pytest.raises(DuplicateRecordError, match="image 1"):
-        metric.update({"1": ["a dog", "a cat"]})
-
-
-@given(st.lists(SENTENCE, min_size=1), st.lists(SENTENCE))
-def test_caption_statistics_equal_plain_counting(captions, training):
-    metric = CaptionStatistics(training)
-    metric.update(captions[: len(captions) // 2])
-    metric.update(captions[len(captions) // 2 :])
-    found = metric.compute()
-    lengths = [len(caption.split()) for caption in captions]
-    assert found.captions == len(captions)
-    assert found.mean_length == pytest.approx(statistics.fmean(lengths))
-    assert found.std_length == pytest.approx(statistics.pstdev(lengths))
-    assert list(found.histogram.items()) == [(n, lengths.count(n)) for n in sorted(set(lengths))]
-    assert found.vocabulary == len({word for caption in captions for word in caption.split()})
-    assert found.novel == pytest.approx(100 * sum(c not in training for c in captions) / len(captions))
-    assert found.distinct == pytest.approx(100 * len(set(captions)) / len(captions))
-
-
-def test_statistics_of_nothing_are_zero_and_novelty_needs_a_training_set():
-    found = CaptionStatistics().compute()
-    assert (found.captions, found.mean_length, found.std_length, found.histogram) == (0, 0.0, 0.0, {})
-    assert found.novel is None
-    metric = CaptionStatistics(["a dog"])
-    metric.update(["a  dog", "a cat"])
-    assert metric.compute().novel == 50.0
-    metric.reset()
-    assert metric.compute().novel == 0.0
+def test_the_command_prints_counts_as_whole_numbers(tmp_path, capsys):
+    (tmp_path / "r.json").write_text('{"1": ["a dog"], "2": ["a dog"]}')
+    (tmp_path / "h.json").write_text('{"1": "a dog", "2": "a dog"}')
+    files = ["--refs", str(tmp_path / "r.json"), "--hyps", str(tmp_path / "h.json")]
+    assert cli.main(["score", *files, "--metrics", "diversity"]) == 0
+    rows = {" ".join(words): value for *words, value in map(str.split, capsys.readouterr().out.splitlines()[1:-1])}
+    assert rows == {
+        "Words a caption": "2.00",
+        "Vocabulary": "2",
+        "Distinct-1 (%)": "50.00",
+        "Distinct-2 (%)": "50.00",
+        "Captions no other image has (%)": "0.00",
+    }

@@ -90,6 +90,18 @@ def test_captions_that_repeat_a_reference_score_everything(monkeypatch):
     assert "loss" in found
 
 
+def test_percentages_and_counts_are_not_multiplied(monkeypatch):
+    pool = split()
+    words = tuple(pool.references[0][0].split())
+    from sightline.caption import Caption
+
+    monkeypatch.setattr("sightline.learning.evaluation.say", lambda *_, **__: dict.fromkeys(pool.ids, Caption(words)))
+    found = evaluate(Checkpoint(captioner(), VOCABULARY), pool, replace(QUICK, metrics=("chair", "diversity")))
+    assert found["length"] == len(words)
+    assert found["vocabulary"] == len(set(words))
+    assert 0 <= found["CHAIRs"] <= 100
+
+
 def test_a_pool_of_texts_alone_has_only_a_loss():
     found = evaluate(Checkpoint(captioner(), VOCABULARY), replace(split(), references=()), QUICK)
     assert list(found) == ["loss"]

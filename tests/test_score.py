@@ -16,7 +16,7 @@ from sightline.errors import ConfigError, DataError, MissingRecordError
 from sightline.metrics import spice
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.report import report_data, write_report
-from sightline.metrics.scorecard import METRICS, installed, scorecard
+from sightline.metrics.scorecard import METRICS, ON_REQUEST, installed, scorecard
 
 REFERENCES = {
     "1": ["A dog runs across the grass.", "A brown dog is running."],
@@ -204,12 +204,13 @@ def test_by_default_every_installed_metric_runs_and_each_is_told():
     told = []
     card = scorecard(HYPOTHESES, REFERENCES, tell=lambda *words: told.append(words))
     assert tuple(dict.fromkeys(metric for metric, _ in told)) == installed() == tuple(card.metrics)
+    assert not set(installed()) & set(ON_REQUEST)
     for name in installed():
         counts = [images for metric, images in told if metric == name]
         assert counts[0] == 0
         assert counts[-1] == 3
         assert counts == sorted(counts)
-    assert set(installed()) >= set(METRICS) - {"meteor"}
+    assert set(installed()) >= set(METRICS) - {"meteor", *ON_REQUEST}
 
 
 def test_saved_document_frequencies_are_read(tmp_path, refs, capsys):

@@ -32,7 +32,7 @@ class LanguageMetric(ABC):
 
     keys: tuple[str, ...]  # what it computes, as the scorecard names it: ("Bleu_1", "Bleu_2", …)
     title: str  # what people read
-    titles: Mapping[str, str] = {}  # of each key, where there are several
+    titles: tuple[str, ...] = ()  # of each key, where there are several
     fraction: bool = True  # papers print it times 100; otherwise percentages and counts, as people read them
     done: Callable[[int], None] = staticmethod(lambda images: None)  # slow ones call it with how many more are scored
 

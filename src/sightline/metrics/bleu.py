@@ -30,7 +30,7 @@ class Bleu(LanguageMetric):
 
     keys = tuple(f"Bleu_{n}" for n in range(1, ORDERS + 1))
     title = "BLEU-1 to BLEU-4"
-    titles = {f"Bleu_{n}": f"BLEU-{n}" for n in range(1, ORDERS + 1)}
+    titles = tuple(f"BLEU-{n}" for n in range(1, ORDERS + 1))
 
     def compute(self) -> Scores:
         """Scores of everything since the last reset; zero for no image at all."""

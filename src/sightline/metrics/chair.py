@@ -3,7 +3,7 @@
 `chair_objects.tsv` has a line for each of COCO's 80 objects: the object, and the words and phrases that name it,
 separated by commas. `/n` behind one says that it counts only as a noun. A word of several lines may be any of these
 objects: a *van* may be annotated as a car, a bus or a truck. The line of object `-` lists phrases that name none of
-them, though a word in them does: *train track*. The table is our own, so rates are near published ones, not equal.
+them, though a word in them does: *train track*. The table is our own, not the paper's: rates compare with each other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ NONE = "-"
 ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe")
 # Words for people that are said of animals, too. "A baby elephant" is no person, as in the paper; nor, in a caption
 # that names an animal, is "a mother and her baby".
-KIN = frozenset("baby infant mother mom father parent adult male female son daughter twin sibling family couple".split())
+KIN = frozenset(
+    "baby infant mother mom father parent adult male female son daughter twin sibling family couple".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Chair(LanguageMetric):
 
     keys = ("CHAIRi", "CHAIRs")
     title = "CHAIR"
-    titles = {"CHAIRi": "CHAIRi (%)", "CHAIRs": "CHAIRs (%)"}
+    titles = ("CHAIRi (%)", "CHAIRs (%)")
     fraction = False
 
     def __init__(self, objects: Mapping[str, Collection[str]] | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +26,20 @@ class Diversity(LanguageMetric):
 
     keys = ("length", "vocabulary", "distinct_1", "distinct_2", "unique")
     title = "Diversity"
-    titles = {
-        "length": "Words a caption",
-        "vocabulary": "Vocabulary",
-        "distinct_1": "Distinct-1 (%)",
-        "distinct_2": "Distinct-2 (%)",
-        "unique": "Captions no other image has (%)",
-    }
+    titles = (
+        "Words a caption",
+        "Vocabulary",
+        "Distinct-1 (%)",
+        "Distinct-2 (%)",
+        "Captions no other image has (%)",
+    )
     fraction = False
 
     def compute(self) -> Scores:
         """Scores of everything since the last reset; zero for no image at all."""
         captions = [tuple(text.split()) for text in self._hypotheses.values()]
         words = [word for caption in captions for word in caption]
-        pairs = [pair for caption in captions for pair in zip(caption, caption[1:], strict=False)]
+        pairs = [pair for caption in captions for pair in pairwise(caption)]
         corpus = {
             "length": len(words) / max(1, len(captions)),
             "vocabulary": len(set(words)),

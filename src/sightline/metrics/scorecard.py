@@ -33,7 +33,11 @@ METRICS: dict[str, type[LanguageMetric]] = {
 ON_REQUEST = ("chair", "language", "diversity")  # they do not measure agreement with references: only when named
 
 # What people read for each key.
-TITLES = {key: metric.titles.get(key, metric.title) for metric in METRICS.values() for key in metric.keys}
+TITLES = {
+    key: title
+    for metric in METRICS.values()
+    for key, title in zip(metric.keys, metric.titles or (metric.title,), strict=True)
+}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -31,12 +32,7 @@ class Wording(LanguageMetric):
 
     keys = ("wrong_article", "dangling_end", "noun_twice", "word_twice")
     title = "Language"
-    titles = {
-        "wrong_article": "Wrong article (%)",
-        "dangling_end": "Dangling end (%)",
-        "noun_twice": "Noun said twice (%)",
-        "word_twice": "Word repeated at once (%)",
-    }
+    titles = ("Wrong article (%)", "Dangling end (%)", "Noun said twice (%)", "Word repeated at once (%)")
     fraction = False
 
     def compute(self) -> Scores:
@@ -80,7 +76,7 @@ def nouns_twice(words: Sequence[str], tags: Sequence[str]) -> list[str]:
 
 def words_twice(words: Sequence[str]) -> list[str]:
     """The words that follow themselves."""
-    return [b for a, b in zip(words, words[1:], strict=False) if a == b and a not in _DOUBLED]
+    return [b for a, b in pairwise(words) if a == b and a not in _DOUBLED]
 
 
 def _may_come_again(words: Sequence[str], place: int) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
+from itertools import pairwise
 
 ARTICLES = ("a", "an")
 _SILENT_H = re.compile(r"(?:hour|honest|honou?r(?!t)|heir)")
@@ -36,14 +38,14 @@ def indefinite_article(word: str) -> str | None:
     return "an" if plain[0] in "aeiou" and not _CONSONANT_SOUND.match(plain) else "a"
 
 
-def wrong_articles(words: list[str]) -> list[str]:
+def wrong_articles(words: Sequence[str]) -> list[str]:
     """The pairs of a caption whose article does not suit the word after it: ["a umbrella"].
 
     An article before another is a word too many and not counted here.
     """
     return [
         f"{article} {word}"
-        for article, word in zip(words, words[1:], strict=False)
+        for article, word in pairwise(words)
         if article in ARTICLES and word not in (*ARTICLES, "the") and indefinite_article(word) not in (article, None)
     ]
 

@@ -21,7 +21,8 @@ def dangles(words: Sequence[str], tags: Sequence[str]) -> bool:
     """Whether a caption ends in an article, a preposition, a conjunction or the like; `tags` are Penn's.
 
     >>> from sightline.text.tagger import Tagger
-    >>> [dangles(words, Tagger.default().tag(words)) for words in (["a", "man", "in", "the"], ["the", "tide", "is", "in"])]
+    >>> captions = "a man in the".split(), "the tide comes in".split()
+    >>> [dangles(words, Tagger.default().tag(words)) for words in captions]
     [True, False]
     """
     if not words or words[-1] not in DANGLING:
