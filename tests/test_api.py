@@ -25,7 +25,7 @@ from sightline.models.sim_trans import SimTransConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.text.tagger import Tagger
 from sightline.trust.calibration import Calibration
-from sightline.trust.pointing import PLACES
+from sightline.trust.things import PLACES
 from sightline.vision.grid_encoder import GridEncoder
 from sightline.vision.int8 import fold_int8
 from sightline.vision.pixels import read_pixels
@@ -197,7 +197,7 @@ def test_the_json_form_is_that_of_the_documentation(sight):
     assert told["size"] == list(Image.open(PHOTOS[1]).size)
     assert told["concepts"]
     for thing in (*told["words"], *told["concepts"]):
-        assert set(thing) <= {"word", "name", "box", "score"}
+        assert set(thing) <= {"word", "name", "box", "boxes", "score"}
         if thing["box"] is not None:
             x1, y1, x2, y2 = thing["box"]
             assert 0 <= x1 <= x2 <= told["size"][0]

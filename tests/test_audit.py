@@ -22,7 +22,7 @@ from sightline.text.vocabulary import rule
 from sightline.trust.auditing import Auditing, fit
 from sightline.trust.evidence import Evidence
 from sightline.trust.logistic import fit_rising
-from sightline.trust.pointing import PLACES
+from sightline.trust.things import PLACES
 from sightline.vision.grid_encoder import GridEncoder
 from sightline.witness.kin import related
 from sightline.witness.naming import Names

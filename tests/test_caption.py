@@ -17,8 +17,14 @@ def test_every_word_points_at_the_region_it_attends_to_most():
         "caption": "a dog",
         "log_prob": -1.5,
         "words": [
-            {"word": "a", "box": None, "score": None},
-            {"word": "dog", "box": [100.0, 50.0, 200.0, 100.0], "score": 0.8, "gates": {"sentinel": 0.1}},
+            {"word": "a", "box": None, "boxes": [], "score": None},
+            {
+                "word": "dog",
+                "box": [100.0, 50.0, 200.0, 100.0],
+                "boxes": [[100.0, 50.0, 200.0, 100.0]],
+                "score": 0.8,
+                "gates": {"sentinel": 0.1},
+            },
         ],
     }
 
@@ -41,18 +47,23 @@ def test_a_trace_of_another_length_is_refused():
 
 
 def test_the_json_of_a_photo_has_boxes_in_its_pixels():
-    trace = (WordTrace(-0.25), WordTrace(-0.5, box=(0.1, 0.2, 0.5, 1.0), score=0.123456))
+    trace = (WordTrace(-0.25), WordTrace(-0.5, box=(0.1, 0.2, 0.5, 1.0), score=0.123456, others=((0, 0, 0.1, 0.1),)))
     things = (Concept("dog", 0.98765, (0.0, 0.25, 0.333, 0.5)), Concept("park", 0.5))
-    said = PhotoCaption(("a", "dog"), -1.23456, trace, "x.jpg", (200, 100), 0.456789, True, things)
+    said = PhotoCaption(("a", "dogs"), -1.23456, trace, "x.jpg", (200, 100), 0.456789, True, things)
     assert said.to_json() == {
         "path": "x.jpg",
-        "caption": "a dog",
+        "caption": "a dogs",
         "log_prob": -1.2346,
         "confidence": 0.4568,
         "low_confidence": True,
         "words": [
-            {"word": "a", "box": None, "score": None},
-            {"word": "dog", "box": [20.0, 20.0, 100.0, 100.0], "score": 0.1235},
+            {"word": "a", "box": None, "boxes": [], "score": None},
+            {
+                "word": "dogs",
+                "box": [20.0, 20.0, 100.0, 100.0],
+                "boxes": [[20.0, 20.0, 100.0, 100.0], [0.0, 0.0, 20.0, 10.0]],
+                "score": 0.1235,
+            },
         ],
         "concepts": [
             {"name": "dog", "score": 0.9877, "box": [0.0, 25.0, 66.6, 50.0]},
@@ -60,4 +71,4 @@ def test_the_json_of_a_photo_has_boxes_in_its_pixels():
         ],
         "size": [200, 100],
     }
-    assert str(said) == "a dog"
+    assert str(said) == "a dogs"

@@ -178,6 +178,9 @@ def test_boxes_are_told_in_columns():
     trace = (WordTrace(box=(0.1, 0.2, 0.5, 1.0), score=0.5), WordTrace(), WordTrace(box=(0, 0, 1, 1), score=0.25))
     said = PhotoCaption(("dog", "near", "table"), -1.0, trace, "x.jpg", (100, 1000))
     assert boxes_told(said) == "  dog       10   200    50  1000  0.50\n  table      0     0   100  1000  0.25"
+    trace = (WordTrace(box=(0.1, 0.2, 0.5, 1.0), score=0.5, others=((0, 0, 1, 0.1),)),)
+    several = PhotoCaption(("dogs",), -1.0, trace, "x.jpg", (100, 1000))
+    assert boxes_told(several) == "  dogs     10   200    50  1000  0.50\n            0     0   100   100"
     assert boxes_told(PhotoCaption(("dog",), -1.0)) == "  no word points at a box"
 
 

@@ -36,6 +36,13 @@ def test_each_box_is_outlined_in_its_words_colour_and_only_there():
     assert drawn.getpixel((100, 150)) == drawn.getpixel((300, 250)) == (128, 128, 128)
 
 
+def test_all_boxes_of_a_plural_are_outlined_in_its_colour():
+    trace = WordTrace(box=(0.1, 0.2, 0.4, 0.8), others=((0.6, 0.1, 0.9, 0.5),))
+    caption = Caption(("dogs", "run"), trace=(trace, WordTrace()))
+    drawn = words_on_boxes(GREY, caption, width=400).crop((MARGIN, MARGIN, MARGIN + 400, MARGIN + 300))
+    assert drawn.getpixel((40, 150)) == drawn.getpixel((240, 80)) == COLOURS[0]
+
+
 def test_words_of_the_caption_have_the_colours_of_their_boxes():
     caption = pointing((0, 0, 1, 1), None, (0, 0, 0.5, 0.5))
     below = np.asarray(words_on_boxes(GREY, caption, width=400))[MARGIN + 300 :].reshape(-1, 3)

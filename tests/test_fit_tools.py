@@ -17,6 +17,7 @@ from sightline.caption import Caption, WordTrace
 from sightline.grounding import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.search import query
 from sightline.search.rows import Found
+from sightline.trust.pointing import Pointing
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 
@@ -97,19 +98,20 @@ def heard(looked, told):
 
 def test_the_matchers_share_is_chosen_where_it_is_right():
     photos = [heard([0.9, 0.1], [0.1, 0.9]), heard([0.6, 0.4], [0.3, 0.7])]
-    grid = [one for share in (0.0, 0.5, 1.0) for one in fit_pointing.tried(photos, share, [0.0, 0.8, 0.95])]
+    leasts = [0.0, 0.8, 0.95]
+    grid = [one for share in (0.0, 0.5, 1.0) for one in fit_pointing.tried(photos, Pointing(share), leasts)]
     found = {(one.matcher, one.least): (one.right, one.shown) for one in grid}
     assert found[0.0, 0.0] == (0, 100)
     assert found[0.5, 0.0] == (50, 100)
     assert found[1.0, 0.0] == (100, 100)
     assert found[1.0, 0.8] == (50, 50)
     assert found[1.0, 0.95] == (0, 0)
-    assert fit_pointing.chosen(grid)[:2] == (1.0, 0.0)
+    assert fit_pointing.chosen(grid).rule == Pointing(1.0, 0.0)
 
 
 def test_boxes_that_are_mostly_wrong_are_better_not_shown():
     photos = [heard([1, 0], [0.1, 0.9]), *[heard([1, 0], [0.55, 0.45])] * 4]
-    grid = fit_pointing.tried(photos, 1.0, [0.0, 0.6])
+    grid = fit_pointing.tried(photos, Pointing(1.0), [0.0, 0.6])
     assert [(one.right, one.shown) for one in grid] == [(20, 100), (20, 20)]
     assert fit_pointing.chosen(grid).least == 0.6
 
@@ -120,9 +122,10 @@ def test_pointing_is_chosen_on_dev_and_told_of_test(usual, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == found == json.loads(out.read_text())
     assert found["photos"] == {"dev": 3, "test": 3}
     assert found["words"] == {"dev": 30, "test": 30}
-    assert len(found["dev"]) == len(fit_pointing.MATCHER) * len(fit_pointing.LEAST)
+    powers = len(fit_pointing.OBJECTNESS) * len(fit_pointing.NAME)
+    assert len(found["dev"]) == powers * len(fit_pointing.MATCHER) * len(fit_pointing.LEAST)
     best = max(found["dev"], key=lambda one: one["f1"])
-    assert found["pointing"] == {"matcher": best["matcher"], "least": best["least"]}
+    assert found["pointing"] == {key: best[key] for key in ("matcher", "least", "objectness", "name")}
     assert {key: found["test"]["chosen"][key] for key in found["pointing"]} == found["pointing"]
     assert found["test"]["the model's own"]["least"] == 0.02
 
@@ -136,8 +139,10 @@ def test_what_is_told_of_the_models_own_rule_is_what_measuring_tells(data, usual
     bundle, photos, cpu = tiny_bundle(), flickr8k(data), torch.device("cpu")
     grounded = grounded_photos(read_photos(entities_file(data)), photos)
     told = pointing(bundle, look(bundle, photos, cpu, "", keep=True), photos, grounded)
-    own = fit_pointing.tried(fit_pointing.hear_split(bundle, data, "test", 3, cpu), 0.5, [0.02])[0]
-    assert own.right == pytest.approx(told["shipped rule"])
+    heard = fit_pointing.hear_split(bundle, data, "test", 3, cpu)
+    for name, choosing in (("shipped rule", False), ("shipped rule, its own nouns", True)):
+        own = fit_pointing.tried(heard, bundle.pointing, [0.02], choosing)[0]
+        assert own.right == pytest.approx(told[name])
 
 
 def test_captions_count_as_much_as_finds_most():

@@ -45,7 +45,8 @@ def test_the_json_form_is_that_of_the_documentation(sight):
     assert told["size"] == list(Image.open(PHOTOS[1]).size)
     assert [word["word"] for word in told["words"]] == ["a", "dog", "and", "a", "cat"]
     for word in told["words"]:
-        assert set(word) == {"word", "box", "score"}
+        assert set(word) == {"word", "box", "boxes", "score"}
+        assert word["boxes"][:1] == ([] if word["box"] is None else [word["box"]])
         if word["box"] is not None:
             x1, y1, x2, y2 = word["box"]
             assert 0 <= x1 <= x2 <= told["size"][0]

@@ -27,27 +27,89 @@ def test_the_rule_against_loops(seed):
     random = np.random.default_rng(seed)
     corners = np.sort(random.random((7, 2, 2)), 1)
     boxes = np.concatenate([corners[:, 0], corners[:, 1]], 1).astype(np.float32)
-    attention, found = random.random((1, 7)), random.random((1, 7))
-    pointed = Pointing(matcher=0.25, least=0.0).point(said("dog", attention), [True], boxes, found).trace[0]
+    attention, found, scores, named = random.random((1, 7)), random.random((1, 7)), random.random(7), random.random(7)
+    rule = Pointing(matcher=0.25, least=0.0)
+    pointed = rule.point(said("dog", attention), [1], boxes, found, scores=scores, named=named[None]).trace[0]
     mixed = [0.75 * attention[0, i] / attention.sum() + 0.25 * found[0, i] / found.sum() for i in range(7)]
-    together = [sum(mixed[j] for j in range(7) if j == i or iou(boxes[i], boxes[j]) >= 0.5) for i in range(7)]
-    best = max(range(7), key=lambda i: together[i] + 1e-3 * mixed[i])
+    weighed = [mixed[i] * scores[i] * named[i] ** 0.5 for i in range(7)]
+    best = max(range(7), key=lambda i: weighed[i])
+    near = [j for j in range(7) if j == best or iou(boxes[best], boxes[j]) >= 0.5]
     assert pointed.box == tuple(float(v) for v in boxes[best])
-    assert pointed.score == pytest.approx(together[best], abs=1e-6)
+    assert pointed.score == pytest.approx(sum(weighed[j] for j in near) / sum(weighed), abs=1e-6)
 
 
-def test_only_nouns_point_and_those_that_name_a_place_do_not():
+def test_the_surest_region_gets_the_word_and_not_the_middle_of_many_overlapping_ones():
+    # The first two show the same thing, and have more evidence together than the third, which is more of a thing.
+    caption, evidence = said("dog", [[0.35, 0.3, 0.3, 0.05]]), [0.2, 0.2, 0.9, 0.2]
+    pointed = Pointing(least=0).point(caption, [1], BOXES, scores=np.array(evidence)).trace[0]
+    assert pointed.box == (0.5, 0.5, 1.0, 1.0)
+
+
+def test_a_region_with_the_words_name_gets_the_word():
+    caption, named = said("dog", [[0.4, 0.1, 0.3, 0.2]]), np.array([[0.01, 0.01, 0.9, 0.2]])
+    assert Pointing(least=0).point(caption, [1], BOXES).trace[0].box == (0.0, 0.0, 0.5, 0.5)
+    assert Pointing(least=0).point(caption, [1], BOXES, named=named).trace[0].box == (0.5, 0.5, 1.0, 1.0)
+
+
+def test_powers_of_nought_leave_the_evidence_alone():
+    caption, other = said("dog", [[0.4, 0.1, 0.3, 0.2]]), np.array([0.01, 0.01, 0.9, 0.2])
+    rule = Pointing(least=0, objectness=0, name=0)
+    assert rule.point(caption, [1], BOXES, scores=other, named=other[None]).trace[0].box == (0.0, 0.0, 0.5, 0.5)
+
+
+def test_words_that_may_have_no_box_have_none():
     caption = said("dog in front", [[1, 0, 0, 0]] * 3)
-    boxes = [word.box for word in Pointing().point(caption, [True, False, True], BOXES).trace]
+    boxes = [word.box for word in Pointing().point(caption, [1, 0, 0], BOXES).trace]
     assert boxes == [(0.0, 0.0, 0.5, 0.5), None, None]
 
 
 def test_boxes_of_one_thing_count_together():
-    # alone, the last box has most; the first two show the same thing and have more together
-    caption = said("dog", [[0.3, 0.25, 0.05, 0.4]])
+    # The first two show the same thing: the score is what they have together.
+    caption = said("dog", [[0.4, 0.25, 0.05, 0.3]])
     pointed = Pointing().point(caption, [True], BOXES).trace[0]
     assert pointed.box == (0.0, 0.0, 0.5, 0.5)
-    assert pointed.score == pytest.approx(0.55)
+    assert pointed.score == pytest.approx(0.65)
+
+
+def test_two_different_words_have_different_boxes_and_the_surer_one_the_better():
+    caption = said("man dog", [[0.5, 0.1, 0.3, 0.1], [0.8, 0.05, 0.1, 0.05]])
+    man, dog = Pointing(least=0).point(caption, [1, 1], BOXES).trace
+    assert (man.box, dog.box) == ((0.5, 0.5, 1.0, 1.0), (0.0, 0.0, 0.5, 0.5))
+    alone = Pointing(least=0.5).point(caption, [1, 1], BOXES).trace[0]
+    assert alone.box is None  # what is left to it is too weak
+
+
+def test_boxes_that_are_nearly_the_same_are_one_box():
+    caption = said("man dog", [[0.45, 0.4, 0.1, 0.05], [0.8, 0.1, 0.05, 0.05]])
+    assert iou(BOXES[0], BOXES[1]) > 0.7
+    assert Pointing(least=0).point(caption, [1, 1], BOXES).trace[0].box == (0.5, 0.5, 1.0, 1.0)
+
+
+def test_words_that_may_share_have_the_same_box_and_so_has_a_word_said_twice():
+    attention = [[0.5, 0.1, 0.3, 0.1], [0.8, 0.05, 0.1, 0.05]]
+    for words, share in (("man shirt", lambda a, b: True), ("dog dog", None)):
+        one, other = Pointing(least=0).point(said(words, attention), [1, 1], BOXES, share=share).trace
+        assert one.box == other.box == (0.0, 0.0, 0.5, 0.5)
+
+
+ROW = np.array([(0, 0, 0.2, 0.5), (0.3, 0, 0.5, 0.5), (0.6, 0, 0.8, 0.5), (0.02, 0, 0.22, 0.5)], np.float32)
+
+
+@pytest.mark.parametrize(("most", "boxes"), [(1, [0]), (2, [0, 1]), (9, [0, 1, 2])])
+def test_a_plural_has_as_many_boxes_as_it_may_none_of_the_same_thing(most, boxes):
+    caption = said("dogs", [[0.3, 0.25, 0.2, 0.25]])
+    pointed = Pointing(least=0).point(caption, [most], ROW).trace[0]
+    assert [list(box) for box in pointed.boxes] == [pytest.approx(ROW[at]) for at in boxes]
+    assert pointed.box == pointed.boxes[0]
+
+
+def test_a_plurals_further_boxes_are_not_weak_and_not_those_of_another_word():
+    weak = Pointing(least=0).point(said("dogs", [[0.6, 0.2, 0.1, 0.1]]), [9], ROW).trace[0]
+    assert len(weak.boxes) == 1
+    caption = said("dogs man", [[0.3, 0.25, 0.2, 0.25], [0, 1, 0, 0]])
+    dogs, man = Pointing(least=0).point(caption, [9, 1], ROW).trace
+    assert man.box == pytest.approx(ROW[1])
+    assert [list(box) for box in dogs.boxes] == [pytest.approx(ROW[0]), pytest.approx(ROW[2])]
 
 
 def test_the_matcher_decides_where_the_captioner_looks_everywhere():
@@ -82,7 +144,7 @@ def test_a_scene_without_boxes_leaves_the_caption_as_it_is():
     assert Pointing().point(caption, [True], np.zeros((0, 4), np.float32)) is caption
 
 
-@pytest.mark.parametrize("name", ["matcher", "least"])
+@pytest.mark.parametrize("name", ["matcher", "least", "objectness", "name"])
 def test_a_number_out_of_range_is_refused(name):
     with pytest.raises(ConfigError, match=name):
         Pointing(**{name: 1.5})

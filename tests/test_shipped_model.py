@@ -61,6 +61,21 @@ def test_it_names_the_thing_in_a_photo_and_puts_a_box_on_it(sight, name, thing):
     assert 0 < said["confidence"] < 1
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence", "things"),
+    [
+        ("coffee.jpg", "a giraffe behind a cup", ["giraffe", "cup"]),
+        ("photographer.jpg", "a man with a cell phone", ["man", "phone"]),
+        ("coffee.jpg", "a group of cups in the background", ["cups"]),
+    ],
+)
+def test_only_things_have_boxes_and_two_things_have_two(sight, name, sentence, things):
+    found = sight.ground(EXAMPLES / name, sentence)
+    boxes = {word: trace.box for word, trace in zip(found.words, found.trace, strict=True) if trace.box is not None}
+    assert list(boxes) == things
+    assert len(set(boxes.values())) == len(things)
+
+
 @pytest.mark.parametrize("length", ["5", "6", "7", "8", "10", "short"])
 def test_captions_with_little_room_are_whole(sight, length):
     for said in sight.caption(sorted(EXAMPLES.glob("*.jpg")), rules=rules_of(length)):

@@ -86,6 +86,10 @@ def test_links_lead_from_the_page_to_the_photo(tmp_path):
 def test_a_caption_comes_back_from_what_was_told_of_it():
     again = caption_of(told())
     assert again.to_json() == told()
+    several = told() | {"words": [{**told()["words"][1], "boxes": [[20, 20, 100, 100], [0, 0, 20, 10]]}]}
+    assert caption_of(several).to_json()["words"] == several["words"]
+    older = told() | {"words": [{"word": "dog", "box": [20, 20, 100, 100], "score": 0.5}]}
+    assert caption_of(older).trace[0].boxes == ((0.1, 0.2, 0.5, 1.0),)
     np.testing.assert_allclose(again.trace[1].box, (0.1, 0.2, 0.5, 1.0))
     assert Path(again.path).name == "dog.jpg"
 

@@ -1,11 +1,11 @@
 """Put what was fitted and measured into the file that captions photos.
 
     python tools/finish_default.py in.safetensors out.safetensors [--audit audit.json] [--measured results.json]
-        [--matcher 0.9 --least 0.1] [--fit 20]
+        [--matcher 0.9 --least 0.1 --objectness 1 --name 0.5] [--fit 20]
 
-The audit is that of tools/measure_audit.py, what was measured that of tools/measure_default.py; `matcher` and `least`
-are those of `sightline.trust.pointing.Pointing` (tools/fit_pointing.py), `fit` is that of `sightline.bundle.Bundle`
-(tools/fit_choice.py). What is not given stays as it is.
+The audit is that of tools/measure_audit.py, what was measured that of tools/measure_default.py; `matcher`, `least`,
+`objectness` and `name` are those of `sightline.trust.pointing.Pointing` (tools/fit_pointing.py), `fit` is that of
+`sightline.bundle.Bundle` (tools/fit_choice.py). What is not given stays as it is.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from sightline.bundle import Bundle, load_bundle, save_bundle
 from sightline.config import build
 from sightline.trust.auditing import Auditing
+from sightline.trust.pointing import Pointing
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -28,12 +29,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--audit", type=Path)
     parser.add_argument("--measured", type=Path)
-    parser.add_argument("--matcher", type=float)
-    parser.add_argument("--least", type=float)
+    for name in (numbers := [one.name for one in fields(Pointing)]):
+        parser.add_argument(f"--{name}", type=float)
     parser.add_argument("--fit", type=float)
     options = parser.parse_args(argv)
     bundle = load_bundle(options.bundle)
-    rule = {name: value for name in ("matcher", "least") if (value := getattr(options, name)) is not None}
+    rule = {name: value for name in numbers if (value := getattr(options, name)) is not None}
     bundle = replace(bundle, pointing=replace(bundle.pointing, **rule))
     if options.fit is not None:
         bundle = replace(bundle, fit=options.fit)

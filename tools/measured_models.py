@@ -164,7 +164,8 @@ def pointing(
     """Do the words of people's captions point at the boxes people drew for them? Micro and by class, as GVD does.
 
     The captioner's attention alone, the matcher's alone, and both together by the rule of `sightline caption`, by which
-    a word may also point nowhere, which counts as wrong.
+    a word may also point nowhere, which counts as wrong. The rule is told which words people drew boxes for; with *its
+    own nouns* it is not, and a word that is not taken for the noun of a thing counts as wrong, too.
     """
     pool = Pool(tuple(photo.id for photo in photos), looked, references=tuple(photo.references for photo in photos))
     says, finds = bundle.captioner, bundle.matcher
@@ -175,12 +176,15 @@ def pointing(
     for name, rates in alone.items():
         found[f"{name} alone"] = rates["attention accuracy micro"]
         found[f"{name} alone, by class"] = rates["attention accuracy"]
-    metric = AttentionAccuracy()
+    metric, own = AttentionAccuracy(), AttentionAccuracy()
     for one in hear(bundle, photos, looked.scenes, grounded):
-        places = [{at: box for at, (box, _) in own.items()} for own in one.pointed(bundle.pointing)]
-        metric.update(one.truth, places, [one.pixels(box) for box in one.boxes.tolist()])
+        boxes = [one.pixels(box) for box in one.boxes.tolist()]
+        for kept, choosing in ((metric, False), (own, True)):
+            pointed = one.pointed(bundle.pointing, choosing)
+            kept.update(one.truth, [{at: box for at, (box, _) in sentence.items()} for sentence in pointed], boxes)
     scores = metric.compute()
     found |= {"shipped rule": 100 * scores.accuracy.micro, "shipped rule, by class": 100 * scores.accuracy.macro}
+    found["shipped rule, its own nouns"] = 100 * own.compute().accuracy.micro
     found["some box is right"] = 100 * scores.oracle.micro if scores.oracle is not None else 0.0
     return found | {"annotated words": float(scores.accuracy.count)}
 

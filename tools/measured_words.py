@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,11 +12,15 @@ from measured_photos import TestPhoto
 from sightline.batch import SceneBatch, TextBatch
 from sightline.bundle import Bundle
 from sightline.caption import Caption, WordTrace
-from sightline.grounding import GroundedPhoto
+from sightline.grounding import GroundedPhoto, GroundedSentence
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Array, Box
 from sightline.text.vocabulary import UNK
 from sightline.trust.pointing import Pointing
+from sightline.witness.naming import named
+from sightline.witness.nouns import box_counts, may_share, tagged
+
+shared = functools.cache(may_share)  # many rules are tried on the same words
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +33,9 @@ class Heard:
         boxes: (n, 4) that the detector found, normalised.
         captions: the sentences with what the captioner looked at.
         found: (words, n) where the matcher finds the words of each sentence, or None without one.
+        scores: (n,) how sure the detector is of its boxes, or None.
+        named: (words, n) how probably they have the names of the words of each sentence, or None.
+        counts: how many boxes the words of each sentence get where the model chooses the words.
     """
 
     truth: GroundedPhoto
@@ -35,23 +43,42 @@ class Heard:
     boxes: Array
     captions: list[Caption]
     found: list[Array | None]
+    scores: Array | None = None
+    named: list[Array | None] | None = None
+    counts: list[list[int]] | None = None
 
     def pixels(self, box: Sequence[float]) -> Box:
         """A box in pixels of the original photo."""
         (a, b, c, d), (width, height) = box, self.size
         return a * width, b * height, c * width, d * height
 
-    def pointed(self, rule: Pointing) -> list[dict[int, tuple[Box, float]]]:
-        """Where a rule points the annotated words of each sentence, in pixels, and how surely."""
+    def pointed(self, rule: Pointing, choosing: bool = False) -> list[dict[int, tuple[Box, float]]]:
+        """Where a rule points the annotated words of each sentence, in pixels, and how surely.
+
+        It is told which words these are, and points no others; if `choosing`, it points the nouns that the model
+        chooses, as `sightline ground` does.
+        """
         results = []
-        for sentence, caption, found in zip(self.truth.sentences, self.captions, self.found, strict=True):
-            annotated = {word.index for word in sentence.words}
-            trace = rule.point(caption, [at in annotated for at in range(len(caption))], self.boxes, found).trace
+        for row, (sentence, caption) in enumerate(zip(self.truth.sentences, self.captions, strict=True)):
+            annotated, words = {word.index for word in sentence.words}, caption.words
+            most = [int(at in annotated) for at in range(len(caption))]
+            if choosing:
+                assert self.counts is not None
+                most = self.counts[row]
+            trace = rule.point(
+                caption,
+                most,
+                self.boxes,
+                self.found[row],
+                scores=self.scores,
+                named=None if self.named is None else self.named[row],
+                share=lambda a, b, words=words: shared(words[a], words[b]),
+            ).trace
             results.append(
                 {
                     at: (self.pixels(word.box), word.score)
                     for at, word in enumerate(trace)
-                    if word.box is not None and word.score is not None
+                    if at in annotated and word.box is not None and word.score is not None
                 }
             )
         return results
@@ -69,7 +96,16 @@ def hear(
         boxes = scene.part("boxes")[0][scene.mask("boxes")[0]].float().cpu().numpy()
         sentences = [[token.lower() for token in sentence.tokens] for sentence in truth.sentences]
         captions, found = _captions(bundle, scene, sentences, len(boxes)), _found(bundle, scene, sentences, len(boxes))
-        yield Heard(truth, truth.size, boxes, captions, found)
+        counts = [box_counts(words, tags) for words, tags in zip(sentences, tagged(sentences), strict=True)]
+        names = [_named(bundle, scene, own, most) for own, most in zip(truth.sentences, counts, strict=True)]
+        scores = None if scene.scores is None else scene.scores[0][scene.mask("boxes")[0]].float().cpu().numpy()
+        yield Heard(truth, truth.size, boxes, captions, found, scores, names, counts)
+
+
+def _named(bundle: Bundle, scene: SceneBatch, sentence: GroundedSentence, most: list[int]) -> Array | None:
+    annotated = {word.index for word in sentence.words}
+    wanted = [int(count or at in annotated) for at, count in enumerate(most)]
+    return named(bundle.vision, scene, 0, [token.lower() for token in sentence.tokens], wanted)
 
 
 def _captions(bundle: Bundle, scene: SceneBatch, sentences: list[list[str]], count: int) -> list[Caption]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ class WordTrace:
         score: how sure that box is, in [0, 1].
         gates: named gate values: `relationship` (JRAN) and `sentinel` (AdaptiveAttention) are numbers, `fusion` and
             `memory` (R2M) small matrices.
+        others: further boxes that a plural points at.
     """
 
     log_prob: float | None = None
@@ -31,6 +32,12 @@ class WordTrace:
     box: Box | None = None
     score: float | None = None
     gates: dict[str, float | Array] = field(default_factory=dict)
+    others: tuple[Box, ...] = ()
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """All boxes the word points at, `box` first."""
+        return () if self.box is None else (self.box, *self.others)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +73,10 @@ class Caption:
     def to_json(self, scene: Scene | None = None) -> dict[str, Any]:
         """A JSON-ready form; boxes are in pixels where `scene` gives the size, else normalised."""
         scale = np.ones(4) if scene is None or scene.size is None else np.array([*scene.size, *scene.size])
+
+        def told(box: Box) -> list[float]:
+            return [round(float(v), 4) for v in np.asarray(box) * scale]
+
         traces = self.trace or tuple(WordTrace() for _ in self.words)
         return {
             "caption": self.text,
@@ -73,7 +84,8 @@ class Caption:
             "words": [
                 {
                     "word": word,
-                    "box": None if t.box is None else [round(float(v), 4) for v in np.asarray(t.box) * scale],
+                    "box": None if t.box is None else told(t.box),
+                    "boxes": [told(box) for box in t.boxes],
                     "score": t.score,
                     **({"gates": {n: np.asarray(g).tolist() for n, g in t.gates.items()}} if t.gates else {}),
                 }
@@ -110,7 +122,13 @@ class PhotoCaption(Caption):
             "confidence": round(self.confidence, 4),
             "low_confidence": self.low_confidence,
             "words": [
-                {**word, "box": _rounded(word["box"], 1), "score": _rounded(word["score"], 4)} for word in told["words"]
+                {
+                    **word,
+                    "box": _rounded(word["box"], 1),
+                    "boxes": [_rounded(box, 1) for box in word["boxes"]],
+                    "score": _rounded(word["score"], 4),
+                }
+                for word in told["words"]
             ],
             "concepts": [
                 {"name": c.name, "score": round(c.score, 4), "box": _rounded(self._pixels(c.box), 1)}
@@ -134,6 +152,4 @@ def _point(trace: WordTrace, boxes: Array) -> WordTrace:
         return trace
     best = int(np.argmax(trace.regions))
     x1, y1, x2, y2 = (float(v) for v in boxes[best])
-    return WordTrace(
-        trace.log_prob, trace.regions, trace.grid, (x1, y1, x2, y2), float(trace.regions[best]), trace.gates
-    )
+    return replace(trace, box=(x1, y1, x2, y2), score=float(trace.regions[best]), others=())

@@ -73,12 +73,17 @@ def open_with(program: str, path: Path) -> None:
 
 
 def boxes_told(said: PhotoCaption | Grounding, none: str = "no word points at a box", indent: str = "  ") -> str:
-    """A line for each word that points somewhere: the word, its box in pixels, how sure that is."""
+    """A line for each word that points somewhere: the word, its box in pixels, how sure that is.
+
+    Further boxes of a plural follow, each on a line of its own.
+    """
     found = [word for word in said.to_json()["words"] if word["box"] is not None]
     if not found:
         return indent + none
     width = max(len(word["word"]) for word in found)
-    return "\n".join(
-        f"{indent}{word['word']:<{width}}  {' '.join(f'{round(v):>5}' for v in word['box'])}  {word['score']:.2f}"
-        for word in found
-    )
+    lines = []
+    for word in found:
+        first, *others = (" ".join(f"{round(v):>5}" for v in box) for box in word["boxes"])
+        lines.append(f"{indent}{word['word']:<{width}}  {first}  {word['score']:.2f}")
+        lines += [f"{indent}{'':<{width}}  {box}" for box in others]
+    return "\n".join(lines)

@@ -27,14 +27,15 @@ class Mark:
 def words_on_boxes(photo: Photo, caption: Caption, width: int = 720) -> Image.Image:
     """The photo with a coloured box for each word that points somewhere, and the caption below in those colours.
 
-    Words point where `WordTrace.box` says; `Caption.grounded` fills it from region attention.
+    Words point where `WordTrace.boxes` says; `Caption.grounded` fills it from region attention. Of the boxes of
+    a plural, the first has its label, and all have its colour.
     """
     fit = fitted(open_image(photo), checked_width(width))
     colours = word_colours(caption)
     marks = [
-        Mark(trace.box, word, colours[i])
+        Mark(box, "" if n else word, colours[i])
         for i, (word, trace) in enumerate(zip(caption.words, caption.trace, strict=bool(caption.trace)))
-        if trace.box is not None
+        for n, box in enumerate(trace.boxes)
     ]
     return sheet(draw_boxes(fit, marks), caption_block(caption.words, colours, width))
 

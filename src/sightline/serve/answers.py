@@ -17,10 +17,11 @@ class Told(BaseModel):
 
 
 class Word(BaseModel):
-    """A word; box and score are null where it points nowhere."""
+    """A word; box and score are null where it points nowhere. A plural may have several boxes, the first in `box`."""
 
     word: str
     box: Box | None
+    boxes: list[Box]
     score: float | None
 
 

@@ -12,7 +12,7 @@ from sightline.scene import Box
 
 @dataclass(frozen=True, eq=False)
 class Grounding(Caption):
-    """A sentence whose nouns point at boxes of a photo: `trace[i].box`, normalised, and `trace[i].score`.
+    """A sentence whose nouns point at boxes of a photo: `trace[i].boxes`, normalised, and `trace[i].score`.
 
     The score is the probability that the photo shows such a thing, and that its box is right (`trust.auditing`).
 
@@ -32,6 +32,7 @@ class Grounding(Caption):
             {
                 "word": word,
                 "box": in_pixels(trace.box, self.size),
+                "boxes": [in_pixels(box, self.size) for box in trace.boxes],
                 "score": None if trace.score is None else round(trace.score, 4),
             }
             for word, trace in zip(self.words, self.trace, strict=True)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sightline.trust.pointing import PLACES
-
+PLACES = frozenset("front back top bottom side middle center centre end".split())
 _PICTURE = "picture photo photograph image snapshot shot closeup close-up close view scene background foreground"
 _WHERE = "left right edge corner distance area place spot space air way direction position inside outside"
 _HOW_MANY = "couple group bunch bunche pair variety assortment collection amount number kind type sort"

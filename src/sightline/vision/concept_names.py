@@ -9,7 +9,7 @@ those that name nothing one could point at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -91,12 +91,18 @@ def called(words: Sequence[str], names: Iterable[str]) -> str | None:
         if len(lower) < count:
             continue
         *before, last = lower[-count:]
-        for form in (last, lemma(last, "n"), last.rpartition("-")[2]):  # T-shirts, blond-hair
+        for form in _forms(last):
             whole = " ".join([*before, form])
             name = ALIASES.get(whole, whole)
             if name in known and whole not in NOT_THINGS and PLURALS.get(name) is None:
                 return name
     return None
+
+
+def _forms(noun: str) -> Iterator[str]:
+    yield noun
+    yield lemma(noun, "n")
+    yield noun.rpartition("-")[2]  # T-shirt, blond-hair
 
 
 def relations(names: Sequence[str]) -> tuple[Table, Table]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
 
 import numpy as np
+import torch.nn.functional as F
 
 from sightline.batch import SceneBatch
 from sightline.scene import Array, Box
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.concept_names import Table, called, relations
 from sightline.vision.detector import Detector
+from sightline.vision.zoo import VisionModel
 from sightline.witness.kin import stand_in
 
 
@@ -47,3 +50,29 @@ class Names:
         own = odds[int(np.abs(boxes - np.array(box)).sum(1).argmin())]
         names = self._vision.config.names
         return [names[at] for at in np.argsort(-own) if own[at] >= math.log(least / (1 - least))]
+
+
+def named(
+    vision: VisionModel, scenes: SceneBatch, photo: int, words: Sequence[str], wanted: Sequence[int]
+) -> Array | None:
+    """(words, n) probabilities that the regions of one photo have the names of the wanted words.
+
+    All are 1 for a word that the detector has no name for. None where vision is no detector.
+    """
+    if not isinstance(vision, Detector):
+        return None
+    place = _places(vision.config.names)
+    regions = scenes.part("regions")[photo][scenes.mask("regions")[photo]]
+    found: Array = np.ones((len(words), len(regions)), np.float32)
+    names = {at: called(words[max(0, at - 1) : at + 1], place) for at, count in enumerate(wanted) if count}
+    rows = {at: place[name] for at, name in names.items() if name is not None}
+    if rows:
+        ids = list(rows.values())
+        logits = F.linear(regions, vision.naming.weight[ids], vision.naming.bias[ids])
+        found[list(rows)] = logits.float().sigmoid().T.cpu().numpy()
+    return found
+
+
+@lru_cache(4)
+def _places(names: tuple[str, ...]) -> dict[str, int]:
+    return {name: at for at, name in enumerate(names)}

@@ -9,10 +9,12 @@ from sightline.bundle import Bundle
 from sightline.caption import Caption
 from sightline.models.matcher import AligningMatcher, Embedding
 from sightline.scene import Array
-from sightline.text.tagger import Tagger
+from sightline.text.tagger import NOUNS
 from sightline.text.vocabulary import UNK
 from sightline.trust.pointing import Pointing
 from sightline.witness.kin import known_nouns
+from sightline.witness.naming import named
+from sightline.witness.nouns import box_counts, may_share, tagged
 
 
 def pointed(
@@ -26,16 +28,28 @@ def pointed(
 
     `images` is what the matcher makes of the scenes, where that is known.
     """
-    nouns = [Tagger.default().nouns(caption.words) for caption in said]
+    tags = tagged([caption.words for caption in said])
+    nouns = [[tag in NOUNS for tag in own] for own in tags]
     rule = bundle.pointing if rule is None else rule
     boxes = scenes.part("boxes").float().cpu().numpy()
+    scores = None if scenes.scores is None else scenes.scores.float().cpu().numpy()
     counts = scenes.mask("boxes").sum(1).tolist()
     found = _found(bundle, said, nouns, scenes, images)
     results = []
     for i, caption in enumerate(said):
-        n = counts[i % len(counts)]
-        weights = None if found is None else found[i, 1 : len(caption) + 1, :n]
-        results.append(rule.point(caption, nouns[i], boxes[i % len(counts), :n], weights))
+        photo = i % len(counts)
+        n, words, most = counts[photo], caption.words, box_counts(caption.words, tags[i])
+        results.append(
+            rule.point(
+                caption,
+                most,
+                boxes[photo, :n],
+                None if found is None else found[i, 1 : len(caption) + 1, :n],
+                scores=None if scores is None else scores[photo, :n],
+                named=named(bundle.vision, scenes, photo, words, most),
+                share=lambda a, b, words=words: may_share(words[a], words[b]),
+            )
+        )
     return results
 
 

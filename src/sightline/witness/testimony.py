@@ -17,16 +17,16 @@ from sightline.models.captioner import Captioner
 from sightline.models.matcher import GlobalMatcher
 from sightline.models.scene_matcher import SceneMatcher
 from sightline.scene import Array
-from sightline.text.tagger import Tagger
+from sightline.text.tagger import NOUNS, Tagger
 from sightline.text.vocabulary import UNK, Rule, Vocabulary, rule
 from sightline.trust.auditing import Auditing, checked_least
 from sightline.trust.evidence import Audit, AuditedNoun, Evidence, Grounding
-from sightline.trust.pointing import PLACES
-from sightline.trust.things import names_thing
+from sightline.trust.things import PLACES, names_thing
 from sightline.vision.detector import Detector
 from sightline.vision.zoo import VisionModel
 from sightline.witness.kin import known_nouns, related
 from sightline.witness.naming import Names
+from sightline.witness.nouns import tagged
 from sightline.witness.pointed import pointed
 
 LIKELY = 0.3  # what is seen in the place of a noun is told from this probability on
@@ -111,15 +111,15 @@ class Witness:
 
     def testify(self, sentences: Sequence[Sequence[str]], scene: SceneBatch) -> list[Testimony]:
         """What is known about sentences, split into words. Every noun that a model knows points at its best box."""
-        tagged = [Tagger.default().nouns(words) for words in sentences]
+        nouns_of = [[tag in NOUNS for tag in tags] for tags in tagged(sentences)]
         vocabulary = self.bundle.captioner.vocabulary
-        known = [known_nouns(words, own, vocabulary) for words, own in zip(sentences, tagged, strict=True)]
+        known = [known_nouns(words, own, vocabulary) for words, own in zip(sentences, nouns_of, strict=True)]
         heard = _Heard(self._captioner, known, vocabulary, scene)
         said = [heard.caption(row, words) for row, words in enumerate(sentences)]
         said = pointed(self.bundle, said, scene, replace(self.bundle.pointing, least=0.0))
         nouns = [
             [at for at, noun in enumerate(own) if noun and words[at] not in PLACES]
-            for words, own in zip(sentences, tagged, strict=True)
+            for words, own in zip(sentences, nouns_of, strict=True)
         ]
         matched = self._matched({words[at] for words, own in zip(sentences, nouns, strict=True) for at in own}, scene)
         odds = None if self._names is None else self._names.odds(scene)

@@ -17,7 +17,7 @@ def caption_of(told: Told) -> PhotoCaption:
     return PhotoCaption(
         tuple(word["word"] for word in words),
         told["log_prob"],
-        tuple(WordTrace(box=_normalised(word["box"], size), score=word["score"]) for word in words),
+        tuple(_trace(word, size) for word in words),
         told["path"],
         size,
         told["confidence"],
@@ -33,6 +33,12 @@ def sentence(caption: str) -> str:
     'A man rides a horse.'
     """
     return f"{caption[:1].upper()}{caption[1:]}." if caption else ""
+
+
+def _trace(word: dict[str, Any], size: tuple[int, int]) -> WordTrace:
+    further = word.get("boxes", [])[1:]  # captions of older versions have only `box`
+    others = tuple(box for box in (_normalised(one, size) for one in further) if box is not None)
+    return WordTrace(box=_normalised(word["box"], size), score=word["score"], others=others)
 
 
 def _normalised(box: list[float] | None, size: tuple[int, int]) -> Box | None:

@@ -23,8 +23,8 @@ export function photoView(src, alt, size) {
     const share = (value, side) => `${(100 * value) / side}%`;
     Object.assign(mark.style, { left: share(x1, width), top: share(y1, height), width: share(x2 - x1, width), height: share(y2 - y1, height) });
     const made = { box, mark, words: [] };
-    mark.addEventListener("pointerenter", () => light(made, null));
-    mark.addEventListener("pointerleave", () => light(null));
+    mark.addEventListener("pointerenter", () => light([made], null));
+    mark.addEventListener("pointerleave", () => light([]));
     places.push(made);
     // Small boxes on top, so that each can be reached.
     const area = (one) => (one.box[2] - one.box[0]) * (one.box[3] - one.box[1]);
@@ -33,11 +33,10 @@ export function photoView(src, alt, size) {
   }
 
   function light(chosen, word, attention) {
-    view.classList.toggle("busy", Boolean(chosen));
-    for (const one of places) {
-      one.mark.classList.toggle("lit", one === chosen);
-      for (const own of one.words) own.classList.toggle("lit", one === chosen && (word == null || own === word));
-    }
+    view.classList.toggle("busy", chosen.length > 0);
+    for (const one of places) one.mark.classList.toggle("lit", chosen.includes(one));
+    const lit = new Set(word == null ? chosen.flatMap((one) => one.words) : [word]);
+    for (const own of places.flatMap((one) => one.words)) own.classList.toggle("lit", chosen.length > 0 && lit.has(own));
     heat.classList.toggle("lit", Boolean(attention));
     if (attention) paint(heat, attention);
   }
@@ -56,14 +55,14 @@ function paint(canvas, rows) {
   }));
 }
 
-/** A word that lights its place while it is pointed at or has the focus. `tells` is written into `line` meanwhile. */
-export function wordButton(photo, text, { box, attention, tells, line, flag = false, extra = false }) {
+/** A word that lights its places while it is pointed at or has the focus. `tells` is written into `line` meanwhile. */
+export function wordButton(photo, text, { box, boxes = [box], attention, tells, line, flag = false, extra = false }) {
   const button = el("button", { type: "button", className: flag ? "flag" : "" }, text);
-  const here = photo.place(box, extra);
-  here.words.push(button);
+  const here = boxes.map((one) => photo.place(one, extra));
+  here.forEach((one) => one.words.push(button));
   button.setAttribute("aria-description", tells);
   const on = () => { photo.light(here, button, attention); line.textContent = tells; };
-  const off = () => { photo.light(null); line.textContent = ""; };
+  const off = () => { photo.light([]); line.textContent = ""; };
   for (const event of ["pointerenter", "focus"]) button.addEventListener(event, on);
   for (const event of ["pointerleave", "blur"]) button.addEventListener(event, off);
   button.addEventListener("click", on); // a tap on a phone

@@ -101,7 +101,7 @@ function why(photo, words) {
   words.forEach((one, i) => {
     if (i) seen.append(", ");
     const tells = `${one.word}, ${percent(one.score)} sure of the place`;
-    seen.append(wordButton(photo, one.word, { box: one.box, tells, line }), ` ${percent(one.score)}`);
+    seen.append(wordButton(photo, one.word, { boxes: one.boxes, tells, line }), ` ${percent(one.score)}`);
   });
   return roving(seen);
 }
