@@ -13,7 +13,7 @@ from sightline.vision.imagenet_names import CLASSES, imagenet_classes
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 
-from build_imagenet_names import read_tree, rows  # noqa: E402
+from build_imagenet_names import read_tree, rows
 
 
 def test_the_table_is_what_the_tree_makes_of_the_synsets():
