@@ -33,7 +33,8 @@ class ImageNetClassifier(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """The logits."""
-        maps = self.backbone((pixels.float() - MEAN) / SCALE)
+        pixels = ((pixels.float() - MEAN) / SCALE).contiguous(memory_format=torch.channels_last)
+        maps = self.backbone(pixels)
         return self.backbone.classify(self.backbone.pooled(maps[-1]))
 
 
