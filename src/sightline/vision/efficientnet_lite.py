@@ -96,7 +96,9 @@ class EfficientNetLite(nn.Module):
     def classify(self, cells: Tensor) -> Tensor:
         """The head's (B, 1280, h, w) to (B, classes) logits."""
         if self.classifier is None:
-            raise ConfigError("this backbone has no classes", fix="build it with classes=1000")
+            raise ConfigError(
+                "this backbone has no classes", fix="build it with classes=1000, a detector with vision.imagenet=true"
+            )
         return self.classifier(cells.mean((2, 3)))  # type: ignore[no-any-return]
 
     def load_imagenet(self, weights: Mapping[str, Tensor]) -> None:
