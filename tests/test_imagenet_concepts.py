@@ -23,7 +23,7 @@ def logits_of(*chances: dict[int, float]) -> torch.Tensor:
 
 
 def names(given: dict[int, float], **options) -> list[str]:
-    return [concept.name for concept in hedged(logits_of(given), Hedging(**options))[0]]
+    return [concept.name for concept in hedged(logits_of(given), Hedging(**{"temperature": 1.0, **options}))[0]]
 
 
 def test_the_probability_of_a_name_is_the_sum_over_its_classes():
@@ -42,7 +42,7 @@ def test_a_sure_leopard_is_a_leopard():
 
 
 def test_what_leopard_jaguar_and_cheetah_share_is_a_spotted_cat():
-    found = hedged(logits_of({LEOPARD: 0.32, JAGUAR: 0.3, CHEETAH: 0.3}))[0]
+    found = hedged(logits_of({LEOPARD: 0.32, JAGUAR: 0.3, CHEETAH: 0.3}), Hedging(temperature=1.0))[0]
     assert [concept.name for concept in found] == ["spotted cat"]
     assert found[0].score == pytest.approx(0.92, abs=0.01)
     assert found[0].box is None
@@ -74,7 +74,7 @@ def test_a_name_that_is_told_is_the_most_specific_likely_one(sure):
     """Against the rule written out over the forest, for random photos."""
     torch.manual_seed(1)
     raw = 9 * torch.randn(20, 1000).abs()
-    forest, hedging = kinds(), Hedging(sure=sure, least=0.1, most=99)
+    forest, hedging = kinds(), Hedging(1.0, sure, least=0.1, most=99)
     chances = name_probabilities(raw)
     prior = {chain: float(own.sum()) / 1000 for chain, own in zip(forest.chains, forest.members, strict=True)}
     for row, found in zip(chances, hedged(raw, hedging), strict=True):
