@@ -150,3 +150,37 @@ def test_a_picture_with_fewer_cells_than_boxes_has_a_region_for_each_that_is_lef
 def test_sizes_that_make_no_model_are_refused(wrong, said):
     with pytest.raises(ConfigError, match=said):
         DetectorConfig(**wrong)
+
+
+def copied(source: Detector, **changes) -> Detector:
+    return make(**changes).load_sight(source)
+
+
+@torch.no_grad()
+def test_the_classes_of_imagenet_are_read_from_the_grid_and_change_no_scene(model, pixels):
+    reading = make(imagenet=True)
+    missing = reading.load_state_dict(model.state_dict(), strict=False).missing_keys
+    assert missing == ["backbone.classifier.weight", "backbone.classifier.bias"]
+    maps, scenes = reading(pixels), reading.scenes(pixels, ["a", "b"])
+    torch.testing.assert_close(reading.classify(maps), reading.backbone.classifier(scenes.vector))
+    torch.testing.assert_close(fold(reading).classify(maps), reading.classify(maps))
+    assert torch.equal(scenes.regions, model.scenes(pixels, ["a", "b"]).regions)
+    assert reading.fingerprint() == model.fingerprint()
+    with pytest.raises(ConfigError, match="no classes"):
+        model.classify(maps)
+
+
+def test_sight_is_taken_over_with_and_without_classes(model, tmp_path, monkeypatch):
+    downloaded = {"_fc.weight": torch.randn(1000, 1280), "_fc.bias": torch.randn(1000)}
+    torch.save(downloaded, tmp_path / "lite0.pth")
+    monkeypatch.setattr("sightline.vision.detector.imagenet_weights", lambda variant: tmp_path / "lite0.pth")
+    started = copied(model, imagenet=True)
+    assert torch.equal(started.backbone.classifier.weight, downloaded["_fc.weight"])
+    assert torch.equal(started.backbone.classifier.bias, downloaded["_fc.bias"])
+    with torch.no_grad():
+        started.backbone.classifier.bias += 1
+        started.region.bias += 1
+    again, without = copied(started, imagenet=True), copied(started)
+    assert torch.equal(again.backbone.classifier.bias, downloaded["_fc.bias"] + 1)
+    assert without.backbone.classifier is None
+    assert torch.equal(without.region.bias, started.region.bias)

@@ -102,6 +102,20 @@ def test_percentages_and_counts_are_not_multiplied(monkeypatch):
     assert 0 <= found["CHAIRs"] <= 100
 
 
+def test_novel_words_are_measured_where_that_is_asked_for(monkeypatch):
+    pool = split()
+    pool = replace(pool, references=(("a zebra",), *pool.references[1:]))
+    from sightline.caption import Caption
+
+    monkeypatch.setattr(
+        "sightline.learning.evaluation.say", lambda *_, **__: {id: Caption(("a", "zebra")) for id in pool.ids}
+    )
+    found = evaluate(Checkpoint(captioner(), VOCABULARY), pool, replace(QUICK, novel=True))
+    precision = 1 / len(pool)
+    assert found["F1 zebra"] == found["novel F1"] == pytest.approx(100 * 2 * precision / (precision + 1))
+    assert "novel F1" not in evaluate(Checkpoint(captioner(), VOCABULARY), pool, QUICK)
+
+
 def test_a_pool_of_texts_alone_has_only_a_loss():
     found = evaluate(Checkpoint(captioner(), VOCABULARY), replace(split(), references=()), QUICK)
     assert list(found) == ["loss"]

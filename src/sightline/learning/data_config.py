@@ -40,6 +40,9 @@ class DataConfig:
         splits: for captions without splits: split to its list of photos, such as {train: Flickr_8k.trainImages.txt}.
             Photos in no list are left out.
         shares: instead of lists: split to its share of the photos, chosen by a hash of their names.
+        novel: photos that any caption describes with one of the eight objects of the held-out COCO protocol (bottle,
+            bus, couch, microwave, pizza, racket, suitcase, zebra) are not trained on (`metrics.novel`);
+            `evaluation.novel` measures whether captions name them all the same.
         images: the folder of the photos.
         boxes: named boxes of these photos, in a format that `Boxed` takes. Only those of training photos are read.
         boxed: more photos, with boxes alone.
@@ -79,6 +82,7 @@ class DataConfig:
     captions: Path | tuple[Path, ...] = ()
     splits: dict[str, Path] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
+    novel: bool = False
     images: Path | None = None
     boxes: Path | None = None
     boxed: Boxed | None = None

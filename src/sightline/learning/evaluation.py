@@ -23,6 +23,7 @@ from sightline.grounding import GroundedPhoto
 from sightline.learning.grounded import accuracy_of_captioner, accuracy_of_matcher, f1_of_captions
 from sightline.learning.tables import Pool
 from sightline.metrics.ngrams import IntArray
+from sightline.metrics.novel import novel_f1
 from sightline.metrics.per_image import PerImage
 from sightline.metrics.retrieval import Ensemble, RetrievalScores, Similarity, consecutive_folds, evaluate_retrieval
 from sightline.metrics.scorecard import METRICS, scorecard
@@ -47,6 +48,7 @@ class Evaluation:
         while_training: the metrics by which a stage may choose its best model.
         greedy_in_training: captions by which it is chosen are decoded greedily, which is quicker; otherwise by `way`.
         self_retrieval: whether captions find their own photo again (CL, Table 1).
+        novel: F1 of the eight words of the held-out COCO protocol (`metrics.novel`), for `data.novel`.
         grounding: whether words point at the right boxes; needs grounding annotations.
         folds: matching is the mean of so many folds of `fold_size` photos; 0 ranks among all.
         fold_size: photos in a fold.
@@ -59,6 +61,7 @@ class Evaluation:
     while_training: tuple[str, ...] = ("cider",)
     greedy_in_training: bool = True
     self_retrieval: bool = False
+    novel: bool = False
     grounding: bool = False
     folds: int = 0
     fold_size: int = 1000
@@ -136,6 +139,8 @@ def _captioner(
     for name in scores.corpus:
         if name not in _OF_THE_CORPUS:
             per_image.add(_NAMES.get(name, name), [scores.per_image[id][name] for id in pool.ids])
+    if evaluation.novel:
+        found |= novel_f1(texts, references)
     if evaluation.self_retrieval:
         found |= _self_retrieval(checkpoint, model, pool, said, per_image)
     if evaluation.grounding:

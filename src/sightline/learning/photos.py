@@ -15,6 +15,7 @@ from sightline.data.records import CaptionSet, Photo
 from sightline.errors import ConfigError, DataError, MissingRecordError
 from sightline.files import existing
 from sightline.learning.data_config import DataConfig
+from sightline.metrics.novel import novel_objects
 
 ROLES = ("train", "val", "test")
 
@@ -39,7 +40,8 @@ def read_photos(config: DataConfig, base: Path, told: list[str]) -> dict[str, tu
         captions = with_splits(captions, {name: config.path(path, base) for name, path in config.splits.items()})
     elif config.shares:
         captions = _shared(captions, config.shares)
-    return _by_role(config, captions, told)
+    photos = _by_role(config, captions, told)
+    return _without_novel(photos, told) if config.novel else photos
 
 
 def read_captions(path: Path, images: Path | None = None) -> CaptionSet:
@@ -112,6 +114,16 @@ def _by_role(config: DataConfig, captions: CaptionSet, told: list[str]) -> dict[
     left = f"; {plural(len(captions) - kept, 'photo')} in no split that is used" if kept < len(captions) else ""
     told.append(f"Splits: {counts}{left}.")
     return {role: tuple(found[role]) for role in ROLES if role in found}
+
+
+def _without_novel(photos: dict[str, tuple[Photo, ...]], told: list[str]) -> dict[str, tuple[Photo, ...]]:
+    """All photos but those of train that a caption describes with a novel object."""
+    train = photos.get("train", ())
+    kept = tuple(photo for photo in train if not any(novel_objects(one.text) for one in photo.sentences))
+    if train and not kept:
+        raise ConfigError("data.novel leaves no photo to train on", fix="give more captions, or remove it")
+    told.append(f"{plural(len(train) - len(kept), 'photo')} of train left out: a caption names a novel object.")
+    return photos | ({"train": kept} if kept else {})
 
 
 def _refuse_uncaptioned(found: dict[str, list[Photo]], source: str) -> None:

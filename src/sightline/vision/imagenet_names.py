@@ -1,0 +1,59 @@
+"""What people call the 1,000 classes of ImageNet (ILSVRC 2012), in the order of EfficientNet-Lite's outputs.
+
+`imagenet_names.tsv` has a line for each class: its number, its WordNet 3.0 synset, the name that people say (a breed of
+dog is a dog, a night snake a snake), and what that is a kind of, from the most specific: a leopard is a spotted cat, a
+wild cat, an animal. Names form a forest: whatever has a name has one chain above it. `tools/build_imagenet_names.py`
+writes the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from sightline.errors import DataError
+from sightline.files import open_text
+
+LIST = Path(__file__).parent / "imagenet_names.tsv"
+CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class ImageNetClass:
+    """One class.
+
+    Attributes:
+        synset: of WordNet 3.0, as `n02128385`.
+        chain: the name people say, and then what it is a kind of, from the most specific.
+    """
+
+    synset: str
+    chain: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What people say."""
+        return self.chain[0]
+
+
+@cache
+def imagenet_classes() -> tuple[ImageNetClass, ...]:
+    """The classes in their order.
+
+    >>> imagenet_classes()[288]
+    ImageNetClass(synset='n02128385', chain=('leopard', 'spotted cat', 'wild cat', 'animal'))
+    """
+    found = []
+    with open_text(LIST) as file:
+        for number, line in enumerate(file):
+            fields = line.rstrip("\n").split("\t")
+            if len(fields) != 4 or fields[0] != str(number):
+                raise DataError(
+                    "not a class, its synset, its name and its kinds",
+                    where=f"{LIST}, line {number + 1}",
+                    fix="write it with tools/build_imagenet_names.py",
+                )
+            _, synset, name, kinds = fields
+            found.append(ImageNetClass(synset, (name, *filter(None, kinds.split(", ")))))
+    return tuple(found)

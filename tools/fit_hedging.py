@@ -1,0 +1,116 @@
+"""Choose the temperature of ImageNet's answers, and tell how often what they name is what people say.
+
+    python tools/fit_hedging.py --data DATA [--photos 1000] [--out hedging.json] [--json]
+
+DATA holds `flickr8k/`. Photos are the first of the official dev split, squashed; names are those that
+`imagenet_concepts.hedged` tells at the temperature 1 about EfficientNet-Lite2 as downloaded. A name is right if one of
+the photo's captions says it, or a noun that WordNet calls a kind of it. People do not name everything that is there, so
+right ones are undercounted, most of all small things.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from measure_forgetting import logits
+from measured_options import parser, told
+from measured_photos import TestPhoto, flickr8k
+from torch import Tensor
+
+from sightline.text import wordnet
+from sightline.text.lemmas import lemma
+from sightline.vision.folded import fold
+from sightline.vision.imagenet_classifier import ImageNetClassifier
+from sightline.vision.imagenet_concepts import Hedging, fit_temperature, hedged, kinds, name_probabilities
+
+USUAL = 2  # senses of a word that count: the most frequent ones
+EDGES = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+class Told(NamedTuple):
+    """A name that was told: of which photo, its place in `kinds`, and whether people say so."""
+
+    photo: int
+    place: int
+    right: bool
+
+
+def said(name: str, captions: Iterable[str]) -> bool:
+    """Whether one of the captions says a name, or a kind of it."""
+    return any(_says(name, caption) for caption in captions)
+
+
+def _says(name: str, caption: str) -> bool:
+    words = re.findall(r"[a-z]+", caption.lower())
+    nouns = [lemma(word, "n") for word in words]
+    wanted = [lemma(word, "n") for word in re.findall(r"[a-z]+", name)]
+    size = len(wanted)
+    if any(nouns[start : start + size] == wanted for start in range(len(nouns))):
+        return True
+    return any(not _synsets(name).isdisjoint(_above(noun)) for noun in nouns)
+
+
+@cache
+def _synsets(name: str) -> frozenset[int]:
+    return frozenset(wordnet.senses(name, "n")[:USUAL])
+
+
+@cache
+def _above(noun: str) -> frozenset[int]:
+    return frozenset().union(*(wordnet.ancestors(synset) for synset in wordnet.senses(noun, "n")[:USUAL]))
+
+
+def judged(answers: Tensor, photos: Sequence[TestPhoto]) -> list[Told]:
+    """The names that are told about photos at the temperature 1."""
+    forest = kinds()
+    return [
+        Told(row, forest.place(concept.name), said(concept.name, photo.references))
+        for row, (concepts, photo) in enumerate(zip(hedged(answers, Hedging(temperature=1.0)), photos, strict=True))
+        for concept in concepts
+    ]
+
+
+def reliability(answers: Tensor, names: Sequence[Told], temperature: float) -> list[dict[str, float]]:
+    """Of names as sure as each range says: how many, how sure they are, and the share that is right."""
+    chances = name_probabilities(answers, temperature)
+    rows = [(float(chances[one.photo, one.place]), one.right) for one in names]
+    found = []
+    for low, high in zip((0.0, *EDGES), EDGES, strict=False):
+        own = [(sure, right) for sure, right in rows if low <= sure < high]
+        if own:
+            mean = sum(sure for sure, _ in own) / len(own)
+            found.append({"names": len(own), "sure": mean, "right": sum(right for _, right in own) / len(own)})
+    return found
+
+
+def _tell(results: dict[str, Any]) -> None:
+    print(f"temperature {results['temperature']:.2f}: {results['names']} names of {results['photos']} photos")
+    for one in results["reliability"]:
+        print(f"  {one['names']:5} names, {one['sure']:.2f} sure, {one['right']:.2f} right")
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    options = parser(__doc__, 1000, "of dev").parse_args(argv)
+    model, device = ImageNetClassifier.downloaded(), torch.device(options.device)
+    photos = flickr8k(options.data, "dev")[: options.photos]
+    answers = logits(fold(model).to(device), model.size, photos, device, "dev")
+    names = judged(answers, photos)
+    temperature = fit_temperature(
+        answers[[one.photo for one in names]], [one.place for one in names], [one.right for one in names]
+    )
+    results = {
+        "photos": len(photos),
+        "names": len(names),
+        "temperature": temperature,
+        "reliability": reliability(answers, names, temperature),
+    }
+    told(results, options, _tell)
+    return results
+
+
+if __name__ == "__main__":
+    main()
