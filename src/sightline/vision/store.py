@@ -194,9 +194,10 @@ class _Shards:
         data = self._maps.get(entry.shard)
         if data is None:
             data = self._maps[entry.shard] = self._map(entry)
-        if entry.offset + entry.size > len(data):
+        end = min(len(data), data.size())  # the file's length now: touching pages that it lost would kill Python
+        if entry.offset + entry.size > end:
             raise TruncatedError(
-                f"the file ends at byte {len(data)}, inside or before the record of image {entry.id} "
+                f"the file ends at byte {end}, inside or before the record of image {entry.id} "
                 f"({entry.size} bytes from byte {entry.offset})",
                 where=self._folder / shard_name(entry.shard),
                 fix=f"copy the store again, or drop the record with `sightline data repair {self._folder}` "
