@@ -23,6 +23,7 @@ from sightline.files import PathLike, open_text
 T = TypeVar("T")
 
 LONGEST = 1 << 20  # characters of a recipe; the longest that comes with Sightline has 20,000
+LARGEST = 256  # bits of a whole number; Python refuses to print thousands of digits
 MOST_VALUES = 100_000  # of a recipe, with all aliases written out: a page of aliases of aliases can stand for billions
 
 
@@ -64,7 +65,9 @@ def _count_nodes(node: yaml.Node, known: dict[int, int], above: set[int]) -> int
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) in above:
-        raise yaml.MarkedYAMLError(problem="an alias stands inside what it is an alias of", problem_mark=node.start_mark)
+        raise yaml.MarkedYAMLError(
+            problem="an alias stands inside what it is an alias of", problem_mark=node.start_mark
+        )
     if id(node) not in known:
         above.add(id(node))
         parts = [one for pair in node.value for one in pair] if isinstance(node, yaml.MappingNode) else node.value
@@ -166,7 +169,9 @@ def _build(hint: Any, value: Any, path: str, where: str) -> Any:
         near = difflib.get_close_matches(_shown(value), [str(a) for a in arguments], n=1)
         hint_text = f"did you mean `{near[0]}`? " if near else ""
         raise ConfigError(
-            f"`{path}` is {_shown(value)}", where=where, fix=f"{hint_text}choose one of {', '.join(map(str, arguments))}"
+            f"`{path}` is {_shown(value)}",
+            where=where,
+            fix=f"{hint_text}choose one of {', '.join(map(str, arguments))}",
         )
     if origin in (tuple, list):
         return _build_sequence(origin, arguments, value, path, where)
@@ -227,7 +232,7 @@ def _build_scalar(hint: Any, value: Any, path: str, where: str) -> Any:
         return float(value)
     if hint is Path and isinstance(value, str):
         return Path(value)
-    if type(value) is not hint or (hint is int and value.bit_length() > 63):
+    if type(value) is not hint or (hint is int and value.bit_length() > LARGEST):
         raise _wrong(path, _name(hint), value, where)
     return value
 
@@ -248,7 +253,7 @@ def _wrong(path: str, expected: str, value: Any, where: str) -> ConfigError:
 
 def _shown(value: object) -> str:
     """A value for messages: short, whatever it is."""
-    if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to print thousands of digits
+    if isinstance(value, int) and value.bit_length() > LARGEST:
         return "a number of more than 70 digits"
     try:
         return reprlib.repr(value)

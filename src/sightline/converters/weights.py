@@ -65,9 +65,9 @@ def renamed(weights: Weights, rules: Mapping[str, str], path: Path) -> dict[str,
 def filled(config: Buildable[Model], words: int, weights: Weights, path: Path) -> Model:
     """The model of `config` with these weights, our names, in evaluation mode."""
     try:
-        with weightless():
+        with weightless(len(weights)):
             model = config.build(words)
-    except RuntimeError as error:
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"no model can have its sizes: {error}", where=path, fix="only use files you trust"
         ) from error

@@ -34,7 +34,7 @@ def whole_pickle(file: IO[bytes]) -> bytes:
 
 
 def _end(data: bytes) -> int:
-    """Just behind the STOP of a pickle, or behind the first byte that is no operation; all of `data` where it is cut."""
+    """Just behind the STOP of a pickle, or the first byte that is no operation; all of `data` where it is cut."""
     run, at = _run(len(data)), 0
     while at < len(data):
         if data[at] == _STOP or data[at] not in _OPERATIONS:

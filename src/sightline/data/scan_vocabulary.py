@@ -35,7 +35,7 @@ def read_vocabulary(path: PathLike) -> list[str]:
 
 
 def _in_order(ids: dict[Any, Any], words: dict[Any, Any], where: Path) -> list[str]:
-    by_id = {str(key): word for key, word in words.items() if isinstance(key, str | int)}  # JSON has text, pickles numbers
+    by_id = {str(key): word for key, word in words.items()}  # JSON has text keys, the pickle numbers
     if len(ids) != len(by_id):
         raise CountError(
             f"word2idx has {len(ids)} words, idx2word {len(by_id)}", where=where, fix="build the vocabulary again"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sightline.errors import ChecksumError, DataError, DuplicateRecordError, MissingRecordError, TruncatedError
-from sightline.files import PathLike, checksum, lock, sweep
+from sightline.files import PathLike, checksum, lock, refuse_special, sweep
 from sightline.scene import Scene
 from sightline.vision.store_layout import LOCK, Entry, Index, Settings, decode, shard_name
 from sightline.vision.store_writer import FLUSH_EVERY, SHARD_BYTES, StoreWriter, prepare, refuse_foreign, replace_index
@@ -210,6 +210,8 @@ class _Shards:
 
     def _map(self, entry: Entry) -> mmap.mmap:
         file = self._folder / shard_name(entry.shard)
+        if file.exists():
+            refuse_special(file)
         try:
             with file.open("rb") as handle:
                 return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
