@@ -65,9 +65,7 @@ def _count_nodes(node: yaml.Node, known: dict[int, int], above: set[int]) -> int
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) in above:
-        raise yaml.MarkedYAMLError(
-            problem="an alias stands inside what it is an alias of", problem_mark=node.start_mark
-        )
+        raise yaml.MarkedYAMLError(problem="an alias stands inside what it stands for", problem_mark=node.start_mark)
     if id(node) not in known:
         above.add(id(node))
         parts = [one for pair in node.value for one in pair] if isinstance(node, yaml.MappingNode) else node.value

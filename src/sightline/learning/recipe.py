@@ -108,6 +108,4 @@ def read_rows(path: PathLike) -> dict[str, dict[str, Any]]:
 
 def _check_mapping(name: object, part: object, path: PathLike) -> None:
     if not isinstance(part, dict):
-        raise ConfigError(
-            f"`{name}` is {reprlib.repr(part)}", where=path, fix="give a mapping of keys to values"
-        )
+        raise ConfigError(f"`{name}` is {reprlib.repr(part)}", where=path, fix="give a mapping of keys to values")

@@ -198,6 +198,8 @@ class _Matrix:
         if blobs:
             parts.append(np.frombuffer(b"".join(blobs), np.float32).reshape(len(blobs), -1))
         self.vectors = np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+        if len(self.vectors) != len(now):
+            raise sqlite3.DatabaseError(f"it has {len(now):,} photos and {len(self.vectors):,} vectors")
         self.ids, self.version = now, version
         captions, words = db.execute("SELECT count(*), avg(words) FROM photos WHERE caption IS NOT NULL").fetchone()
         self._captions, self._mean_words = captions, words or 1.0
