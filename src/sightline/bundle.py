@@ -192,7 +192,7 @@ def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu"
     packed, captioner, matcher = unsealed(path, header.checksum), header.captioner, header.matcher
 
     def built(make: Callable[[], Module], part: str) -> Module:
-        with weightless():
+        with weightless(len(packed)):
             model = make()
         assign(model, unpack({name[len(part) :]: tensor for name, tensor in packed.items() if name.startswith(part)}))
         return model.to(device).eval()

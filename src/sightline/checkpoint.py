@@ -120,7 +120,7 @@ def load(path: PathLike, device: torch.device | str = "cpu") -> Checkpoint:
         ) from error
     weights, vocabulary = unsealed(path, header.checksum), Vocabulary(header.words)
     with fitting(path):
-        model = _built(header, len(vocabulary))
+        model = _built(header, len(vocabulary), len(weights))
         assign(model, weights)
     return Checkpoint(
         model.to(device).eval(),
@@ -132,8 +132,8 @@ def load(path: PathLike, device: torch.device | str = "cpu") -> Checkpoint:
     )
 
 
-def _built(header: _Header, words: int) -> Captioner | Matcher:
-    with weightless():
+def _built(header: _Header, words: int, tensors: int) -> Captioner | Matcher:
+    with weightless(tensors):
         model: Captioner | Matcher = header.model.build(words)
         if header.vision is not None:
             model = seeing(model, header.vision.build())

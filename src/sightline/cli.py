@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sightline import __version__
-from sightline.errors import ConfigError, SightlineError
+from sightline.errors import ConfigError, SightlineError, printable
 
 
 class Command(NamedTuple):
@@ -136,7 +136,7 @@ def _fail(sentence: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
-    print(f"{red}{sentence}{plain}", file=sys.stderr)
+    print(f"{red}{printable(sentence)}{plain}", file=sys.stderr)
     return code
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
@@ -21,20 +22,59 @@ from sightline.files import PathLike, open_text
 
 T = TypeVar("T")
 
+LONGEST = 1 << 20  # characters of a recipe; the longest that comes with Sightline has 20,000
+LARGEST = 256  # bits of a whole number; Python refuses to print thousands of digits
+MOST_VALUES = 100_000  # of a recipe, with all aliases written out: a page of aliases of aliases can stand for billions
+
 
 def load_yaml(path: PathLike) -> dict[str, Any]:
     """Read a YAML mapping; a syntax error names line and column, and a key given twice is refused."""
     with open_text(path) as file:
-        try:
-            value = yaml.load(file, Loader=_Loader)
-        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-            mark = getattr(error, "problem_mark", None)
-            place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-            problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-            raise ConfigError(f"not valid YAML: {problem}{place}", where=path, fix="correct it there") from error
+        text = file.read(LONGEST + 1)
+    if len(text) > LONGEST:
+        raise ConfigError(
+            f"it is longer than {LONGEST:,} characters", where=path, fix="give a recipe, which is a page or two"
+        )
+    try:
+        value = _parse(text)
+    except (yaml.YAMLError, ArithmeticError, LookupError, ValueError, TypeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ConfigError(f"not valid YAML: {problem}{place}", where=path, fix="correct it there") from error
     if not isinstance(value, dict):
         raise ConfigError("a mapping of keys to values was expected", where=path, fix="write `key: value` lines")
     return value
+
+
+def _parse(text: str) -> Any:
+    """The value of a YAML text."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count_nodes(node, {}, set())
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _count_nodes(node: yaml.Node, known: dict[int, int], above: set[int]) -> int:
+    """How many values a node is once all aliases are written out; too many, or one in itself, is an error."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) in above:
+        raise yaml.MarkedYAMLError(problem="an alias stands inside what it stands for", problem_mark=node.start_mark)
+    if id(node) not in known:
+        above.add(id(node))
+        parts = [one for pair in node.value for one in pair] if isinstance(node, yaml.MappingNode) else node.value
+        known[id(node)] = 1 + sum(_count_nodes(one, known, above) for one in parts)
+        above.remove(id(node))
+    if known[id(node)] > MOST_VALUES:
+        problem = f"its aliases make more than {MOST_VALUES:,} values of it"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+    return known[id(node)]
 
 
 class _Loader(yaml.SafeLoader):
@@ -71,8 +111,8 @@ def override(values: dict[str, Any], assignments: typing.Sequence[str]) -> dict[
         if not equals or not path:
             raise ConfigError(f"{assignment!r} is not key=value", fix="write for example optimiser.rate=1e-4")
         try:
-            value = yaml.load(text, Loader=_Loader)
-        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+            value = _parse(text)
+        except (yaml.YAMLError, ArithmeticError, LookupError, ValueError, TypeError, RecursionError) as error:
             raise ConfigError(f"the value of {path} is not valid: {text}", fix="quote it") from error
         nested: Any = value
         for key in reversed(path.split(".")):
@@ -103,7 +143,7 @@ def _build_dataclass(kind: Any, values: Any, path: str, where: str) -> Any:
     names = [field.name for field in dataclasses.fields(kind) if field.init]
     for key in values:
         if key not in names:
-            near = difflib.get_close_matches(str(key), names, n=1)
+            near = difflib.get_close_matches(_join("", key), names, n=1)
             hint = f"did you mean `{near[0]}`? " if near else ""
             raise ConfigError(
                 f"unknown key `{_join(path, key)}`", where=where, fix=f"{hint}valid keys: {', '.join(names)}"
@@ -124,16 +164,23 @@ def _build(hint: Any, value: Any, path: str, where: str) -> Any:
     if origin is Literal:
         if value in arguments and type(value) in {type(a) for a in arguments}:
             return value
-        near = difflib.get_close_matches(str(value), [str(a) for a in arguments], n=1)
+        near = difflib.get_close_matches(_shown(value), [str(a) for a in arguments], n=1)
         hint_text = f"did you mean `{near[0]}`? " if near else ""
         raise ConfigError(
-            f"`{path}` is {value!r}", where=where, fix=f"{hint_text}choose one of {', '.join(map(str, arguments))}"
+            f"`{path}` is {_shown(value)}",
+            where=where,
+            fix=f"{hint_text}choose one of {', '.join(map(str, arguments))}",
         )
     if origin in (tuple, list):
         return _build_sequence(origin, arguments, value, path, where)
     if origin is dict:
         if not isinstance(value, Mapping):
             raise _wrong(path, "a mapping", value, where)
+        for key in value:
+            if arguments[0] is str and not isinstance(key, str):
+                raise ConfigError(
+                    f"the key {_shown(key)} of `{path}` is no text", where=where, fix=f'write it as "{_shown(key)}"'
+                )
         return {k: _build(arguments[1], v, _join(path, k), where) for k, v in value.items()}
     if dataclasses.is_dataclass(hint):
         return _build_dataclass(hint, value, path, where)
@@ -149,11 +196,11 @@ def _build_union(members: tuple[Any, ...], value: Any, path: str, where: str) ->
         if len(choices) == 1:
             return _build(next(iter(choices.values())), value, path, where)
         wanted = value.get("kind")
-        if wanted not in choices:
-            near = difflib.get_close_matches(str(wanted), [str(c) for c in choices], n=1)
+        if not isinstance(wanted, str) or wanted not in choices:
+            near = difflib.get_close_matches(_shown(wanted), [str(c) for c in choices], n=1)
             hint = f"did you mean `{near[0]}`? " if near else ""
             raise ConfigError(
-                f"`{_join(path, 'kind')}` is {wanted!r}",
+                f"`{_join(path, 'kind')}` is {_shown(wanted)}",
                 where=where,
                 fix=f"{hint}choose one of {', '.join(map(str, choices))}",
             )
@@ -179,11 +226,11 @@ def _build_sequence(origin: Any, arguments: tuple[Any, ...], value: Any, path: s
 
 
 def _build_scalar(hint: Any, value: Any, path: str, where: str) -> Any:
-    if hint is float and type(value) is int:
+    if hint is float and type(value) is int and abs(value) < 2**1023:  # beyond, no float has it
         return float(value)
     if hint is Path and isinstance(value, str):
         return Path(value)
-    if type(value) is not hint:
+    if type(value) is not hint or (hint is int and value.bit_length() > LARGEST):
         raise _wrong(path, _name(hint), value, where)
     return value
 
@@ -199,8 +246,19 @@ def _name(hint: Any) -> str:
 
 
 def _wrong(path: str, expected: str, value: Any, where: str) -> ConfigError:
-    return ConfigError(f"`{path or 'recipe'}` is {value!r}", where=where or None, fix=f"give {expected}")
+    return ConfigError(f"`{path or 'recipe'}` is {_shown(value)}", where=where or None, fix=f"give {expected}")
+
+
+def _shown(value: object) -> str:
+    """A value for messages: short, whatever it is."""
+    if isinstance(value, int) and value.bit_length() > LARGEST:
+        return "a number of more than 70 digits"
+    try:
+        return reprlib.repr(value)
+    except ValueError:
+        return f"a {type(value).__name__}"
 
 
 def _join(path: str, key: object) -> str:
-    return f"{path}.{key}" if path else str(key)
+    name = key if isinstance(key, str) else _shown(key)
+    return f"{path}.{name}" if path else name

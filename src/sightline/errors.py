@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+
+# What acts on a terminal instead of being shown there: control characters, and those that end a line or turn the
+# direction of text.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: object) -> str:
+    """The text on one line, safe for a terminal: a file may be named by escape codes, or by several lines.
+
+    >>> printable("cat\\x1b[2J.jpg")
+    'cat\\\\x1b[2J.jpg'
+    """
+    return _CONTROLS.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), str(text))
 
 
 class SightlineError(Exception):
@@ -25,7 +39,7 @@ class SightlineError(Exception):
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{head}. To fix: {self.fix}." if self.fix else f"{head}."
+        return printable(f"{head}. To fix: {self.fix}." if self.fix else f"{head}.")
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild through the keyword-only constructor, so that errors cross process borders whole."""

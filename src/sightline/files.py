@@ -10,6 +10,7 @@ import io
 import json
 import os
 import secrets
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import IO, Any, cast
 from sightline.errors import DataError, NameTooLongError, TruncatedError
 
 PathLike = str | os.PathLike[str]
+SMALL = 16 << 20  # bytes that any file may declare or unpack to, however small it is itself
+RATIO = 40  # beyond that, how many times its size: text and features pack to a fifth or a tenth, a bomb to a thousandth
 UNFINISHED = ".sightline-*.tmp"  # short, since the name of the file that it becomes may be as long as names can be
 
 
@@ -176,18 +179,83 @@ def model_file(path: PathLike) -> Path:
     return Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
 
 
+def most_bytes(stored: int) -> int:
+    """How many bytes a file that stores so many may declare or unpack to: a small file must not cost gigabytes."""
+    return SMALL + RATIO * stored
+
+
+def check_declared(declared: int, stored: int, what: str, where: PathLike) -> None:
+    """Refuse an array that declares far more bytes than are stored for it, before any memory is taken."""
+    if declared > most_bytes(stored):
+        raise DataError(
+            f"{what} declares {_count(declared)} bytes, and {stored:,} are stored for it",
+            where=where,
+            fix="only use files you trust; if this is one, store the array without compression",
+        )
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number < 10**30 else "countless"
+
+
+class _Unpacked(io.RawIOBase):
+    """What a gzip file unpacks to, as long as that is not far more than the file is."""
+
+    def __init__(self, packed: gzip.GzipFile, stored: int, where: Path) -> None:
+        self._packed, self._stored, self._where = packed, stored, where
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes; going back unpacks from the start."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Unpack some bytes into `buffer`."""
+        count = self._packed.readinto(buffer)
+        if self._packed.tell() > most_bytes(self._stored):
+            raise DataError(
+                f"it unpacks to more than {most_bytes(self._stored):,} bytes, and has {self._stored:,} itself",
+                where=self._where,
+                fix="only use files you trust; if this is one, unpack it with `gunzip` first",
+            )
+        return count
+
+    def readall(self) -> bytes:
+        """All that is left, in large pieces."""
+        return b"".join(iter(lambda: self.read(1 << 20) or b"", b""))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to a place in the unpacked bytes."""
+        return self._packed.seek(offset, whence)
+
+    def tell(self) -> int:
+        """The place in the unpacked bytes."""
+        return self._packed.tell()
+
+
+def refuse_special(path: Path) -> None:
+    """Refuse a pipe or device that lies in a folder: reading it may never end. `<(command)` of a shell is in /dev."""
+    if not stat.S_ISREG(path.stat().st_mode) and not str(path).startswith(("/dev/", "/proc/")):
+        raise DataError("this is no ordinary file", where=path, fix="save what it gives to a file first")
+
+
 @contextlib.contextmanager
 def open_bytes(path: PathLike) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes, gunzipping what is gzip; a cut gzip stream is a TruncatedError."""
     target = existing(path)
     if target.is_dir():
         raise DataError("this is a folder, a file was expected", where=target, fix="name a file inside it")
+    refuse_special(target)
     try:
         with target.open("rb") as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b" or target.suffix == ".gz"
             if packed:
                 with gzip.GzipFile(fileobj=raw) as unpacked:
-                    yield cast(IO[bytes], unpacked)
+                    stored = os.fstat(raw.fileno()).st_size
+                    yield cast(IO[bytes], io.BufferedReader(_Unpacked(unpacked, stored, target)))
             else:
                 yield raw
     except (EOFError, zlib.error) as error:

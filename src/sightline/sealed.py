@@ -17,10 +17,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from sightline.errors import CheckpointError
-from sightline.files import PathLike, atomic_write, checksum, existing
+from sightline.errors import CheckpointError, ConfigError
+from sightline.files import PathLike, atomic_write, checksum, existing, refuse_special
 
 Holds = Literal["checkpoint", "bundle"]
+CALLS = 100  # of PyTorch for a tensor of a model, at most: the models here take 4 to 15
 USES = {
     "checkpoint": "`sightline caption --model`, `sightline evaluate` and `sightline.checkpoint.load` read it",
     "bundle": "`sightline caption --model` and `sightline.load` read it",
@@ -68,7 +69,8 @@ def held(path: PathLike) -> str:
 
 
 def _description(path: PathLike, wanted: str) -> dict[str, Any]:
-    existing(path)
+    if not (target := existing(path)).is_dir():
+        refuse_special(target)
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -106,25 +108,47 @@ def fitting(path: PathLike) -> Iterator[None]:
     """What goes wrong in here is the fault of a description that does not fit the weights of the file."""
     try:
         yield
-    except (RuntimeError, TypeError, OverflowError) as error:  # the latter for sizes that no tensor can have
+    except ConfigError as error:
+        raise CheckpointError(
+            f"its config cannot be used: {error.what}", where=path, fix="use the version that saved it"
+        ) from error
+    except (  # the first for sizes that no tensor can have, or that are nothing
+        *(ArithmeticError, AssertionError, LookupError, MemoryError),
+        *(RuntimeError, TypeError, ValueError),
+    ) as error:
         raise CheckpointError(
             f"its weights do not fit its config: {error}", where=path, fix="save the model again"
         ) from error
 
 
 class _NoDraws(TorchFunctionMode):
-    """First weights are not drawn. (`normal_` on the meta device would import PyTorch's compiler, for seconds.)"""
+    """First weights are not drawn. (`normal_` on the meta device would import PyTorch's compiler, for seconds.)
+
+    A model that takes more than `calls` calls of PyTorch to build is refused: 100,000,000 layers are a few bytes of a
+    config, and take gigabytes though they have no weights.
+    """
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self._left = calls
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise RuntimeError("it asks for far more layers than there are weights")
         if func.__name__ in ("normal_", "uniform_"):
             return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager
-def weightless() -> Iterator[None]:
-    """Models built in here have shapes only, so that sizes take no memory until weights prove to have them."""
-    with torch.device("meta"), _NoDraws():
+def weightless(tensors: int = 10_000) -> Iterator[None]:
+    """Models built in here have shapes only, so that sizes take no memory until weights prove to have them.
+
+    Args:
+        tensors: how many there are for the model. By default many more than any has.
+    """
+    with torch.device("meta"), _NoDraws(CALLS * tensors + 10_000):
         yield
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, printable
 from sightline.files import cache_dir, existing, fingerprint, model_file, write_json
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are captions to audit
@@ -149,11 +149,11 @@ def _auditor(sight: Sightline, least: float) -> Any:
 
 def _told(one: dict[str, Any]) -> str:
     """A caption, and a line for each noun that is not supported."""
-    lines = [f"{one['path']}: {one['caption']}"]
+    lines = [printable(f"{one['path']}: {one['caption']}")]
     for noun in one["nouns"]:
         if not noun["supported"]:
             seen = f"; seen there: {', '.join(noun['instead'])}" if noun["instead"] else ""
-            lines.append(f"  {noun['word']}: support {noun['support']:.2f}{seen}")
+            lines.append(f"  {printable(noun['word'])}: support {noun['support']:.2f}{seen}")
     return "\n".join(lines)
 
 

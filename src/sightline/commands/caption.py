@@ -14,7 +14,7 @@ import tyro
 from sightline.captioning import BATCH, Captioning, Wanted
 from sightline.commands.captioned_pictures import Pictures, boxes_told, open_with, viewer
 from sightline.decoding.lengths import phrases_of
-from sightline.errors import ConfigError, DataError, SightlineError
+from sightline.errors import ConfigError, DataError, SightlineError, printable
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
     from sightline.caption import PhotoCaption
@@ -215,7 +215,7 @@ class _Talk:
 
     def _line(self, text: str, stdout: TextIO) -> None:
         if not self.quiet:
-            print(text, file=stdout, flush=True)
+            print(printable(text), file=stdout, flush=True)
 
     def end(self) -> None:
         """What was left out and why, and where pictures are; and open them."""
@@ -231,7 +231,7 @@ class _Talk:
             print(self.note, file=sys.stderr)
         if self.pictures and not self.quiet:
             many = "1 picture is" if len(self.pictures) == 1 else f"{len(self.pictures):,} pictures are"
-            print(f"{many} in {self.pictures[0].parent}", file=sys.stderr)
+            print(f"{many} in {printable(self.pictures[0].parent)}", file=sys.stderr)
 
 
 class _Counted:

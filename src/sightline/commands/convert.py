@@ -5,6 +5,8 @@ from __future__ import annotations
 import json as json_module
 from pathlib import Path
 
+from sightline.errors import printable
+
 
 def convert(
     checkpoint: Path,
@@ -48,4 +50,4 @@ def convert(
     if json:
         print(json_module.dumps(told))
     elif not quiet:
-        print(f"{out}: {told['kind']}, {told['parameters']:,} parameters, {told['words']:,} words")
+        print(f"{printable(out)}: {told['kind']}, {told['parameters']:,} parameters, {told['words']:,} words")

@@ -16,7 +16,7 @@ from sightline.data import convert as converting
 from sightline.data import inspect as inspecting
 from sightline.data.format import Report
 from sightline.data.records import SceneSource
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, printable
 from sightline.scene import Scene
 from sightline.vision.store import FeatureStore
 
@@ -78,7 +78,8 @@ def convert(
         print(json_module.dumps(asdict(done)))
     elif not quiet:
         unit = "scenes" if done.kind == "scenes" else "photos with captions"
-        print(f"{done.destination}: {done.records:,} {unit} as {done.destination_format}, from {done.source_format}")
+        place, formats = printable(done.destination), f"{done.destination_format}, from {done.source_format}"
+        print(f"{place}: {done.records:,} {unit} as {formats}")
         if done.left_out:
             print(f"note: {done.destination_format} does not hold {', '.join(done.left_out)}; they were left out")
 
@@ -96,7 +97,7 @@ def repair(store: Path, *, json: bool = False, quiet: bool = False) -> None:
         print(json_module.dumps({"store": str(store), **dropped._asdict()}))
     elif not quiet:
         lines = f", and {dropped.index_lines:,} damaged lines of the index (up to 64 records each)"
-        print(f"{store}: {dropped.records:,} damaged records dropped{lines if dropped.index_lines else ''}")
+        print(f"{printable(store)}: {dropped.records:,} damaged records dropped{lines if dropped.index_lines else ''}")
 
 
 def formats(*, json: bool = False, quiet: bool = False) -> None:
@@ -127,16 +128,22 @@ def formats(*, json: bool = False, quiet: bool = False) -> None:
 
 def _print_report(console: Console, report: Report) -> None:
     colour = "red" if report.problem_count else "yellow" if report.format == "unknown" else "green"
-    console.print(f"[bold]{escape(report.path)}[/bold]  [{colour}]{report.format}[/{colour}]: {escape(report.about)}")
+    path, about = _text(report.path), _text(report.about)
+    console.print(f"[bold]{path}[/bold]  [{colour}]{report.format}[/{colour}]: {about}")
     if report.counts:
         told = ", ".join(f"{n:,} {name}" if isinstance(n, int) else f"{name} {n}" for name, n in report.counts.items())
-        console.print(f"  {escape(told)}", highlight=False)
+        console.print(f"  {_text(told)}", highlight=False)
     for note in report.notes:
-        console.print(f"  note: {escape(note)}", highlight=False)
+        console.print(f"  note: {_text(note)}", highlight=False)
     for problem in report.problems:
-        console.print(f"  [red]problem[/red]: {escape(problem)}", highlight=False)
+        console.print(f"  [red]problem[/red]: {_text(problem)}", highlight=False)
     if report.problem_count > len(report.problems):
         console.print(f"  [red]… and {report.problem_count - len(report.problems):,} more problems[/red]")
+
+
+def _text(raw: str) -> str:
+    """Text of a file or its name, as it is shown: without markup, and without codes that steer the terminal."""
+    return escape(printable(raw))
 
 
 def _progress(scenes: SceneSource) -> Iterable[Scene]:

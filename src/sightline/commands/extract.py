@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from sightline.commands.reporting import as_json, tell
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, printable
 from sightline.vision.box_rule import BoxRule
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def extract(
         told = as_json(report, seconds)
         print(json_module.dumps({"store": str(out), "fingerprint": encoder.fingerprint(), **told}, ensure_ascii=False))
     elif not quiet:
-        print(f"{out}: {_summary(len(FeatureStore(out)), report, seconds)}")
+        print(f"{printable(out)}: {_summary(len(FeatureStore(out)), report, seconds)}")
     tell(report)
     return 0 if report.made or report.kept else 1
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from sightline.commands.reporting import as_json, tell
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, printable
 from sightline.search.store import Kind, default_store
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a folder to index
@@ -92,7 +92,7 @@ def index(
             )
         )
     elif not quiet:
-        print(f"{place}: {summary(report)}")
+        print(f"{printable(place)}: {summary(report)}")
     tell(report)
     return 0 if report.made or report.kept else 1
 

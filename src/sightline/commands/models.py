@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from sightline.errors import CheckpointError
+from sightline.errors import CheckpointError, printable
 
 
 class Kind(NamedTuple):
@@ -76,7 +76,7 @@ def models(
     if json:
         print(json_module.dumps(found, ensure_ascii=False, indent=2))
     elif not quiet:
-        print(text)
+        print("\n".join(map(printable, text.split("\n"))))  # cards of models tell what strangers wrote
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, printable
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to look for
     from sightline.api import Sightline
@@ -101,7 +101,7 @@ def line(hit: Hit) -> str:
     0.500  /photos/dog.jpg: a dog runs
            dog at 1 2 30 40 (0.70)
     """
-    told = f"{hit.score:.3f}  {hit.path}" + ("" if hit.caption is None else f": {hit.caption}")
+    told = printable(f"{hit.score:.3f}  {hit.path}" + ("" if hit.caption is None else f": {hit.caption}"))
     seen = [word for word in (hit.why or {}).get("words", []) if word["box"] is not None]
     places = [f"{w['word']} at {' '.join(str(round(v)) for v in w['box'])} ({w['score']:.2f})" for w in seen]
     return "\n       ".join([told, *places])

@@ -7,7 +7,9 @@ storages, which Python 2 wrote too. A storage is only ever a run of numbers take
 from __future__ import annotations
 
 import pickle
+import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +36,7 @@ def read_torch(path: PathLike) -> Any:
     except (
         *(zipfile.BadZipFile, pickle.UnpicklingError, EOFError, RuntimeError),
         *(AttributeError, LookupError, OverflowError, TypeError, ValueError),
+        *(AssertionError, MemoryError, OSError, struct.error, zlib.error),  # of zipfile, on damaged directories
     ) as error:
         raise DataError(
             f"not a readable PyTorch file: {error}", where=target, fix="copy or download it again"

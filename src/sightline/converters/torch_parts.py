@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Inert, Namespace
+from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Inert, Namespace, shown
 
 _TYPES = {
     "Float": torch.float32,
@@ -94,13 +94,15 @@ def resolver(storages: dict[str, Storage]) -> Callable[[Any], Storage]:
 
     def resolve(pid: Any) -> Storage:
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-            raise pickle.UnpicklingError(f"it refers to {pid!r}")
+            raise pickle.UnpicklingError(f"it refers to {shown(pid)}")
         if not isinstance(pid[1], type) or not issubclass(pid[1], _StorageType):
-            raise pickle.UnpicklingError(f"a storage of {pid[1]!r}")
+            raise pickle.UnpicklingError(f"a storage of {shown(pid[1])}")
         if len(pid) > 5 and pid[5] is not None:
             raise pickle.UnpicklingError("a storage that is a view of another")
         if not isinstance(pid[4], int) or pid[4] < 0:
-            raise pickle.UnpicklingError(f"a storage of {pid[4]!r} numbers")
+            raise pickle.UnpicklingError(f"a storage of {shown(pid[4])} numbers")
+        if not isinstance(pid[2], str | int):
+            raise pickle.UnpicklingError(f"a storage called {shown(pid[2])}")
         storage = storages.setdefault(str(pid[2]), Storage(pid[1].dtype, str(pid[2]), pid[4]))
         if (storage.dtype, storage.count) != (pid[1].dtype, pid[4]):
             raise pickle.UnpicklingError(f"storage {storage.key} is described twice")

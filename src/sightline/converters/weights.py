@@ -65,9 +65,9 @@ def renamed(weights: Weights, rules: Mapping[str, str], path: Path) -> dict[str,
 def filled(config: Buildable[Model], words: int, weights: Weights, path: Path) -> Model:
     """The model of `config` with these weights, our names, in evaluation mode."""
     try:
-        with weightless():
+        with weightless(len(weights)):
             model = config.build(words)
-    except RuntimeError as error:
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"no model can have its sizes: {error}", where=path, fix="only use files you trust"
         ) from error
@@ -93,7 +93,13 @@ def options(namespace: Any) -> dict[str, Any]:
     """The options a model was trained with, as far as they are plain values."""
     if not isinstance(namespace, Namespace):
         return {}
-    return {name: value for name, value in vars(namespace).items() if isinstance(value, (bool, int, float, str))}
+    return {name: value for name, value in vars(namespace).items() if _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() < 64  # Python refuses to print numbers of thousands of digits
+    return isinstance(value, (float, str))
 
 
 def _surplus(name: str, path: Path) -> CheckpointError:

@@ -192,7 +192,7 @@ def _parse(line: Line, where: str) -> _Record:
 
 
 def _whole_number(field: bytes, name: str, where: str) -> int:
-    if not field.isdigit():
+    if not field.isdigit() or len(field) > 9:  # no picture is a thousand million pixels wide
         raise DataError(
             f"{name} is {field[:20].decode('utf-8', 'replace')!r}, a whole number was expected",
             where=where,
@@ -229,6 +229,8 @@ def _mapped_lines(path: Path) -> Iterator[Line]:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     start, number, kept = 0, 1, 0
     while start < size:
+        if mapped.size() < size:  # of the file now: touching pages that it lost would kill Python
+            raise TruncatedError("the file became shorter while it was read", where=path, fix="read it again")
         stop = mapped.find(b"\n", start) + 1 or size
         yield Line(mapped, start, stop, start, number)
         start, number = stop, number + 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import Problems
-from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, load_path
+from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, load_path, shown
 from sightline.errors import DataError
 from sightline.files import PathLike
 
@@ -46,7 +46,7 @@ def read_document_frequencies(path: PathLike) -> DocumentFrequencies:
 
 def _ngram(key: object) -> NGram:
     if not isinstance(key, tuple) or not key or not all(isinstance(word, str) for word in key):
-        raise TypeError(f"the key {key!r} is no tuple of words")
+        raise TypeError(f"the key {shown(key)} is no tuple of words")
     return key
 
 

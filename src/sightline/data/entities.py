@@ -20,7 +20,7 @@ from sightline.data.entities_sentence import NOT_VISUAL, EntitiesSentence, parse
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence
 from sightline.errors import DataError, MissingRecordError, TruncatedError
-from sightline.files import existing
+from sightline.files import existing, refuse_special
 
 _CAPTIONS = 5  # of every photo
 _LARGEST = 4 << 20  # bytes of one file; real ones have a few thousand
@@ -116,6 +116,7 @@ def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     if path.is_dir():
         for file in (*sorted((path / "Annotations").iterdir()), *sorted((path / "Sentences").iterdir())):
             if _is_wanted(PurePosixPath(file.parent.name, file.name)):
+                refuse_special(file)
                 with file.open("rb") as content:
                     yield PurePosixPath(file.parent.name, file.name), _limited(content, path, file.name)
         return

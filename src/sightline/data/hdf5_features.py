@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
@@ -42,7 +43,7 @@ from sightline.errors import (
     MissingRecordError,
     TruncatedError,
 )
-from sightline.files import PathLike
+from sightline.files import PathLike, check_declared
 from sightline.scene import Scene
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -63,6 +64,40 @@ def open_hdf5(path: Path) -> Any:
         if "truncated" in str(error):
             raise TruncatedError("the HDF5 file ends too early", where=path, fix="copy or download it again") from error
         raise DataError(f"not a readable HDF5 file: {error}", where=path, fix="copy or download it again") from error
+
+
+def dataset_of(file: Any, name: str, where: PathLike) -> Any:
+    """The dataset `name` of an open file, or None; its numbers are in this file, and not far fewer than it declares.
+
+    An HDF5 file can name other files, to be read as if they were parts of it: by links, by external storage, by virtual
+    datasets. None of these is followed. (`name in file` would follow a link already.)
+    """
+    import h5py
+
+    link = file.get(name, getlink=True)
+    if link is None:
+        return None
+    if not isinstance(link, h5py.HardLink):
+        raise _elsewhere(f"`{name}` is a link to {getattr(link, 'filename', '')} {link.path}", where)
+    found = file[name]
+    if not isinstance(found, h5py.Dataset):
+        raise DataError(f"there is no dataset {name!r}, but a group", where=where, fix="store one array under it")
+    if found.external or found.is_virtual:
+        raise _elsewhere(f"the numbers of `{name}` are in another file", where)
+    if found.shape is None or found.dtype.hasobject:
+        raise DataError(f"`{name}` holds no plain numbers", where=where, fix="store numbers")
+    # A side of no length would make any number of rows free.
+    declared = math.prod(max(1, side) for side in found.shape) * found.dtype.itemsize
+    check_declared(declared, found.id.get_storage_size(), f"`{name}`", where)
+    return found
+
+
+def _elsewhere(what: str, where: PathLike) -> DataError:
+    return DataError(
+        f"{what}, and other files are never read in its name",
+        where=where,
+        fix="copy everything into one file, for example with `h5repack`",
+    )
 
 
 def read_dataset(dataset: Any, where: str, row: int) -> AnyArray:
@@ -95,7 +130,7 @@ class Hdf5Features(FeatureSource):
         self._file = PerProcess(partial(open_hdf5, self.path))
         self._row_ids = None if ids is None else list(ids)
         with damage(self.path):
-            self.layout = _layout(self._file())
+            self.layout = _layout(self._file(), self.path)
         if self.layout == "gvd":
             raise DataError(
                 "these are GVD's detections, without the features",
@@ -137,7 +172,7 @@ class Hdf5Features(FeatureSource):
                 return keys
             return list(dict.fromkeys(match["id"] for key in keys if (match := _M2.fullmatch(key))))
         with damage(self.path):
-            rows = len(file["image_features"])
+            rows = len(dataset_of(file, "image_features", self.path))
         ids = [str(row) for row in range(rows)] if self._row_ids is None else self._row_ids
         if len(ids) != rows:
             raise CountError(
@@ -157,7 +192,8 @@ class Hdf5Features(FeatureSource):
             {"features": id} if self.layout == "per id" else {n: f"{id}_{n}" for n in ("features", "boxes", "cls_prob")}
         )
         with damage(where):
-            stored = {name: file[key] for name, key in names.items() if key in file}
+            found = {name: dataset_of(file, key, where) for name, key in names.items()}
+            stored = {name: dataset for name, dataset in found.items() if dataset is not None}
             if "features" not in stored:
                 raise MissingRecordError(
                     f"{' and '.join(map(names.__getitem__, stored))} without {names['features']}",
@@ -179,8 +215,8 @@ class Hdf5Features(FeatureSource):
     def _row_parts(self, id: str, where: str) -> dict[str, Any]:
         file, row = self._file(), self._rows[id]
         with damage(where):
-            features = np.asarray(file["image_features"][row])
-            stored = file["image_bb"] if "image_bb" in file else None  # noqa: SIM401 - get() hides damage
+            features = np.asarray(dataset_of(file, "image_features", where)[row])
+            stored = dataset_of(file, "image_bb", where)
             count = len(self._ids) if stored is None else len(stored)
         if count != len(self._ids):
             raise CountError(
@@ -192,16 +228,28 @@ class Hdf5Features(FeatureSource):
         return self.parts(id, features, where, boxes=boxes, size=size_of(id, self.sizes, where))
 
 
-def _layout(file: Any) -> str:
-    if "image_features" in file:
+def has_name(file: Any, name: str) -> bool:
+    """Whether an open file has something of that name, without following links."""
+    return file.get(name, getlink=True) is not None
+
+
+def _layout(file: Any, path: Path) -> str:
+    if has_name(file, "image_features"):
         return "rows"
-    if all(name in file for name in _GVD):
+    if all(has_name(file, name) for name in _GVD):
         return "gvd"
     first = list(map(_text, itertools.islice(file, 6)))
     if any(key.endswith(_FEATURES) for key in first):
         return "m2"
-    per_id = first and set(first).isdisjoint({"feats", "boxes"}) and all(_holds_floats(file[key]) for key in first)
-    return "per id" if per_id else "unknown"
+    if not first or not set(first).isdisjoint({"feats", "boxes"}) or any(map(partial(_is_group, file), first)):
+        return "unknown"
+    return "per id" if all(_holds_floats(dataset_of(file, key, path)) for key in first) else "unknown"
+
+
+def _is_group(file: Any, name: str) -> bool:
+    import h5py
+
+    return isinstance(file.get(name, getlink=True), h5py.HardLink) and not isinstance(file[name], h5py.Dataset)
 
 
 def _text(key: str | bytes) -> str:
@@ -219,25 +267,26 @@ def matches(probe: Probe) -> bool:
     if not probe.head.startswith(HDF5_MAGIC):
         return False
     with contextlib.suppress(DataError, MissingExtraError), open_hdf5(probe.path) as file, damage(probe.path):
-        return _layout(file) != "unknown"
+        return _layout(file, probe.path) != "unknown"
     return not any(part in probe.name for part in ("label", "_ims", "talk"))
 
 
 def inspect(path: Path) -> Report:
     """Count images and regions one by one, collecting what is wrong."""
     with contextlib.suppress(DataError), open_hdf5(path) as file, damage(path):
-        if _layout(file) == "gvd":
+        if _layout(file, path) == "gvd":
             return _inspect_detections(path, file)
     return inspect_scenes(path, FORMAT, Hdf5Features)
 
 
 def _inspect_detections(path: Path, file: Any) -> Report:
     problems = Problems(collect=True)
-    images, kept = len(file["dets_labels"]), len(file["nms_num"])
+    boxes = dataset_of(file, "dets_labels", path)
+    images, kept = len(boxes), len(dataset_of(file, "nms_num", path))
     if images != kept:
         problems.report(CountError(f"{images} rows of dets_labels for {kept} of nms_num", where=path))
     note = "GVD's detections; the features are in a folder of <image id>.npy"
-    counts: dict[str, int | str] = {"images": images, "boxes per image": int(file["dets_labels"].shape[1])}
+    counts: dict[str, int | str] = {"images": images, "boxes per image": int(boxes.shape[1])}
     return Report.of(path, FORMAT, counts, problems, [note])
 
 

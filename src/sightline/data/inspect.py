@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sightline.data.format import Format, Probe, Report
 from sightline.data.formats import FORMATS
-from sightline.errors import DataError, UnknownFormatError
+from sightline.errors import DataError, SightlineError, UnknownFormatError
 from sightline.files import PathLike, existing, read_json
 
 _DEPTH = 4
@@ -51,12 +51,16 @@ def _inspect(path: Path, depth: int) -> Iterator[Report]:
             yield _unreadable(path, probe.damage)
         else:
             yield Report(str(path), "unknown", f"{_looks_like(probe)}, in no format Sightline reads")
-    except (DataError, OSError) as error:  # so broken that counting was not possible
+    except Exception as error:  # so broken that counting was not possible, or a defect of ours
         yield _unreadable(path, error, found)
 
 
-def _unreadable(path: Path, error: DataError | OSError, found: Format | None = None) -> Report:
-    told = str(error) if isinstance(error, DataError) else f"{path}: {error.strerror or error}."
+def _unreadable(path: Path, error: Exception, found: Format | None = None) -> Report:
+    told = f"{path}: reading it failed ({type(error).__name__}: {error}). Please report this."
+    if isinstance(error, SightlineError):
+        told = str(error)
+    elif isinstance(error, OSError):
+        told = f"{path}: {error.strerror or error}."
     name, about = (found.name, found.about) if found else ("unknown", "It cannot be read")
     return Report(str(path), name, about, problems=(told,), problem_count=1)
 

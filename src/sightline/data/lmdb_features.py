@@ -24,11 +24,12 @@ from sightline.data.feature_source import (
     regions_of,
 )
 from sightline.data.format import Format, Probe, Report
+from sightline.data.lmdb_probe import map_size, probe
 from sightline.data.npz_folder import FEATURE_KEYS
 from sightline.data.numpy_files import parse_arrays
 from sightline.data.per_process import PerProcess
 from sightline.errors import DataError, MissingExtraError, MissingRecordError, TruncatedError
-from sightline.files import PathLike, existing
+from sightline.files import PathLike, existing, refuse_special
 from sightline.scene import Scene
 
 _MAGIC = b"\xde\xc0\xef\xbe"
@@ -53,6 +54,7 @@ def _data_file(path: Path) -> Path:
 def open_lmdb(path: Path) -> Any:
     """The environment, read-only, shared by all who read it: LMDB cannot open a database twice in one process."""
     state = existing(_data_file(path)).stat()
+    refuse_special(_data_file(path))
     key = (os.getpid(), str(path.resolve()), state.st_ino, state.st_mtime_ns)
     environment = _OPEN.get(key)
     if environment is None:
@@ -65,8 +67,11 @@ def open_lmdb(path: Path) -> Any:
 def _open_new(path: Path) -> Any:
     """A file shorter than its own page count is refused: touching the missing pages would kill Python."""
     lmdb = _lmdb(f"reading {path.name}")
+    size = map_size(_data_file(path).stat().st_size)
     try:
-        environment = lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False)
+        environment = lmdb.open(
+            str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, map_size=size
+        )
         promised = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     except lmdb.Error as error:
         raise DataError(f"not a readable LMDB: {error}", where=path, fix="copy or download it again") from error
@@ -76,6 +81,11 @@ def _open_new(path: Path) -> Any:
         raise TruncatedError(
             f"the LMDB has {found} of its {promised} bytes", where=path, fix="copy or download it again"
         )
+    try:
+        probe(path, _data_file(path))
+    except DataError:
+        environment.close()
+        raise
     return environment
 
 
@@ -85,6 +95,7 @@ class LmdbFeatures(FeatureSource):
     def __init__(self, path: PathLike) -> None:
         super().__init__(path)
         self._environment = PerProcess(partial(open_lmdb, self.path))
+        self._size = existing(_data_file(self.path)).stat().st_size
 
     def ids(self) -> list[str]:
         """Every image id, in key order."""
@@ -111,6 +122,8 @@ class LmdbFeatures(FeatureSource):
     @contextlib.contextmanager
     def _transaction(self, where: PathLike) -> Iterator[Any]:
         environment = self._environment()
+        if _data_file(self.path).stat().st_size < self._size:  # touching pages that it lost would kill Python
+            raise TruncatedError("the LMDB became shorter while it was read", where=where, fix="read it again")
         try:
             with environment.begin() as transaction:
                 yield transaction

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.errors import ChecksumError, DataError, MissingRecordError, TruncatedError
-from sightline.files import PathLike, existing, open_bytes
+from sightline.files import PathLike, check_declared, existing, open_bytes
 
 AnyArray = npt.NDArray[Any]
 NPY_MAGIC = b"\x93NUMPY"
@@ -93,6 +93,7 @@ def _member(archive: zipfile.ZipFile, name: str, where: PathLike) -> bytes:
     with archive.open(name) as file:
         start = file.read(_LONGEST_HEADER)
         header = read_npy_header(io.BytesIO(start), where)
+        check_declared(header.size, archive.getinfo(name).compress_size, f"`{name}`", where)
         whole = start + file.read(max(0, header.offset + header.size - len(start)))
         if len(whole) > header.offset + header.size or file.read(1):
             raise DataError(
@@ -128,6 +129,8 @@ class NpyRows:
                 "the array is not stored row by row", where=self.path, fix="save it with np.ascontiguousarray"
             )
         found = self.path.stat().st_size - self._header.offset
+        if self._header.size == 0 and self.shape[0]:  # any number of rows that hold nothing
+            raise DataError(f"its npy header says the shape is {self.shape}", where=self.path, fix=_AGAIN)
         if found < self._header.size:
             raise _cut(self._header, found, self.path)
 

@@ -84,6 +84,9 @@ def inspect(path: Path) -> Report:
 def _check_picture(path: Path, problems: Problems) -> None:
     """Report a file whose first bytes are those of no kind of picture; the rest is not decoded."""
     fix = "copy it again, or remove it"
+    if path.exists() and not path.is_file():  # a pipe, which would be waited for
+        problems.report(DataError("this is called a picture and is no ordinary file", where=path, fix="remove it"))
+        return
     try:
         with path.open("rb", buffering=0) as file:
             head = file.read(16)

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from sightline.data.hdf5_features import damage, open_hdf5, read_dataset
+from sightline.data.hdf5_features import damage, dataset_of, open_hdf5, read_dataset
 from sightline.data.numpy_files import AnyArray, NpyRows
 from sightline.data.per_process import PerProcess
 from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
@@ -44,9 +44,10 @@ class Hdf5Rows:
         self._dataset = dataset
         self._file = PerProcess(partial(open_hdf5, path))
         with damage(path):
-            if dataset not in self._file():
+            found = dataset_of(self._file(), dataset, path)
+            if found is None:
                 raise MissingRecordError(f"no dataset {dataset!r}", where=path, fix=f"store the array as {dataset!r}")
-            self.shape: tuple[int, ...] = tuple(self._file()[dataset].shape)
+            self.shape: tuple[int, ...] = tuple(found.shape)
         if not self.shape:
             raise DataError(f"{dataset!r} is one number", where=path, fix="store one row an image")
 
@@ -57,7 +58,7 @@ class Hdf5Rows:
     def __getitem__(self, row: int) -> AnyArray:
         where = f"{self.path}, row {row}"
         with damage(where):
-            dataset = self._file()[self._dataset]
+            dataset = dataset_of(self._file(), self._dataset, where)
         return read_dataset(dataset, where, row)
 
 

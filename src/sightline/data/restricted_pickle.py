@@ -6,6 +6,7 @@ worst a hostile file can do is to be refused.
 
 from __future__ import annotations
 
+import io
 import pickle
 import re
 from collections import OrderedDict, defaultdict
@@ -14,8 +15,20 @@ from typing import IO, Any
 
 import numpy as np
 
+from sightline.data.pickle_scan import whole_pickle
 from sightline.errors import DataError, TruncatedError
 from sightline.files import PathLike, open_bytes
+
+
+def shown(value: object) -> str:
+    """A value of a pickle, for messages: a short text or number, else its class. A few bytes can hold lists in lists
+    in lists whose `repr` never ends.
+    """
+    if isinstance(value, str | bytes):
+        return f"{value[:60]!r}"
+    if isinstance(value, int) and value.bit_length() < 256:
+        return repr(value)
+    return value.__name__ if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 class _Sealed(type):
@@ -45,14 +58,14 @@ class _Type(metaclass=_Sealed):
     """A pickled `numpy.dtype` of plain numbers."""
 
     def __init__(self, name: str = "", *_: object) -> None:
-        if not re.fullmatch(r"[fiu][1248]|b1", str(name)):
-            raise pickle.UnpicklingError(f"a number of type {name!r}")
+        if not isinstance(name, str) or not re.fullmatch(r"[fiu][1248]|b1", name):
+            raise pickle.UnpicklingError(f"a number of type {shown(name)}")
         self.dtype = np.dtype(name)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        order = str(state[1]) if len(state) > 1 else ""
+        order = state[1] if len(state) > 1 and isinstance(state[1], str) else ""
         if order not in ("<", ">", "|", "="):
-            raise pickle.UnpicklingError(f"a byte order {order!r}")
+            raise pickle.UnpicklingError(f"a byte order {shown(order)}")
         self.dtype = self.dtype.newbyteorder(order)  # type: ignore[arg-type]
 
 
@@ -71,7 +84,7 @@ class _Object(metaclass=_Sealed):
 
     def __new__(cls, kind: type, base: object = None, state: object = None) -> Any:
         if not isinstance(kind, type) or not issubclass(kind, Inert) or base is not Inert:
-            raise pickle.UnpicklingError(f"it makes a {kind!r} from a {base!r}")
+            raise pickle.UnpicklingError(f"it makes a {shown(kind)} from a {shown(base)}")
         return kind()
 
 
@@ -80,7 +93,7 @@ class _Bytes(metaclass=_Sealed):
 
     def __new__(cls, text: str = "", encoding: str = "latin1") -> Any:
         if not isinstance(text, str) or encoding != "latin1":
-            raise pickle.UnpicklingError(f"it encodes as {encoding!r}")
+            raise pickle.UnpicklingError(f"it encodes as {shown(encoding)}")
         return text.encode("latin1")
 
 
@@ -143,7 +156,7 @@ def load(
     """
     name = where or getattr(file, "name", None)
     try:
-        return _Unpickler(file, allowed, persistent).load()
+        return _Unpickler(io.BytesIO(whole_pickle(file)), allowed, persistent).load()
     except EOFError as error:
         raise TruncatedError("the pickle ends too early", where=name, fix="copy or download it again") from error
     except pickle.UnpicklingError as error:

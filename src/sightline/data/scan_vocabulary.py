@@ -10,7 +10,7 @@ from typing import Any
 
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import Problems
-from sightline.data.restricted_pickle import CONTAINERS, Inert, load_path
+from sightline.data.restricted_pickle import CONTAINERS, Inert, load_path, shown
 from sightline.errors import CountError, DataError
 from sightline.files import PathLike, existing, open_bytes, read_json
 
@@ -44,7 +44,8 @@ def _in_order(ids: dict[Any, Any], words: dict[Any, Any], where: Path) -> list[s
     for number, word in enumerate(found):
         if not isinstance(word, str) or ids.get(word) != number:
             raise DataError(
-                f"id {number} is {word!r} in idx2word, whose id in word2idx is {ids.get(word)}",
+                f"id {number} is {shown(word)} in idx2word"
+                + (f", whose id in word2idx is {shown(ids.get(word))}" if isinstance(word, str) else ", and no text"),
                 where=where,
                 fix="build the vocabulary again: ids must run from 0 without gaps",
             )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sightline.data.hdf5_features import open_hdf5
+from sightline.data.hdf5_features import dataset_of, has_name, open_hdf5
 from sightline.data.records import Problems
 from sightline.errors import CountError, DataError, MissingExtraError
 from sightline.files import existing
@@ -44,7 +44,7 @@ def is_label_file(path: Path) -> bool:
         return True
     try:
         with _open(path) as file:
-            return "label_start_ix" in file
+            return has_name(file, "label_start_ix")
     except (DataError, MissingExtraError):
         return False
 
@@ -55,7 +55,8 @@ def read_labels(path: Path, problems: Problems | None = None) -> Labels:
     before = len(met)
     with _open(path) as file:
         rows, start, end, length = (_integers(file, name, path) for name in _DIMENSIONS)
-        box_shape = file["box_ind"].shape if "box_ind" in file else None
+        boxes = dataset_of(file, "box_ind", path)
+        box_shape = None if boxes is None else boxes.shape
     _check_counts(path, rows, start, end, length, box_shape)
     _check_ranges(path, start, end, len(rows), met)
     _check_lengths(path, rows, length, met)
@@ -65,9 +66,10 @@ def read_labels(path: Path, problems: Problems | None = None) -> Labels:
 def read_box_ind(path: Path, first: int, last: int) -> npt.NDArray[np.floating[Any]]:
     """Rows `first` to `last` (from 1, inclusive, like a photo's range) of POS-SCAN's `box_ind`."""
     with _open(path) as file:
-        if "box_ind" not in file:
+        boxes = dataset_of(file, "box_ind", path)
+        if boxes is None:
             raise DataError("there is no dataset 'box_ind'", where=path, fix="use POS-SCAN's grounded label file")
-        found: npt.NDArray[np.floating[Any]] = file["box_ind"][first - 1 : last]
+        found: npt.NDArray[np.floating[Any]] = boxes[first - 1 : last]
         return found
 
 
@@ -84,9 +86,10 @@ def _open(path: Path) -> Iterator[Any]:
 
 
 def _integers(file: Any, name: str, path: Path) -> Integers:
-    if name not in file or not hasattr(file[name], "dtype"):  # a group has none
+    stored = dataset_of(file, name, path)
+    if stored is None:
         raise DataError(f"there is no dataset {name!r}", where=path, fix="run prepro_labels.py again")
-    found = np.asarray(file[name][()])
+    found = np.asarray(stored[()])
     if found.dtype.kind not in "iu" or found.ndim != _DIMENSIONS[name]:
         raise DataError(
             f"`{name}` has type {found.dtype} and shape {found.shape}, "

@@ -23,6 +23,7 @@ from sightline.learning.concepts import NAMED, ConceptDictionary
 from sightline.learning.corpus import corpus_pools, read_corpus
 from sightline.learning.data_config import DataConfig
 from sightline.learning.features import Seen, see
+from sightline.learning.model_size import outline
 from sightline.learning.objectives.distillation import BOXES, DistillationConfig
 from sightline.learning.photos import ROLES, plural, read_photos
 from sightline.learning.pictures import see_pictures
@@ -147,7 +148,7 @@ def build_data(
 
 def needs_of(model: ModelConfig, stages: Sequence[Stage] = ()) -> tuple[str, ...]:
     """The scene parts that the model and its objectives read."""
-    needs = model.build(len(SPECIALS)).needs
+    needs = outline(model, len(SPECIALS)).needs
     return tuple(dict.fromkeys((*needs, *(part for stage in stages for part in READ_BY.get(stage.objective.kind, ())))))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sightline.errors import SightlineError
 from sightline.learning.data_config import DataConfig
+from sightline.learning.model_size import outline
 from sightline.learning.photos import plural, read_photos
 from sightline.learning.recipe import Recipe
 from sightline.learning.stage import Stage
@@ -54,7 +55,7 @@ class Checker:
         stages: dict[str, str] = {}
         try:
             refuse_captions(paper, supervision(recipe, base=self.base))
-            recipe.model.build(len(SPECIALS))
+            outline(recipe.model, len(SPECIALS))
             read = {recipe.data.path(path, self.base) for path in captions_of(recipe.data)}
             counted = not read.intersection(missing)
             stages = {stage.name: self.length(stage, recipe.data, counted) for stage in recipe.ordered()}

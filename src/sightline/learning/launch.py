@@ -25,6 +25,7 @@ from sightline.learning.devices import first_process, processes
 from sightline.learning.extraction import Progress, extract
 from sightline.learning.finding import MODEL, Finder
 from sightline.learning.loop import Run, train
+from sightline.learning.model_size import build_model
 from sightline.learning.objective import Context
 from sightline.learning.objectives.r2m_text import R2MTextConfig, text_loss
 from sightline.learning.once import seen_once
@@ -253,7 +254,7 @@ def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
 def _model(recipe: Recipe, data: Data, started: Checkpoint | None, find: Callable[[str], Checkpoint]) -> Any:
     """The seeded model, with the weights it starts from."""
     torch.manual_seed(recipe.seed)
-    model = with_sight(recipe.model.build(len(data.vocabulary)), recipe.vision, find)
+    model = with_sight(build_model(recipe.model, len(data.vocabulary)), recipe.vision, find)
     if started is None:
         learned = data.pools.get("corpus", data.pools.get("train"))  # R2M learns to write from its corpus alone
         texts = None if learned is None or recipe.output_bias == "zero" else learned.texts

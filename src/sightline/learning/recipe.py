@@ -6,6 +6,7 @@ A figure has an `axis` too: what is drawn from left to right. Its rows are named
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
@@ -95,11 +96,16 @@ def shipped(folder: Path = SHIPPED) -> Iterator[Path]:
 def read_rows(path: PathLike) -> dict[str, dict[str, Any]]:
     """Every row of a recipe file, each its base with the row's changes; a file without rows has one, called `base`."""
     values = load_yaml(path)
-    unknown = sorted(set(values) - {"about", "axis", "base", "rows"})
+    unknown = [key for key in values if key not in ("about", "axis", "base", "rows")]
     if unknown:
         raise ConfigError(f"unknown key `{unknown[0]}`", where=path, fix="a recipe has about, axis, base and rows")
     base, rows = values.get("base") or {}, values.get("rows") or {"base": {}}
-    for name, part in {"base": base, **rows}.items():
-        if not isinstance(part, dict):
-            raise ConfigError(f"`{name}` is {part!r}", where=path, fix="give a mapping of keys to values")
+    _check_mapping("rows", rows, path)
+    for name, part in (("base", base), *rows.items()):
+        _check_mapping(name, part, path)
     return {str(name): merge(base, changes) for name, changes in rows.items()}
+
+
+def _check_mapping(name: object, part: object, path: PathLike) -> None:
+    if not isinstance(part, dict):
+        raise ConfigError(f"`{name}` is {reprlib.repr(part)}", where=path, fix="give a mapping of keys to values")

@@ -132,6 +132,7 @@ class ExactIndex:
         existing(self.path)
         with self._told(), contextlib.closing(self._open()) as db:
             db.execute("BEGIN")
+            _refuse_foreign(db)
             yield db
 
     @contextlib.contextmanager
@@ -172,9 +173,9 @@ class ExactIndex:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, LookupError, TypeError, ValueError) as error:  # the latter on rows that are nonsense
             fix = "check the disk; if the file is damaged, remove it and index again"
-            raise DataError(f"the index cannot be used ({error})", where=self.path, fix=fix) from error
+            raise DataError(f"the index cannot be used ({error or 'damaged'})", where=self.path, fix=fix) from error
 
 
 class _Matrix:
@@ -197,6 +198,8 @@ class _Matrix:
         if blobs:
             parts.append(np.frombuffer(b"".join(blobs), np.float32).reshape(len(blobs), -1))
         self.vectors = np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+        if len(self.vectors) != len(now):
+            raise sqlite3.DatabaseError(f"it has {len(now):,} photos and {len(self.vectors):,} vectors")
         self.ids, self.version = now, version
         captions, words = db.execute("SELECT count(*), avg(words) FROM photos WHERE caption IS NOT NULL").fetchone()
         self._captions, self._mean_words = captions, words or 1.0
@@ -236,4 +239,15 @@ def _asked(db: sqlite3.Connection, question: str, values: Iterable[Any]) -> Iter
 
 
 def _state(db: sqlite3.Connection, name: str) -> Any:
-    return db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()[0]
+    found = db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+    if found is None:
+        raise sqlite3.DatabaseError(f"it does not tell its {name}")
+    return found[0]
+
+
+def _refuse_foreign(db: sqlite3.Connection) -> None:
+    """Refuse a file with views, triggers or computed columns: reading a row would run them, perhaps without end."""
+    ours = {" ".join(text.split()) for text in TABLES.split(";")}
+    for (text,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"):
+        if " ".join(str(text).split()) not in ours:
+            raise sqlite3.DatabaseError("it holds something that Sightline did not write")

@@ -53,5 +53,7 @@ class Found(NamedTuple):
 
 def content_of(path: str | Path) -> str:
     """32 hex digits of the bytes of a file: the same for a copy or a renamed file."""
+    if Path(path).is_fifo():
+        raise OSError("a pipe is no photo")  # and would be waited for
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

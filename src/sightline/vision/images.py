@@ -28,6 +28,7 @@ Source = PathLike | bytes | bytearray | memoryview | Image.Image | npt.NDArray[A
 
 MAX_PIXELS = 200_000_000  # as many as the largest phone cameras take
 LIMIT_VARIABLE = "SIGHTLINE_MAX_PIXELS"
+THIN = 100  # pixels a byte: of a large picture that is packed tighter, nothing is a photo. Photos have 2 to 20
 LARGE = 25_000_000  # pixels to decode, 100 MB: from here on, one picture at a time
 BLOCK = 64 << 20  # bytes Pillow then asks for at once: allocators give so much back to the system when it is freed
 _one_large = threading.Lock()
@@ -148,6 +149,7 @@ def _open_file(path: PathLike) -> IO[bytes]:
 def _read(file: IO[bytes], where: str, least: int | None, limit: int) -> Iterator[Decoded]:
     try:
         head = file.read(HEAD)
+        stored = file.seek(0, os.SEEK_END)
         file.seek(0)
     except OSError as error:
         raise ImageError(f"the file cannot be read ({error.strerror})", where=where, fix="copy it again") from error
@@ -162,6 +164,9 @@ def _read(file: IO[bytes], where: str, least: int | None, limit: int) -> Iterato
             image.draft(None, (least, least))  # of all kinds, only JPEG can
     except Exception as error:  # decoders raise anything at all when bytes are hostile
         raise _refused(error, kind, where) from error
+    _check_size(*declared, limit, where)
+    if LIMIT_VARIABLE not in os.environ and limit <= MAX_PIXELS:  # whoever raises the limit trusts the files
+        _check_thin(*declared, stored, where)
     with _loaded(image, declared, kind, where, limit) as found:
         yield found
 
@@ -210,6 +215,16 @@ def _check_size(width: int, height: int, limit: int, where: str) -> None:
             f"at most {limit / 1e6:,.0f} million are read",
             where=where,
             fix=f"make it smaller, or, if you trust it, set {LIMIT_VARIABLE}={width * height}",
+        )
+
+
+def _check_thin(width: int, height: int, stored: int, where: str) -> None:
+    """Refuse a small file that declares a very large picture."""
+    if width * height > max(LARGE, THIN * stored):
+        raise ImageError(
+            f"the picture declares {width:,} × {height:,} pixels, and its file has {stored:,} bytes",
+            where=where,
+            fix=f"only use files you trust; if this is one, set {LIMIT_VARIABLE}={width * height}",
         )
 
 

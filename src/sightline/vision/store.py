@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sightline.errors import ChecksumError, DataError, DuplicateRecordError, MissingRecordError, TruncatedError
-from sightline.files import PathLike, checksum, lock, sweep
+from sightline.files import PathLike, checksum, lock, refuse_special, sweep
 from sightline.scene import Scene
 from sightline.vision.store_layout import LOCK, Entry, Index, Settings, decode, shard_name
 from sightline.vision.store_writer import FLUSH_EVERY, SHARD_BYTES, StoreWriter, prepare, refuse_foreign, replace_index
@@ -194,9 +194,10 @@ class _Shards:
         data = self._maps.get(entry.shard)
         if data is None:
             data = self._maps[entry.shard] = self._map(entry)
-        if entry.offset + entry.size > len(data):
+        end = min(len(data), data.size())  # the file's length now: touching pages that it lost would kill Python
+        if entry.offset + entry.size > end:
             raise TruncatedError(
-                f"the file ends at byte {len(data)}, inside or before the record of image {entry.id} "
+                f"the file ends at byte {end}, inside or before the record of image {entry.id} "
                 f"({entry.size} bytes from byte {entry.offset})",
                 where=self._folder / shard_name(entry.shard),
                 fix=f"copy the store again, or drop the record with `sightline data repair {self._folder}` "
@@ -209,6 +210,8 @@ class _Shards:
 
     def _map(self, entry: Entry) -> mmap.mmap:
         file = self._folder / shard_name(entry.shard)
+        if file.exists():
+            refuse_special(file)
         try:
             with file.open("rb") as handle:
                 return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)

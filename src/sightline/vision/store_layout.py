@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sightline.errors import ChecksumError, DataError, DuplicateRecordError, NonFiniteError
-from sightline.files import checksum, existing, read_json, write_json
+from sightline.files import checksum, existing, read_json, refuse_special, write_json
 from sightline.scene import Array, Concept, Scene
 
 NAME = "sightline-store"
@@ -122,6 +122,7 @@ class Index:
     def read(cls, folder: Path) -> Index:
         """Read `index.jsonl`."""
         file = existing(folder / INDEX)
+        refuse_special(file)
         raw = file.read_bytes()
         lines = raw.split(b"\n")[:-1]
         whole = [_is_whole(line) for line in lines]
