@@ -26,6 +26,7 @@ from sightline.serve.limits import Limits
 torch.set_num_threads(1)
 CAT = next(photo for photo in PHOTOS if photo.name == "cat.jpg")
 HALF = b"GET / HTTP/1.1\r\nHo"
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js")
 PAGE = Path(__file__).parents[1] / "src" / "sightline" / "serve" / "page"
 
 
@@ -191,7 +192,7 @@ def test_explaining_hits_takes_a_place_each_and_one_round(sight, tmp_path):
         asked = {"text": "a dog", "k": few, "explain": True}
         told = running.client.post("/v1/search", json=asked).json()
         assert all(hit["why"]["words"] for hit in told["hits"])
-        assert list(running.desk.worker.rounds) == [1, few]  # the search, and the photos of its hits
+        assert waited_for(lambda: list(running.desk.worker.rounds) == [1, few])  # the search, and the photos it found
         assert running.client.post("/v1/search", json={**asked, "k": 200}).status_code == 413
         assert running.client.post("/v1/search", json={**asked, "k": 200, "explain": False}).status_code == 200
         running.desk.worker.ask("held", lambda items: [release.wait(20) for _ in items], [None])
@@ -269,15 +270,38 @@ def test_a_variable_that_the_server_does_not_read_is_not_advised(shared):
     assert told["fix"] == "make it smaller"
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js")
+def run_in_node(folder, script):
+    """What a script prints that imports from the page."""
+    for file in PAGE.glob("*.js"):
+        shutil.copy(file, folder)
+    (folder / "package.json").write_text('{"type": "module"}')
+    command = ["node", "--input-type=module", "-e", script]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+@needs_node
 def test_a_spreadsheet_runs_no_cell_of_a_csv(tmp_path):
-    for name in ("save.js", "dom.js"):
-        shutil.copy(PAGE / name, tmp_path)
-    (tmp_path / "package.json").write_text('{"type": "module"}')
     rows = [["=1+1.jpg", "+1", "-1", "@SUM(A1)", "\t=1", '=HYPERLINK("a","b")'], ["a dog", -0.5, "", "a=b", 2, True]]
     script = f'import {{ csv }} from "./save.js"; process.stdout.write(csv({json.dumps(rows)}))'
-    command = ["node", "--input-type=module", "-e", script]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    first, second = done.stdout.splitlines()
+    first, second = run_in_node(tmp_path, script).splitlines()
     assert first == """'=1+1.jpg,'+1,'-1,'@SUM(A1),'\t=1,"'=HYPERLINK(""a"",""b"")\""""
     assert second == "a dog,-0.5,,a=b,2,true"
+
+
+@needs_node
+def test_the_page_sends_the_token_of_its_address_and_takes_it_out_there(tmp_path):
+    browser = """
+    const kept = new Map();
+    globalThis.sessionStorage = { setItem: (name, value) => kept.set(name, value), getItem: (name) => kept.get(name) };
+    globalThis.location = { search: "?token=a-token-of-many-letters", pathname: "/", hash: "#audit" };
+    const said = [];
+    globalThis.history = { replaceState: (state, title, address) => said.push(address) };
+    globalThis.fetch = async (path, options) => {
+      said.push(path, options.headers.Authorization);
+      return { ok: true, json: () => ({}) };
+    };
+    const { health } = await import("./api.js");
+    await health();
+    console.log(JSON.stringify(said));
+    """
+    assert json.loads(run_in_node(tmp_path, browser)) == ["/#audit", "/v1/health", "Bearer a-token-of-many-letters"]
