@@ -97,7 +97,7 @@ def direct(sight: Sightline, photos: list[Path]) -> tuple[list[dict[str, Any]], 
 
 
 def start(options: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--queue", str(options.queue)]
+    command = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--no-token", "--queue", str(options.queue)]
     command += ["--batch", str(options.batch)]
     command += ["--device", "cpu", "--threads", str(options.threads)]
     command += ["--model", str(options.model)] if options.model else []

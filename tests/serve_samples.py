@@ -19,6 +19,8 @@ from sightline.api import Sightline
 from sightline.search.query import PhotoIndex
 from sightline.serve.app import make_app
 from sightline.serve.desk import Desk
+from sightline.serve.limits import Limits
+from sightline.serve.protocol import server_config
 
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
 
@@ -50,7 +52,7 @@ class Served:
 def served(sight: Sightline, **options: Any) -> Iterator[Served]:
     app = make_app(sight, **options)
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
+    server = uvicorn.Server(server_config(app, options.get("limits") or Limits()))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     while not server.started:

@@ -339,3 +339,16 @@ def test_the_page_asks_for_a_token_where_there_is_one(visit, browser, sight):
         caption(page, CAT)
         assert page.locator(".card .said").count() == 1
         context.close()
+
+
+def test_the_page_takes_the_token_from_its_address_and_hides_it(visit, browser, sight):
+    with served(sight, door=Door("127.0.0.1", TOKEN)) as running:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{running.address}/?token={TOKEN}#audit")
+        page.locator("html[data-ready]").wait_for()
+        assert page.url == f"{running.address}/#audit"
+        page.reload()  # the tab remembers it
+        page.locator("html[data-ready]").wait_for()
+        assert page.locator("#token").is_hidden()
+        context.close()

@@ -5,8 +5,10 @@ import concurrent.futures
 import io
 import json
 import socket
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -181,7 +183,7 @@ def test_search_finds_by_words_and_by_photo_and_shows_what_it_found(server, ask,
     answer = ask.post("/v1/search", json={"text": "a dog on the table", "k": 3})
     Hits.model_validate(answer.json())
     direct = server.desk.index.search(sight, "a dog on the table", count=3)
-    assert [hit["path"] for hit in answer.json()["hits"]] == [hit.path for hit in direct]
+    assert [hit["path"] for hit in answer.json()["hits"]] == [Path(hit.path).name for hit in direct]
     assert answer.json()["unknown"] == []
     strange = ask.post("/v1/search", json={"text": "a xyzzy", "without": "plugh"}).json()
     assert (strange["unknown"], strange["hits"]) == (["xyzzy", "plugh"], [])
@@ -270,9 +272,9 @@ def test_captions_of_one_photo_are_audited(ask):
 
 @pytest.mark.parametrize("data", [b"\x1f\x8b packed", b"\0\0", b"[1, 2", b"nothing of the kind"])
 def test_a_file_that_holds_no_captions_is_told(ask, data):
-    told = refused(ask.post("/v1/audit", files=[*form(CAT), ("captions", ("mine.json", data))]), 422)
-    assert told.startswith("mine.json: ")
-    assert "/tmp" not in told
+    answer = ask.post("/v1/audit", files=[*form(CAT), ("captions", ("mine.json", data))])
+    assert refused(answer, 422).startswith("mine.json: ")
+    assert tempfile.gettempdir() not in answer.text
 
 
 def test_more_captions_than_one_request_may_bring_are_refused(ask):
@@ -423,18 +425,20 @@ def test_limits_that_make_no_sense_are_refused(wrong):
 
 
 def test_too_many_bytes_on_their_way_are_503(sight):
-    held = json.dumps({"photos": [coded(CAT)]}).encode()
+    held, headers = json.dumps({"photos": [coded(CAT)]}).encode(), {"content-type": "application/json"}
     with served(sight, limits=Limits(body=len(held), flight=len(held))) as running:
         host, _, port = running.address.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port))) as slow:
             head = f"POST /v1/caption HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-            slow.sendall(f"{head}Content-Length: {len(held)}\r\n\r\n".encode() + held[:100])
-            while (answer := running.client.post("/v1/caption", content=held)).status_code == 415:
-                time.sleep(0.01)  # until the slow one has come in
-            assert answer.status_code == 503
-            slow.sendall(held[100:])
+            slow.sendall(f"{head}Content-Length: {len(held)}\r\n\r\n".encode() + held[:-100])
+            until = time.monotonic() + 15
+            while time.monotonic() < until:  # until the slow one has come in
+                answer = running.client.post("/v1/caption", content=held, headers=headers)
+                if answer.status_code == 503:
+                    break
+            refused(answer, 503)
+            slow.sendall(held[-100:])
             assert slow.recv(100).startswith(b"HTTP/1.1 200")
-        headers = {"content-type": "application/json"}
         assert running.client.post("/v1/caption", content=held, headers=headers).status_code == 200
 
 

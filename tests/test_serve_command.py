@@ -4,8 +4,10 @@ import json
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
@@ -22,30 +24,38 @@ def model(tmp_path_factory):
     return path
 
 
-def test_it_tells_where_it_is_answers_and_stops_when_asked_to(model):
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_it_tells_where_it_is_answers_and_stops_when_asked_to(model, monkeypatch, stop):
+    monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
     command = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--model", str(model), "--device", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         line = process.stdout.readline()
-        address = re.fullmatch(r"Sightline is at (http://127\.0\.0\.1:\d+) \(Ctrl-C stops it\)\n", line)[1]
-        photo = (EXAMPLES / "cat.jpg").read_bytes()
-        answer = httpx.post(f"{address}/v1/caption", files={"photos": photo}, timeout=60, trust_env=False)
-        process.send_signal(signal.SIGINT)
+        found = re.fullmatch(r"Sightline is at (http://127\.0\.0\.1:\d+)/\?token=(\S{43}) \(Ctrl-C stops it\)\n", line)
+        address, token = found.groups()
+        photo = {"photos": (EXAMPLES / "cat.jpg").read_bytes()}
+        other = httpx.post(f"{address}/v1/caption", files=photo, timeout=60, trust_env=False)
+        right = {"Authorization": f"Bearer {token}"}
+        answer = httpx.post(f"{address}/v1/caption", files=photo, headers=right, timeout=60, trust_env=False)
+        process.send_signal(stop)
         rest, errors = process.communicate(timeout=60)
+    assert other.status_code == 401  # another user of this machine
     assert answer.status_code == 200
     assert process.returncode == 0
     assert rest == ""
     assert errors == "Stopped.\n"
 
 
-def test_a_program_is_told_the_address_in_json(model):
+def test_a_program_is_told_the_address_in_json(model, monkeypatch):
+    monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
     command = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--model", str(model), "--json", "--quiet"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         told = json.loads(process.stdout.readline())
-        answer = httpx.get(f"{told['address']}/v1/health", timeout=60, trust_env=False)
+        right = {"Authorization": f"Bearer {told['token']}"}
+        answer = httpx.get(f"{told['address']}/v1/health", headers=right, timeout=60, trust_env=False)
         process.terminate()
         rest, errors = process.communicate(timeout=60)
     assert answer.json()["model"] == told["model"] == "tiny"
-    assert process.returncode in (0, 143)
+    assert process.returncode == 0
     assert (rest, errors) == ("", "")
 
 
@@ -54,6 +64,8 @@ def test_a_program_is_told_the_address_in_json(model):
     [
         (["--host", "0.0.0.0"], "has no token"),
         (["--host", "0.0.0.0", "--token", "short"], "16 or more"),
+        (["--no-token", "--token", "a-token-of-many-letters"], "exclude each other"),
+        (["--quiet"], "nobody would know the token"),
         (["--port", "99999"], "port"),
         (["--host", "no.such.host.invalid", "--token", "a-token-of-many-letters"], "no address"),
         (["--queue", "0"], "queue"),
@@ -65,6 +77,26 @@ def test_a_wrong_start_is_told(capsys, monkeypatch, options, told):
     monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
     assert main(["serve", "--port", "0", *options]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "variable"), [(["--no-token"], "a-token-of-many-letters"), ([], "")])
+def test_a_browser_is_led_to_the_page_by_a_file_of_its_owner(model, monkeypatch, capsys, options, variable):
+    opened = []
+    monkeypatch.setenv("SIGHTLINE_TOKEN", variable)
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append((address, _text_and_mode(address))))
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: None)
+    assert main(["serve", "--port", "0", "--model", str(model), "--device", "cpu", "--open", *options]) == 0
+    ((address, (text, mode)),) = opened
+    page = re.search(r"Sightline is at (\S+)", capsys.readouterr().out)[1]
+    assert f'url={page}"' in text
+    assert ("token=" in page) == (not options)
+    assert "token=" not in address
+    assert mode == 0o700
+
+
+def _text_and_mode(address):
+    file = Path(address.removeprefix("file://"))
+    return file.read_text(), stat.S_IMODE(file.parent.stat().st_mode)
 
 
 def test_a_port_that_is_taken_is_told_before_the_model_is_loaded(capsys):

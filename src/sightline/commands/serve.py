@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 import json as json_module
 import os
+import secrets
+import signal
 import socket
 import sys
+import tempfile
+import threading
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +29,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | None = None,
+    no_token: bool = False,
     store: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None,
     model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     device: str = "auto",
@@ -37,14 +43,18 @@ def serve(
 ) -> int:
     """Show a page that captions, searches and audits photos, and answer the same over HTTP. Ctrl-C stops it.
 
+    The address that is printed has a token: with it, nobody else on a shared machine can ask.
+
         sightline serve
         sightline serve --store photos.index --open
         SIGHTLINE_TOKEN=… sightline serve --host 0.0.0.0
 
     Args:
-        host: the address to listen on. By default only this machine can ask; elsewhere a token is needed.
+        host: the address to listen on. By default only this machine can ask; elsewhere a token must be given.
         port: 0 takes a free one.
-        token: that requests must bring, 16 characters or more; SIGHTLINE_TOKEN hides it from lists of processes.
+        token: that requests must bring, 16 characters or more; SIGHTLINE_TOKEN hides it from lists of processes. By
+            default a new one at every start.
+        no_token: whoever reaches this machine's own addresses may ask: every user of it.
         store: an index of photos to search, as `sightline index` makes it.
         model: a model file, instead of the one that comes with Sightline.
         device: auto, cpu, cuda, cuda:1 or mps.
@@ -59,11 +69,18 @@ def serve(
     try:
         import uvicorn
 
-        from sightline.serve.guard import TOKEN_VARIABLE, Door
+        from sightline.serve.guard import LOOPBACK, TOKEN_VARIABLE, Door
         from sightline.serve.limits import Limits
+        from sightline.serve.protocol import server_config
     except ImportError as error:
         raise MissingExtraError.of(error.name or "fastapi", "serve", "`sightline serve`") from error
-    door = Door(host, token if token is not None else os.environ.get(TOKEN_VARIABLE, ""))
+    if no_token and token is not None:
+        raise ConfigError("`--token` and `--no-token` exclude each other", fix="leave one of them out")
+    given = "" if no_token else token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
+    made = "" if no_token or given or host not in LOOPBACK else secrets.token_urlsafe()
+    if made and quiet and not (json or open):
+        raise ConfigError("nobody would know the token", fix=f"set {TOKEN_VARIABLE}, or leave --quiet out")
+    door = Door(host, given or made)
     if max_mb < 1:
         raise ConfigError(f"`max_mb` is {max_mb}", fix="give 1 or more")
     body = max_mb << 20
@@ -77,21 +94,37 @@ def serve(
         if index is not None:
             index.search(sight, "a photo", count=1)  # an index of another model is told now, not at the first search
         app = make_app(sight, index=index, door=door, limits=limits)
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=10
-        )
         address = _address(host, listener)
+        page = f"{address}/?token={made}" if made else address
         if json:
-            print(json_module.dumps({"address": address, "model": sight.bundle.card.get("name")}), flush=True)
+            told = {"address": address, "model": sight.bundle.card.get("name"), **({"token": made} if made else {})}
+            print(json_module.dumps(told), flush=True)
         elif not quiet:
-            print(f"Sightline is at {address} (Ctrl-C stops it)", flush=True)
-        if open:
-            webbrowser.open(address)
-        with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+            print(f"Sightline is at {page} (Ctrl-C stops it)", flush=True)
+        with _shown(page) if open else contextlib.nullcontext(), _until_stopped():
+            uvicorn.Server(server_config(app, limits)).run(sockets=[listener])
     if not quiet:
         print("Stopped.", file=sys.stderr)
     return 0
+
+
+@contextlib.contextmanager
+def _until_stopped() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end what is inside, and are no error; uvicorn raises them again when it has stopped."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _shown(page: str) -> Iterator[None]:
+    """A browser opens the page. It is led there by a file that only its owner reads: all users see its command line."""
+    with tempfile.TemporaryDirectory(prefix="sightline-") as folder:
+        file = Path(folder) / "page.html"
+        file.write_text(f'<meta http-equiv="refresh" content="0; url={page}">\n')
+        webbrowser.open(file.as_uri())
+        yield
 
 
 def _index(store: str) -> PhotoIndex:

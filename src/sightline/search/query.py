@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from sightline.errors import ConfigError, SightlineError
+from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.files import PathLike
 from sightline.scene import Array
 from sightline.search import store as stores
@@ -135,10 +135,22 @@ class PhotoIndex:
         hits = [Hit(one.path, score, one.caption) for one, score in best[:count]]
         return [_explained(hit, sight, words) for hit in hits] if explain and words.strip() else hits
 
+    def relative(self, paths: Sequence[str]) -> list[str]:
+        """Paths of photos as seen from the folder that was indexed; of photos that are not there, the name alone."""
+        roots = {row.path: f"{row.root.rstrip('/')}/" for row in self._current().rows(paths)}
+        rest = {path: path.removeprefix(root) for path, root in roots.items() if path.startswith(root)}
+        return [rest.get(path) or path.rpartition("/")[2] for path in paths]
+
     def _current(self) -> Engine:
         """The engine; another one where the index has outgrown the old."""
         now = stores.engine_at(self.store)
-        if now is not None and now.kind != self._engine.kind:
+        if now is None:
+            raise DataError(
+                "the photo index is no longer there",
+                where=self.store,
+                fix="make it again with `sightline index FOLDER`",
+            )
+        if now.kind != self._engine.kind:
             self._engine = now
         return self._engine
 

@@ -25,7 +25,7 @@ from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal, documented
 from sightline.serve.uploads import Ask, Upload, read
 
-BAD = (400, 401, 403, 413, 415, 422, 500, 503)
+BAD = (400, 401, 403, 408, 413, 415, 422, 500, 503)
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 LONGEST_SIDE = 2048  # pixels of a photo that is shown
 Handler = Callable[..., Awaitable[Response]]
@@ -73,7 +73,7 @@ def _add_api(app: FastAPI, desk: Desk) -> None:
     @app.get("/v1/health", response_model=Health, responses=documented(401, 403))
     async def health() -> Response:
         """How the server is, what it can do, and what it takes on."""
-        return JSONResponse(desk.health())
+        return JSONResponse(await desk.health())
 
     @_asked(app, "/v1/caption", Captions, CaptionAsk, 409)
     async def caption(request: Request) -> Response:

@@ -22,7 +22,8 @@ def captions_by_name(data: bytes, name: str) -> dict[str, list[str]]:
         try:
             found = any_captions(path, beside=False)
         except DataError as error:
-            raise type(error)(error.what, where=told, fix=error.fix) from error
+            what, fix = (text.replace(str(path), told) for text in (error.what, error.fix or "check it"))
+            raise type(error)(what, where=told, fix=fix) from error
     return {base(photo.file or photo.id): [s.text for s in photo.sentences] for photo in found}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -44,17 +44,17 @@ class Desk:
         self.worker.close()
         self._readers.shutdown(cancel_futures=True)
 
-    def health(self) -> dict[str, Any]:
+    async def health(self) -> dict[str, Any]:
         """How it is here."""
-        finds = self.sight.bundle.matcher is not None
-        can = ["caption", "ground", *(["audit"] if finds else []), *(["search"] if self.index is not None else [])]
+        finds, indexed = self.sight.bundle.matcher is not None, await self._indexed()
+        can = ["caption", "ground", *(["audit"] if finds else []), *(["search"] if indexed is not None else [])]
         limits = {"queue": self.limits.queue, "bytes": self.limits.body, "photos": self.limits.most}
         return {
             "status": "ok",
             "version": __version__,
             "model": str(self.sight.bundle.card.get("name", "unnamed")),
             "queue": self.worker.taken,
-            "indexed": None if self.index is None else len(self.index),
+            "indexed": indexed,
             "can": can,
             "limits": limits,
         }
@@ -83,15 +83,15 @@ class Desk:
 
     async def why(self, id: str, sentence: str) -> dict[str, Any]:
         """Where the words of a sentence are in a photo of the index."""
-        path = self.shelf.path_of(id)
+        self.shelf.photo_of(id)  # one that is not there needs no room
         with self.worker.room(1):
-            return await self._grounded(await self._decoded(path, path), sentence)
+            return await self._grounded(await self._found_photo(id), sentence)
 
     async def search(self, ask: SearchAsk) -> dict[str, Any]:
         """Photos of the index that are like words, a photo, or both."""
         if self.index is None:
             raise Refusal(409, "there is no index here", "start it with `sightline serve --store PATH`")
-        with self.worker.room(1):
+        with self.worker.room(await self._places(ask)):
             photo = None if ask.photo is None else await self._one(ask.photo)
             pixels = None if photo is None else photo[1]
             (found,) = await self._ask("search", self._found, [(ask, pixels)], status=409)
@@ -100,10 +100,10 @@ class Desk:
                 run = functools.partial(self._captions, beam=3, rules=None)
                 (said,) = await self._ask(("caption", 3, None), run, [photo])
                 sentence = said.text
-            hits = [{"id": self.shelf.id_of(hit.path), **_hit_told(hit)} for hit in found]
+            hits = [{"id": self.shelf.id_of(hit.path, name), **_hit_told(hit, name)} for hit, name in found]
             if ask.explain:
-                for hit in hits:
-                    hit["why"] = await self._why(hit["id"], sentence)
+                reasons = await self._explained([hit["id"] for hit in hits], sentence)
+                hits = [{**hit, "why": why} for hit, why in zip(hits, reasons, strict=True)]
         unknown = unknown_words(self.sight, f"{ask.text or ''} {ask.without or ''}")
         return {"sentence": sentence, "unknown": unknown, "hits": hits}
 
@@ -130,11 +130,11 @@ class Desk:
 
     async def picture(self, id: str, side: int) -> bytes:
         """A JPEG of a photo of the index."""
-        path = self.shelf.path_of(id)
+        path, _ = self.shelf.photo_of(id)
         try:
             return await self._thread(lambda: small(path, side, self.limits.pixels))
         except SightlineError as error:
-            raise Refusal(404, "the photo can no longer be read", "index its folder again") from error
+            raise _unreadable() from error
 
     async def _wanted(self, ask: AuditAsk) -> list[list[str]]:
         """For each photo the captions that are about it."""
@@ -148,6 +148,23 @@ class Desk:
         by_stem = {name.rpartition(".")[0] or name: own for name, own in by_name.items()}
         names = [base(photo.name) for photo in ask.photos]
         return [by_name.get(name) or by_stem.get(name.rpartition(".")[0] or name, []) for name in names]
+
+    async def _indexed(self) -> int | None:
+        """How many photos the index has; None where there is none, or none any more."""
+        index = self.index
+        try:
+            return None if index is None else await self._thread(lambda: len(index))
+        except SightlineError:
+            return None
+
+    async def _places(self, ask: SearchAsk) -> int:
+        """Places in the queue that a search takes: to explain a hit is to look at its photo."""
+        if not ask.explain:
+            return 1
+        places = max(1, min(ask.k, await self._indexed() or 1))
+        if places > self.limits.queue:
+            raise Refusal(413, f"{places} hits to explain at once", f"ask for at most {self.limits.queue}")
+        return places
 
     def _few(self, photos: Sequence[Upload]) -> int:
         if len(photos) > self.limits.most:
@@ -165,17 +182,18 @@ class Desk:
             raise Refusal.of(error, name) from error
         return name, pixels, full
 
+    async def _found_photo(self, id: str) -> Read:
+        path, name = self.shelf.photo_of(id)
+        try:
+            return await self._decoded(path, name)
+        except Refusal as refusal:  # its words are for whoever may know the path
+            raise _unreadable() from refusal
+
     async def _one(self, upload: Upload) -> Read:
         return await self._decoded(upload.data, upload.name)
 
     async def _read(self, uploads: Sequence[Upload]) -> list[Read | Refusal]:
-        async def one(upload: Upload) -> Read | Refusal:
-            try:
-                return await self._one(upload)
-            except Refusal as refusal:
-                return refusal
-
-        return list(await asyncio.gather(*map(one, uploads)))
+        return list(await asyncio.gather(*(_or_refusal(self._one(upload)) for upload in uploads)))
 
     async def _ask(self, kind: Any, run: Any, items: Sequence[Any], status: int = 422) -> list[Any]:
         answers = [asyncio.wrap_future(answer) for answer in self.worker.ask(kind, run, items)]
@@ -189,14 +207,15 @@ class Desk:
         told: dict[str, Any] = found.to_json()
         return {**told, "path": _printable(told["path"])}
 
-    async def _why(self, id: str, sentence: str) -> dict[str, Any] | None:
+    async def _explained(self, ids: Sequence[str], sentence: str) -> list[dict[str, Any] | None]:
+        """Where a sentence is in photos of the index, which the worker gets at once."""
+        photos = await asyncio.gather(*(_or_refusal(self._found_photo(id)) for id in ids))
+        return list(await asyncio.gather(*(self._why(photo, sentence) for photo in photos)))
+
+    async def _why(self, photo: Read | Refusal, sentence: str) -> dict[str, Any] | None:
         """None where the photo has gone, or the sentence has no word."""
-        path = self.shelf.path_of(id)
-        try:
-            told = await self._grounded(await self._decoded(path, path), sentence)
-        except Refusal:
-            return None
-        return {"words": told["words"], "size": told["size"]}
+        told = photo if isinstance(photo, Refusal) else await _or_refusal(self._grounded(photo, sentence))
+        return None if isinstance(told, Refusal) else {"words": told["words"], "size": told["size"]}
 
     def _captions(self, photos: list[Read], beam: int, rules: Rules | None) -> list[PhotoCaption]:
         said = self.sight.caption([pixels for _, pixels, _ in photos], beam=beam, rules=rules)
@@ -206,16 +225,31 @@ class Desk:
         found = self.sight.ground_many([photo[1] for photo, _ in asks], [sentence for _, sentence in asks])
         return [replace(one, path=name, size=size) for one, ((name, _, size), _) in zip(found, asks, strict=True)]
 
-    def _found(self, asks: list[tuple[SearchAsk, Pixels | None]]) -> list[list[Hit]]:
+    def _found(self, asks: list[tuple[SearchAsk, Pixels | None]]) -> list[list[tuple[Hit, str]]]:
+        """For each question hits, with paths below the folder that was indexed: where that is concerns no client."""
         assert self.index is not None
-        return [
-            self.index.search(self.sight, ask.text or "", photo=pixels, avoid=ask.without or "", count=ask.k)
-            for ask, pixels in asks
-        ]
+        found = []
+        for ask, pixels in asks:
+            hits = self.index.search(self.sight, ask.text or "", photo=pixels, avoid=ask.without or "", count=ask.k)
+            names = self.index.relative([hit.path for hit in hits])
+            found.append(list(zip(hits, names, strict=True)))
+        return found
 
     def _audits(self, asks: list[tuple[Read, list[str]]]) -> list[list[dict[str, Any]]]:
         found = self.sight.audit_read([photo for photo, _ in asks], [captions for _, captions in asks])
         return [[audit.to_json() for audit in own] for own in found]
+
+
+async def _or_refusal(work: Awaitable[T]) -> T | Refusal:
+    """What comes of some work, also where it is a refusal: one photo stops no other."""
+    try:
+        return await work
+    except Refusal as refusal:
+        return refusal
+
+
+def _unreadable() -> Refusal:
+    return Refusal(404, "the photo can no longer be read", "index its folder again")
 
 
 def _caption_told(said: PhotoCaption, attention: bool) -> dict[str, Any]:
@@ -235,8 +269,8 @@ def _grid(weights: Array | None) -> list[list[float]] | None:
     return rows
 
 
-def _hit_told(hit: Hit) -> dict[str, Any]:
-    return {**hit.to_json(), "path": _printable(hit.path)}
+def _hit_told(hit: Hit, name: str) -> dict[str, Any]:
+    return {**hit.to_json(), "path": _printable(name)}
 
 
 def _unread(upload: Upload, refusal: Refusal) -> dict[str, Any]:

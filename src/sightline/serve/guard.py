@@ -7,16 +7,19 @@ no CORS), may not reach it under a name of their own (the Host header is checked
 from __future__ import annotations
 
 import hmac
+import re
 import sys
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sightline.errors import ConfigError
 from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal
+from sightline.serve.request_body import RequestBody, run_until_left, too_large
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN_VARIABLE = "SIGHTLINE_TOKEN"
@@ -65,7 +68,7 @@ class Door:
             raise Refusal(403, "this server answers to its own address only", f"ask for http://{self.host}")
         if not path.startswith("/v1"):
             return
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        if _from_elsewhere(headers):
             raise Refusal(403, "requests of other sites are not answered", "open the page of this server")
         if self.token and not self._knows(headers.get("authorization", "")):
             raise Refusal(401, "the token is missing or wrong", "send the header `Authorization: Bearer TOKEN`")
@@ -76,15 +79,22 @@ class Door:
         return right and scheme.lower() == "bearer"
 
 
-def _name(host: str) -> str:
-    """The name in a Host header, without its port.
+def _from_elsewhere(headers: Headers) -> bool:
+    """Whether a browser says that a page of another site asks; without TLS, some tell the origin only."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        return site not in ("none", "same-origin")
+    return origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower()
 
-    >>> _name("localhost:8000"), _name("[::1]:8000"), _name("::1")
-    ('localhost', '::1', '::1')
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port; "" where it is none.
+
+    >>> _name("Localhost:8000"), _name("[::1]:8000"), _name("::1"), _name("[::1]evil.com")
+    ('localhost', '::1', '::1', '')
     """
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host if host.count(":") > 1 else host.partition(":")[0].lower()
+    found = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?|(::1)", host.lower())
+    return "" if found is None else next(filter(None, found.groups()))
 
 
 class Guard:
@@ -99,7 +109,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started, held = False, 0
+        started = False
 
         async def leave(message: Message) -> None:
             nonlocal started
@@ -108,49 +118,32 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
+        body = RequestBody(receive, self.limits, self._charge, read=scope["method"] == "POST")
         try:
             headers = Headers(scope=scope)
             self.door.check(headers, scope["path"])
-            held = self._hold(scope["method"], headers)
-            await self.app(scope, _counted(receive, self.limits.body), leave)
+            self._check_length(headers)
+            await run_until_left(self.app(scope, body.receive, leave), body)
+        except ClientDisconnect:
+            pass  # nobody is there to be answered
         except Refusal as refusal:
             if not started:
                 await JSONResponse(refusal.told(), refusal.status, refusal.headers())(scope, receive, leave)
         except Exception as error:
-            print(f"{scope['path']}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"{scope['path']!r}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
             if not started:
                 told = {"error": f"unexpected {type(error).__name__}", "fix": "the server's terminal tells more"}
                 await JSONResponse(told, 500)(scope, receive, leave)
         finally:
-            self._flight -= held
+            self._flight -= body.charged
 
-    def _hold(self, method: str, headers: Headers) -> int:
-        """Bytes that are put aside for a request; none is received before that."""
-        if method != "POST":
-            return 0
-        given = headers.get("content-length", "")
-        size = int(given) if given.isdecimal() and len(given) < 19 else self.limits.body
-        if size > self.limits.body:
-            raise _too_large(self.limits.body)
+    def _check_length(self, headers: Headers) -> None:
+        """Refuse a body that says itself that it is too large; none of it is received."""
+        given = headers.get("content-length", "0")
+        if given.isdecimal() and (len(given) > 18 or int(given) > self.limits.body):
+            raise too_large(self.limits.body)
+
+    def _charge(self, size: int) -> None:
         if self._flight + size > self.limits.flight:
             raise Refusal.busy(2)
         self._flight += size
-        return size
-
-
-def _counted(receive: Receive, most: int) -> Receive:
-    left = most
-
-    async def counted() -> Message:
-        nonlocal left
-        message = await receive()
-        left -= len(message.get("body", b""))
-        if left < 0:
-            raise _too_large(most)
-        return message
-
-    return counted
-
-
-def _too_large(most: int) -> Refusal:
-    return Refusal(413, f"the request has more than {most >> 20} MB", "send fewer or smaller photos at a time")

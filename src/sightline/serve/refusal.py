@@ -12,6 +12,7 @@ STATUS = {
     403: "The request comes from another site or for another host.",
     404: "There is nothing of that name.",
     405: "The address takes another method.",
+    408: "Nothing more of the body came.",
     409: "What is asked for is not here, or excludes itself.",
     413: "The request is too large.",
     415: "The body is of a type that is not read.",
@@ -46,8 +47,8 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a defect
 
     def headers(self) -> dict[str, str]:
         """Headers that belong to the status."""
-        found = {} if self.again is None else {"Retry-After": str(self.again)}
-        return {**found, "WWW-Authenticate": "Bearer"} if self.status == 401 else found
+        found = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}}.get(self.status, {})
+        return found if self.again is None else {**found, "Retry-After": str(self.again)}
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:

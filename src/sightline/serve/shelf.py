@@ -21,23 +21,23 @@ class Shelf:
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(16)
-        self._paths: OrderedDict[str, str] = OrderedDict()
+        self._photos: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
-    def id_of(self, path: str) -> str:
-        """The id of a photo that was found."""
+    def id_of(self, path: str, name: str) -> str:
+        """The id of a photo that was found; clients know it by `name`."""
         raw = path.encode("utf-8", "surrogateescape")
         found = hashlib.blake2b(raw, key=self._secret, digest_size=16).hexdigest()
-        self._paths[found] = path
-        self._paths.move_to_end(found)
-        while len(self._paths) > REMEMBERED:
-            self._paths.popitem(last=False)
+        self._photos[found] = path, name
+        self._photos.move_to_end(found)
+        while len(self._photos) > REMEMBERED:
+            self._photos.popitem(last=False)
         return found
 
-    def path_of(self, id: str) -> str:
-        """The path of an id that was given out."""
-        if id not in self._paths:
+    def photo_of(self, id: str) -> tuple[str, str]:
+        """The path and the name of an id that was given out."""
+        if id not in self._photos:
             raise Refusal(404, "no photo has this id", "search again: ids hold until the server is stopped")
-        return self._paths[id]
+        return self._photos[id]
 
 
 def small(path: str, side: int, most_pixels: int) -> bytes:

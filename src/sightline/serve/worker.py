@@ -6,6 +6,7 @@ less than eight times the time of one. How many may wait is bounded by `room`.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -48,8 +49,8 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """Asks that no round has begun with."""
-        return len(self._asks)
+        """Asks that no round has begun with, and that somebody still waits for."""
+        return sum(not ask.answer.cancelled() for ask in self._asks)
 
     @contextmanager
     def room(self, count: int) -> Iterator[None]:
@@ -83,7 +84,8 @@ class Worker:
             self._asks.clear()
             self._change.notify()
         for ask in left:
-            ask.answer.set_exception(Refusal.busy(1))
+            if ask.answer.set_running_or_notify_cancel():
+                ask.answer.set_exception(Refusal.busy(1))
         self._thread.join()
 
     def _work(self) -> None:
@@ -111,11 +113,12 @@ class Worker:
                     group = self._like(first)
                     break
             taken = set(map(id, group))
-            self._asks = deque(ask for ask in self._asks if id(ask) not in taken)
-            return group
+            self._asks = deque(ask for ask in self._asks if id(ask) not in taken and not ask.answer.cancelled())
+            return group or [first]
 
     def _like(self, first: _Ask) -> list[_Ask]:
-        return [ask for ask in self._asks if ask.kind == first.kind][: self.limits.batch]
+        alike = (ask for ask in self._asks if ask.kind == first.kind and not ask.answer.cancelled())
+        return list(itertools.islice(alike, self.limits.batch))
 
     def _answer(self, group: list[_Ask]) -> None:
         try:

@@ -88,16 +88,15 @@ def decoded(source: Source, *, least: int | None = None, max_pixels: int | None 
         least: a JPEG may be decoded at a half, a quarter or an eighth, as long as both sides keep so many pixels.
         max_pixels: as for `open_image`.
     """
-    limit = pixel_limit() if max_pixels is None else max_pixels
     if isinstance(source, Image.Image):
-        with _loaded(source, source.size, None, "the image given", limit) as found:
+        with _loaded(source, source.size, None, "the image given", max_pixels) as found:
             yield found
     elif isinstance(source, np.ndarray):
         image = image_of(source)
-        with _loaded(image, image.size, None, ARRAY, limit) as found:
+        with _loaded(image, image.size, None, ARRAY, max_pixels) as found:
             yield found
     else:
-        with _opened(source) as (file, where), _read(file, where, least, limit) as found:
+        with _opened(source) as (file, where), _read(file, where, least, max_pixels) as found:
             yield found
 
 
@@ -146,7 +145,7 @@ def _open_file(path: PathLike) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def _read(file: IO[bytes], where: str, least: int | None, limit: int) -> Iterator[Decoded]:
+def _read(file: IO[bytes], where: str, least: int | None, max_pixels: int | None) -> Iterator[Decoded]:
     try:
         head = file.read(HEAD)
         stored = file.seek(0, os.SEEK_END)
@@ -164,19 +163,21 @@ def _read(file: IO[bytes], where: str, least: int | None, limit: int) -> Iterato
             image.draft(None, (least, least))  # of all kinds, only JPEG can
     except Exception as error:  # decoders raise anything at all when bytes are hostile
         raise _refused(error, kind, where) from error
-    _check_size(*declared, limit, where)
-    if LIMIT_VARIABLE not in os.environ and limit <= MAX_PIXELS:  # whoever raises the limit trusts the files
+    _check_size(*declared, max_pixels, where)
+    if (
+        LIMIT_VARIABLE not in os.environ and (max_pixels or 0) <= MAX_PIXELS
+    ):  # whoever raises the limit trusts the files
         _check_thin(*declared, stored, where)
-    with _loaded(image, declared, kind, where, limit) as found:
+    with _loaded(image, declared, kind, where, max_pixels) as found:
         yield found
 
 
 @contextlib.contextmanager
 def _loaded(
-    image: Image.Image, declared: tuple[int, int], kind: Kind | None, where: str, limit: int
+    image: Image.Image, declared: tuple[int, int], kind: Kind | None, where: str, max_pixels: int | None
 ) -> Iterator[Decoded]:
     width, height = declared
-    _check_size(width, height, limit, where)
+    _check_size(width, height, max_pixels, where)
     with _alone() if image.width * image.height > LARGE else contextlib.nullcontext():
         try:
             image.load()
@@ -206,15 +207,17 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
         return None
 
 
-def _check_size(width: int, height: int, limit: int, where: str) -> None:
+def _check_size(width: int, height: int, max_pixels: int | None, where: str) -> None:
+    limit = pixel_limit() if max_pixels is None else max_pixels
     if width <= 0 or height <= 0:
         raise ImageError(f"the picture is {width} × {height} pixels", where=where, fix="give one with pixels")
     if width * height > limit:
+        ours = max_pixels is None  # otherwise the variable would change nothing
         raise ImageError(
             f"the picture declares {width:,} × {height:,} pixels, {width * height / 1e6:,.0f} million; "
             f"at most {limit / 1e6:,.0f} million are read",
             where=where,
-            fix=f"make it smaller, or, if you trust it, set {LIMIT_VARIABLE}={width * height}",
+            fix="make it smaller" + (f", or, if you trust it, set {LIMIT_VARIABLE}={width * height}" if ours else ""),
         )
 
 

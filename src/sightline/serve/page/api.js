@@ -8,6 +8,11 @@ const kept = (value) => {
     return sessionStorage.getItem("token") ?? "";
   } catch { return ""; }
 };
+const given = new URLSearchParams(location.search).get("token");
+if (given) { // as the terminal prints the address: it goes no further, not into bookmarks either
+  kept(given);
+  history.replaceState(null, "", location.pathname + location.hash);
+}
 let asking = null; // one dialog for all requests that need a token
 
 export class Refused extends Error {

@@ -11,11 +11,16 @@ function save(name, kind, text) {
 
 export const saveJson = (name, value) => save(name, "application/json", `${JSON.stringify(value, null, 1)}\n`);
 
-/** Rows of cells; the first row names the columns. Spreadsheets find the encoding by the mark at the beginning. */
-export function saveCsv(name, rows) {
-  const cell = (value) => (/[",\r\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
-  save(name, "text/csv", `\uFEFF${rows.map((row) => row.map(cell).join(",")).join("\r\n")}\r\n`);
+/** A cell. Text that a spreadsheet would run as a formula, such as a file named =1+1.jpg, gets an apostrophe. */
+function cell(value) {
+  const text = typeof value === "string" && /^[=+\-@\t\r\n]/.test(value) ? `'${value}` : String(value);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
+
+export const csv = (rows) => `${rows.map((row) => row.map(cell).join(",")).join("\r\n")}\r\n`;
+
+/** Rows of cells; the first row names the columns. Spreadsheets find the encoding by the mark at the beginning. */
+export const saveCsv = (name, rows) => save(name, "text/csv", `\uFEFF${csv(rows)}`);
 
 export async function copy(text) {
   try {
