@@ -1,5 +1,6 @@
 """`sightline serve` as people start it."""
 
+import contextlib
 import json
 import re
 import signal
@@ -24,11 +25,21 @@ def model(tmp_path_factory):
     return path
 
 
+@contextlib.contextmanager
+def started(command):
+    """A server that does not outlive a test that fails."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_it_tells_where_it_is_answers_and_stops_when_asked_to(model, monkeypatch, stop):
     monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
     command = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--model", str(model), "--device", "cpu"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(command) as process:
         line = process.stdout.readline()
         found = re.fullmatch(r"Sightline is at (http://127\.0\.0\.1:\d+)/\?token=(\S{43}) \(Ctrl-C stops it\)\n", line)
         address, token = found.groups()
@@ -48,7 +59,7 @@ def test_it_tells_where_it_is_answers_and_stops_when_asked_to(model, monkeypatch
 def test_a_program_is_told_the_address_in_json(model, monkeypatch):
     monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
     command = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--model", str(model), "--json", "--quiet"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(command) as process:
         told = json.loads(process.stdout.readline())
         right = {"Authorization": f"Bearer {told['token']}"}
         answer = httpx.get(f"{told['address']}/v1/health", headers=right, timeout=60, trust_env=False)

@@ -16,11 +16,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sightline.serve.limits import Limits
 
-try:
-    from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
-except ImportError:  # Windows, where sockets are not counted among files
-    getrlimit = None  # type: ignore[assignment]
-
 MOST_DESCRIPTORS = 4096  # that are reckoned with, where more are allowed
 STOP_SECONDS = 10  # that requests have to end in when the server is stopped
 
@@ -98,7 +93,9 @@ def server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
 
 
 def _descriptors() -> int:
-    if getrlimit is None:
+    try:
+        import resource
+    except ImportError:  # Windows, where sockets are not counted among files
         return MOST_DESCRIPTORS
-    allowed, _ = getrlimit(RLIMIT_NOFILE)
-    return MOST_DESCRIPTORS if allowed == RLIM_INFINITY else min(allowed, MOST_DESCRIPTORS)
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_DESCRIPTORS if allowed == resource.RLIM_INFINITY else min(allowed, MOST_DESCRIPTORS)

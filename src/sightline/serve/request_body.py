@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 
 from starlette.types import Message, Receive
 
@@ -54,7 +54,7 @@ class RequestBody:
             pass
 
 
-async def run_until_left(work: Coroutine[None, None, None], body: RequestBody) -> None:
+async def run_until_left(work: Awaitable[None], body: RequestBody) -> None:
     """Do the work of a request, but stop where nobody waits for the answer any more."""
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(body.client_left())
     try:
