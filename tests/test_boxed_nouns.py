@@ -85,7 +85,17 @@ def test_a_pair_of_glasses_is_one_thing():
     ],
 )
 def test_only_a_being_and_what_it_wears_or_has_share_a_box_and_names_of_one_thing(one, other, may):
-    assert may_share(one, other) == may_share(other, one) == may
+    words = f"a {one} and a {other}".split()
+    assert may_share(words, 1, 4) == may_share(words, 4, 1) == may
+
+
+@pytest.mark.parametrize(
+    ("sentence", "may"),
+    [("a cup of coffee", True), ("a plate of hot food", True), ("a cup with coffee", False)],
+)
+def test_what_is_in_something_shares_its_box(sentence, may):
+    words = sentence.split()
+    assert may_share(words, 1, len(words) - 1) == may
 
 
 @pytest.fixture(scope="module")

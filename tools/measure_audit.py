@@ -149,9 +149,10 @@ def boxes(sight: Sightline, options: argparse.Namespace) -> dict[str, Any]:
         for split in ("dev", "test")
     )
     numbers = fit_place(shares, right)
-    sure = Auditing(place=numbers).placed(others)
-    error = calibration_error(sure, truth)
-    return {"numbers": numbers, "boxes": len(truth), "right": 100 * float(truth.mean()), "calibration error": error}
+    rates = {"boxes": len(truth), "right": 100 * float(truth.mean())}
+    for name, auditing in (("", Auditing(place=numbers)), (", the model's own", sight.auditing)):
+        rates[f"calibration error{name}"] = calibration_error(auditing.placed(others), truth)
+    return {"numbers": numbers, **rates}
 
 
 def numbered(some: Sequence[TestPhoto]) -> list[TestPhoto]:

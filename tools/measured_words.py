@@ -20,8 +20,6 @@ from sightline.trust.pointing import Pointing
 from sightline.witness.naming import named
 from sightline.witness.nouns import box_counts, may_share, tagged
 
-shared = functools.cache(may_share)  # many rules are tried on the same words
-
 
 @dataclass(frozen=True, eq=False)
 class Heard:
@@ -72,7 +70,7 @@ class Heard:
                 self.found[row],
                 scores=self.scores,
                 named=None if self.named is None else self.named[row],
-                share=lambda a, b, words=words: shared(words[a], words[b]),
+                share=functools.partial(may_share, words),
             ).trace
             results.append(
                 {

@@ -20,6 +20,7 @@ PAIRS = frozenset(  # one thing, whose name is a plural
 NUMBERS = {"both": 2, "couple": 2, "pair": 2, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
 MANY = 10  # boxes of a plural without a number, at most
 BETWEEN = frozenset({"JJ", "JJR", "JJS", "VBG", "VBN", "NN"})  # tags between a number and its noun: "two small dogs"
+FAR = 3  # words between the nouns of "a cup of hot coffee", and one more
 BEINGS = frozenset({"noun.person", "noun.animal"})
 
 
@@ -54,12 +55,23 @@ def box_counts(words: Sequence[str], tags: Sequence[str]) -> list[int]:
     ]
 
 
-def may_share(one: str, other: str) -> bool:
-    """Whether two nouns may have the same box: they may name one thing, or a being and what it wears or a part of it.
+def may_share(words: Sequence[str], one: int, other: int) -> bool:
+    """Whether two nouns of a sentence, by their places, may have the same box: one thing contains the other.
 
-    >>> [may_share("man", other) for other in ("person", "shirt", "hand", "woman", "dog")]
-    [True, True, True, False, False]
+    So do "a cup of coffee", and a being and what it wears or a part of it. Words that may name one thing may, too.
+
+    >>> words = "a man with a shirt and a woman with a cup of hot coffee".split()
+    >>> [may_share(words, one, other) for one, other in ((1, 4), (1, 7), (7, 10), (10, 13))]
+    [True, False, False, True]
     """
+    first, last = sorted((one, other))
+    if words[first + 1] == "of" and last - first <= FAR:
+        return True
+    return _belong(words[one], words[other])
+
+
+@lru_cache(wordnet.REMEMBERED)
+def _belong(one: str, other: str) -> bool:
     return related(one, other) or (_being(one) and _of_being(other)) or (_being(other) and _of_being(one))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.bundle import Bundle
@@ -47,7 +48,7 @@ def pointed(
                 None if found is None else found[i, 1 : len(caption) + 1, :n],
                 scores=None if scores is None else scores[photo, :n],
                 named=named(bundle.vision, scenes, photo, words, most),
-                share=lambda a, b, words=words: may_share(words[a], words[b]),
+                share=partial(may_share, words),
             )
         )
     return results
