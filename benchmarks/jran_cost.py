@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch
-from sightline.learning.devices import choose_device
+from sightline.devices import choose_device
 from sightline.learning.recipe import SHIPPED, read_recipe
 from sightline.models.captioner import Captioner
 from sightline.text.vocabulary import END, SPECIALS, START
 
 WORDS, LENGTH, CAPTIONS = 9_490, 10, 5  # ids of COCO by the rule `self-critical`; words of a caption; of a photo
-REGIONS, CELLS = 36, 25  # of the detector: 288 pixels are 9 × 9 cells, averaged 2 × 2
+REGIONS, CELLS = 36, 25  # of the detector: 320 pixels are 10 × 10 cells, averaged 2 × 2
 ROWS = {
     "Sim-Trans": ("table-4", "Sim-Trans-XE"),
     "JRAN-Trans": ("table-4", "JRAN-Trans-BS3-XE"),
@@ -38,10 +38,12 @@ ROWS = {
 
 def models() -> dict[str, Captioner]:
     """The captioner of each row."""
-    return {
-        name: read_recipe(SHIPPED / "jran" / f"{table}.yaml", row).model.build(WORDS)
-        for name, (table, row) in ROWS.items()
-    }
+    found: dict[str, Captioner] = {}
+    for name, (table, row) in ROWS.items():
+        built = read_recipe(SHIPPED / "jran" / f"{table}.yaml", row).model.build(WORDS)
+        assert isinstance(built, Captioner)
+        found[name] = built
+    return found
 
 
 def make_batch(images: int) -> tuple[SceneBatch, Tensor]:

@@ -79,7 +79,8 @@ def _pooled(scenes: SceneBatch, side: int) -> SceneBatch:
     """The scenes with squares of `side` · `side` grid cells averaged; cut squares at the edges are means too."""
     grid, shape = scenes.part("grid"), scenes.grid_shapes[0]
     assert shape is not None
-    cells = F.avg_pool2d(grid.mT.unflatten(2, shape), side, ceil_mode=True, count_include_pad=False)  # (B, d, h, w)
+    square = grid.mT.reshape(len(scenes), grid.shape[2], *shape)  # (B, d, h, w)
+    cells = F.avg_pool2d(square, side, ceil_mode=True, count_include_pad=False)
     mask = torch.ones(len(scenes), cells.shape[2] * cells.shape[3], dtype=torch.bool, device=grid.device)
     shapes = ((cells.shape[2], cells.shape[3]),) * len(scenes)
     return replace(scenes, grid=cells.flatten(2).mT, grid_mask=mask, grid_shapes=shapes)
