@@ -11,6 +11,7 @@ of a paper is docs/images/results/PAPER-picture-N.png (or .jpg), with what it sh
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -120,7 +121,8 @@ def _paper(
 
 def _title(path: Path) -> str:
     """The first sentence of what a recipe says about itself."""
-    return " ".join(str(load_yaml(path).get("about", "")).split(". ")[0].split()).rstrip(".")
+    about = " ".join(str(load_yaml(path).get("about", "")).split())
+    return re.split(r"[.?] ", about)[0].rstrip(".?")
 
 
 def _table(records: Sequence[ResultRecord]) -> Iterator[str]:
