@@ -2,7 +2,7 @@
 
     python tools/run_rows.py tools/rows/flickr8k.yaml --slots 12 [--minutes 30] [--out runs]
 
-The file lists rows, the most urgent first: an id, the words after `sightline reproduce`, and the ids it must wait for. A
+The file lists rows, the most urgent first: an id, the words after `sightline reproduce`, the ids it must wait for. A
 row whose need failed is left out. One process rarely fills a GPU: a dozen small models keep an H200 busy, best with
 NVIDIA's MPS (`nvidia-cuda-mps-control -d`). What a row prints goes to OUT/logs/ID.log. When the minutes are over, what
 still runs is stopped; run it again: finished rows are kept, stopped ones go on. Check all rows with --dry first.
