@@ -1,4 +1,4 @@
-"""Files made to do harm: to read others, to cost gigabytes, to kill Python, to write on the terminal. Each is refused."""
+"""Files made to do harm: to read others, to cost gigabytes, to kill Python, to write on the terminal: each is refused."""
 
 from __future__ import annotations
 
@@ -353,6 +353,7 @@ def test_layers_that_the_weights_do_not_have_are_refused_at_once(tmp_path):
     rewritten(path, lambda header: header.update(model={"kind": "scene-trans", "layers": 20_000}))
     with pytest.raises(CheckpointError, match="far more layers than there are weights"):
         checkpoint.load(path)
+    assert torch.is_grad_enabled()
 
 
 # What would kill Python

@@ -134,7 +134,8 @@ class _NoDraws(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._left -= 1
-        if self._left < 0:
+        # An error in here on the way out of `torch.no_grad` would leave gradients switched off for the whole process.
+        if self._left < 0 and func.__name__ != "_set_grad_enabled":
             raise RuntimeError("it asks for far more layers than there are weights")
         if func.__name__ in ("normal_", "uniform_"):
             return args[0] if args else kwargs["tensor"]
