@@ -102,7 +102,8 @@ def each_captioned(captions: CaptionSet) -> Iterator[Photo]:
 def sentence_numbers(captions: CaptionSet) -> Iterator[int]:
     """A number for each sentence: its own id where all are distinct plain numbers, else its position."""
     ids = [sentence.id or "" for sentence in captions.sentences()]
-    keep = len(set(ids)) == len(ids) and all(id.isascii() and id.isdigit() and str(int(id)) == id for id in ids)
+    plain = all(id.isascii() and id.isdigit() and len(id) < 20 and str(int(id)) == id for id in ids)
+    keep = plain and len(set(ids)) == len(ids)
     return iter(map(int, ids)) if keep else iter(range(len(ids)))
 
 

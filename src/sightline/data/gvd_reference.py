@@ -127,7 +127,7 @@ def counts_of(photos: Sequence[GroundedPhoto]) -> dict[str, int | str]:
 
 def _size(image: Record) -> tuple[int, int]:
     size = image.items("image_size")
-    if len(size) != 2 or not all(re.fullmatch(r"0*[1-9]\d{0,8}", str(side), re.ASCII) for side in size):
+    if len(size) != 2 or not all(re.fullmatch(r"0{0,9}[1-9]\d{0,8}", str(side), re.ASCII) for side in size):
         raise image.error(f"'image_size' must be [width, height], not {size}")
     return int(size[0]), int(size[1])
 

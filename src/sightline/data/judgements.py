@@ -11,7 +11,7 @@ from sightline.data.format import Format, Probe, Report
 from sightline.data.records import Problems
 from sightline.errors import DataError, DuplicateRecordError
 
-_LINE = re.compile(r"([^\t]+)\t([^\t]+#\d+)\t(-?\d+)\t(-?\d+)\t(-?\d+)\s*$")
+_LINE = re.compile(r"([^\t]+)\t([^\t]+#\d+)\t(-?\d{1,9})\t(-?\d{1,9})\t(-?\d{1,9})\s*$")
 
 
 @dataclass(frozen=True)

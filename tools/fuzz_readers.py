@@ -1,0 +1,520 @@
+"""Mutate small valid files of every kind that Sightline reads, and count what its readers do with them.
+
+    python tools/fuzz_readers.py [--minutes 5] [--seed 0] [--only NAME …] [--out tally.json] [--keep FOLDER]
+    python tools/fuzz_readers.py --case NAME:NUMBER [--seed 0]     # one case again, with its traceback
+
+A reader may give what it read, or an error of Sightline's (`refused`). Anything else is a finding: another exception,
+more than 20 seconds, a gigabyte of memory, the end of the process. Cases run in a child process, so that one that kills
+Python is a finding too and the rest goes on. A case follows from the seed, its target's name and its number alone. The
+files of findings are kept in --keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import multiprocessing
+import pickle
+import random
+import resource
+import shutil
+import struct
+import sys
+import tempfile
+import time
+import traceback
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from bundle_samples import tiny_bundle
+from caption_samples import write_samples
+from feature_samples import sample_scenes
+from learning_samples import write_recipe
+from search_samples import row
+from sightline import checkpoint
+from sightline.bundle import load_bundle, save_bundle
+from sightline.converters.released import convert_released
+from sightline.converters.torch_file import read_torch
+from sightline.data.formats import FORMATS
+from sightline.data.inspect import identify, inspect
+from sightline.errors import SightlineError
+from sightline.files import checksum
+from sightline.learning.recipe import read_recipe, read_rows
+from sightline.models.updown import UpDownConfig
+from sightline.search.exact import FILE, ExactIndex
+from sightline.text.lemmas import lemma
+from sightline.text.tagger import Tagger
+from sightline.text.tokenizer import ptb_tokens
+from sightline.text.vocabulary import RULES, Vocabulary, build_vocabulary
+from sightline.vision.images import open_image
+
+SLOW = 20.0  # seconds a case may take
+LARGE = 1 << 30  # bytes by which a case may make the process grow
+ENDLESS = 120.0  # seconds after which a case is given up
+ODD_NUMBERS = (0, 1, -1, 127, 255, 256, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1)
+ODD_VALUES: tuple[Any, ...] = (
+    *(None, True, 0, -1, 0.5, 1e308, float("nan"), 10**12, 10**30, 10**400, "", "x", "\x1b[2J", "\ud800"),
+    *([], {}, [[]], {"": []}, ["x"], [None] * 3, {"kind": ["x"]}, [[1, 2, 3, 4]], "a" * 5000),
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is mutated, and what reads it.
+
+    Attributes:
+        files: of the sample, relative to its folder; one or two of them are mutated a case.
+        folder: of the valid sample.
+        read: reads the (mutated) copy of the folder.
+    """
+
+    files: tuple[str, ...]
+    folder: Path
+    read: Callable[[Path], object]
+    mutate: Callable[[bytes, random.Random], bytes]
+
+
+def targets(folder: Path) -> dict[str, Target]:
+    """Everything there is to read, as valid samples below `folder`."""
+    made: dict[str, Target] = {}
+
+    def add(name: str, path: Path, read: Callable[[Path], object] | None = None, mutate: Any = None) -> None:
+        home = path if path.is_dir() else path.parent
+        inside = sorted(file.relative_to(home).as_posix() for file in home.rglob("*") if file.is_file())
+        files = tuple(inside) if path.is_dir() else (path.name,)
+        own = (lambda top: top) if path.is_dir() else (lambda top, last=path.name: top / last)
+        made[name] = Target(files, home, lambda top: (read or read_data)(own(top)), mutate or mutation_for(files[0]))
+
+    for module, path in write_samples(folder / "captions").items():
+        alone = folder / f"captions-{module}"
+        if path.is_dir():
+            shutil.copytree(path, alone)
+            add(module, alone)
+        else:
+            alone.mkdir()
+            for file in path.parent.iterdir() if path.parent != folder / "captions" else [path]:
+                shutil.copy(file, alone)
+            add(module, alone / path.name)
+    for form in FORMATS:
+        if form.write_scenes is not None:
+            suffix = {"bottom-up-tsv": ".tsv", "m2-hdf5": ".h5", "lmdb": ".lmdb"}.get(form.name, "")
+            (home := folder / f"scenes-{form.name}").mkdir()
+            with contextlib.suppress(SightlineError):
+                form.write_scenes(home / f"x{suffix}", sample_scenes(3, regions=20, width=32))
+                add(form.name, home / f"x{suffix}")
+    for name, path in write_pickles(folder / "pickles").items():
+        add(name, path)
+    labels = folder / "labels"
+    shutil.copytree(folder / "captions-cocotalk", labels)
+    add("cocotalk labels", labels / "flickrtalk_label.h5")
+    for kind in ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF"):
+        (home := folder / f"picture-{kind}").mkdir()
+        noise = np.random.default_rng(1).integers(0, 256, (24, 32, 3), np.uint8)
+        with contextlib.suppress(OSError, KeyError):
+            Image.fromarray(noise).save(home / f"x.{kind.lower()}", kind)
+            add(f"picture {kind}", home / f"x.{kind.lower()}", open_image)
+    write_models(folder / "models")
+    add("bundle", folder / "models/bundle/x.safetensors", load_bundle, mutate_sealed)
+    add("checkpoint", folder / "models/checkpoint/x.safetensors", checkpoint.load, mutate_sealed)
+    add("pth", folder / "models/pth/x.pth", read_torch)
+    add("legacy pth", folder / "models/legacy/x.pth", read_torch)
+    add("released", folder / "models/released/model_best.pth.tar", read_released)
+    (folder / "recipe").mkdir()
+    add("recipe", write_recipe(folder / "recipe/table.yaml"), read_table, mutate_text)
+    (index := ExactIndex(folder / "index")).clear("eyes")
+    index.write([row("a.jpg", [1, 0, 0], "a dog"), row("b.jpg", [0, 1, 0], "a cat")])
+    add("photo index", folder / "index" / FILE, search)
+    (folder / "text").mkdir()
+    (folder / "text/x.txt").write_text(
+        "A dog's owner, Mr. O'Neil, can't pay $3.50 (U.S.)... \u00e9\U0001f600 don't\n" * 3
+    )
+    add("tokenizers and vocabulary", folder / "text/x.txt", tokenise, mutate_text)
+    return made
+
+
+def write_pickles(folder: Path) -> dict[str, Path]:
+    """A vocabulary as JSON and as a pickle, and document frequencies."""
+    folder.mkdir()
+    words = ["<pad>", "<start>", "<end>", "<unk>", "a", "dog"]
+    ids = {word: number for number, word in enumerate(words)}
+    parts = {"word2idx": ids, "idx2word": {str(n): word for word, n in ids.items()}, "idx": len(ids)}
+    made = {name: folder / name.replace(" ", "-") for name in ("vocabulary.json", "vocabulary.pkl", "frequencies.p")}
+    for path in made.values():
+        path.mkdir()
+    (made["vocabulary.json"] / "x.json").write_text(json.dumps(parts))
+    kind = type("Vocabulary", (), {})
+    kind.__module__ = "__main__"
+    sys.modules["__main__"].Vocabulary = kind  # type: ignore[attr-defined]
+    (thing := kind()).__dict__.update({**parts, "idx2word": {n: word for word, n in ids.items()}})
+    (made["vocabulary.pkl"] / "x.pkl").write_bytes(pickle.dumps(thing, 2))
+    counts = {("a", "dog"): 2.0, ("dog",): np.float64(1)}
+    (made["frequencies.p"] / "x.p").write_bytes(pickle.dumps({"document_frequency": counts, "ref_len": 2.0}, 2))
+    return {name: next(path.iterdir()) for name, path in made.items()}
+
+
+def write_models(folder: Path) -> None:
+    for name in ("bundle", "checkpoint", "pth", "legacy", "released"):
+        (folder / name).mkdir(parents=True)
+    save_bundle(folder / "bundle/x.safetensors", tiny_bundle())
+    vocabulary = Vocabulary(["a", "dog"])
+    model = UpDownConfig(region_width=4, word_size=5, hidden_size=6, attention_size=3).build(len(vocabulary))
+    checkpoint.save(folder / "checkpoint/x.safetensors", checkpoint.Checkpoint(model, vocabulary))
+    content = {"epoch": 3, "opt": argparse.Namespace(lr=0.1), "model": [{"a": torch.ones(2, 3)}, {"b": torch.ones(4)}]}
+    torch.save(content, folder / "pth/x.pth")
+    torch.save(content, folder / "legacy/x.pth", _use_new_zipfile_serialization=False)
+    text = {
+        "embed.weight": torch.ones(6, 4),
+        "rnn.weight_ih_l0": torch.ones(9, 4),
+        "rnn.weight_hh_l0": torch.ones(9, 3),
+    }
+    text |= {"rnn.bias_ih_l0": torch.ones(9), "rnn.bias_hh_l0": torch.ones(9)}
+    image = {"fc.weight": torch.ones(3, 5), "fc.bias": torch.ones(3)}
+    torch.save({"model": [image, text], "opt": argparse.Namespace()}, folder / "released/model_best.pth.tar")
+    words = ["<pad>", "<start>", "<end>", "<unk>", "a", "dog"]
+    parts = {"word2idx": {w: n for n, w in enumerate(words)}, "idx2word": dict(enumerate(words)), "idx": 6}
+    (folder / "released/vocab.json").write_text(json.dumps(parts))
+
+
+# Readers
+
+
+def read_data(path: Path) -> None:
+    """`data inspect`, which may raise nothing; then the strict readers."""
+    for report in inspect(path):
+        if any("Please report this" in problem for problem in report.problems):
+            raise AssertionError(report.problems)
+        report.to_json()
+    form, refused = identify(path), list[SightlineError]()
+    for reader in (form.scenes, form.captions):
+        try:
+            for one in reader(path) if reader is not None else ():
+                repr(one)[:100]
+        except SightlineError as error:
+            refused.append(error)
+    if refused:
+        raise refused[0]
+
+
+def read_released(path: Path) -> None:
+    convert_released(path, vocabulary=path.parent / "vocab.json")
+
+
+def read_table(path: Path) -> None:
+    for name in read_rows(path):
+        with contextlib.suppress(SightlineError):
+            read_recipe(path, name, ["seed=1"]).fingerprint()
+
+
+def search(path: Path) -> None:
+    index = ExactIndex(path.parent)
+    refused = list[SightlineError]()
+    for ask in (lambda: index.maker, index.known, lambda: index.find(np.ones(3, np.float32), ["dog"], 2)):
+        try:
+            ask()
+        except SightlineError as error:
+            refused.append(error)
+    if refused:
+        raise refused[0]
+
+
+def tokenise(path: Path) -> None:
+    text = path.read_bytes().decode("utf-8", "surrogateescape" if path.stat().st_size % 2 else "replace")
+    words = ptb_tokens(text)
+    Tagger.default().tag(words[:50])
+    for one in words[:20]:
+        lemma(one, "n")
+    split = [rule.words(text) for rule in RULES.values()]
+    vocabulary = build_vocabulary(split, 1)
+    for sentence in split:
+        vocabulary.decode(vocabulary.encode(sentence))
+
+
+# Mutations
+
+
+def mutation_for(name: str) -> Callable[[bytes, random.Random], bytes]:
+    return mutate_text if name.endswith((".json", ".jsonl", ".txt", ".csv", ".xml")) else mutate_bytes
+
+
+def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Changes of bytes; of what is packed, two times in three of what is inside, so that its checksums are right."""
+    if rng.random() < 2 / 3:
+        with contextlib.suppress(OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile):
+            if data.startswith(b"\x1f\x8b"):
+                return gzip.compress(mutate_raw(gzip.decompress(data), rng))
+            if data.startswith(b"PK\x03\x04"):
+                return mutate_zip(data, rng)
+            if data.startswith(b"\x89PNG"):
+                return mutate_png(data, rng)
+    return mutate_raw(data, rng)
+
+
+def mutate_zip(data: bytes, rng: random.Random) -> bytes:
+    """An archive with one member changed."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {info: archive.read(info) for info in archive.infolist()}
+    chosen, written = rng.choice(list(members)), io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for info, content in members.items():
+            changed = mutate_raw(content, rng) if info is chosen else content
+            archive.writestr(info.filename, changed, compress_type=info.compress_type)
+    return written.getvalue()
+
+
+def mutate_png(data: bytes, rng: random.Random) -> bytes:
+    """A picture with one chunk changed."""
+    chunks, at = list[tuple[bytes, bytes]](), 8
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + size]))
+        at += 12 + size
+    chosen = rng.randrange(len(chunks))
+    parts = [data[:8]]
+    for number, (kind, content) in enumerate(chunks):
+        body = content
+        if number == chosen and kind == b"IDAT":
+            body = zlib.compress(mutate_raw(zlib.decompress(content), rng))
+        elif number == chosen:
+            body = mutate_raw(content, rng)
+        parts += [struct.pack(">I", len(body)), kind, body, struct.pack(">I", zlib.crc32(kind + body))]
+    return b"".join(parts)
+
+
+def mutate_raw(data: bytes, rng: random.Random) -> bytes:
+    """A few changes of bytes, of numbers that bytes may be, and of their order."""
+    raw = bytearray(data)
+    filled = [place for place, byte in enumerate(data[:65536]) if byte]  # much of an HDF5 file or LMDB is empty
+    for _ in range(rng.choice((1, 1, 2, 4, 16))):
+        if not raw:
+            break
+        at, size = rng.randrange(len(raw)), rng.choice((1, 2, 4, 8, 64))
+        if filled and rng.random() < 0.7:
+            at = min(len(raw) - 1, rng.choice(filled))
+        what = rng.randrange(7)
+        if what == 0:
+            raw[at] ^= 1 << rng.randrange(8)
+        elif what == 1:
+            raw[at : at + size] = rng.randbytes(size)
+        elif what == 2:
+            width = rng.choice((1, 2, 4, 8))
+            number = rng.choice(ODD_NUMBERS) % (1 << 8 * width)
+            raw[at : at + width] = number.to_bytes(width, rng.choice(("little", "big")))
+        elif what == 3:
+            del raw[at : at + size]
+        elif what == 4:
+            other = rng.randrange(len(raw))
+            raw[at:at] = raw[other : other + size * 4]
+        elif what == 5:
+            other = rng.randrange(len(raw))
+            raw[at : at + size] = raw[other : other + size]
+        else:
+            del raw[at:]
+    return bytes(raw)
+
+
+def mutate_text(data: bytes, rng: random.Random) -> bytes:
+    """Changes of bytes, or of JSON values, or of numbers and lines; gzipped now and then."""
+    what, changed = rng.randrange(4), data
+    if what == 0:
+        changed = mutate_bytes(data, rng)
+    elif what == 1:
+        with contextlib.suppress(ValueError):
+            changed = json.dumps(mutate_value(json.loads(data), rng)).encode()
+    elif what == 2:
+        pieces = [b"9" * rng.choice((9, 20, 400, 5000)), b"nan", b"-1", b"1e400", b"[x]", b"\x00", b"&a [*a]", b"\xff"]
+        places = [i for i, byte in enumerate(data) if chr(byte).isdigit() or byte in b":,\t\n"]
+        at = rng.choice(places or [0])
+        changed = data[:at] + rng.choice(pieces) + data[at + rng.randrange(2) :]
+    else:
+        lines = data.split(b"\n")
+        rng.shuffle(lines)
+        changed = b"\n".join(lines * rng.choice((1, 2)))
+    packed = gzip.compress(changed) if rng.random() < 0.05 else changed
+    return mutate_bytes(packed, rng) if rng.random() < 0.1 else packed
+
+
+def mutate_value(value: Any, rng: random.Random) -> Any:
+    """JSON with one value replaced, dropped or doubled."""
+    if isinstance(value, (dict, list)) and value and rng.random() < 0.85:
+        key = rng.choice(list(value) if isinstance(value, dict) else range(len(value)))
+        copy = dict(value) if isinstance(value, dict) else list(value)
+        if rng.random() < 0.1:
+            del copy[key]
+        elif isinstance(copy, list) and rng.random() < 0.1:
+            copy.append(copy[key])
+        else:
+            copy[key] = mutate_value(value[key], rng)
+        return copy
+    return rng.choice(ODD_VALUES)
+
+
+def mutate_sealed(data: bytes, rng: random.Random) -> bytes:
+    """Changes of bytes, or of the description with a checksum that is right again."""
+    if rng.random() < 0.3:
+        return mutate_bytes(data, rng)
+    with tempfile.TemporaryDirectory() as folder:
+        (path := Path(folder) / "x").write_bytes(data)
+        with safe_open(path, "pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            header = json.loads(file.metadata()["sightline"])
+        text = json.dumps(mutate_value(header, rng))
+        with contextlib.suppress(UnicodeEncodeError):
+            save_file(weights, path, {"sightline": text, "checksum": str(checksum(text.encode()))})
+        return path.read_bytes()
+
+
+# Running
+
+
+def prepare(target: Target, name: str, number: int, seed: int, place: Path) -> None:
+    """The files of a case, in `place`."""
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(target.folder, place)
+    rng = random.Random(f"{seed}:{name}:{number}")
+    for file in rng.sample(target.files, min(len(target.files), rng.choice((1, 1, 1, 2)))):
+        (place / file).write_bytes(target.mutate((target.folder / file).read_bytes(), rng))
+
+
+def judged(target: Target, place: Path) -> tuple[str, str]:
+    """What became of a case: `read`, `refused`, or a finding with its story."""
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        target.read(place)
+        outcome = "read", ""
+    except SightlineError as error:
+        outcome = "refused", str(error)
+    except Exception:
+        outcome = "crash", traceback.format_exc()
+    seconds = time.monotonic() - began
+    grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    if outcome[0] != "crash" and (seconds > SLOW or grown > LARGE):
+        return "cost", f"{seconds:.1f} s, {grown / 1e6:.0f} MB: {outcome[1]}"
+    return outcome
+
+
+def work(folder: Path, seed: int, place: Path, pipe: Connection) -> None:
+    """The child: does the cases it is told, and answers what became of each."""
+    found = targets(folder)
+    pipe.send(list(found))
+    while (case := pipe.recv()) is not None:
+        name, number = case
+        prepare(found[name], name, number, seed, place)
+        pipe.send(judged(found[name], place))
+
+
+class Child:
+    """A process that does cases, and is replaced when it dies."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.seed, self.count = folder, seed, 0
+        self.place = folder / "case"
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew, with samples of its own: whoever died may have left some half-written."""
+        self.count += 1
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        (home := self.folder / f"samples-{self.count}").mkdir()
+        self.process = context.Process(target=work, args=(home, self.seed, self.place, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.names: list[str] = self.pipe.recv()
+
+    def judge(self, name: str, number: int) -> tuple[str, str]:
+        """What becomes of a case."""
+        self.pipe.send((name, number))
+        with contextlib.suppress(EOFError):
+            if self.pipe.poll(ENDLESS):
+                return self.pipe.recv()  # type: ignore[no-any-return]
+            self.process.kill()
+        self.process.join()
+        code = self.process.exitcode
+        self.start()
+        return ("endless", f"more than {ENDLESS:.0f} s") if code == -9 else ("killed", f"exit code {code}")
+
+
+def cases(names: list[str], minutes: float) -> Iterator[tuple[str, int]]:
+    """Cases in turn, one of every target, until the time is over."""
+    end, number = time.monotonic() + 60 * minutes, 0
+    while True:
+        for name in names:
+            if time.monotonic() > end:
+                return
+            yield name, number
+        number += 1
+
+
+def fuzz(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    child, tally, findings = Child(folder, options.seed), dict[str, Counter[str]](), list[dict[str, Any]]()
+    for name, number in cases([n for n in child.names if not options.only or n in options.only], options.minutes):
+        outcome, story = child.judge(name, number)
+        tally.setdefault(name, Counter())[outcome] += 1
+        if outcome not in ("read", "refused"):
+            findings.append({"case": f"{name}:{number}", "outcome": outcome, "story": story})
+            print(f"{outcome}: {name}:{number}\n{story[-1500:]}", file=sys.stderr, flush=True)
+            if options.keep is not None:
+                shutil.copytree(child.place, options.keep / f"{name}-{number}".replace(" ", "-"), dirs_exist_ok=True)
+    child.pipe.send(None)
+    calls = sum(counts.total() for counts in tally.values())
+    return {
+        "seed": options.seed,
+        "minutes": options.minutes,
+        "calls": calls,
+        "findings": findings,
+        "targets": {name: dict(counts) for name, counts in tally.items()},
+    }
+
+
+def one_case(case: str, seed: int, folder: Path) -> int:
+    name, _, number = case.rpartition(":")
+    found = targets(folder)
+    prepare(found[name], name, int(number), seed, folder / "case")
+    outcome, story = judged(found[name], folder / "case")
+    print(f"{outcome}\n{story}")
+    return 0 if outcome in ("read", "refused") else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--case")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--keep", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        if options.case:
+            return one_case(options.case, options.seed, Path(home))
+        told = fuzz(options, Path(home))
+    if options.out is not None:
+        options.out.write_text(json.dumps(told, indent=2) + "\n")
+    for name, counts in told["targets"].items():
+        print(f"{name:<28}" + ", ".join(f"{outcome} {count:,}" for outcome, count in sorted(counts.items())))
+    print(
+        f"{told['calls']:,} calls, {len(told['findings'])} findings (seed {told['seed']}, {told['minutes']:g} minutes)"
+    )
+    return 1 if told["findings"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
