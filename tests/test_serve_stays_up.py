@@ -229,6 +229,18 @@ def test_no_answer_tells_where_on_the_disk_something_is(sight, tmp_path):
         assert str(tmp_path) not in answer.text
 
 
+def test_an_index_damaged_meanwhile_is_told_without_its_files(sight, tmp_path):
+    pytest.importorskip("lancedb", reason="lancedb is not installed")
+    sight.index(CAT.parent, tmp_path / "index", engine="lance")
+    with served(sight, index=PhotoIndex(tmp_path / "index")) as running:
+        for file in (tmp_path / "index").rglob("*.lance"):
+            if file.is_file():
+                file.unlink()
+        answer = running.client.post("/v1/search", json={"text": "a dog"})
+    assert answer.status_code == 409
+    assert answer.json()["error"] == "the index cannot be used"
+
+
 def test_an_index_deleted_meanwhile_is_told_as_that(sight, tmp_path):
     with served(sight, index=index_of(sight, tmp_path)) as running:
         assert running.client.get("/v1/health").json()["indexed"] == len(PHOTOS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,7 +15,7 @@ from sightline import __version__
 from sightline.api import Sightline
 from sightline.caption import PhotoCaption
 from sightline.decoding.rules import Rules
-from sightline.errors import SightlineError
+from sightline.errors import DataError, SightlineError
 from sightline.scene import Array
 from sightline.search.query import Hit, PhotoIndex, unknown_words
 from sightline.serve.asks import MOST_CAPTIONS, AuditAsk, CaptionAsk, GroundAsk, SearchAsk
@@ -230,8 +231,12 @@ class Desk:
         assert self.index is not None
         found = []
         for ask, pixels in asks:
-            hits = self.index.search(self.sight, ask.text or "", photo=pixels, avoid=ask.without or "", count=ask.k)
-            names = self.index.relative([hit.path for hit in hits])
+            try:
+                hits = self.index.search(self.sight, ask.text or "", photo=pixels, avoid=ask.without or "", count=ask.k)
+                names = self.index.relative([hit.path for hit in hits])
+            except DataError as error:  # the reason of the engine, in brackets, may name files
+                print(error, file=sys.stderr)
+                raise DataError(error.what.partition(" (")[0], fix=error.fix) from error
             found.append(list(zip(hits, names, strict=True)))
         return found
 

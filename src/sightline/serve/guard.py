@@ -110,15 +110,16 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started = False
+        body = RequestBody(receive, self.limits, self._charge, read=scope["method"] == "POST")
 
         async def leave(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                self._release(body)  # before the client can know that it may send the next
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        body = RequestBody(receive, self.limits, self._charge, read=scope["method"] == "POST")
         try:
             headers = Headers(scope=scope)
             self.door.check(headers, scope["path"])
@@ -135,7 +136,7 @@ class Guard:
                 told = {"error": f"unexpected {type(error).__name__}", "fix": "the server's terminal tells more"}
                 await JSONResponse(told, 500)(scope, receive, leave)
         finally:
-            self._flight -= body.charged
+            self._release(body)
 
     def _check_length(self, headers: Headers) -> None:
         """Refuse a body that says itself that it is too large; none of it is received."""
@@ -147,3 +148,7 @@ class Guard:
         if self._flight + size > self.limits.flight:
             raise Refusal.busy(2)
         self._flight += size
+
+    def _release(self, body: RequestBody) -> None:
+        self._flight -= body.charged
+        body.charged = 0
