@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -56,6 +57,23 @@ def waited_for(true, seconds=15):
     while not true() and time.monotonic() < until:
         time.sleep(0.01)
     return true()
+
+
+@contextlib.contextmanager
+def busy(worker):
+    """The worker does something else until the end of the `with`, or until the event is set."""
+    began, release = threading.Event(), threading.Event()
+
+    def hold(items):
+        began.set()
+        return [release.wait(20) for _ in items]
+
+    worker.ask("held", hold, [None])
+    assert began.wait(20)
+    try:
+        yield release
+    finally:
+        release.set()
 
 
 def closed(connection):
@@ -115,29 +133,25 @@ def test_headers_that_do_not_come_are_waited_for_only_so_long(sight):
 
 
 def test_a_request_that_takes_longer_than_its_headers_may_is_answered(sight):
-    release = threading.Event()
-    with served(sight, limits=Limits(header_seconds=0.2)) as running:
-        running.desk.worker.ask("held", lambda items: [release.wait(20) for _ in items], [None])
+    with served(sight, limits=Limits(header_seconds=0.2)) as running, busy(running.desk.worker) as release:
         threading.Timer(1, release.set).start()
         assert running.client.post("/v1/caption", files=form(CAT)).status_code == 200
 
 
 def test_one_connection_more_takes_the_place_of_the_oldest_that_sent_no_whole_request(sight):
-    release = threading.Event()
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(served(sight, limits=Limits(connections=3)))
-        running.desk.worker.ask("held", lambda items: [release.wait(20) for _ in items], [None])
+        release = stack.enter_context(busy(running.desk.worker))
         whole, first, second = (stack.enter_context(connected(running.address)) for _ in range(3))
         whole.sendall(caption_request())
         assert waited_for(lambda: running.desk.worker.waiting == 1)
         first.sendall(HALF)
         second.sendall(caption_request(declared=1000))
         time.sleep(0.2)
-        for other in (first, second):
-            assert running.client.get("/v1/health", headers={"connection": "close"}).status_code == 200
-            if other is first:
-                assert closed(first)
-                stack.enter_context(connected(running.address)).sendall(HALF)
+        assert running.client.get("/v1/health", headers={"connection": "close"}).status_code == 200
+        assert closed(first)
+        stack.enter_context(connected(running.address)).sendall(HALF)
+        assert running.client.get("/v1/health", headers={"connection": "close"}).status_code == 200
         assert closed(second)
         release.set()
         assert whole.recv(10_000).startswith(b"HTTP/1.1 200")
@@ -170,38 +184,34 @@ def test_a_slow_body_that_goes_on_is_waited_for(sight):
 
 
 def test_what_a_client_waited_for_is_not_done_once_it_has_left(sight, capfd):
-    release = threading.Event()
     with served(sight) as running:
         worker = running.desk.worker
-        worker.ask("held", lambda items: [release.wait(20) for _ in items], [None])
-        with connected(running.address) as gone, connected(running.address) as cut:
-            gone.sendall(caption_request())
-            cut.sendall(caption_request(declared=1000))
-            assert waited_for(lambda: worker.waiting == 1)
-        assert waited_for(lambda: worker.taken == worker.waiting == 0, 5)
-        release.set()
+        with busy(worker):
+            with connected(running.address) as gone, connected(running.address) as cut:
+                gone.sendall(caption_request())
+                cut.sendall(caption_request(declared=1000))
+                assert waited_for(lambda: worker.waiting == 1)
+            assert waited_for(lambda: worker.taken == worker.waiting == 0, 5)
         assert running.client.post("/v1/caption", files=form(CAT, CAT)).status_code == 200
     assert list(worker.rounds) == [1, 2]  # what held it, and the two photos of the client that stayed
     assert capfd.readouterr().err == ""
 
 
 def test_explaining_hits_takes_a_place_each_and_one_round(sight, tmp_path):
-    release = threading.Event()
     index, few = index_of(sight, tmp_path), len(PHOTOS) - 1
     with served(sight, index=index, limits=Limits(queue=few)) as running:
+        worker, search = running.desk.worker, partial(running.client.post, "/v1/search")
         asked = {"text": "a dog", "k": few, "explain": True}
-        told = running.client.post("/v1/search", json=asked).json()
-        assert all(hit["why"]["words"] for hit in told["hits"])
-        assert waited_for(lambda: list(running.desk.worker.rounds) == [1, few])  # the search, and the photos it found
-        assert running.client.post("/v1/search", json={**asked, "k": 200}).status_code == 413
-        assert running.client.post("/v1/search", json={**asked, "k": 200, "explain": False}).status_code == 200
-        running.desk.worker.ask("held", lambda items: [release.wait(20) for _ in items], [None])
-        thread = threading.Thread(target=running.client.post, args=("/v1/search",), kwargs={"json": asked})
-        thread.start()
-        assert waited_for(lambda: running.desk.worker.waiting == 1)
-        assert running.client.get("/v1/health").json()["queue"] == few
-        assert running.client.post("/v1/caption", files=form(CAT)).status_code == 503
-        release.set()
+        assert all(hit["why"]["words"] for hit in search(json=asked).json()["hits"])
+        assert waited_for(lambda: list(worker.rounds) == [1, few])  # the search, and the photos it found
+        assert search(json={**asked, "k": 200}).status_code == 413
+        assert search(json={**asked, "k": 200, "explain": False}).status_code == 200
+        with busy(worker):
+            thread = threading.Thread(target=search, kwargs={"json": asked})
+            thread.start()
+            assert waited_for(lambda: worker.waiting == 1)
+            assert running.client.get("/v1/health").json()["queue"] == few
+            assert running.client.post("/v1/caption", files=form(CAT)).status_code == 503
         thread.join()
 
 

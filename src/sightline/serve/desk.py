@@ -209,14 +209,12 @@ class Desk:
         return {**told, "path": _printable(told["path"])}
 
     async def _explained(self, ids: Sequence[str], sentence: str) -> list[dict[str, Any] | None]:
-        """Where a sentence is in photos of the index, which the worker gets at once."""
+        """Where a sentence is in photos of the index; None where a photo has gone, or the sentence has no word."""
         photos = await asyncio.gather(*(_or_refusal(self._found_photo(id)) for id in ids))
-        return list(await asyncio.gather(*(self._why(photo, sentence) for photo in photos)))
-
-    async def _why(self, photo: Read | Refusal, sentence: str) -> dict[str, Any] | None:
-        """None where the photo has gone, or the sentence has no word."""
-        told = photo if isinstance(photo, Refusal) else await _or_refusal(self._grounded(photo, sentence))
-        return None if isinstance(told, Refusal) else {"words": told["words"], "size": told["size"]}
+        asks = [(photo, sentence) for photo in photos if not isinstance(photo, Refusal)]
+        found = await _or_refusal(self._ask("ground", self._grounds, asks))
+        told = iter([] if isinstance(found, Refusal) else [one.to_json() for one in found])
+        return [None if isinstance(photo, Refusal) else _why_told(next(told, None)) for photo in photos]
 
     def _captions(self, photos: list[Read], beam: int, rules: Rules | None) -> list[PhotoCaption]:
         said = self.sight.caption([pixels for _, pixels, _ in photos], beam=beam, rules=rules)
@@ -276,6 +274,10 @@ def _grid(weights: Array | None) -> list[list[float]] | None:
 
 def _hit_told(hit: Hit, name: str) -> dict[str, Any]:
     return {**hit.to_json(), "path": _printable(name)}
+
+
+def _why_told(grounding: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if grounding is None else {"words": grounding["words"], "size": grounding["size"]}
 
 
 def _unread(upload: Upload, refusal: Refusal) -> dict[str, Any]:
