@@ -94,11 +94,11 @@ def test_features_of_r2m_must_not_have_learned_from_captions(learned):
 def test_a_dry_run_refuses_r2m_on_features_that_learned_from_captions(tmp_path):
     recipe = read_recipe(SHIPPED / "r2m" / "table-1.yaml", "COCO-Flickr30k")
     good = replace(recipe, data=replace(recipe.data, features=recipe.data.features.with_name("coco-lite2")))
-    bad = replace(recipe, data=replace(recipe.data, features=recipe.data.features.with_name("coco-detector")))
+    bad = replace(recipe, data=replace(recipe.data, features=recipe.data.features.with_name("mine-detector")))
     check = Checker(write_data(tmp_path / "data"))
     assert check(good, "r2m").wrong == ()
     assert "learned from: ImageNet, COCO training captions" in check(bad, "r2m").wrong[0]
-    assert check(bad, "r2m").missing == (tmp_path / "data" / "features" / "coco-detector",)
+    assert check(bad, "r2m").missing == (tmp_path / "data" / "features" / "mine-detector",)
 
 
 def test_supervision_is_told_by_the_store_by_its_name_or_by_the_vision_model(tmp_path):

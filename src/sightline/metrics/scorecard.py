@@ -17,7 +17,7 @@ from sightline.metrics.diversity import Diversity
 from sightline.metrics.meteor import Meteor
 from sightline.metrics.rouge import RougeL
 from sightline.metrics.spice import Spice
-from sightline.metrics.wording import Wording
+from sightline.metrics.language_errors import Wording
 from sightline.text.tokenizer import ptb_tokenize_all
 
 METRICS: dict[str, type[LanguageMetric]] = {
