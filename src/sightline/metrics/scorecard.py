@@ -14,10 +14,10 @@ from sightline.metrics.bleu import Bleu
 from sightline.metrics.chair import Chair
 from sightline.metrics.cider import ONE_IMAGE, CIDErD, DocumentFrequencies
 from sightline.metrics.diversity import Diversity
+from sightline.metrics.language_errors import Wording
 from sightline.metrics.meteor import Meteor
 from sightline.metrics.rouge import RougeL
 from sightline.metrics.spice import Spice
-from sightline.metrics.language_errors import Wording
 from sightline.text.tokenizer import ptb_tokenize_all
 
 METRICS: dict[str, type[LanguageMetric]] = {
