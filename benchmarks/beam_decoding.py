@@ -24,9 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.batch import SceneBatch
-from sightline.decoding.decode import Decoded, decode
-from sightline.decoding.rules import Rules
-from sightline.decoding.ways import Beam
+from sightline.decoding.constraints import Rules
+from sightline.decoding.decode import DecodeResult, decode
+from sightline.decoding.strategies import Beam
 from sightline.models.updown import UpDown, UpDownConfig
 from sightline.text.vocabulary import END, PAD, START, UNK
 
@@ -105,7 +105,7 @@ def usual_search(usual: UsualUpDown, image: list[Tensor], beam: int, rules: Rule
     return max(finished, key=lambda hypothesis: hypothesis.log_prob)
 
 
-def sightline_beam(model: UpDown, regions: Tensor, beam: int, rules: Rules, batch: int) -> list[Decoded]:
+def sightline_beam(model: UpDown, regions: Tensor, beam: int, rules: Rules, batch: int) -> list[DecodeResult]:
     found = []
     with torch.no_grad():
         for part in torch.split(regions, batch):

@@ -30,13 +30,13 @@ def worker(model: str | None, photos: int) -> float:
     """The median milliseconds of a photo, warm."""
     import sightline
 
-    sight = sightline.load(model, "cpu", 2)
-    sight.caption(PHOTO)
+    pipeline = sightline.load(model, "cpu", 2)
+    pipeline.caption(PHOTO)
     taken: list[float] = []
     begun = time.perf_counter()
     while len(taken) < photos and time.perf_counter() - begun < LIMIT:
         start = time.perf_counter()
-        sight.caption(PHOTO)
+        pipeline.caption(PHOTO)
         taken.append(1e3 * (time.perf_counter() - start))
     return statistics.median(taken)
 

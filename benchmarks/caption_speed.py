@@ -61,14 +61,14 @@ Result = dict[str, Any]
 
 def one(task: Result) -> Result:
     """One photo after the other, warm."""
-    sight, rules = _sightline(task)
+    pipeline, rules = _sightline(task)
     paths = task["photos"]
     for path in paths[:3]:
-        sight.caption(path, beam=BEAM, rules=rules)
+        pipeline.caption(path, beam=BEAM, rules=rules)
     wall, cpu = [], []
     for path in paths:
         start, used = time.perf_counter(), time.process_time()
-        sight.caption(path, beam=BEAM, rules=rules)
+        pipeline.caption(path, beam=BEAM, rules=rules)
         wall.append(1e3 * (time.perf_counter() - start))
         cpu.append(1e3 * (time.process_time() - used))
     return {"median": statistics.median(wall), "p90": percentile(wall, 0.9), "cpu": statistics.median(cpu)}
@@ -76,11 +76,11 @@ def one(task: Result) -> Result:
 
 def folder(task: Result) -> Result:
     """All photos, read ahead and looked at in batches; `peak_mb` is that of the whole process."""
-    sight, rules = _sightline(task)
-    for _ in sight.caption_many(task["photos"][:BATCH], beam=BEAM, rules=rules):
+    pipeline, rules = _sightline(task)
+    for _ in pipeline.caption_many(task["photos"][:BATCH], beam=BEAM, rules=rules):
         pass
     start, used = time.perf_counter(), time.process_time()
-    said = [len(caption) for caption in sight.caption_many(task["photos"], beam=BEAM, rules=rules)]
+    said = [len(caption) for caption in pipeline.caption_many(task["photos"], beam=BEAM, rules=rules)]
     wall, cpu = time.perf_counter() - start, time.process_time() - used
     status = Path("/proc/self/status")
     peak = int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024 if status.is_file() else None
@@ -132,7 +132,7 @@ WORKERS: dict[str, Callable[[Result], Result]] = {"one": one, "folder": folder, 
 
 def _sightline(task: Result) -> tuple[Any, Any]:
     import sightline
-    from sightline.decoding.rules import Rules
+    from sightline.decoding.constraints import Rules
 
     words = task["words"]
     rules = None if words is None else Rules(min_words=words, max_words=words)
@@ -279,7 +279,7 @@ def tell(sentence: str) -> None:
 
 def chosen_model(given: Path | None, scratch: Path) -> tuple[Path, bool]:
     """The file that is measured, and whether it is trained: the one named, the package's, or a random one."""
-    from sightline.bundle import DEFAULT, default_bundle, save_bundle
+    from sightline.checkpoint.bundle import DEFAULT, default_bundle, save_bundle
     from sightline.errors import CheckpointError
 
     if given is not None:
@@ -296,7 +296,7 @@ def chosen_model(given: Path | None, scratch: Path) -> tuple[Path, bool]:
 
 def cider_of(model: Path) -> float | None:
     """What the model's card says about COCO's test photos, times 100."""
-    from sightline.bundle import load_bundle
+    from sightline.checkpoint.bundle import load_bundle
 
     value = load_bundle(model).card.get("metrics", {}).get("CIDEr-D")
     return None if value is None else float(value)

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from sightline.batch import SceneBatch
 from sightline.devices import choose_device
-from sightline.learning.recipe import SHIPPED, read_recipe
 from sightline.models.captioner import Captioner
 from sightline.text.vocabulary import END, SPECIALS, START
+from sightline.training.recipe import SHIPPED, read_recipe
 
 WORDS, LENGTH, CAPTIONS = 9_490, 10, 5  # ids of COCO by the rule `self-critical`; words of a caption; of a photo
 REGIONS, CELLS = 36, 25  # of the detector: 320 pixels are 10 × 10 cells, averaged 2 × 2

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from captions_for_benchmarks import captions, plain
-from sightline.metrics.base import LanguageMetric
 from sightline.metrics.bleu import Bleu
 from sightline.metrics.cider import CIDErD
+from sightline.metrics.language_metric import LanguageMetric
 from sightline.metrics.rouge import RougeL
 
 PEERS = {

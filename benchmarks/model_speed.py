@@ -21,14 +21,14 @@ from typing import Any
 import torch
 
 from sightline.batch import SceneBatch
+from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
-from sightline.decoding.rules import Rules
-from sightline.decoding.ways import Beam
+from sightline.decoding.strategies import Beam
 from sightline.files import write_json
-from sightline.learning.recipe import SHIPPED, read_recipe
-from sightline.learning.results import hardware
 from sightline.models.captioner import Captioner
-from sightline.models.zoo import ModelConfig
+from sightline.models.model_configs import ModelConfig
+from sightline.training.recipe import SHIPPED, read_recipe
+from sightline.training.results import hardware
 
 VOCABULARY = 9_490  # ids of COCO's words in the usual split, as in docs/methods
 REGIONS, CELLS, CONCEPTS = 36, (7, 7), 5

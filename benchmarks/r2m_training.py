@@ -28,19 +28,19 @@ import numpy as np
 import torch
 
 from sightline.batch import SceneBatch
-from sightline.checkpoint import Checkpoint
-from sightline.learning.batches import Batches, Batching
-from sightline.learning.concepts import ConceptDictionary
-from sightline.learning.data import Data, DataConfig, build_data
-from sightline.learning.evaluation import token_loss
-from sightline.learning.loop import Run, train
-from sightline.learning.objective import Context, Moment
-from sightline.learning.objectives.r2m_image import R2MImageConfig
-from sightline.learning.objectives.r2m_text import R2MTextConfig
-from sightline.learning.stage import Optimiser, Selection, Stage
-from sightline.learning.tables import Pool, SceneTable
+from sightline.checkpoint.model_checkpoint import Checkpoint
+from sightline.data.concept_dictionary import ConceptDictionary
 from sightline.models.r2m import R2M, R2MConfig
 from sightline.text.vocabulary import Vocabulary
+from sightline.training.batches import Batches, Batching
+from sightline.training.data import Data, DataConfig, build_data
+from sightline.training.evaluation import token_loss
+from sightline.training.loop import Run, train
+from sightline.training.objective import Context, Progress
+from sightline.training.objectives.r2m_image import R2MImageConfig
+from sightline.training.objectives.r2m_text import R2MTextConfig
+from sightline.training.stage import Optimiser, Selection, Stage
+from sightline.training.tensor_tables import Pool, SceneTable
 
 PAPER_MINUTES = 35
 SENTENCES = 118_460
@@ -131,7 +131,7 @@ def stages_of(share: float, patience: int) -> list[Stage]:
     photos = Batching("photos", 256)
     judged = Selection("loss", every=1 if share == 1 else 0, patience=patience)
     unjudged = Selection(every=0)
-    fast, slow = Optimiser(rate=1e-4, clip=10.0), Optimiser(rate=1e-5, clip=10.0)
+    fast, slow = Optimiser(lr=1e-4, clip=10.0), Optimiser(lr=1e-5, clip=10.0)
 
     def steps(count: int) -> int:
         return max(1, round(count * share))
@@ -195,7 +195,7 @@ def compare_graphs(corpus: Data, device: torch.device, steps: int = 60) -> dict[
             torch.manual_seed(step)
             batch = batches.batch(0, step)
             optimiser.zero_grad(set_to_none=True)
-            total = objective(model, batch.to(device), Moment()).total / objective.weight(batch)
+            total = objective(model, batch.to(device), Progress()).total / objective.weight(batch)
             total.backward()
             optimiser.step()
             losses[graphs].append(float(total.detach()))

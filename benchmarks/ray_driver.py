@@ -23,14 +23,14 @@ import numpy as np
 from sightline.caption import PhotoCaption, WordTrace
 from sightline.jobs.caption_log import CaptionLog
 from sightline.jobs.job import Done, run
+from sightline.jobs.job_photos import Photo
 from sightline.jobs.ledger import Ledger
-from sightline.jobs.photos import Photo
 from sightline.scene import Concept
 from sightline.search.exact import ExactIndex
 from sightline.search.lance import LanceIndex
 from sightline.search.rows import Row
 from sightline.search.sync import IndexSink
-from sightline.vision.reading import Progress
+from sightline.vision.photo_reader import Progress
 
 WIDTH, BATCH = 256, 8
 PLACE = "/photos/2024/some folder/IMG_%08d.jpg"
@@ -70,7 +70,7 @@ def speed(results: dict[str, Any], listed: list[Photo], sink: Any, batch: int, f
     """Photos that are taken a second."""
     began = time.perf_counter()
     with Ledger(folder / "ledger.jsonl") as ledger:
-        run(listed, len, sink, ledger, size=1, batch=batch, hands=Ready(results))  # type: ignore[arg-type]
+        run(listed, len, sink, ledger, size=1, batch=batch, executor=Ready(results))  # type: ignore[arg-type]
     return len(listed) / (time.perf_counter() - began)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from captions_for_benchmarks import captions, plain
 from sightline.metrics.cider import DocumentFrequencies
-from sightline.metrics.scst import CiderDReward
+from sightline.metrics.cider_reward import CiderDReward
 
 END = 2
 Counts = dict[tuple[str, ...], int]

@@ -33,18 +33,18 @@ from torch import Tensor
 from captions_for_benchmarks import captions, plain
 from scst_reward import make_samples, usual_scorer
 from sightline.batch import SceneBatch
+from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
-from sightline.decoding.rules import Rules
-from sightline.decoding.ways import Sample
-from sightline.learning.batches import Batch
-from sightline.learning.objective import Context, Moment
-from sightline.learning.objectives.self_critical import SelfCritical, SelfCriticalConfig
-from sightline.learning.stage import Optimiser
-from sightline.learning.tables import Pool, TextTable
+from sightline.decoding.strategies import Sample
 from sightline.metrics.cider import DocumentFrequencies
-from sightline.metrics.scst import CiderDReward
+from sightline.metrics.cider_reward import CiderDReward
 from sightline.models.updown import UpDown
 from sightline.text.vocabulary import END, PAD, SPECIALS, START, Vocabulary
+from sightline.training.batches import Batch
+from sightline.training.objective import Context, Progress
+from sightline.training.objectives.self_critical import SelfCritical, SelfCriticalConfig
+from sightline.training.stage import Optimiser
+from sightline.training.tensor_tables import Pool, TextTable
 from updown_training import PROJECTED, REGIONS, VOCABULARY, WIDTH, UsualUpDown, make_model, timed
 
 SAMPLES, MAX_WORDS = 5, 20
@@ -143,13 +143,13 @@ class SightlineStep:
 
     def __init__(self, model: UpDown, task: Task, objective: SelfCritical) -> None:
         self.model, self.task, self.objective = model, task, objective
-        self.optimiser = Optimiser(rate=5e-5).build(dict(model.named_parameters()))
+        self.optimiser = Optimiser(lr=5e-5).build(dict(model.named_parameters()))
         self.words = 0.0
 
     def __call__(self) -> None:
         """One step."""
         self.model.zero_grad(set_to_none=True)
-        losses = self.objective(self.model, self.task.batch, Moment())
+        losses = self.objective(self.model, self.task.batch, Progress())
         weight = self.objective.weight(self.task.batch)
         (losses.total / weight).backward()
         self.optimiser.step()

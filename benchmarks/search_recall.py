@@ -18,38 +18,40 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sightline.api import Sightline, load
+from sightline.pipeline import Pipeline, load
+from sightline.search.index_store import open_index
 from sightline.search.query import PhotoIndex
-from sightline.search.store import opened
-from sightline.vision.reading import progress_bar
+from sightline.vision.photo_reader import progress_bar
 
 RANKS = (1, 5, 10)
 
 
-def recalls(index: PhotoIndex, sight: Sightline, asked: Sequence[tuple[str, str]], captions: bool) -> dict[str, float]:
+def recalls(
+    index: PhotoIndex, pipeline: Pipeline, asked: Sequence[tuple[str, str]], captions: bool
+) -> dict[str, float]:
     """Shares of (path, words) whose path is among the first hits of the words."""
     places = []
     for path, words in asked:
-        found = [hit.path for hit in index.search(sight, words, count=max(RANKS), captions=captions)]
+        found = [hit.path for hit in index.search(pipeline, words, count=max(RANKS), captions=captions)]
         places.append(found.index(path) if path in found else max(RANKS))
     return {f"R@{rank}": sum(place < rank for place in places) / len(places) for rank in RANKS}
 
 
-def run(photos: Sequence[Path], said: dict[str, str], sight: Sightline, store: str) -> dict[str, Any]:
+def run(photos: Sequence[Path], said: dict[str, str], pipeline: Pipeline, store: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         for photo in photos:
             (Path(folder) / photo.name).symlink_to(photo.absolute())
-        sight.index(folder, store, progress=progress_bar("indexing"))
-        engine, index = opened(store), PhotoIndex(store)
+        pipeline.index(folder, store, progress=progress_bar("indexing"))
+        engine, index = open_index(store), PhotoIndex(store)
         rows = engine.rows(list(engine.known()))
         by_person = [(row.path, said[Path(row.path).name]) for row in rows]
         by_model = [(row.path, row.caption or "") for row in rows]
         return {
             "photos": len(rows),
-            "a person's caption, vectors only": recalls(index, sight, by_person, captions=False),
-            "a person's caption, hybrid": recalls(index, sight, by_person, captions=True),
-            "its own caption, vectors only": recalls(index, sight, by_model, captions=False),
-            "its own caption, hybrid": recalls(index, sight, by_model, captions=True),
+            "a person's caption, vectors only": recalls(index, pipeline, by_person, captions=False),
+            "a person's caption, hybrid": recalls(index, pipeline, by_person, captions=True),
+            "its own caption, vectors only": recalls(index, pipeline, by_model, captions=False),
+            "its own caption, hybrid": recalls(index, pipeline, by_model, captions=True),
         }
 
 
@@ -68,9 +70,9 @@ def main() -> None:
     said = {key.removesuffix("#0"): words for key, _, words in lines if key.endswith("#0")}
     names = [name for name in options.list.read_text("utf-8").split() if (options.images / name).exists()]
     photos = [options.images / name for name in names[: options.photos]]
-    sight = load(options.model, "cpu", options.threads)
+    pipeline = load(options.model, "cpu", options.threads)
     with tempfile.TemporaryDirectory() as folder:
-        told = run(photos, said, sight, options.store or folder)
+        told = run(photos, said, pipeline, options.store or folder)
     if options.json:
         print(json.dumps(told, indent=2))
         return

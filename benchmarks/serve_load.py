@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 
-from sightline.api import Sightline, load
+from sightline.pipeline import Pipeline, load
 from speed_material import make_photos
 
 PIXELS = 1.0  # by which a box may differ
@@ -84,13 +84,13 @@ def memory(pid: int) -> dict[str, int]:
     return {"now": found["VmRSS"], "most": found["VmHWM"]}
 
 
-def direct(sight: Sightline, photos: list[Path]) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def direct(pipeline: Pipeline, photos: list[Path]) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Right answers; photos a second of two direct loops, one by one and many; in how many of these words differ."""
     began = time.monotonic()
-    right = [sight.caption(path).to_json() for path in photos]
+    right = [pipeline.caption(path).to_json() for path in photos]
     single = len(photos) / (time.monotonic() - began)
     began = time.monotonic()
-    many = [said.text for said in sight.caption_many(photos)]
+    many = [said.text for said in pipeline.caption_many(photos)]
     speed = len(photos) / (time.monotonic() - began)
     other = sum(text != one["caption"] for text, one in zip(many, right, strict=True)) / len(photos)
     return right, {"one by one": round(single, 1), "many": round(speed, 1), "share of other words": round(other, 3)}

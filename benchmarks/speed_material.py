@@ -10,7 +10,8 @@ import torch
 from PIL import Image, ImageOps
 from torch import nn
 
-from sightline.bundle import Bundle, Reader
+from sightline.checkpoint.bundle import Bundle
+from sightline.models.reader import Reader
 from sightline.models.scene_matcher import SceneMatcherConfig
 from sightline.models.scene_trans import SceneTransConfig
 from sightline.text import wordnet

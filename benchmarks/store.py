@@ -29,7 +29,7 @@ import numpy as np
 
 from sightline.files import checksum
 from sightline.scene import Scene
-from sightline.vision.store import FeatureStore
+from sightline.vision.feature_store import FeatureStore
 from sightline.vision.store_layout import INDEX, Entry, Settings, encode, index_line, shard_name
 from sightline.vision.store_writer import FLUSH_EVERY, SHARD_BYTES
 

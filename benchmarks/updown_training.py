@@ -33,12 +33,12 @@ from torch import Tensor
 
 from captions_for_benchmarks import captions, plain
 from sightline.batch import SceneBatch, TextBatch
-from sightline.learning.batches import Batch
-from sightline.learning.objective import Context, Moment
-from sightline.learning.objectives.cross_entropy import CrossEntropyConfig
-from sightline.learning.stage import Optimiser
 from sightline.models.updown import UpDown, UpDownConfig
 from sightline.text.vocabulary import SPECIALS, Vocabulary
+from sightline.training.batches import Batch
+from sightline.training.objective import Context, Progress
+from sightline.training.objectives.cross_entropy import CrossEntropyConfig
+from sightline.training.stage import Optimiser
 
 VOCABULARY, REGIONS, WIDTH, CAPTIONS, MAX_WORDS = 9_487, 36, 2048, 5, 16
 PROJECTED = ("every step, both", "every step", "once")
@@ -126,7 +126,7 @@ def sightline_step(model: UpDown, batch: Batch, optimiser: torch.optim.Optimizer
 
     def step() -> Tensor:
         model.zero_grad(set_to_none=True)
-        loss: Tensor = objective(model, batch, Moment()).total / objective.weight(batch)
+        loss: Tensor = objective(model, batch, Progress()).total / objective.weight(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         if optimiser is not None:
             optimiser.step()
@@ -169,7 +169,7 @@ def compare(model: UpDown, batch: Batch, projected: str, steps: int) -> dict[str
     loss, apart, gradients = differences(model, batch, projected)
     twin = copy.deepcopy(model)
     usual = usual_step(twin, batch, projected, torch.optim.Adam(twin.parameters(), lr=5e-4))
-    ours = sightline_step(model, batch, Optimiser(rate=5e-4).build(dict(model.named_parameters())))
+    ours = sightline_step(model, batch, Optimiser(lr=5e-4).build(dict(model.named_parameters())))
     times: dict[str, list[float]] = {"usual": [], "sightline": []}
     for number in range(steps + 1):
         for name, call in (("usual", usual), ("sightline", ours)):

@@ -10,11 +10,12 @@ from PIL import Image, ImageDraw
 from torch import nn
 
 import sightline
-from sightline.bundle import Bundle, Reader
+from sightline.checkpoint.bundle import Bundle
+from sightline.grounding.box_chooser import BoxChooser
+from sightline.models.reader import Reader
 from sightline.models.scene_matcher import SceneMatcherConfig
 from sightline.models.scene_trans import SceneTransConfig
 from sightline.text.vocabulary import END, Vocabulary
-from sightline.trust.pointing import Pointing
 from sightline.vision.detector import Detector, DetectorConfig
 from sightline.vision.pixels import read_pixels
 
@@ -44,7 +45,7 @@ def tiny_bundle(seed: int = 3, matcher: bool = True, other_words: bool = False) 
         vision.eval(),
         Reader(says.eval(), words, "self-critical"),
         Reader(finds.eval(), known, "self-critical") if matcher else None,
-        pointing=Pointing(least=0.02),
+        pointing=BoxChooser(least=0.02),
         card={"name": "tiny"},
     )
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from sightline.batch import SceneBatch
-from sightline.checkpoint import Checkpoint, load, save
+from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.errors import CountError, MissingPartError
 from sightline.models.captioner import Captioner, expand, select
 from sightline.text.vocabulary import END, PAD, START, Vocabulary

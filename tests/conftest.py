@@ -35,7 +35,7 @@ def data_dir() -> Path:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a whole model, tiny and random."""
     from bundle_samples import tiny_bundle
-    from sightline.bundle import save_bundle
+    from sightline.checkpoint.bundle import save_bundle
 
     path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
     save_bundle(path, tiny_bundle())
@@ -45,11 +45,11 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def command(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Callable[..., tuple]]:
     """From its name to a command with the tiny model: run here, it gives exit code, what was printed, what was told."""
-    from sightline import cli
+    from sightline.cli import commands
 
     def named(name: str) -> Callable[..., tuple]:
         def run(*arguments: object) -> tuple[int, str, str]:
-            code = cli.main([name, *map(str, arguments), "--model", str(tiny_model), "--device", "cpu"])
+            code = commands.main([name, *map(str, arguments), "--model", str(tiny_model), "--device", "cpu"])
             shown = capsys.readouterr()
             return code, shown.out, shown.err
 

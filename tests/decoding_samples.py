@@ -25,9 +25,9 @@ _PRIME = 1_000_003
 class HashCaptioner(Captioner):
     """Every prefix of every image has its own distribution: the logits are sines of a hash of image and words."""
 
-    def __init__(self, words: int = SIZE, sharpness: float = 2.0, end: float = 0.0, levels: int = 0) -> None:
+    def __init__(self, vocab_size: int = SIZE, sharpness: float = 2.0, end: float = 0.0, levels: int = 0) -> None:
         super().__init__()
-        self.words, self.sharpness, self.end, self.levels = words, sharpness, end, levels
+        self.vocab_size, self.sharpness, self.end, self.levels = vocab_size, sharpness, end, levels
         self.rows_stepped: list[int] = []
         self.images_stepped: list[int] = []
 
@@ -46,7 +46,7 @@ class HashCaptioner(Captioner):
         return self.logits(code), {"code": code}
 
     def logits(self, code: Tensor) -> Tensor:
-        places = torch.arange(1, self.words + 1, dtype=torch.float64)
+        places = torch.arange(1, self.vocab_size + 1, dtype=torch.float64)
         logits = torch.sin(code[:, None] * places * 0.6180339887) * self.sharpness
         if self.levels:
             logits = (logits * self.levels).round() / self.levels  # so that words tie
@@ -92,7 +92,7 @@ class Naive:
         words: Words = ()
         while len(words) < longest:
             log_probs = self.next_log_probs(words)
-            best = max([END, *range(UNK + 1, self.model.words)], key=lambda id: (log_probs[id], -id))
+            best = max([END, *range(UNK + 1, self.model.vocab_size)], key=lambda id: (log_probs[id], -id))
             if best == END:
                 break
             words = (*words, best)
@@ -114,7 +114,7 @@ class Naive:
                 candidates = []
                 for total, words in live[group]:
                     log_probs = self.next_log_probs(words)
-                    for id in [END] if step == longest else [END, *range(UNK + 1, self.model.words)]:
+                    for id in [END] if step == longest else [END, *range(UNK + 1, self.model.vocab_size)]:
                         candidates.append((total + log_probs[id] - strength * earlier.count(id), (*words, id)))
                 candidates.sort(key=lambda item: -item[0])
                 best = candidates[:size]

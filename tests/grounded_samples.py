@@ -7,11 +7,8 @@ import torch
 
 from captioner_contract import REGION_WIDTH, random_scenes
 from sightline.batch import SceneBatch, TextBatch
-from sightline.checkpoint import Checkpoint
+from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.errors import ConfigError
-from sightline.learning.batches import Batch
-from sightline.learning.objective import Context
-from sightline.learning.tables import Pool, SceneTable, TextTable
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import Matcher
 from sightline.models.pos_scan import POSSCANConfig
@@ -19,6 +16,9 @@ from sightline.models.scan import SCANConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.text.vocabulary import Vocabulary
+from sightline.training.batches import Batch
+from sightline.training.objective import Context
+from sightline.training.tensor_tables import Pool, SceneTable, TextTable
 
 CAPTIONS = (
     ("a dog runs on the grass", "a brown dog on a field"),

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.learning.output_bias import start_output_bias
 from sightline.text.vocabulary import END, START
+from sightline.training.output_bias import start_output_bias
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 
 from sightline.scene import Concept, Scene
-from sightline.vision.store import FeatureStore
+from sightline.vision.feature_store import FeatureStore
 
 COLOURS = ("red", "green", "blue", "black")
 THINGS = ("dog", "cat", "bus", "horse")
@@ -75,14 +75,14 @@ def write_recipe(path: Path, **changes: object) -> Path:
     stage = {
         "objective": {"kind": "cross-entropy"},
         "batch": {"size": 4, "captions": 2},
-        "optimiser": {"rate": 0.01},
+        "optimiser": {"lr": 0.01},
         "epochs": 2,
     }
     base = {
         "model": MODEL,
         "data": DATA,
         "stages": {"xe": stage},
-        "evaluate": {"metrics": ["cider"], "way": {"kind": "greedy"}},
+        "evaluate": {"metrics": ["cider"], "strategy": {"kind": "greedy"}},
         **changes,
     }
     path.parent.mkdir(parents=True, exist_ok=True)

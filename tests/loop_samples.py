@@ -16,15 +16,15 @@ import torch
 import torch.distributed as dist
 
 from objective_samples import VOCABULARY, make_pool, updown
-from sightline.checkpoint import Checkpoint, load
-from sightline.learning.batches import Batching
-from sightline.learning.evaluation import token_loss
-from sightline.learning.loop import Run, train
-from sightline.learning.objective import Context
-from sightline.learning.objectives.cross_entropy import CrossEntropyConfig
-from sightline.learning.stage import Optimiser, Schedule, Selection, Stage
-from sightline.learning.state import Counters, load_state, states
-from sightline.learning.tables import Pool
+from sightline.checkpoint.model_checkpoint import Checkpoint, load
+from sightline.training.batches import Batching
+from sightline.training.evaluation import token_loss
+from sightline.training.loop import Run, train
+from sightline.training.objective import Context
+from sightline.training.objectives.cross_entropy import CrossEntropyConfig
+from sightline.training.stage import Optimiser, Schedule, Selection, Stage
+from sightline.training.state import Counters, load_state, states
+from sightline.training.tensor_tables import Pool
 
 CLOCK = ("images/s", "seconds left")
 POOLS = {"train": make_pool(12, 2, seed=1), "val": make_pool(4, 2, seed=2)}
@@ -33,7 +33,7 @@ FIRST = Stage(
     CrossEntropyConfig(smoothing=0.1),
     "first",
     Batching(size=3, captions=2),
-    Optimiser(rate=0.01, clamp=0.1),
+    Optimiser(lr=0.01, clamp=0.1),
     Schedule("decay", every=1),
     epochs=3,
 )
@@ -41,7 +41,7 @@ SECOND = Stage(
     CrossEntropyConfig(),
     "second",
     Batching("pairs", size=5),
-    Optimiser("adamw", rate=0.02, weight_decay=0.01, clip=1.0, rates={"output": 0.005}),
+    Optimiser("adamw", lr=0.02, weight_decay=0.01, clip=1.0, lrs={"output": 0.005}),
     Schedule("inverse_sqrt", warmup=3),
     steps=9,
     accumulate=2,
@@ -95,7 +95,7 @@ class Child:
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         context = multiprocessing.get_context("forkserver")  # which imports torch once
         context.set_forkserver_preload(
-            ["pytest", "torch._dynamo", "sightline.learning.evaluation", "sightline.learning.loop"]
+            ["pytest", "torch._dynamo", "sightline.training.evaluation", "sightline.training.loop"]
         )
         self.messages, theirs = context.Pipe(duplex=False)
         self.process = context.Process(target=_call, args=(theirs, function, *arguments), daemon=True)

@@ -20,7 +20,7 @@ from captioner_contract import (
     with_one_empty,
 )
 from sightline.batch import SceneBatch, TextBatch
-from sightline.checkpoint import Checkpoint, load, save
+from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.errors import CountError
 from sightline.models.matcher import Matcher
 from sightline.text.vocabulary import PAD, Vocabulary

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 
 from captioner_contract import GRID_WIDTH, REGION_WIDTH, VECTOR_WIDTH, WORDS, random_scenes
-from sightline.checkpoint import Checkpoint
-from sightline.learning.batches import Batch, Batches, Batching
-from sightline.learning.objective import Context, Moment, Objective
-from sightline.learning.tables import Pool, SceneTable, TextTable
+from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.models.adaptive_attention import AdaptiveAttention, AdaptiveAttentionConfig
 from sightline.models.captioner import Captioner
 from sightline.models.neuraltalk2 import NeuralTalk2, NeuralTalk2Config
 from sightline.models.scan import SCANConfig
 from sightline.models.updown import UpDown, UpDownConfig
 from sightline.text.vocabulary import Vocabulary
+from sightline.training.batches import Batch, Batches, Batching
+from sightline.training.objective import Context, Objective, Progress
+from sightline.training.tensor_tables import Pool, SceneTable, TextTable
 
 VOCABULARY = Vocabulary([f"word{i}" for i in range(WORDS - 4)])
 
@@ -47,7 +47,7 @@ def matcher() -> torch.nn.Module:
 
 
 CAPTIONERS = (updown, adaptive)
-FIRST = Moment()
+FIRST = Progress()
 
 
 def make_pool(photos: int = 6, captions: int = 2, seed: int = 0) -> Pool:
@@ -77,9 +77,9 @@ def checkpoint(model: Captioner, vocabulary: Vocabulary = VOCABULARY, fingerprin
     return Checkpoint(model.eval(), vocabulary, fingerprint=fingerprint)
 
 
-def mean_loss(model: torch.nn.Module, objective: Objective, batch: Batch, moment: Moment = FIRST) -> float:
+def mean_loss(model: torch.nn.Module, objective: Objective, batch: Batch, progress: Progress = FIRST) -> float:
     with torch.no_grad():
-        return float(objective(model, batch, moment).total) / objective.weight(batch)
+        return float(objective(model, batch, progress).total) / objective.weight(batch)
 
 
 def descend(model: torch.nn.Module, objective: Objective, batch: Batch, steps: int = 20, rate: float = 0.01) -> None:
@@ -90,7 +90,7 @@ def descend(model: torch.nn.Module, objective: Objective, batch: Batch, steps: i
     for step in range(steps):
         torch.manual_seed(step)
         optimiser.zero_grad()
-        (objective(model, batch, Moment(0, step, step / steps)).total / objective.weight(batch)).backward()
+        (objective(model, batch, Progress(0, step, step / steps)).total / objective.weight(batch)).backward()
         optimiser.step()
 
 

@@ -13,14 +13,14 @@ import numpy as np
 
 from caption_samples import write_tar
 from sightline.data.boxes_jsonl import COCO_80
-from sightline.decoding.rules import Rules
-from sightline.learning.objectives.adversarial import AdversarialConfig
-from sightline.learning.objectives.r2m_image import R2MImageConfig
-from sightline.learning.objectives.self_critical import SelfCriticalConfig
-from sightline.learning.recipe import Recipe
-from sightline.learning.stage import Schedule, Stage
+from sightline.decoding.constraints import Rules
 from sightline.scene import Scene
-from sightline.vision.store import FeatureStore
+from sightline.training.objectives.adversarial import AdversarialConfig
+from sightline.training.objectives.r2m_image import R2MImageConfig
+from sightline.training.objectives.self_critical import SelfCriticalConfig
+from sightline.training.recipe import Recipe
+from sightline.training.stage import Schedule, Stage
+from sightline.vision.feature_store import FeatureStore
 
 STEPS = 20
 WIDTH = 8
@@ -186,7 +186,7 @@ def _stage(stage: Stage) -> Stage:
         stage,
         objective=objective,
         batch=replace(stage.batch, size=half, captions=2),
-        optimiser=replace(stage.optimiser, rate=rate, rates=dict.fromkeys(stage.optimiser.rates, rate)),
+        optimiser=replace(stage.optimiser, lr=rate, lrs=dict.fromkeys(stage.optimiser.lrs, rate)),
         schedule=Schedule(),
         steps=STEPS,
         select=replace(stage.select, every_steps=STEPS if stage.select.every else 0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sightline.learning.results import DataUsed, Features, Metrics, RecipeUsed, ResultRecord
+from sightline.training.results import DataUsed, Features, Metrics, RecipeUsed, ResultRecord
 
 
 def record(row: str = "line-6-XE", cider: float = 50.0, **changes: object) -> ResultRecord:

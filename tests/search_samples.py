@@ -9,10 +9,10 @@ import numpy as np
 from PIL import Image
 
 from sightline.caption import PhotoCaption
-from sightline.jobs.photos import LoadedPhoto
-from sightline.look import Look
+from sightline.jobs.job_photos import LoadedPhoto
+from sightline.photo_embedding import PhotoEmbedding
 from sightline.search.rows import Row
-from sightline.search.sync import Synced, sync
+from sightline.search.sync import SyncReport, sync
 
 NAMES = ("red", "green", "blue")
 
@@ -29,17 +29,19 @@ class Eyes:
     def __init__(self, captions: bool = True) -> None:
         self.captions, self.seen = captions, list[str]()
 
-    def __call__(self, photos: Sequence[LoadedPhoto]) -> list[Look]:
+    def __call__(self, photos: Sequence[LoadedPhoto]) -> list[PhotoEmbedding]:
         self.seen += [Path(photo.path).name for photo in photos]
         return [self._look(photo) for photo in photos]
 
-    def _look(self, photo: LoadedPhoto) -> Look:
+    def _look(self, photo: LoadedPhoto) -> PhotoEmbedding:
         colour = photo.pixels.reshape(-1, 3).mean(0).astype(np.float32) + 1
         said = PhotoCaption(("a", NAMES[int(colour.argmax())], "wall"), path=str(photo.path), size=photo.size)
-        return Look(str(photo.path), photo.size, colour / np.linalg.norm(colour), said if self.captions else None)
+        return PhotoEmbedding(
+            str(photo.path), photo.size, colour / np.linalg.norm(colour), said if self.captions else None
+        )
 
 
-def bring(folder: Path, store: Path | str, eyes: Eyes | None = None, **options) -> tuple[Synced, list[str]]:
+def bring(folder: Path, store: Path | str, eyes: Eyes | None = None, **options) -> tuple[SyncReport, list[str]]:
     """Index a folder; the report, and which photos were looked at."""
     look = eyes or Eyes(options.get("captions", True))
     report = sync(folder, store, look, **{"maker": "eyes", "size": 4, **options})

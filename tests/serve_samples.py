@@ -15,49 +15,49 @@ import httpx
 import uvicorn
 
 from bundle_samples import EXAMPLES, tiny_bundle
-from sightline.api import Sightline
+from sightline.pipeline import Pipeline
 from sightline.search.query import PhotoIndex
 from sightline.serve.app import make_app
-from sightline.serve.desk import Desk
 from sightline.serve.limits import Limits
 from sightline.serve.protocol import server_config
+from sightline.serve.service import Service
 
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
 
 
-def tiny_sight() -> Sightline:
-    return Sightline(tiny_bundle())
+def tiny_pipeline() -> Pipeline:
+    return Pipeline(tiny_bundle())
 
 
-def index_of(sight: Sightline, folder: Path) -> PhotoIndex:
+def index_of(pipeline: Pipeline, folder: Path) -> PhotoIndex:
     """An index of copies of the example photos."""
     photos = folder / "photos"
     photos.mkdir()
     for photo in PHOTOS:
         shutil.copy(photo, photos)
     store = folder / "index"
-    sight.index(photos, store, engine="exact")
+    pipeline.index(photos, store, engine="exact")
     return PhotoIndex(store)
 
 
 class Served:
     """A server that runs: its address, a client, and what stands behind it."""
 
-    def __init__(self, address: str, desk: Desk) -> None:
-        self.address, self.desk = address, desk
+    def __init__(self, address: str, service: Service) -> None:
+        self.address, self.service = address, service
         self.client = httpx.Client(base_url=address, timeout=30, trust_env=False)
 
 
 @contextlib.contextmanager
-def served(sight: Sightline, **options: Any) -> Iterator[Served]:
-    app = make_app(sight, **options)
+def served(pipeline: Pipeline, **options: Any) -> Iterator[Served]:
+    app = make_app(pipeline, **options)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(server_config(app, options.get("limits") or Limits()))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    running = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app.state.desk)
+    running = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app.state.service)
     try:
         yield running
     finally:

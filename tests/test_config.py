@@ -6,7 +6,7 @@ import pytest
 
 from sightline.config import build, load_yaml, merge, override
 from sightline.errors import ConfigError
-from sightline.learning.recipe import read_rows, shipped
+from sightline.training.recipe import read_rows, shipped
 
 
 @dataclass

@@ -30,12 +30,12 @@ from bundle_samples import tiny_bundle
 from feature_samples import sample_scenes
 from learning_samples import write_dataset, write_recipe, write_store
 from search_samples import row
-from sightline import checkpoint
-from sightline.bundle import load_bundle, save_bundle
-from sightline.cli import main
-from sightline.commands.search import line
+from sightline.checkpoint import model_checkpoint
+from sightline.checkpoint.bundle import load_bundle, save_bundle
+from sightline.checkpoint.torch_file import read_torch
+from sightline.cli.commands import main
+from sightline.cli.search_command import line
 from sightline.config import load_yaml, override
-from sightline.converters.torch_file import read_torch
 from sightline.data import bottom_up_tsv, lmdb_features
 from sightline.data.document_frequencies import read_document_frequencies
 from sightline.data.hdf5_features import Hdf5Features
@@ -48,14 +48,14 @@ from sightline.data.scan_vocabulary import read_vocabulary
 from sightline.data.talk_labels import read_labels
 from sightline.errors import CheckpointError, ConfigError, DataError, ImageError, TruncatedError
 from sightline.files import checksum, most_bytes, open_bytes, read_json
-from sightline.learning.model_size import build_model
-from sightline.learning.recipe import read_rows
 from sightline.models.updown import UpDownConfig
 from sightline.search.exact import ExactIndex
 from sightline.search.query import Hit
 from sightline.text.vocabulary import Vocabulary
+from sightline.training.model_size import build_model
+from sightline.training.recipe import read_rows
+from sightline.vision.feature_store import FeatureStore
 from sightline.vision.images import open_image
-from sightline.vision.store import FeatureStore
 
 ROOT = Path(__file__).resolve().parent.parent
 DECLARED = 1 << 26  # bytes: more than a small file may declare, and little enough to be read where that is not checked
@@ -90,7 +90,7 @@ def external_link(file: Any, name: str, folder: Path) -> None:
 
 
 def soft_link(file: Any, name: str, folder: Path) -> None:
-    file["way"] = h5py.ExternalLink(str(folder / "secret.h5"), "/")
+    file["strategy"] = h5py.ExternalLink(str(folder / "secret.h5"), "/")
     file[name] = h5py.SoftLink("/way/x")
 
 
@@ -107,12 +107,12 @@ def virtual(file: Any, name: str, folder: Path) -> None:
 WAYS = [external_link, soft_link, external_storage, virtual]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("strategy", WAYS)
 @pytest.mark.parametrize("name", ["11_features", "image_features", "11"])
-def test_features_of_another_hdf5_file_are_never_read(tmp_path, way, name):
+def test_features_of_another_hdf5_file_are_never_read(tmp_path, strategy, name):
     path = tmp_path / "features.h5"
     with h5py.File(path, "w") as file:
-        way(file, name, secret(tmp_path))
+        strategy(file, name, secret(tmp_path))
     with pytest.raises(DataError, match=r"features\.h5.*(link|other|another) file"):
         for _ in Hdf5Features(path):
             pass
@@ -121,16 +121,16 @@ def test_features_of_another_hdf5_file_are_never_read(tmp_path, way, name):
     assert main(["data", "convert", str(path), str(tmp_path / "out"), "--to", "sightline-store", "--quiet"]) == 2
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_rows_and_labels_of_another_hdf5_file_are_never_read(tmp_path, way):
+@pytest.mark.parametrize("strategy", WAYS)
+def test_rows_and_labels_of_another_hdf5_file_are_never_read(tmp_path, strategy):
     secret(tmp_path)
     with h5py.File(tmp_path / "x_label.h5", "w") as file:
-        way(file, "labels", tmp_path)
+        strategy(file, "labels", tmp_path)
     with pytest.raises(DataError, match="never read in its name"):
         read_labels(tmp_path / "x_label.h5")
     (folder := tmp_path / "precomp").mkdir()
     with h5py.File(folder / "train_ims.h5", "w") as file:
-        way(file, "feats", tmp_path)
+        strategy(file, "feats", tmp_path)
     with pytest.raises(DataError, match="never read in its name"):
         PrecompFeatures(folder)
 
@@ -348,10 +348,10 @@ def test_layers_that_the_weights_do_not_have_are_refused_at_once(tmp_path):
         load_bundle(path)
     vocabulary = Vocabulary(["a", "dog"])
     model = UpDownConfig(region_width=4, word_size=5, hidden_size=6, attention_size=3).build(len(vocabulary))
-    checkpoint.save(path, checkpoint.Checkpoint(model, vocabulary))
+    model_checkpoint.save(path, model_checkpoint.Checkpoint(model, vocabulary))
     rewritten(path, lambda header: header.update(model={"kind": "scene-trans", "layers": 20_000}))
     with pytest.raises(CheckpointError, match="far more layers than there are weights"):
-        checkpoint.load(path)
+        model_checkpoint.load(path)
     assert torch.is_grad_enabled()
 
 
@@ -405,7 +405,7 @@ def test_an_lmdb_cut_while_it_is_read_is_told(tmp_path):
 STORE = """
 import os, sys
 from sightline.errors import DataError
-from sightline.vision.store import FeatureStore
+from sightline.vision.feature_store import FeatureStore
 store = FeatureStore(sys.argv[1], verify=False)
 first, *_, last = store.ids()
 store[first]
@@ -470,7 +470,9 @@ def test_a_pipe_in_a_folder_is_told_and_not_waited_for(tmp_path, name):
         (folder / name).unlink()
     Image.new("RGB", (4, 4)).save(folder / "a.jpg")
     os.mkfifo(folder / name)
-    script = "import sys; from sightline.cli import main; print('code', main(['data', 'inspect', sys.argv[1]]))"
+    script = (
+        "import sys; from sightline.cli.commands import main; print('code', main(['data', 'inspect', sys.argv[1]]))"
+    )
     said = survives(script, folder)
     assert "code" in said
     assert "no ordinary file" in said or name in ("captions.csv", "test_caps.txt")

@@ -1,8 +1,12 @@
-"""Imports go only downwards between rooms (docs/architecture.md draws the house)."""
+"""Imports go only downwards between rooms (docs/architecture.md draws the house), and names of modules say one
+thing.
+"""
 
 import ast
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,64 +15,33 @@ import sightline
 
 ROOT = Path(sightline.__file__).parent
 
-# From the ground up; a room may import itself and what its set names.
-CORE = {"errors", "files", "scene", "caption", "look", "grounding", "trust", "config", "__init__"}
-MODEL_SIDE = CORE | {
-    *("text", "batch", "vision", "data", "models", "decoding", "seeing", "devices"),
-    *("sealed", "packing", "checkpoint", "bundle", "witness"),
-}
-ROOMS = {
-    "errors": set(),
-    "files": {"errors"},
-    "scene": {"errors", "files"},
-    "caption": {"errors", "files", "scene"},
-    "look": {"scene", "caption"},
-    "config": {"errors", "files"},
+# From the ground up: a room may import itself and what stands before it.
+ORDER = (
+    *("errors", "files", "config", "scene", "caption", "photo_embedding"),  # numpy only
+    *("text", "batch", "devices", "vision", "data", "models", "decoding", "grounding", "checkpoint", "metrics"),
+    *("jobs", "training", "search", "pipeline_base", "distinct_captions", "pipeline"),
+    *("caption_work", "draw", "export", "serve", "cli", "__main__"),
+)
+CURRENCY = {"errors", "files", "config", "scene", "caption", "photo_embedding"}
+ONLY = {  # rooms that need far less than what stands before them
+    "text": CURRENCY,
+    "draw": CURRENCY | {"text", "batch", "devices", "vision"},
+    "export": CURRENCY,
     "devices": {"errors"},
-    "grounding": {"scene"},
-    "trust": {"errors", "scene", "caption"},
-    "__init__": CORE,
-    "text": CORE,
-    "batch": CORE | {"text"},
-    "vision": CORE | {"text", "batch", "devices"},
-    "data": CORE | {"text", "batch", "vision"},
-    "models": CORE | {"text", "batch", "devices"},
-    "decoding": CORE | {"text", "batch", "models"},
-    "seeing": CORE | {"text", "batch", "vision", "models"},
-    "sealed": CORE,
-    "packing": CORE,
-    "checkpoint": CORE | {"text", "batch", "vision", "data", "models", "decoding", "seeing", "sealed"},
-    "bundle": CORE | {"text", "vision", "models", "seeing", "sealed", "packing", "checkpoint"},
-    "witness": CORE | {"text", "batch", "vision", "models", "bundle"},
-    "converters": MODEL_SIDE,
-    "metrics": CORE | {"text", "batch", "decoding"},
-    "jobs": MODEL_SIDE,
-    "learning": MODEL_SIDE | {"metrics", "jobs"},
-    "search": MODEL_SIDE | {"metrics", "jobs"},
-    "draw": CORE | {"vision"},
-    "writing": CORE,
-    "style": MODEL_SIDE | {"learning"},
-    "looker": MODEL_SIDE | {"jobs"},
-    "distinct": MODEL_SIDE | {"jobs", "looker"},
-    "api": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw", "looker", "distinct", "style"},
-    "serve": MODEL_SIDE | {"converters", "metrics", "learning", "jobs", "search", "draw", "api"},
-    "captioning": CORE | {"bundle", "decoding", "jobs", "api", "style"},
-    "commands": MODEL_SIDE
-    | {"converters", "metrics", "learning", "jobs", "search", "draw", "writing", "api", "serve"}
-    | {"style", "distinct", "captioning"},
-    "cli": CORE | {"commands"},
     "__main__": {"cli"},
 }
+# Names that end like a participle and are the field's own words.
+NOUNS = {"sampling", "distributed"}
+PARTICIPLES = {"told", "said", "found", "seen", "held", "drawn", "known", "made", "kept", "gone", "going", "looking"}
 FILES = sorted(ROOT.rglob("*.py"))
 
 
 def room_of(path: Path) -> str:
-    first = path.relative_to(ROOT).parts[0]
-    return first.removesuffix(".py")
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
 def imported_rooms(path: Path) -> set[str]:
-    found: set[str] = set()
+    rooms: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -79,18 +52,55 @@ def imported_rooms(path: Path) -> set[str]:
             continue
         for name in names:
             parts = name.split(".")
-            if parts[0] == "sightline" and len(parts) > 1:
-                found.add(parts[1] if parts[1] in ROOMS else "__init__")
-    return found
+            if parts[0] == "sightline" and len(parts) > 1 and parts[1] in ORDER:
+                rooms.add(parts[1])
+    return rooms
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_file_imports_only_from_rooms_below(path):
     room = room_of(path)
-    assert room in ROOMS, f"{path} is in no room"
-    if room == "__init__" or (room == "commands" and path.name == "completion.py"):
-        return  # public names are lazy; completion reads the dict of commands it completes
-    assert imported_rooms(path) - {room} <= ROOMS[room]
+    if room == "__init__":
+        return  # public names are lazy
+    assert room in ORDER, f"{path} is in no room"
+    below = ONLY.get(room, set(ORDER[: ORDER.index(room)]))
+    assert imported_rooms(path) - {room} <= below
+
+
+def test_no_two_modules_share_a_name():
+    names = Counter(path.name for path in FILES if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_no_module_is_named_by_a_participle():
+    stems = {path.stem for path in FILES} - NOUNS
+    assert [stem for stem in stems if stem in PARTICIPLES or re.fullmatch(r"[a-z]+(ing|ed)", stem)] == []
+
+
+def test_tests_stand_in_the_rooms_of_what_they_test():
+    """tests/vision/test_detector.py is about vision/detector.py, or begins with the name of what it is about."""
+    here = Path(__file__).parent
+    modules = {path.relative_to(ROOT).with_suffix("").as_posix() for path in FILES}
+    elsewhere = {"tools", "benchmarks", "docs", "weights"}  # what they test is no module
+    lost = []
+    for path in here.rglob("test_*.py"):
+        folder = path.parent.relative_to(here).as_posix()
+        if folder.split("/")[0] in elsewhere or path.name in WHOLE_HOUSE:
+            continue
+        name = path.stem.removeprefix("test_")
+        tested = name if folder == "." else f"{folder}/{name}"
+        if not any(tested == module or tested.startswith(f"{module}_") for module in modules):
+            lost.append(path.relative_to(here).as_posix())
+    assert lost == []
+
+
+WHOLE_HOUSE = {
+    "test_rooms.py",
+    "test_hostile_files.py",
+    "test_waiting_threads.py",
+    "test_page.py",
+    "test_draw_models.py",
+}  # about no one module
 
 
 def run(code: str) -> str:

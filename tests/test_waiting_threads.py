@@ -39,7 +39,7 @@ def test_threads_that_wait_use_no_processor():
 
 
 @pytest.mark.parametrize(
-    "module", ["sightline", "sightline.cli", "sightline.api", "sightline.jobs.job", "sightline.serve"]
+    "module", ["sightline", "sightline.cli.commands", "sightline.pipeline", "sightline.jobs.job", "sightline.serve"]
 )
 def test_whatever_is_imported_first_the_choice_is_made_before_torch_is_there(module):
     code = f"""

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from sightline.api import Sightline
-from sightline.bundle import load_bundle, save_bundle
+from sightline.checkpoint.bundle import load_bundle, save_bundle
 from sightline.data.convert import read_captions
 from sightline.data.inspect import identify
 from sightline.devices import choose_device
+from sightline.grounding.calibration import Calibration, calibration_error, features, fit
 from sightline.metrics.human_bar import good
+from sightline.pipeline import Pipeline
 from sightline.text.tokenizer import ptb_tokenize
-from sightline.trust.calibration import Calibration, calibration_error, features, fit
-from sightline.vision.reading import progress_bar
+from sightline.vision.photo_reader import progress_bar
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> None:
     references = {photo.id: [ptb_tokenize(s.text) for s in photo.sentences] for photo in photos}
     device = choose_device(options.device)
     bundle = load_bundle(options.bundle, device)
-    said = list(Sightline(bundle, device).caption_many(list(place), progress=progress_bar("captioning")))
+    said = list(Pipeline(bundle, device).caption_many(list(place), progress=progress_bar("captioning")))
 
     found, bar = good({place[one.path].id: ptb_tokenize(one.text) for one in said}, references)
     x = np.array([features(one) for one in said])

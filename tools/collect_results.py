@@ -19,16 +19,16 @@ from typing import Any
 
 import yaml
 
-from sightline.commands.reproduce import legible
+from sightline.cli.reproduce_command import legible
 from sightline.config import build
 from sightline.draw.curves import curves
 from sightline.errors import SightlineError
 from sightline.files import read_json, write_json
-from sightline.learning.launch import PER_IMAGE
-from sightline.learning.results import RECORD, ResultRecord, collect, read_record, write_record
-from sightline.learning.results_page import Points, curves_of
 from sightline.metrics.bootstrap import Interval
 from sightline.metrics.per_image import PerImage, compare, together
+from sightline.training.launch import PER_IMAGE
+from sightline.training.results import RECORD, ResultRecord, collect, read_record, write_record
+from sightline.training.results_page import Points, curves_of
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAIRS, COMPARISONS = "comparisons.yaml", "comparisons.json"

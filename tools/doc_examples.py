@@ -36,7 +36,7 @@ LIMIT = 600  # seconds that a command may take
 MARK = re.compile(r"^<!-- (first|runs)(?:, exit code (\d+))?: (.+?) -->\n", re.MULTILINE)
 TOOL = """#!{python}
 import sys
-from sightline.cli import main
+from sightline.cli.commands import main
 
 given, model = sys.argv[1:], {model!r}
 if model and given and given[0] in {commands} and not {{"--model", "--help"}} & set(given):

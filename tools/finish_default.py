@@ -4,8 +4,8 @@
         [--matcher 0.9 --least 0.1 --objectness 1 --name 0.5] [--fit 20]
 
 The audit is that of tools/measure_audit.py, what was measured that of tools/measure_default.py; `matcher`, `least`,
-`objectness` and `name` are those of `sightline.trust.pointing.Pointing` (tools/fit_pointing.py), `fit` is that of
-`sightline.bundle.Bundle` (tools/fit_choice.py). What is not given stays as it is.
+`objectness` and `name` are those of `sightline.grounding.box_chooser.BoxChooser` (tools/fit_pointing.py), `fit` is that
+of `sightline.checkpoint.bundle.Bundle` (tools/fit_choice.py). What is not given stays as it is.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from sightline.bundle import Bundle, load_bundle, save_bundle
+from sightline.checkpoint.bundle import Bundle, load_bundle, save_bundle
 from sightline.config import build
-from sightline.trust.auditing import Auditing
-from sightline.trust.pointing import Pointing
+from sightline.grounding.box_chooser import BoxChooser
+from sightline.grounding.support_model import SupportModel
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--audit", type=Path)
     parser.add_argument("--measured", type=Path)
-    for name in (numbers := [one.name for one in fields(Pointing)]):
+    for name in (numbers := [one.name for one in fields(BoxChooser)]):
         parser.add_argument(f"--{name}", type=float)
     parser.add_argument("--fit", type=float)
     options = parser.parse_args(argv)
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> None:
         bundle = replace(bundle, fit=options.fit)
     if options.audit:
         fitted = json.loads(options.audit.read_text("utf-8"))["auditing"]
-        bundle = replace(bundle, auditing=build(Auditing, fitted, where=str(options.audit)))
+        bundle = replace(bundle, auditing=build(SupportModel, fitted, where=str(options.audit)))
     if options.measured:
         bundle = measured(bundle, json.loads(options.measured.read_text("utf-8"))["sets"])
     save_bundle(options.out, bundle)

@@ -1,4 +1,5 @@
-"""Choose what a caption's fit with its photo counts among the captions of a beam (`sightline.bundle.Bundle.fit`).
+"""Choose what a caption's fit with its photo counts among the captions of a beam
+(`sightline.checkpoint.bundle.Bundle.fit`).
 
     python tools/fit_choice.py --data DATA [--coco-images DATA/coco/images] [--photos 1000] [--model FILE] [--beam 3]
         [--out choice.json] [--json]
@@ -18,15 +19,15 @@ import torch
 from measured_options import parser, told
 from measured_photos import TestPhoto, coco
 
-from sightline.api import Sightline, load
-from sightline.decoding.captions import captions
-from sightline.decoding.ways import Beam
+from sightline.decoding.caption_scenes import captions
+from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
-from sightline.looker import groups
+from sightline.grounding.rerank import photo_cosines
 from sightline.metrics.scorecard import scorecard
 from sightline.models.matcher import GlobalMatcher
-from sightline.vision.reading import progress_bar
-from sightline.witness.fitting import fits
+from sightline.pipeline import Pipeline, load
+from sightline.pipeline_base import groups
+from sightline.vision.photo_reader import progress_bar
 
 WEIGHTS = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0)
 AT_ONCE = 8
@@ -34,17 +35,17 @@ Candidate = tuple[str, float, float]  # a caption, its log-probability, its cosi
 
 
 @torch.inference_mode()
-def candidates(sight: Sightline, photos: Sequence[TestPhoto], beam: int) -> dict[str, list[Candidate]]:
+def candidates(pipeline: Pipeline, photos: Sequence[TestPhoto], beam: int) -> dict[str, list[Candidate]]:
     """The beams of photos, by id, the captioner's best first."""
-    says, finds = sight.bundle.captioner, sight.bundle.matcher
+    says, finds = pipeline.bundle.captioner, pipeline.bundle.matcher
     if finds is None or not isinstance(finds.model, GlobalMatcher):
         raise ConfigError("this model has no matcher of whole photos", fix="give one that has")
     ids, found = iter([photo.id for photo in photos]), {}
-    coming = map(sight.read, progress_bar("val")([photo.path for photo in photos]))
+    coming = map(pipeline.read, progress_bar("val")([photo.path for photo in photos]))
     for group in groups(coming, AT_ONCE):
-        scenes = sight.scenes(group)
-        said = captions(sight.captioner, scenes, says.vocabulary, Beam(beam, keep=beam), trace=False)
-        cosines = fits(finds, finds.model.embed_images(scenes), [[one.words for one in own] for own in said])
+        scenes = pipeline.scenes(group)
+        said = captions(pipeline.captioner, scenes, says.vocabulary, Beam(beam, keep=beam), trace=False)
+        cosines = photo_cosines(finds, finds.model.embed_images(scenes), [[one.words for one in own] for own in said])
         for own, row in zip(said, cosines.tolist(), strict=True):
             found[next(ids)] = [(one.text, one.log_prob, fit) for one, fit in zip(own, row, strict=True)]
     return found

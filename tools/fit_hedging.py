@@ -23,7 +23,7 @@ from torch import Tensor
 
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
-from sightline.vision.folded import fold
+from sightline.vision.fold_batch_norm import fold
 from sightline.vision.imagenet_classifier import ImageNetClassifier
 from sightline.vision.imagenet_concepts import Hedging, fit_temperature, hedged, kinds, name_probabilities
 

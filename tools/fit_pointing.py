@@ -1,4 +1,4 @@
-"""Choose the numbers of pointing (`sightline.trust.pointing.Pointing`) on the dev photos of Flickr8k.
+"""Choose the numbers of pointing (`sightline.grounding.box_chooser.BoxChooser`) on the dev photos of Flickr8k.
 
     python tools/fit_pointing.py --data DATA [--photos 1000] [--model FILE] [--out pointing.json] [--json]
 
@@ -28,11 +28,11 @@ from measured_options import parser, told
 from measured_photos import entities_file, flickr8k
 from measured_words import Heard, hear
 
-from sightline.bundle import Bundle, default_bundle, load_bundle
+from sightline.checkpoint.bundle import Bundle, default_bundle, load_bundle
 from sightline.data.entities import read_photos as read_entities
 from sightline.devices import choose_device
-from sightline.metrics.grounding import found
-from sightline.trust.pointing import Pointing
+from sightline.grounding.box_chooser import BoxChooser
+from sightline.metrics.grounding_accuracy import overlaps_enough
 
 MATCHER = (0.0, 0.3, 0.5, 0.7, 0.9, 1.0)
 LEAST = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
@@ -51,9 +51,9 @@ class Tried(NamedTuple):
     shown: float
 
     @property
-    def rule(self) -> Pointing:
+    def rule(self) -> BoxChooser:
         """The rule itself."""
-        return Pointing(self.matcher, self.least, self.objectness, self.name)
+        return BoxChooser(self.matcher, self.least, self.objectness, self.name)
 
     @property
     def f1(self) -> float:
@@ -72,7 +72,7 @@ def hear_split(bundle: Bundle, data: Path, split: str, count: int, device: torch
     return list(hear(bundle, photos, scenes, grounded_photos(read_entities(entities_file(data)), photos)))
 
 
-def tried(heard: Sequence[Heard], rule: Pointing, leasts: Sequence[float], choosing: bool = False) -> list[Tried]:
+def tried(heard: Sequence[Heard], rule: BoxChooser, leasts: Sequence[float], choosing: bool = False) -> list[Tried]:
     """What comes of a rule with several thresholds instead of its own.
 
     A word whose box is too weak leaves it to others. That is not looked into: the threshold only takes boxes away.
@@ -89,7 +89,7 @@ def tried(heard: Sequence[Heard], rule: Pointing, leasts: Sequence[float], choos
 def tried_all(heard: Sequence[Heard]) -> list[Tried]:
     """The whole grid."""
     rules = [
-        Pointing(matcher, 0.0, objectness, name)
+        BoxChooser(matcher, 0.0, objectness, name)
         for objectness, name, matcher in itertools.product(OBJECTNESS, NAME, MATCHER)
     ]
     return [one for rule in rules for one in tried(heard, rule, LEAST)]
@@ -109,7 +109,7 @@ def fit(options: argparse.Namespace) -> dict[str, Any]:
     best = chosen(grid).rule
     test = hear_split(bundle, options.data, "test", options.photos, device)
 
-    def told(heard: Sequence[Heard], rule: Pointing, choosing: bool = False) -> dict[str, float]:
+    def told(heard: Sequence[Heard], rule: BoxChooser, choosing: bool = False) -> dict[str, float]:
         return tried(heard, rule, [rule.least], choosing)[0].to_json()
 
     return {
@@ -129,7 +129,7 @@ def fit(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _scored(
-    heard: Sequence[Heard], rule: Pointing, choosing: bool
+    heard: Sequence[Heard], rule: BoxChooser, choosing: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """How sure each word's box is, -1 where it points nowhere, and whether the box is right."""
     scores, right = list[float](), list[bool]()
@@ -138,7 +138,7 @@ def _scored(
             for word in sentence.words:
                 box, score = places.get(word.index, (None, -1.0))
                 scores.append(score)
-                right.append(box is not None and found(box, word.boxes))
+                right.append(box is not None and overlaps_enough(box, word.boxes))
     return np.array(scores), np.array(right, bool)
 
 

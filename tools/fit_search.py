@@ -28,14 +28,14 @@ from measured_options import parser, told
 from measured_photos import TestPhoto, flickr8k
 from measured_scores import named_by_people
 
-from sightline.api import Sightline, load
+from sightline.grounding.synonyms import related
+from sightline.pipeline import Pipeline, load
 from sightline.search import query
+from sightline.search.index_store import open_index
 from sightline.search.keywords import keywords
 from sightline.search.query import PhotoIndex
-from sightline.search.rows import Found
-from sightline.search.store import opened
-from sightline.vision.reading import progress_bar
-from sightline.witness.kin import related
+from sightline.search.rows import Candidate
+from sightline.vision.photo_reader import progress_bar
 
 SAYINGS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.7)
 AVOIDINGS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -46,16 +46,16 @@ ENOUGH = 10  # photos with both nouns, and with the first alone
 Scores = dict[str, float]
 
 
-def candidates(sight: Sightline, store: str, asked: Sequence[tuple[str, str]]) -> list[list[Found]]:
+def candidates(pipeline: Pipeline, store: str, asked: Sequence[tuple[str, str]]) -> list[list[Candidate]]:
     """What each search finds before it is ranked; `asked` are photos' names and words."""
-    engine, found = opened(store), []
+    engine, found = open_index(store), []
     for _, words in progress_bar("searching")(asked):
-        vector = sight.text_vectors([words])[0]
+        vector = pipeline.text_vectors([words])[0]
         found.append(engine.find(vector / np.linalg.norm(vector), keywords(words), query.CANDIDATES))
     return found
 
 
-def recalls(asked: Sequence[tuple[str, str]], found: Sequence[Sequence[Found]]) -> Scores:
+def recalls(asked: Sequence[tuple[str, str]], found: Sequence[Sequence[Candidate]]) -> Scores:
     """Shares of photos that are among the first of their candidates, and the sum of the shares, in per cent."""
     places = []
     for (name, _), own in zip(asked, found, strict=True):
@@ -81,12 +81,12 @@ def pairs(nouns: Mapping[str, set[str]]) -> list[tuple[str, str]]:
 
 
 def clear_of(
-    index: PhotoIndex, sight: Sightline, asked: Sequence[tuple[str, str]], nouns: Mapping[str, set[str]]
+    index: PhotoIndex, pipeline: Pipeline, asked: Sequence[tuple[str, str]], nouns: Mapping[str, set[str]]
 ) -> Scores:
     """What the first hits of `one --not other` have: the one without the other, the one, the other; in per cent."""
     right, wanted, avoided = list[bool](), list[bool](), list[bool]()
     for one, other in progress_bar("avoiding")(asked):
-        for hit in index.search(sight, one, avoid=other, count=MOST):
+        for hit in index.search(pipeline, one, avoid=other, count=MOST):
             own = nouns[Path(hit.path).name]
             wanted.append(one in own)
             avoided.append(other in own)
@@ -111,25 +111,25 @@ def weighed(name: str, value: float) -> Iterator[None]:
         setattr(query, name, usual)
 
 
-def fit(sight: Sightline, photos: Sequence[TestPhoto], store: str, captions: int) -> dict[str, Any]:
+def fit(pipeline: Pipeline, photos: Sequence[TestPhoto], store: str, captions: int) -> dict[str, Any]:
     """Both weights, each with the other as it is."""
     with tempfile.TemporaryDirectory() as folder:
         for photo in photos:
             (Path(folder) / photo.path.name).symlink_to(photo.path.resolve())
-        sight.index(folder, store, progress=progress_bar("indexing"))
+        pipeline.index(folder, store, progress=progress_bar("indexing"))
     saying, avoiding = dict[float, Scores](), dict[float, Scores]()
     asked = [(photo.path.name, text) for photo in photos for text in photo.references[:captions]]
-    found = candidates(sight, store, asked)
+    found = candidates(pipeline, store, asked)
     for weight in SAYINGS:
         with weighed("SAYING", weight):
             saying[weight] = recalls(asked, found)
-    known = set(sight.bundle.matcher.vocabulary) if sight.bundle.matcher is not None else set()
+    known = set(pipeline.bundle.matcher.vocabulary) if pipeline.bundle.matcher is not None else set()
     named = zip(photos, named_by_people(photos, ()), strict=True)
     nouns = {photo.path.name: own & known for photo, own in named}
     two, index = pairs(nouns), PhotoIndex(store)
     for weight in AVOIDINGS if two else ():
         with weighed("AVOIDING", weight):
-            avoiding[weight] = clear_of(index, sight, two, nouns)
+            avoiding[weight] = clear_of(index, pipeline, two, nouns)
     return {
         "photos": len(photos),
         "SAYING": _told(saying, "sum", query.SAYING, len(asked)),
@@ -159,9 +159,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     asked.add_argument("--captions", type=int, default=1, help="of each photo that are queries for SAYING, up to 5")
     asked.add_argument("--store", help="keep the index here")
     options = asked.parse_args(argv)
-    photos, sight = flickr8k(options.data, "dev")[: options.photos], load(options.model, options.device)
+    photos, pipeline = flickr8k(options.data, "dev")[: options.photos], load(options.model, options.device)
     with tempfile.TemporaryDirectory() as folder:
-        results = fit(sight, photos, options.store or folder, options.captions)
+        results = fit(pipeline, photos, options.store or folder, options.captions)
     told(results, options, _tell)
     return results
 

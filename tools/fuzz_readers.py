@@ -49,21 +49,21 @@ from caption_samples import write_samples
 from feature_samples import sample_scenes
 from learning_samples import write_recipe
 from search_samples import row
-from sightline import checkpoint
-from sightline.bundle import load_bundle, save_bundle
-from sightline.converters.released import convert_released
-from sightline.converters.torch_file import read_torch
+from sightline.checkpoint import model_checkpoint
+from sightline.checkpoint.bundle import load_bundle, save_bundle
+from sightline.checkpoint.foreign_checkpoint import convert_released
+from sightline.checkpoint.torch_file import read_torch
 from sightline.data.formats import FORMATS
 from sightline.data.inspect import identify, inspect
 from sightline.errors import SightlineError
 from sightline.files import checksum
-from sightline.learning.recipe import read_recipe, read_rows
 from sightline.models.updown import UpDownConfig
 from sightline.search.exact import FILE, ExactIndex
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import Tagger
 from sightline.text.tokenizer import ptb_tokens
 from sightline.text.vocabulary import RULES, Vocabulary, build_vocabulary
+from sightline.training.recipe import read_recipe, read_rows
 from sightline.vision.images import open_image
 
 SLOW = 20.0  # seconds a case may take
@@ -133,7 +133,7 @@ def targets(folder: Path) -> dict[str, Target]:
             add(f"picture {kind}", home / f"x.{kind.lower()}", open_image)
     write_models(folder / "models")
     add("bundle", folder / "models/bundle/x.safetensors", load_bundle, mutate_sealed)
-    add("checkpoint", folder / "models/checkpoint/x.safetensors", checkpoint.load, mutate_sealed)
+    add("checkpoint", folder / "models/checkpoint/x.safetensors", model_checkpoint.load, mutate_sealed)
     add("pth", folder / "models/pth/x.pth", read_torch)
     add("legacy pth", folder / "models/legacy/x.pth", read_torch)
     add("released", folder / "models/released/model_best.pth.tar", read_released)
@@ -176,7 +176,7 @@ def write_models(folder: Path) -> None:
     save_bundle(folder / "bundle/x.safetensors", tiny_bundle())
     vocabulary = Vocabulary(["a", "dog"])
     model = UpDownConfig(region_width=4, word_size=5, hidden_size=6, attention_size=3).build(len(vocabulary))
-    checkpoint.save(folder / "checkpoint/x.safetensors", checkpoint.Checkpoint(model, vocabulary))
+    model_checkpoint.save(folder / "checkpoint/x.safetensors", model_checkpoint.Checkpoint(model, vocabulary))
     content = {"epoch": 3, "opt": argparse.Namespace(lr=0.1), "model": [{"a": torch.ones(2, 3)}, {"b": torch.ones(4)}]}
     torch.save(content, folder / "pth/x.pth")
     torch.save(content, folder / "legacy/x.pth", _use_new_zipfile_serialization=False)

@@ -12,9 +12,9 @@ import argparse
 from pathlib import Path
 from typing import Any, get_args
 
-from sightline.bundle import Bundle, save_bundle
-from sightline.checkpoint import Checkpoint, load
-from sightline.packing import Precision
+from sightline.checkpoint.bundle import Bundle, save_bundle
+from sightline.checkpoint.model_checkpoint import Checkpoint, load
+from sightline.checkpoint.quantization import Precision
 
 
 def main(argv: list[str] | None = None) -> None:

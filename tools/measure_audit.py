@@ -3,10 +3,11 @@
     python tools/measure_audit.py --data DATA [--model FILE] [--out audit.json] [--limit N] [--flagged 0.1]
 
 DATA holds `flickr8k/` (images, Flickr8k.token.txt, Flickr_8k.{train,dev,test}Images.txt). Half of the captions have one
-noun replaced (measured_swaps.py). The numbers of `Auditing` (`sightline.trust.auditing`), its threshold among them, are
-fitted on the dev photos; what is told is of the test photos. *Caught* is the share of replaced nouns that are flagged,
-*flagged* that of the nouns that people wrote. A replaced noun that is not taken for one counts as not caught. *Blind*
-is an audit fitted in the same way to the same captions with another photo: what language alone gives away.
+noun replaced (measured_swaps.py). The numbers of `SupportModel` (`sightline.grounding.support_model`), its threshold
+among them, are fitted on the dev photos; what is told is of the test photos. *Caught* is the share of replaced nouns
+that are flagged, *flagged* that of the nouns that people wrote. A replaced noun that is not taken for one counts as not
+caught. *Blind* is an audit fitted in the same way to the same captions with another photo: what language alone gives
+away.
 
 Where DATA also holds `flickr8k/flickr30k_entities*`, how sure boxes are is fitted on dev, too, and *placed* tells of
 test: the share of boxes that overlap by half or more with one that people drew for the noun, and the calibration error.
@@ -30,16 +31,16 @@ from measured_photos import TestPhoto
 from measured_places import placed
 from measured_swaps import Swapped, noun_counts, swapped
 
-from sightline.api import Sightline
-from sightline.bundle import default_bundle, load_bundle
+from sightline.checkpoint.bundle import default_bundle, load_bundle
 from sightline.data.image_list import photo_number, read_names
 from sightline.devices import choose_device
 from sightline.files import existing, write_json
-from sightline.learning.photos import read_captions
-from sightline.trust.auditing import Auditing, Floats, fit, fit_place
-from sightline.trust.calibration import calibration_error
-from sightline.trust.evidence import Evidence
-from sightline.vision.reading import progress_bar
+from sightline.grounding.calibration import calibration_error
+from sightline.grounding.evidence import Evidence
+from sightline.grounding.support_model import Floats, SupportModel, fit, fit_place
+from sightline.pipeline import Pipeline
+from sightline.training.recipe_photos import read_captions
+from sightline.vision.photo_reader import progress_bar
 
 SEED = 8
 SHARES = (0.05, 0.1, 0.2)  # of untouched nouns that are flagged on dev
@@ -55,7 +56,7 @@ class Nouns:
     shown: Floats
     missed: int
 
-    def supports(self, auditing: Auditing) -> tuple[Floats, Floats]:
+    def supports(self, auditing: SupportModel) -> tuple[Floats, Floats]:
         """Of the nouns people wrote, and of those in the place of others."""
         support = auditing.support(self.evidence)
         return support[self.shown == 1], np.concatenate([support[self.shown == 0], np.full(self.missed, math.inf)])
@@ -73,7 +74,7 @@ def photos(data: Path, split: str, limit: int | None = None) -> list[TestPhoto]:
     return [photo for photo in found if split == "train" or photo.path.is_file()][:limit]
 
 
-def audited(sight: Sightline, captions: Sequence[Swapped], title: str, blind: bool = False) -> Nouns:
+def audited(pipeline: Pipeline, captions: Sequence[Swapped], title: str, blind: bool = False) -> Nouns:
     """Ask the model about every noun; if `blind`, with the photo of the next captions."""
     groups = [list(own) for _, own in itertools.groupby(captions, key=lambda caption: caption.photo)]
     paths = [own[0].photo.path for own in groups]
@@ -83,7 +84,7 @@ def audited(sight: Sightline, captions: Sequence[Swapped], title: str, blind: bo
     shown: list[float] = []
     missed = 0
     for path, own in zip(progress_bar(title)(paths), groups, strict=True):
-        for caption, audit in zip(own, sight.audit(path, [caption.text for caption in own]), strict=True):
+        for caption, audit in zip(own, pipeline.audit(path, [caption.text for caption in own]), strict=True):
             evidence += [noun.evidence for noun in audit.nouns]
             shown += [float(noun.index != caption.at) for noun in audit.nouns]
             missed += caption.at is not None and all(noun.index != caption.at for noun in audit.nouns)
@@ -97,7 +98,7 @@ def auroc(real: Floats, wrong: Floats) -> float:
     return float((below + equal).mean() / (2 * len(wrong)))
 
 
-def rates(nouns: Nouns, auditing: Auditing) -> dict[str, float]:
+def rates(nouns: Nouns, auditing: SupportModel) -> dict[str, float]:
     """At the threshold of `auditing`, in per cent; and the AUROC, which needs none."""
     real, wrong = nouns.supports(auditing)
     return {
@@ -110,15 +111,15 @@ def rates(nouns: Nouns, auditing: Auditing) -> dict[str, float]:
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Fit on dev, tell of test."""
     device = choose_device(options.device)
-    sight = Sightline(load_bundle(options.model or default_bundle(), device), device)
+    pipeline = Pipeline(load_bundle(options.model or default_bundle(), device), device)
     counts = noun_counts(text for photo in photos(options.data, "train") for text in photo.references)
     dev, test = (
         list(swapped(photos(options.data, split, options.limit), counts, SEED + number))
         for number, split in enumerate(("dev", "test"))
     )
-    learned, asked = audited(sight, dev, "dev"), audited(sight, test, "test")
+    learned, asked = audited(pipeline, dev, "dev"), audited(pipeline, test, "test")
     fitted = fit(learned.evidence, learned.shown, options.flagged)
-    place = boxes(sight, options) if any((options.data / "flickr8k").glob("flickr30k_entities*")) else None
+    place = boxes(pipeline, options) if any((options.data / "flickr8k").glob("flickr30k_entities*")) else None
     if place is not None:
         fitted = replace(fitted, place=place["numbers"])
     results: dict[str, Any] = {
@@ -137,20 +138,22 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             part = Nouns([only(one, name) for one in asked.evidence], asked.shown, asked.missed)
             results[f"test, {name} alone"] = rates(part, fit(alone, learned.shown, options.flagged))
     if not options.quick:
-        blind = [audited(sight, own, f"{name}, blind", blind=True) for name, own in (("dev", dev), ("test", test))]
+        blind = [audited(pipeline, own, f"{name}, blind", blind=True) for name, own in (("dev", dev), ("test", test))]
         results["test, blind"] = rates(blind[1], fit(blind[0].evidence, blind[0].shown, options.flagged))
     return results
 
 
-def boxes(sight: Sightline, options: argparse.Namespace) -> dict[str, Any]:
+def boxes(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
     """How sure boxes are, fitted on dev, and how right that is on test."""
     (shares, right), (others, truth) = (
-        np.array(placed(sight, options.data, numbered(photos(options.data, split, options.limit)), f"{split}, boxes")).T
+        np.array(
+            placed(pipeline, options.data, numbered(photos(options.data, split, options.limit)), f"{split}, boxes")
+        ).T
         for split in ("dev", "test")
     )
     numbers = fit_place(shares, right)
     rates = {"boxes": len(truth), "right": 100 * float(truth.mean())}
-    for name, auditing in (("", Auditing(place=numbers)), (", the model's own", sight.auditing)):
+    for name, auditing in (("", SupportModel(place=numbers)), (", the model's own", pipeline.auditing)):
         rates[f"calibration error{name}"] = calibration_error(auditing.placed(others), truth)
     return {"numbers": numbers, **rates}
 

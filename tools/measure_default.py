@@ -26,11 +26,11 @@ from measured_scores import caption_scores, concept_scores, confidence, peer_sco
 from measured_tables import markdown
 from torch import nn
 
-from sightline.api import Sightline
-from sightline.bundle import Bundle, default_bundle, load_bundle
+from sightline.checkpoint.bundle import Bundle, default_bundle, load_bundle
 from sightline.data.entities import read_photos as read_entities
 from sightline.devices import choose_device
 from sightline.files import write_json, write_text
+from sightline.pipeline import Pipeline
 from sightline.vision.detector import Detector
 
 SECTIONS = ("coco", "flickr8k", "peer", "spice", "confidence", "concepts", "regions", "matcher", "pointing")
@@ -44,14 +44,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     if options.threads:
         torch.set_num_threads(options.threads)
     bundle = load_bundle(model, device)
-    sight, kept = Sightline(bundle, device), Said(options.out, model)
+    pipeline, kept = Pipeline(bundle, device), Said(options.out, model)
     results: dict[str, Any] = {"model": _model(model, bundle), "machine": _machine(device), "sets": {}}
     for name in ("coco", "flickr8k"):
         if name in options.skip:
             continue
         photos = coco(options.data, options.coco_images) if name == "coco" else flickr8k(options.data)
         photos = photos[: options.limit]
-        said = kept.caption(sight, name, photos)
+        said = kept.caption(pipeline, name, photos)
         results["sets"][name] = found = _said(photos, said, bundle, options.skip)
         _tell(name, found)
         found |= _seen(name, photos, said, bundle, device, options)

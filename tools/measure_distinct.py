@@ -29,16 +29,16 @@ import numpy as np
 import torch
 from measured_photos import Said, TestPhoto, flickr8k
 
-from sightline.api import BATCH, Sightline
 from sightline.batch import SceneBatch, TextBatch
-from sightline.bundle import default_bundle, load_bundle
-from sightline.distinct import Contrast, alike, tell_apart
+from sightline.checkpoint.bundle import default_bundle, load_bundle
+from sightline.distinct_captions import Contrast, alike, tell_apart
+from sightline.export.caption_json import caption_of
 from sightline.files import write_json
 from sightline.metrics.retrieval import Direction, rank_pool
 from sightline.metrics.scorecard import scorecard
 from sightline.models.matcher import GlobalMatcher
-from sightline.vision.reading import progress_bar
-from sightline.writing.told import caption_of
+from sightline.pipeline import BATCH, Pipeline
+from sightline.vision.photo_reader import progress_bar
 
 KS = (1, 5, 10)
 AT_ONCE = 64  # captions
@@ -53,15 +53,15 @@ def duplicates(captions: Sequence[str]) -> int:
 class Folder:
     """Photos that were looked at once: their scenes, and their vectors where the model has a matcher."""
 
-    def __init__(self, sight: Sightline, photos: Sequence[TestPhoto]) -> None:
-        self.sight, self.photos = sight, photos
+    def __init__(self, pipeline: Pipeline, photos: Sequence[TestPhoto]) -> None:
+        self.pipeline, self.photos = pipeline, photos
         self._scored: dict[str, list[float]] = {}  # log p(caption | photo) for every photo
         paths = [photo.path for photo in photos]
         self.scenes: list[SceneBatch] = []
         with torch.inference_mode():
-            for group in sight._read_many(paths, BATCH, None, progress_bar("looking")):
-                self.scenes.append(sight.scenes(group))
-        finds = sight.bundle.matcher
+            for group in pipeline._read_many(paths, BATCH, None, progress_bar("looking")):
+                self.scenes.append(pipeline.scenes(group))
+        finds = pipeline.bundle.matcher
         self.vectors = None
         if finds is not None and isinstance(finds.model, GlobalMatcher):
             with torch.inference_mode():
@@ -89,12 +89,12 @@ class Folder:
     @torch.inference_mode()
     def _by_captioner(self, captions: Sequence[str]) -> dict[int, float]:
         """As `sightline.metrics.self_retrieval`; a caption that was scored before is not scored again."""
-        captioner, vocabulary = self.sight.captioner, self.sight.bundle.captioner.vocabulary
+        captioner, vocabulary = self.pipeline.captioner, self.pipeline.bundle.captioner.vocabulary
         new = [caption for caption in dict.fromkeys(captions) if caption not in self._scored]
         for scenes in progress_bar("self-retrieval")(self.scenes if new else []):
             memory = captioner.encode(scenes)
             for some in (new[at : at + AT_ONCE] for at in range(0, len(new), AT_ONCE)):
-                ids = TextBatch.collate([caption.split() for caption in some], vocabulary).ids.to(self.sight.device)
+                ids = TextBatch.collate([caption.split() for caption in some], vocabulary).ids.to(self.pipeline.device)
                 found = captioner.log_prob(memory, ids.repeat(len(scenes), 1)).view(len(scenes), -1).cpu().numpy()
                 for caption, column in zip(some, found.T, strict=True):
                     self._scored.setdefault(caption, []).extend(column.tolist())
@@ -104,7 +104,7 @@ class Folder:
     def _by_matcher(self, captions: Sequence[str]) -> dict[int, float]:
         if self.vectors is None:
             return {}
-        return self._recalls(self.vectors @ self.sight.text_vectors(list(captions)).T)
+        return self._recalls(self.vectors @ self.pipeline.text_vectors(list(captions)).T)
 
     def _recalls(self, scores: np.ndarray[Any, Any]) -> dict[int, float]:
         index = np.arange(len(scores))
@@ -124,18 +124,18 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     if options.threads:
         torch.set_num_threads(options.threads)
     model = options.model or default_bundle()
-    sight = Sightline(load_bundle(model))
+    pipeline = Pipeline(load_bundle(model))
     photos = flickr8k(options.data, options.split)[: options.photos]
-    records = Said(options.out, model).caption(sight, "flickr8k", photos)
+    records = Said(options.out, model).caption(pipeline, "flickr8k", photos)
     said = [caption_of({**records[photo.id], "path": str(photo.path)}) for photo in photos]
-    folder = Folder(sight, photos)
+    folder = Folder(pipeline, photos)
     results: dict[str, Any] = {"model": model.name, "photos": len(photos)}
     results["before"] = before = folder.measure([one.text for one in said])
     _tell("before", before)
     told: dict[float, dict[str, float]] = {}
     for weight in options.weight:
         contrast, began = Contrast(weight, options.candidates, options.neighbours), time.perf_counter()
-        apart = [one.text for one in tell_apart(sight, said, contrast=contrast)]
+        apart = [one.text for one in tell_apart(pipeline, said, contrast=contrast)]
         seconds = time.perf_counter() - began
         after = folder.measure(apart) | {"seconds": seconds}
         after["duplicates removed, %"] = 100 * (1 - after["duplicates"] / max(1.0, before["duplicates"]))

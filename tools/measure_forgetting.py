@@ -25,14 +25,14 @@ from measured_photos import TestPhoto, coco, flickr8k
 from torch import Tensor
 
 from sightline.errors import ConfigError
-from sightline.jobs.sight import vision_of
+from sightline.jobs.vision_by_name import vision_of
 from sightline.vision.detector import Detector
 from sightline.vision.efficientnet_lite import SCALES
-from sightline.vision.folded import fold
+from sightline.vision.fold_batch_norm import fold
 from sightline.vision.imagenet_classifier import ImageNetClassifier
 from sightline.vision.imagenet_concepts import hedged
 from sightline.vision.imagenet_names import imagenet_classes
-from sightline.vision.int8 import fold_int8
+from sightline.vision.int8_backbone import fold_int8
 
 SURE = 0.5  # how sure the downloaded backbone must be of its class
 Reads = Callable[[Tensor], Tensor]  # pixels to logits

@@ -19,14 +19,14 @@ import numpy as np
 from measured_options import parser, told
 from measured_photos import TestPhoto, coco
 
-from sightline.api import Sightline, load
 from sightline.metrics.scorecard import scorecard
-from sightline.vision.reading import progress_bar
+from sightline.pipeline import Pipeline, load
+from sightline.vision.photo_reader import progress_bar
 
 
-def greedy(sight: Sightline, photos: Sequence[TestPhoto], title: str) -> dict[str, str]:
+def greedy(pipeline: Pipeline, photos: Sequence[TestPhoto], title: str) -> dict[str, str]:
     """The captions of photos, by id."""
-    said = sight.caption_many([photo.path for photo in photos], beam=1, bad=_refuse, progress=progress_bar(title))
+    said = pipeline.caption_many([photo.path for photo in photos], beam=1, bad=_refuse, progress=progress_bar(title))
     return {photo.id: one.text for photo, one in zip(photos, said, strict=True)}
 
 
@@ -56,9 +56,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     asked = parser(__doc__, 500, "of each split")
     asked.add_argument("--coco-images", type=Path, help="by default DATA/coco/images")
     options = asked.parse_args(argv)
-    sight, images = load(options.model, options.device), options.coco_images or options.data / "coco" / "images"
+    pipeline, images = load(options.model, options.device), options.coco_images or options.data / "coco" / "images"
     sets = {split: coco(options.data, images, split)[: options.photos] for split in ("train", "val")}
-    said = {id: text for split, photos in sets.items() for id, text in greedy(sight, photos, split).items()}
+    said = {id: text for split, photos in sets.items() for id, text in greedy(pipeline, photos, split).items()}
     results = gap(said, sets)
     told(results, options, _tell)
     return results

@@ -20,9 +20,9 @@ from measured_photos import TestPhoto, entities_file, flickr8k
 
 from sightline.data.entities import read_photos as read_entities
 from sightline.errors import ConfigError
-from sightline.jobs.sight import vision_of
+from sightline.jobs.vision_by_name import vision_of
 from sightline.vision.detector import Detector
-from sightline.vision.folded import fold
+from sightline.vision.fold_batch_norm import fold
 
 SPLITS = ("train", "dev", "test")
 

@@ -17,24 +17,24 @@ from measured_words import hear
 from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.bundle import Bundle
+from sightline.checkpoint.bundle import Bundle
 from sightline.data.entities import EntitiesPhoto
 from sightline.data.entities_classes import ground, read_classes
+from sightline.data.grounding_records import GroundedPhoto
 from sightline.errors import ConfigError
-from sightline.grounding import GroundedPhoto
-from sightline.learning.grounded import accuracy_of_captioner, accuracy_of_matcher
-from sightline.learning.tables import Pool, SceneTable
-from sightline.learning.things import of_entities
-from sightline.metrics.grounding import AttentionAccuracy
+from sightline.metrics.grounding_accuracy import AttentionAccuracy
 from sightline.metrics.retrieval import consecutive_folds, evaluate_retrieval
 from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher
 from sightline.models.scene_matcher import SceneMatcher
 from sightline.text.vocabulary import rule
+from sightline.training.grounding_evaluation import accuracy_of_captioner, accuracy_of_matcher
+from sightline.training.tensor_tables import Pool, SceneTable
+from sightline.training.true_boxes import of_entities
 from sightline.vision.coverage import coverage
 from sightline.vision.detector import Detector, Maps
-from sightline.vision.int8 import fold_int8
+from sightline.vision.int8_backbone import fold_int8
+from sightline.vision.photo_reader import progress_bar, read_photos
 from sightline.vision.pixels import Pixels
-from sightline.vision.reading import progress_bar, read_photos
 
 BATCH, TEXTS = 8, 1000
 FOLD, FOLDS = 1000, 4

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.api import Sightline
 from sightline.data.image_list import photo_number, read_names
 from sightline.errors import ConfigError, DataError
 from sightline.files import existing
-from sightline.learning.photos import read_captions
-from sightline.vision.reading import progress_bar
+from sightline.pipeline import Pipeline
+from sightline.training.recipe_photos import read_captions
+from sightline.vision.photo_reader import progress_bar
 
 REFERENCES = 5  # captions of a photo that take part, as published
 
@@ -94,13 +94,13 @@ class Said:
             record = json.loads(line)
             self._known[record["set"], record["id"]] = record
 
-    def caption(self, sight: Sightline, name: str, photos: Sequence[TestPhoto]) -> dict[str, dict[str, Any]]:
+    def caption(self, pipeline: Pipeline, name: str, photos: Sequence[TestPhoto]) -> dict[str, dict[str, Any]]:
         """What `sightline caption --json` tells about each photo, and the `seconds` it took, by id."""
         missing = [photo for photo in photos if (name, photo.id) not in self._known]
         ids = {str(photo.path): photo.id for photo in missing}
         with self.path.open("a", encoding="utf-8") as file:
             start = time.perf_counter()
-            for said in sight.caption_many([p.path for p in missing], bad=_refuse, progress=progress_bar(name)):
+            for said in pipeline.caption_many([p.path for p in missing], bad=_refuse, progress=progress_bar(name)):
                 now = time.perf_counter()
                 record = {"set": name, "id": ids[said.path], "seconds": now - start, **said.to_json()}
                 record["path"] = Path(said.path).name

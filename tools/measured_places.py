@@ -8,15 +8,15 @@ from pathlib import Path
 from measured_models import grounded_photos
 from measured_photos import TestPhoto, entities_file
 
-from sightline.api import Sightline
 from sightline.data.entities import read_photos as read_entities
+from sightline.pipeline import Pipeline
 from sightline.scene import Box
-from sightline.vision.reading import progress_bar
+from sightline.vision.photo_reader import progress_bar
 
 OVERLAP = 0.5  # a box is right from this IoU with one of people's on
 
 
-def placed(sight: Sightline, data: Path, photos: Sequence[TestPhoto], title: str) -> list[tuple[float, bool]]:
+def placed(pipeline: Pipeline, data: Path, photos: Sequence[TestPhoto], title: str) -> list[tuple[float, bool]]:
     """Of the nouns that people drew boxes for: the share of evidence that our box has, and whether it is right."""
     truths = grounded_photos(read_entities(entities_file(data)), photos)
     found: list[tuple[float, bool]] = []
@@ -26,7 +26,7 @@ def placed(sight: Sightline, data: Path, photos: Sequence[TestPhoto], title: str
             continue
         width, height = truth.size
         texts = [" ".join(sentence.tokens) for sentence in truth.sentences]
-        for sentence, audit in zip(truth.sentences, sight.audit(photo.path, texts), strict=True):
+        for sentence, audit in zip(truth.sentences, pipeline.audit(photo.path, texts), strict=True):
             ours = {noun.index: noun for noun in audit.nouns}
             for word in sentence.words:
                 noun = ours.get(word.index)

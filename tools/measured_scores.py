@@ -16,15 +16,15 @@ from typing import Any
 from measured_photos import TestPhoto
 
 from sightline.data.entities_classes import read_classes
-from sightline.grounding import GroundedPhoto, GroundedPrediction
-from sightline.metrics.grounding import GroundingF1
+from sightline.data.grounding_records import GroundedPhoto, GroundedPrediction
+from sightline.grounding.calibration import calibration_error
+from sightline.metrics.grounding_accuracy import GroundingF1
 from sightline.metrics.human_bar import good
 from sightline.metrics.scorecard import TITLES, installed, scorecard
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS, Tagger
 from sightline.text.tokenizer import ptb_tokenize_all
-from sightline.trust.calibration import calibration_error
 
 Said = Mapping[str, Mapping[str, Any]]
 PEERS = {"bleu.bleu.Bleu": 4, "meteor.meteor.Meteor": 1, "rouge.rouge.Rouge": 1, "cider.cider.Cider": 1}
@@ -58,7 +58,7 @@ def peer_scores(photos: Sequence[TestPhoto], said: Said) -> dict[str, float] | N
 
 
 def confidence(photos: Sequence[TestPhoto], said: Said) -> dict[str, float]:
-    """Does the confidence tell how often a caption is good (`sightline.trust.calibration`)?"""
+    """Does the confidence tell how often a caption is good (`sightline.grounding.calibration`)?"""
     ids = [photo.id for photo in photos]
     spoken = ptb_tokenize_all([said[id]["caption"] for id in ids])
     heard = {photo.id: ptb_tokenize_all(list(photo.references)) for photo in photos}

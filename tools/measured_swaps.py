@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from measured_photos import REFERENCES, TestPhoto
 
+from sightline.grounding.synonyms import related
+from sightline.grounding.visible_nouns import names_thing
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import Tagger
 from sightline.text.vocabulary import split_plain
-from sightline.trust.things import names_thing
-from sightline.witness.kin import related
 
 LEAST = 5  # a noun takes part from so many training captions on
 SIMILAR = 2.0  # the frequencies of a noun and the one in its place are apart by this factor at most

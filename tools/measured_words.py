@@ -10,15 +10,15 @@ import torch
 from measured_photos import TestPhoto
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.bundle import Bundle
 from sightline.caption import Caption, WordTrace
-from sightline.grounding import GroundedPhoto, GroundedSentence
+from sightline.checkpoint.bundle import Bundle
+from sightline.data.grounding_records import GroundedPhoto, GroundedSentence
+from sightline.grounding.box_chooser import BoxChooser
+from sightline.grounding.nouns import box_counts, may_share, tagged
+from sightline.grounding.region_names import named
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Array, Box
 from sightline.text.vocabulary import UNK
-from sightline.trust.pointing import Pointing
-from sightline.witness.naming import named
-from sightline.witness.nouns import box_counts, may_share, tagged
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Heard:
         (a, b, c, d), (width, height) = box, self.size
         return a * width, b * height, c * width, d * height
 
-    def pointed(self, rule: Pointing, choosing: bool = False) -> list[dict[int, tuple[Box, float]]]:
+    def pointed(self, rule: BoxChooser, choosing: bool = False) -> list[dict[int, tuple[Box, float]]]:
         """Where a rule points the annotated words of each sentence, in pixels, and how surely.
 
         It is told which words these are, and points no others; if `choosing`, it points the nouns that the model

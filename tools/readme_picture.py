@@ -11,8 +11,8 @@ from pathlib import Path
 from PIL import Image
 
 import sightline
-from sightline.draw.boxes import words_on_boxes
 from sightline.draw.canvas import row
+from sightline.draw.photo_boxes import words_on_boxes
 from sightline.files import atomic_write
 
 ROOT = Path(__file__).parents[1]
@@ -23,9 +23,9 @@ WIDTH = 330  # pixels of each
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="instead of the one that comes with Sightline")
-    sight = sightline.load(parser.parse_args().model, device="cpu")
+    pipeline = sightline.load(parser.parse_args().model, device="cpu")
     paths = [ROOT / "examples" / f"{name}.jpg" for name in PHOTOS]
-    pictures = [words_on_boxes(path, sight.caption(path), WIDTH) for path in paths]
+    pictures = [words_on_boxes(path, pipeline.caption(path), WIDTH) for path in paths]
     few = row(pictures).quantize(256, Image.Quantize.MEDIANCUT)  # a third of the bytes, for people who read on phones
     with atomic_write(ROOT / "docs" / "images" / "readme.png") as file:
         few.save(file, "PNG", optimize=True)

@@ -27,9 +27,9 @@ from collect_results import DOCS, Compared, read_comparisons
 from sightline.config import load_yaml
 from sightline.draw.curves import curves
 from sightline.files import read_json, write_text
-from sightline.learning.recipe import SHIPPED, Recipe, read_recipe, read_rows, shipped
-from sightline.learning.results import NAMES, PAPERS, ResultRecord, read_records
-from sightline.learning.results_page import Line, Table
+from sightline.training.recipe import SHIPPED, Recipe, read_recipe, read_rows, shipped
+from sightline.training.results import NAMES, PAPERS, ResultRecord, read_records
+from sightline.training.results_page import Line, Table
 
 TITLES = {"r2m": "R²M", "pos-scan": "POS-SCAN", "cl": "Contrastive learning", "vsrn": "VSRN", "jran": "JRAN"}
 FOLDERS = {paper: folder for folder, paper in NAMES.items()}

@@ -18,29 +18,29 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys(
     os.environ["OMP_WAIT_POLICY"] = "passive"
 
 if TYPE_CHECKING:
-    from sightline.api import Sightline, load
     from sightline.batch import SceneBatch, TextBatch
     from sightline.caption import Caption, PhotoCaption, WordTrace
     from sightline.errors import SightlineError
+    from sightline.pipeline import Pipeline, load
     from sightline.scene import Concept, Scene
-    from sightline.vision.store import FeatureStore
+    from sightline.vision.feature_store import FeatureStore
 
 _HOMES = {
     "Caption": "sightline.caption",
     "Concept": "sightline.scene",
-    "FeatureStore": "sightline.vision.store",
+    "FeatureStore": "sightline.vision.feature_store",
     "PhotoCaption": "sightline.caption",
     "Scene": "sightline.scene",
     "SceneBatch": "sightline.batch",
-    "Sightline": "sightline.api",
+    "Pipeline": "sightline.pipeline",
     "SightlineError": "sightline.errors",
     "TextBatch": "sightline.batch",
     "WordTrace": "sightline.caption",
-    "load": "sightline.api",
+    "load": "sightline.pipeline",
 }
 
 __all__ = [  # noqa: RUF022 - what people call first, then currency
-    "load", "Sightline", "PhotoCaption", "Scene", "Concept", "Caption", "WordTrace", "SceneBatch", "TextBatch",
+    "load", "Pipeline", "PhotoCaption", "Scene", "Concept", "Caption", "WordTrace", "SceneBatch", "TextBatch",
     "FeatureStore", "SightlineError", "__version__",
 ]  # fmt: skip
 

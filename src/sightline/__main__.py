@@ -2,6 +2,6 @@
 
 import sys
 
-from sightline.cli import main
+from sightline.cli.commands import main
 
 sys.exit(main())

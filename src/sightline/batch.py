@@ -53,7 +53,7 @@ class SceneBatch(_Moves):
         vector: (B, d).
         concepts: (B, c) word ids and concept_mask (B, c); concept_scores (B, c).
         sizes: (B, 2) width and height in pixels, 0 where unknown.
-        pixels: (B, 3, H, W) of 0 to 255, for models that look for themselves (`sightline.seeing`).
+        pixels: (B, 3, H, W) of 0 to 255, for models that look for themselves (`sightline.models.end_to_end`).
         things: (B, m, 4) boxes that are truly there, which detectors learn from, and thing_mask (B, m); thing_names
             (B, m, k) ids of what people call each, -1 where they have no more names; thing_weights (B, m) how far each
             is to be believed.

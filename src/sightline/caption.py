@@ -101,7 +101,7 @@ class PhotoCaption(Caption):
     Attributes:
         path: of the photo; "" where it came as pixels.
         size: width and height of the photo in pixels, upright.
-        confidence: the probability that the caption is good (`sightline.trust.calibration` tells what that means).
+        confidence: the probability that the caption is good (`sightline.grounding.calibration` tells what that means).
         low_confidence: whether it is too small to rely on the caption.
         concepts: named things in the photo, the surest first; boxes are normalised.
     """

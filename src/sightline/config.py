@@ -20,6 +20,11 @@ import yaml
 from sightline.errors import ConfigError
 from sightline.files import PathLike, open_text
 
+# What recipes called keys and kinds before, and what they are called now. Recipes with an old name are refused and told
+# the new one; checkpoints and folders of runs that were made before are read (`with_new_names`).
+RENAMED = {"rate": "lr", "rates": "lrs", "way": "strategy"}
+RENAMED_KINDS = {"looking": "detect-and-caption"}
+
 T = TypeVar("T")
 
 LONGEST = 1 << 20  # characters of a recipe; the longest that comes with Sightline has 20,000
@@ -109,7 +114,7 @@ def override(values: dict[str, Any], assignments: typing.Sequence[str]) -> dict[
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         if not equals or not path:
-            raise ConfigError(f"{assignment!r} is not key=value", fix="write for example optimiser.rate=1e-4")
+            raise ConfigError(f"{assignment!r} is not key=value", fix="write for example optimiser.lr=1e-4")
         try:
             value = _parse(text)
         except (yaml.YAMLError, ArithmeticError, LookupError, ValueError, TypeError, RecursionError) as error:
@@ -136,6 +141,27 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
+def with_new_names(values: Any) -> Any:
+    """Plain values that an older version saved, under the names of today."""
+    return _renamed(values, RENAMED, RENAMED_KINDS)
+
+
+def with_old_names(values: Any) -> Any:
+    """The opposite: fingerprints are taken of the old names, so that they stay what they were."""
+    return _renamed(values, {v: k for k, v in RENAMED.items()}, {v: k for k, v in RENAMED_KINDS.items()})
+
+
+def _renamed(values: Any, keys: Mapping[str, str], kinds: Mapping[str, str]) -> Any:
+    if isinstance(values, list | tuple):
+        return [_renamed(value, keys, kinds) for value in values]
+    if not isinstance(values, Mapping):
+        return values
+    return {
+        keys.get(key, key): kinds.get(value, value) if key == "kind" else _renamed(value, keys, kinds)
+        for key, value in values.items()
+    }
+
+
 def _build_dataclass(kind: Any, values: Any, path: str, where: str) -> Any:
     if not isinstance(values, Mapping):
         raise _wrong(path, f"a {kind.__name__} with keys", values, where)
@@ -145,6 +171,8 @@ def _build_dataclass(kind: Any, values: Any, path: str, where: str) -> Any:
         if key not in names:
             near = difflib.get_close_matches(_join("", key), names, n=1)
             hint = f"did you mean `{near[0]}`? " if near else ""
+            if RENAMED.get(key) in names:
+                hint = f"it is called `{RENAMED[key]}` now; "
             raise ConfigError(
                 f"unknown key `{_join(path, key)}`", where=where, fix=f"{hint}valid keys: {', '.join(names)}"
             )
@@ -199,6 +227,8 @@ def _build_union(members: tuple[Any, ...], value: Any, path: str, where: str) ->
         if not isinstance(wanted, str) or wanted not in choices:
             near = difflib.get_close_matches(_shown(wanted), [str(c) for c in choices], n=1)
             hint = f"did you mean `{near[0]}`? " if near else ""
+            if RENAMED_KINDS.get(str(wanted)) in choices:
+                hint = f"it is called `{RENAMED_KINDS[str(wanted)]}` now; "
             raise ConfigError(
                 f"`{_join(path, 'kind')}` is {_shown(wanted)}",
                 where=where,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.data.captions import Gathering, checked, report_captions
+from sightline.data.caption_format import CaptionCollector, checked, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, parse_each, read_list
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption_count
@@ -19,7 +19,7 @@ def matches(probe: Probe) -> bool:
 def read(path: Path, problems: Problems | None = None) -> CaptionSet:
     """Photos in order of first appearance. The id is `image_id`, or `image` where a file has none."""
     met = Problems() if problems is None else problems
-    gathering = Gathering()
+    gathering = CaptionCollector()
 
     def add(record: Record) -> None:
         file, texts = record.text("image"), record.one_or_many("caption")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sightline.data.captions import collect, line_of, mostly
+from sightline.data.caption_format import collect, line_of, mostly
 from sightline.data.format import Format, Probe, Report
 from sightline.data.json_records import is_finite, is_number, parse_line, told
 from sightline.data.records import Problems

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from sightline.data.captions import Gathering, checked, each_captioned, line_of
+from sightline.data.caption_format import CaptionCollector, checked, each_captioned, line_of
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 
@@ -30,7 +30,7 @@ def column(names: Iterable[str], wanted: tuple[str, ...]) -> str | None:
 
 def from_rows(rows: Iterable[Row], path: Path, problems: Problems, check_files: bool) -> CaptionSet:
     """Photos in order of first appearance. The id is the file as written, which is looked for beside the table."""
-    gathering = Gathering()
+    gathering = CaptionCollector()
     for row in rows:
         where = line_of(path, row.line)
         if not row.file:

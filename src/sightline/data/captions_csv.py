@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
+from sightline.data.caption_format import line_of, report_captions
 from sightline.data.caption_table import CAPTION_COLUMNS, FILE_COLUMNS, Row, column, from_rows, to_rows
-from sightline.data.captions import line_of, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.records import CaptionSet, Problems
 from sightline.errors import CountError, DataError

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from sightline.data.caption_format import line_of, numbered_lines, report_captions
 from sightline.data.caption_table import CAPTION_COLUMNS, FILE_COLUMNS, Row, column, from_rows, to_rows
-from sightline.data.captions import line_of, numbered_lines, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, parse_line, read_list
 from sightline.data.records import CaptionSet, Problems

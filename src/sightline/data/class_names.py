@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.data.captions import collect, line_of, numbered_lines
+from sightline.data.caption_format import collect, line_of, numbered_lines
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import Problems
 from sightline.errors import DuplicateRecordError

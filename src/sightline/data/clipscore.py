@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sightline.data.captions import caption_set, checked, report_captions
+from sightline.data.caption_format import caption_set, checked, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.gvd_split import SPLITS
 from sightline.data.json_records import Record, read_object, report_repeated_keys

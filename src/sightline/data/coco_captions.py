@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sightline.data.captions import caption_set, checked, each_captioned, report_captions, sentence_numbers
+from sightline.data.caption_format import caption_set, checked, each_captioned, report_captions, sentence_numbers
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, first_key, json_id, parse_each, read_object
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption_count

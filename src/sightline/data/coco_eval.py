@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.data.captions import checked, report_captions
+from sightline.data.caption_format import checked, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, is_number, parse_each, read_object
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from sightline.data.captions import collect
+from sightline.data.caption_format import collect
 from sightline.data.coco_captions import holds_boxes, is_coco
 from sightline.data.format import Format, Probe, Report
 from sightline.data.json_records import Record, parse_each, read_object

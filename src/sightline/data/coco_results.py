@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sightline.data.captions import caption_set, checked, each_captioned, report_captions
+from sightline.data.caption_format import caption_set, checked, each_captioned, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, json_id, parse_each, read_list
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence

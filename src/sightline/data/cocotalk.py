@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sightline.data.captions import caption_set, collect
+from sightline.data.caption_format import caption_set, collect
 from sightline.data.format import Format, Probe, Report
 from sightline.data.json_records import Record, parse_each, read_object, told
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence

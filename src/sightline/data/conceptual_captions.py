@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sightline.data.captions import checked, line_of, mostly, numbered_lines, report_captions
+from sightline.data.caption_format import checked, line_of, mostly, numbered_lines, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence
 from sightline.errors import DataError

@@ -29,7 +29,7 @@ _BY_SUFFIX = {
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertReport:
     """What a conversion did."""
 
     source: str
@@ -52,7 +52,7 @@ def convert(
     split: str | None = None,
     dtype: str | None = None,
     progress: Progress = iter,
-) -> Converted:
+) -> ConvertReport:
     """Read `source` in whatever format it is and write `destination`.
 
     Features are converted if both formats hold features, else captions if both hold captions. `split` keeps the photos
@@ -75,7 +75,7 @@ def convert(
             where=source,
             fix="choose another format with --to; `sightline data formats` lists them",
         )
-    return Converted(str(source), origin.name, str(destination), target.name, kind, written, left_out)
+    return ConvertReport(str(source), origin.name, str(destination), target.name, kind, written, left_out)
 
 
 def _noting(scenes: Iterable[Scene], keeps: tuple[str, ...], lost: set[str]) -> Iterator[Scene]:

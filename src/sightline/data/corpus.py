@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.data.captions import checked, collect, line_of, mostly, numbered_lines
+from sightline.data.caption_format import checked, collect, line_of, mostly, numbered_lines
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import Problems
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from sightline.data.captions import collect
+from sightline.data.caption_format import collect
 from sightline.data.entities_annotation import Annotation, PixelBox, parse_annotation
 from sightline.data.entities_sentence import NOT_VISUAL, EntitiesSentence, parse_sentence
 from sightline.data.format import Format, Probe, Report

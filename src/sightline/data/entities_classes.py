@@ -14,9 +14,9 @@ from pathlib import Path
 
 from sightline.data.entities import EntitiesPhoto
 from sightline.data.entities_sentence import EntitiesSentence, Phrase
+from sightline.data.grounding_records import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.errors import DataError
 from sightline.files import open_text
-from sightline.grounding import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.text.lemmas import lemma
 
 FROZEN = Path(__file__).parent / "entities_classes.tsv"

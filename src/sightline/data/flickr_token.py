@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sightline.data.captions import (
-    Gathering,
+from sightline.data.caption_format import (
+    CaptionCollector,
     caption_report,
     checked,
     collect,
@@ -17,7 +17,7 @@ from sightline.data.captions import (
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence
 from sightline.errors import DataError, DuplicateRecordError
-from sightline.vision.walk import SUFFIXES
+from sightline.vision.find_photos import SUFFIXES
 
 _LINE = re.compile(r"([^\t]+)#(\d+)\t(.*)$")
 
@@ -30,7 +30,7 @@ def matches(probe: Probe) -> bool:
 def read(path: Path, problems: Problems | None = None) -> CaptionSet:
     """Photos with captions. The id is the file name as written, a sentence's id the whole `photo.jpg#0`."""
     met = Problems() if problems is None else problems
-    gathering, seen = Gathering(), set[str]()
+    gathering, seen = CaptionCollector(), set[str]()
     for number, line in numbered_lines(path, met):
         found = _LINE.match(line)
         where = line_of(path, number)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.data.captions import collect
+from sightline.data.caption_format import collect
 from sightline.data.format import Format, Probe, Report
+from sightline.data.grounding_records import GroundedPrediction
 from sightline.data.gvd_reference import object_words
 from sightline.data.json_records import Record, parse_each, read_object, report_repeated_keys, told
 from sightline.data.records import Problems
 from sightline.errors import ConfigError, CountError, DataError
 from sightline.files import write_json
-from sightline.grounding import GroundedPrediction
 
 SENTENCES = {"GT": 5, "gen": 1}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.data.captions import collect
+from sightline.data.caption_format import collect
 from sightline.data.cocotalk import read_talk
 from sightline.data.format import Format, Probe, Report
+from sightline.data.grounding_records import GroundedPhoto
 from sightline.data.gvd_reference import counts_of, parse_captions, plain_photo
 from sightline.data.json_records import read_list, told
 from sightline.data.records import CaptionSet, Problems
 from sightline.errors import CountError, DataError, MissingRecordError
-from sightline.grounding import GroundedPhoto
 
 
 def matches(probe: Probe) -> bool:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.data.captions import collect
+from sightline.data.caption_format import collect
 from sightline.data.format import Format, Probe, Report
+from sightline.data.grounding_records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.data.json_records import Record, four_numbers, parse_each, read_object
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence
 from sightline.errors import BoxError, CountError, DuplicateRecordError, MissingRecordError
-from sightline.grounding import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.scene import Box
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sightline.data.captions import collect
+from sightline.data.caption_format import collect
 from sightline.data.format import Format, Probe, Report
 from sightline.data.json_records import read_object
 from sightline.data.records import Problems

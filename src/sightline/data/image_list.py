@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from posixpath import basename, splitext
 
-from sightline.data.captions import collect, line_of, mostly, numbered_lines
+from sightline.data.caption_format import collect, line_of, mostly, numbered_lines
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import CaptionSet, Photo, Problems
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
-from sightline.vision.walk import SUFFIXES
+from sightline.vision.find_photos import SUFFIXES
 
 _COCO_NAME = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)$")
 _FLICKR_NAME = re.compile(r"(\d+)_[0-9a-f]{10}$")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sightline.data.captions import caption_set, checked, report_captions
+from sightline.data.caption_format import caption_set, checked, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, parse_each, read_list
 from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption_count

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from sightline.data import captions_csv, captions_jsonl
-from sightline.data.captions import report_captions
+from sightline.data.caption_format import report_captions
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import CaptionSet, Photo, Problems
 from sightline.errors import DataError, TruncatedError
-from sightline.vision.walk import is_picture
+from sightline.vision.find_photos import is_picture
 
 _Reader = Callable[[Path, Problems], CaptionSet]
 TABLES: dict[str, _Reader] = {

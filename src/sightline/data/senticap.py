@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from sightline.data.captions import Gathering, caption_report, collect
+from sightline.data.caption_format import CaptionCollector, caption_report, collect
 from sightline.data.format import Format, Probe, Report
 from sightline.data.json_records import Record, parse_each, read_object
 from sightline.data.karpathy import file_of, parse_sentence
@@ -24,7 +24,7 @@ def matches(probe: Probe) -> bool:
 def read(path: Path, problems: Problems | None = None) -> CaptionSet:
     """Every photo once, with all its captions. A sentence's id is `<imgid>/<positive|negative>/<k>`."""
     met = Problems() if problems is None else problems
-    gathering = Gathering()
+    gathering = CaptionCollector()
     for photo in parse_each(read_object(path).items("images"), path, "images", met, lambda r: _photo(r, met)):
         gathering.add(photo)
     return CaptionSet(tuple(gathering.photos()), str(path))

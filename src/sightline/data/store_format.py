@@ -11,7 +11,7 @@ from sightline.data.format import Format, Probe, Report
 from sightline.data.records import Problems
 from sightline.errors import DataError
 from sightline.scene import Scene
-from sightline.vision.store import FeatureStore
+from sightline.vision.feature_store import FeatureStore
 from sightline.vision.store_layout import INDEX, NAME, SETTINGS, shard_name
 
 

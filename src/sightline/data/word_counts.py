@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from sightline.data.captions import checked, collect, line_of, mostly, numbered_lines
+from sightline.data.caption_format import checked, collect, line_of, mostly, numbered_lines
 from sightline.data.format import Format, Probe, Report
 from sightline.data.records import Problems
 from sightline.errors import DataError, DuplicateRecordError

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sightline.decoding.decoded import Decoded, device_of, not_a_number, worth_dropping
-from sightline.decoding.finished import Finished, along
+from sightline.decoding.complete_hypotheses import CompleteHypotheses, along
+from sightline.decoding.constraints import WordRules
+from sightline.decoding.decode_result import DecodeResult, device_of, not_a_number, worth_dropping
 from sightline.decoding.phrases import progress
-from sightline.decoding.rules import WordRules
-from sightline.decoding.top import top
-from sightline.decoding.ways import Beam, DiverseBeam
-from sightline.decoding.whole import prices
+from sightline.decoding.sentence_end import prices
+from sightline.decoding.strategies import Beam, DiverseBeam
+from sightline.decoding.top_k import top
 from sightline.models.captioner import Captioner, Memory, State, expand, images, select
 from sightline.text.vocabulary import END, PAD, START, UNK
 
@@ -58,17 +58,21 @@ class Candidates:
 class BeamSearch:
     """One search over the images of a memory."""
 
-    def __init__(self, model: Captioner, memory: Memory, rules: WordRules, way: Beam | DiverseBeam) -> None:
-        self.model, self.rules, self.size = model, rules, way.size
-        self.groups, self.strength = (way.groups, way.strength) if isinstance(way, DiverseBeam) else (1, 0.0)
-        keep = way.keep if isinstance(way, Beam) else way.size // way.groups
+    def __init__(self, model: Captioner, memory: Memory, rules: WordRules, strategy: Beam | DiverseBeam) -> None:
+        self.model, self.rules, self.size = model, rules, strategy.size
+        self.groups, self.strength = (
+            (strategy.groups, strategy.strength) if isinstance(strategy, DiverseBeam) else (1, 0.0)
+        )
+        keep = strategy.keep if isinstance(strategy, Beam) else strategy.size // strategy.groups
         self.last = rules.rules.max_words + 1  # the length at which END is forced
-        self.length_penalty = way.length_penalty
-        self.finished = Finished.none(images(memory), self.groups, keep, rules.rules.max_words, device_of(memory))
+        self.length_penalty = strategy.length_penalty
+        self.finished = CompleteHypotheses.none(
+            images(memory), self.groups, keep, rules.rules.max_words, device_of(memory)
+        )
         self.memory = memory
         self._unsaid = torch.tensor([PAD, START, UNK], device=device_of(memory))
 
-    def run(self) -> Decoded:
+    def run(self) -> DecodeResult:
         """Search to the end."""
         live: Live | None = self._start()
         while live is not None:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import torch
 
 from sightline.decoding.beam import BeamSearch
-from sightline.decoding.decoded import Decoded, device_of
-from sightline.decoding.rules import Rules, WordRules
-from sightline.decoding.walk import drawn, most_probable, walk
-from sightline.decoding.ways import Greedy, Sample, Way
+from sightline.decoding.constraints import Rules, WordRules
+from sightline.decoding.decode_result import DecodeResult, device_of
+from sightline.decoding.sampling import decode_words, most_probable, sampler
+from sightline.decoding.strategies import Greedy, Sample, Strategy
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory
 from sightline.text.vocabulary import Vocabulary
 
-__all__ = ["Decoded", "decode"]
+__all__ = ["DecodeResult", "decode"]
 
 
 @torch.no_grad()
 def decode(
-    model: Captioner, memory: Memory, way: Way, rules: Rules | None = None, vocabulary: Vocabulary | None = None
-) -> Decoded:
+    model: Captioner,
+    memory: Memory,
+    strategy: Strategy,
+    rules: Rules | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> DecodeResult:
     """Captions for every image of `memory`, without gradients.
 
     The model is used in the mode it is in: call `model.eval()` before, unless dropout is meant to act. What its `step`
@@ -31,16 +35,16 @@ def decode(
     torch.Size([8, 1, 13])
     """
     device = device_of(memory)
-    compiled = WordRules(rules or Rules(), model.words, vocabulary, device)
+    compiled = WordRules(rules or Rules(), model.vocab_size, vocabulary, device)
     ahead = "`must_include`" if compiled.wanted else "`whole`" if compiled.rules.whole else ""
-    if isinstance(way, Greedy | Sample):
+    if isinstance(strategy, Greedy | Sample):
         if ahead:
             raise ConfigError(
-                f"{ahead} does not work with {way.kind}, which cannot look ahead", fix="decode with a beam"
+                f"{ahead} does not work with {strategy.kind}, which cannot look ahead", fix="decode with a beam"
             )
-        if isinstance(way, Greedy):
-            return walk(model, memory, compiled, most_probable)
-        return walk(model, memory, compiled, drawn(way, device), way.copies)
-    if ahead and way.kind != "beam":
-        raise ConfigError(f"{ahead} does not work with {way.kind}", fix="decode with a plain beam")
-    return BeamSearch(model, memory, compiled, way).run()
+        if isinstance(strategy, Greedy):
+            return decode_words(model, memory, compiled, most_probable)
+        return decode_words(model, memory, compiled, sampler(strategy, device), strategy.copies)
+    if ahead and strategy.kind != "beam":
+        raise ConfigError(f"{ahead} does not work with {strategy.kind}", fix="decode with a plain beam")
+    return BeamSearch(model, memory, compiled, strategy).run()

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from sightline.draw.canvas import COLOURS, LINE, SOFT, Colour, blank, checked_width, rows_of, sheet, stamp
 from sightline.draw.gates import legend
-from sightline.draw.lettering import SMALL, TITLE, Span, letter, text_block, text_width, words_of
+from sightline.draw.text_layout import SMALL, TITLE, Span, letter, text_block, text_width, words_of
 from sightline.errors import ConfigError
 
 Points = Sequence[tuple[float, float]]

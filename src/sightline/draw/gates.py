@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from sightline.caption import Caption
-from sightline.draw.attention import Over, panels
+from sightline.draw.attention_maps import Over, panels
 from sightline.draw.canvas import (
     BESIDE,
     COLOURS,
@@ -24,7 +24,7 @@ from sightline.draw.canvas import (
     sheet,
     wrapped,
 )
-from sightline.draw.lettering import BODY, SMALL, Span, text_block, text_width, words_of
+from sightline.draw.text_layout import BODY, SMALL, Span, text_block, text_width, words_of
 from sightline.errors import DataError, MissingPartError
 from sightline.scene import Array, Scene
 from sightline.vision.images import open_image

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from sightline.draw.attention import check_weights, overlay, region_map
+from sightline.draw.attention_maps import check_weights, overlay, region_map
 from sightline.draw.canvas import Photo, checked_width, fitted
 from sightline.scene import Array, Scene
 from sightline.vision.images import open_image

@@ -8,8 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from sightline.caption import Caption
-from sightline.draw.attention import as_box, attention_of
-from sightline.draw.boxes import Mark, draw_boxes
+from sightline.draw.attention_maps import as_box, attention_of
 from sightline.draw.canvas import (
     COLOURS,
     GAP,
@@ -23,7 +22,8 @@ from sightline.draw.canvas import (
     sheet,
     wrapped,
 )
-from sightline.draw.lettering import BODY, Span, text_block, words_of
+from sightline.draw.photo_boxes import Mark, draw_boxes
+from sightline.draw.text_layout import BODY, Span, text_block, words_of
 from sightline.errors import ConfigError, DataError
 from sightline.scene import Array, Scene
 from sightline.vision.images import open_image

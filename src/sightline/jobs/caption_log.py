@@ -17,7 +17,7 @@ from typing import Any, Self
 from sightline.caption import PhotoCaption
 from sightline.errors import DataError
 from sightline.files import PathLike, checksum
-from sightline.jobs.photos import id_of
+from sightline.jobs.job_photos import id_of
 from sightline.vision.store_writer import AppendFile
 
 

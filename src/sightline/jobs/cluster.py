@@ -1,4 +1,4 @@
-"""The hands of a cluster: Ray's workers read photos and work on them, whoever asked writes (extra `ray`).
+"""The executor on a cluster: Ray's workers read photos and work on them, whoever asked writes (extra `ray`).
 
 A worker holds a part of the cluster: a GPU where there are any, else some CPUs. It has two batches at a time, so that
 it reads the one while it works on the other. A worker that dies is replaced, and its batches are done again: photo by
@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sightline.errors import ClusterError, DataError, MissingExtraError, SightlineError
-from sightline.jobs.job import Done, Hands, Work, here, loaded_photos, worked
-from sightline.jobs.photos import Photo
-from sightline.vision.reading import Progress
+from sightline.jobs.job import Done, Executor, Work, loaded_photos, run_batch, run_locally
+from sightline.jobs.job_photos import Photo
+from sightline.vision.photo_reader import Progress
 
 Result = TypeVar("Result")
 AT_ONCE = 64  # photos that a worker is given together, at most: large batches would leave others idle
@@ -35,7 +35,7 @@ PATIENCE = 5.0  # seconds from one look for machines that have joined to the nex
 
 
 @contextlib.contextmanager
-def hands_of(address: str | None, threads: int | None = None, device: str = "auto") -> Iterator[Hands]:
+def executor_of(address: str | None, threads: int | None = None, device: str = "auto") -> Iterator[Executor]:
     """Who works: this process for None; else Ray.
 
     Args:
@@ -45,7 +45,7 @@ def hands_of(address: str | None, threads: int | None = None, device: str = "aut
         device: that the work will ask for; workers get a GPU each, unless it is cpu or there are none.
     """
     if address is None:
-        yield here
+        yield run_locally
         return
     try:
         ray: Any = importlib.import_module("ray")
@@ -95,7 +95,7 @@ class _Batch:
 
 
 class Cluster:
-    """All workers that a running Ray has room for; `Hands`.
+    """All workers that a running Ray has room for; `Executor`.
 
     Args:
         cpus: of each worker. Ray tells it by OMP_NUM_THREADS, so that it computes with as many threads.
@@ -248,4 +248,4 @@ class _Worker:
             else:
                 group.append((photo, loaded))
         with self.turn:
-            return worked(group, self.work, done)
+            return run_batch(group, self.work, done)

@@ -1,7 +1,7 @@
 """The one resumable map over photos: read, batch, work, keep, write down.
 
     photos ─► those not done, or changed ─► read in threads ─► batches ─► work ─► sink, then ledger
-                                           └────── hands: here, or a cluster ──────┘
+                                           └── executor: this process, or a cluster ─┘
 
 A batch is in the ledger only once it is safe in the sink. Whatever stops a run, the next one does that batch again, and
 no other: results that the ledger does not know are dropped first, so none is there twice.
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from sightline.errors import ConfigError, CountError, SightlineError
+from sightline.jobs.job_photos import LoadedPhoto, Photo
 from sightline.jobs.ledger import Entry, Ledger
-from sightline.jobs.photos import LoadedPhoto, Photo
-from sightline.vision.reading import Progress, read_photos
+from sightline.vision.photo_reader import Progress, read_photos
 
 Result = TypeVar("Result")
 Kept = TypeVar("Kept", contravariant=True)
@@ -48,7 +48,7 @@ class Done(Generic[Result]):
     bad: list[tuple[Photo, SightlineError]] = field(default_factory=list)
 
 
-class Hands(Protocol):
+class Executor(Protocol):
     """Who reads photos and works on them."""
 
     def __call__(
@@ -76,10 +76,10 @@ class Report:
     news: list[SightlineError] = field(default_factory=list)
 
 
-def here(
+def run_locally(
     photos: Sequence[Photo], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
 ) -> Iterator[Done[Result]]:
-    """The hands of this process: photos are read in threads while others are worked on; batches come in order."""
+    """The executor of this process: photos are read in threads while others are worked on; batches come in order."""
     done, group = Done[Result](), list[tuple[Photo, LoadedPhoto]]()
     for photo, loaded in loaded_photos(photos, size, progress):
         if isinstance(loaded, SightlineError):
@@ -87,13 +87,13 @@ def here(
         else:
             group.append((photo, loaded))
         if len(group) == batch:
-            yield worked(group, work, done)
+            yield run_batch(group, work, done)
             done, group = Done(), []
     if group or done.bad:
-        yield worked(group, work, done)
+        yield run_batch(group, work, done)
 
 
-def worked(group: Sequence[tuple[Photo, LoadedPhoto]], work: Work[Result], done: Done[Result]) -> Done[Result]:
+def run_batch(group: Sequence[tuple[Photo, LoadedPhoto]], work: Work[Result], done: Done[Result]) -> Done[Result]:
     """A batch with the results of some of its photos."""
     results = work([loaded for _, loaded in group]) if group else ()
     if len(results) != len(group):
@@ -129,7 +129,7 @@ def run(
     size: int,
     batch: int,
     progress: Progress = iter,
-    hands: Hands = here,
+    executor: Executor = run_locally,
 ) -> Report:
     """Do what is not done; files that cannot be read are left out, and tried again by the next run.
 
@@ -148,7 +148,7 @@ def run(
     todo = waiting(photos, sink, ledger)
     sink.drop(photo.id for photo in todo)
     report, bad = Report(len(photos), kept=len(photos) - len(todo)), dict[Photo, SightlineError]()
-    for done in hands(todo, work, size=size, batch=batch, progress=progress):
+    for done in executor(todo, work, size=size, batch=batch, progress=progress):
         for _, result in done.made:
             sink.add(result)
         if done.made:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sightline.files import PathLike
-from sightline.jobs.checked_lines import CheckedLines
-from sightline.jobs.photos import Mark
+from sightline.jobs.checksum_lines import ChecksumLines
+from sightline.jobs.job_photos import Mark
 
 
 class Entry(NamedTuple):
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
     error: str = ""
 
 
-class Ledger(CheckedLines):
+class Ledger(ChecksumLines):
     """Entries by photo id. The sink it stands beside sees to it that one process at a time holds it."""
 
     def __init__(self, path: PathLike) -> None:

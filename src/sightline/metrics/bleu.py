@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.metrics.base import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.metrics.ngrams import ORDERS, FloatArray, IntArray, Lineup, NGrams, count_ngrams, counted
 
 TINY = 1e-15  # added to counts, so that no match gives a score just above zero

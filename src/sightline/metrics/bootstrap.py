@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.errors import CountError
-from sightline.metrics.base import LanguageMetric
+from sightline.metrics.language_metric import LanguageMetric
 
 FloatArray = npt.NDArray[np.float64]
 

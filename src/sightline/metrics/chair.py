@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.files import open_text
-from sightline.metrics.base import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.text.phrase_table import PhraseTable
 
 TABLE = Path(__file__).parent / "chair_objects.tsv"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.errors import DataError
-from sightline.metrics.base import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.metrics.ngrams import (
     ORDERS,
     FloatArray,

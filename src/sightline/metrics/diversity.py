@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from sightline.metrics.base import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores
 
 
 class Diversity(LanguageMetric):

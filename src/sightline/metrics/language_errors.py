@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from sightline.metrics.base import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.text.articles import wrong_articles
 from sightline.text.endings import dangles
 from sightline.text.lemmas import lemma_of_tag

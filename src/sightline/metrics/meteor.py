@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.errors import MissingRecordError
-from sightline.metrics.base import LanguageMetric, Scores
-from sightline.metrics.meteor_align import MODULES, Chosen, align
+from sightline.metrics.language_metric import LanguageMetric, Scores
+from sightline.metrics.meteor_align import MODULES, Alignment, align
 from sightline.metrics.meteor_data import open_data
 from sightline.metrics.meteor_lexicon import Lexicon, Sentence
 from sightline.metrics.meteor_match import Candidates, Matcher
@@ -140,7 +140,7 @@ class _Pair:
     hypothesis: Sentence
     reference: Sentence
     index: int
-    chosen: list[Chosen]
+    chosen: list[Alignment]
     statistics: Statistics
     score: float
 
@@ -170,7 +170,7 @@ def _align(hypothesis: Sentence, reference: Sentence, index: int, candidates: Ca
     return _Pair(hypothesis, reference, index, chosen, numbers, score(numbers))
 
 
-def _count(hypothesis: Sentence, reference: Sentence, chosen: Sequence[Chosen]) -> Statistics:
+def _count(hypothesis: Sentence, reference: Sentence, chosen: Sequence[Alignment]) -> Statistics:
     modules = [0] * 16
     said = heard = chunks = 0
     end = (-1, -1)

@@ -25,7 +25,7 @@ _MATCH, _CHUNK = 1 << 60, 1 << 40  # one number orders partial alignments: the d
 # A match: its change of the order, where it starts and ends in the hypothesis, those words as a bit mask, how many
 # words of the reference it takes, its module.
 Match = tuple[int, int, int, int, int, int]
-Chosen = tuple[int, Match]  # with its place in the reference
+Alignment = tuple[int, Match]  # with its place in the reference
 # The matches that start at one word of the reference, in METEOR's order of preference; masks of the words of the
 # hypothesis that they take, take exactly, take more than once.
 Place = tuple[list[Match], int, int, int]
@@ -44,7 +44,7 @@ def match(start: int, length: int, width: int, module: int) -> Match:
     return (-gain * _MATCH, start, start + length, ((1 << length) - 1) << start, width, module)
 
 
-def align(places: Sequence[Place], fixed: int) -> list[Chosen]:
+def align(places: Sequence[Place], fixed: int) -> list[Alignment]:
     """The best alignment.
 
     Args:
@@ -60,7 +60,7 @@ def align(places: Sequence[Place], fixed: int) -> list[Chosen]:
     paths = _search(places, fixed, left if _ways(places, left) <= BEAM else None)
     ends = [order + _CHUNK if reached == len(places) else order for order, _, reached, _, _ in paths]
     trace = paths[ends.index(min(ends))][4]
-    chosen: list[Chosen] = []
+    chosen: list[Alignment] = []
     while trace:
         trace, here, taken = trace
         chosen.append((here, taken))

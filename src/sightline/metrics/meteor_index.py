@@ -100,7 +100,7 @@ def sieve(table: U64) -> npt.NDArray[np.uint8]:
     return np.packbits(first, bitorder="little")
 
 
-def sifted(sieve: npt.NDArray[np.uint8], wanted: U64) -> Places:
+def sift(sieve: npt.NDArray[np.uint8], wanted: U64) -> Places:
     """Which of the wanted hashes may be in the table: all that are, and few of the others."""
     first = wanted >> np.uint64(64 - _SIEVE_BITS)
     return np.flatnonzero(sieve[first >> np.uint64(3)] >> (first & np.uint64(7)).astype(np.uint8) & 1)
@@ -124,7 +124,7 @@ class MeteorIndex:
     def phrase_ids(self, hashes: U64) -> Places:
         """The phrase of the paraphrase table with each hash, or -1."""
         found = np.full(len(hashes), -1, np.int64)
-        likely = sifted(self._sieve, hashes)
+        likely = sift(self._sieve, hashes)
         found[likely] = find(self._phrases, self._buckets, hashes[likely])
         return found
 

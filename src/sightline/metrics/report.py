@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sightline.files import PathLike, write_text
-from sightline.metrics.base import LanguageMetric
 from sightline.metrics.bleu import Bleu
 from sightline.metrics.bootstrap import bootstrap, compare, interval, resamples, same_images
 from sightline.metrics.cider import CIDErD
+from sightline.metrics.language_metric import LanguageMetric
 from sightline.metrics.meteor import Meteor
 from sightline.metrics.rouge import RougeL
 from sightline.metrics.scorecard import ON_REQUEST, TITLES, Scorecard

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.metrics.base import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores
 
 BETA = 1.2  # recall weighs more than precision
 

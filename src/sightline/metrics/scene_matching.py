@@ -47,7 +47,7 @@ def same_tuple(a: SceneTuple, b: SceneTuple) -> bool:
     return len(a) == 1 or same_word(a[1], b[1])
 
 
-def merged(graphs: Iterable[SceneGraph]) -> SceneGraph:
+def merge_graphs(graphs: Iterable[SceneGraph]) -> SceneGraph:
     """One graph of several: an object joins the first it matches, and what is said of both is said once.
 
     No two tuples of a merged graph match each other, so a caption agrees fully with itself.

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.metrics.base import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.metrics.scene_graph import SceneGraph, SceneTuple, parse_all
-from sightline.metrics.scene_matching import Match, first_hits, merged
+from sightline.metrics.scene_matching import Match, first_hits, merge_graphs
 from sightline.metrics.scene_words import COLORS, COUNTS, SIZES
 
 IMAGES_AT_ONCE = 512  # enough for captions to be tagged in large batches; progress is told after each
@@ -144,8 +144,8 @@ class Spice(LanguageMetric):
         self._graphs.update(parse_all(caption for caption in captions if caption not in self._graphs))
 
     def _matched(self, hypothesis: str, references: Sequence[str]) -> Explanation:
-        said = merged([self._graphs[hypothesis]]).tuples()
-        heard = merged(self._graphs[reference] for reference in references).tuples()
+        said = merge_graphs([self._graphs[hypothesis]]).tuples()
+        heard = merge_graphs(self._graphs[reference] for reference in references).tuples()
         matched = first_hits(said, heard)
         ours, theirs = {one for one, _ in matched}, {other for _, other in matched}
         return Explanation(

@@ -54,9 +54,9 @@ class AdaptiveAttentionConfig:
         """Refuse what makes no model."""
         check_config(self)
 
-    def build(self, words: int) -> AdaptiveAttention:
+    def build(self, vocab_size: int) -> AdaptiveAttention:
         """The model for a vocabulary of `words` ids."""
-        return AdaptiveAttention(self, words)
+        return AdaptiveAttention(self, vocab_size)
 
 
 class AdaptiveAttention(Captioner):
@@ -69,14 +69,14 @@ class AdaptiveAttention(Captioner):
 
     needs = ("grid", "vector")
 
-    def __init__(self, config: AdaptiveAttentionConfig, words: int) -> None:
+    def __init__(self, config: AdaptiveAttentionConfig, vocab_size: int) -> None:
         super().__init__()
-        self.config, self.words = config, words
+        self.config, self.vocab_size = config, vocab_size
         size, attention = config.hidden_size, config.attention_size
         self.dropout = nn.Dropout(config.dropout)
         self.cells = nn.Sequential(nn.Linear(config.grid_width, size), nn.ReLU(), self.dropout)  # W_a
         self.image = nn.Sequential(nn.Linear(config.vector_width, size), nn.ReLU(), self.dropout)  # W_b
-        self.embedding = nn.Sequential(nn.Embedding(words, config.word_size), nn.ReLU(), self.dropout)
+        self.embedding = nn.Sequential(nn.Embedding(vocab_size, config.word_size), nn.ReLU(), self.dropout)
         self.word_gates = nn.Linear(config.word_size, 5 * size)  # input, forget, output, sentinel (W_x), candidate
         self.image_gates = nn.Linear(size, 5 * size, bias=False)
         self.hidden_gates = nn.Linear(size, 5 * size, bias=False)  # W_h is its sentinel part
@@ -87,7 +87,7 @@ class AdaptiveAttention(Captioner):
         self.queries = nn.Linear(size, attention)  # W_g
         self.score = nn.Linear(attention, 1, bias=False)  # w_h
         self.mix = nn.Sequential(nn.Linear(size, size), nn.Tanh(), self.dropout)
-        self.output = nn.Linear(size, words)  # W_p
+        self.output = nn.Linear(size, vocab_size)  # W_p
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """The cells, their keys, the slots that count (the sentinel's first) and the image's share of the gates."""

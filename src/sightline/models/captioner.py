@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.batch import SceneBatch
 from sightline.errors import CountError
-from sightline.models.picked import picked
+from sightline.models.fused_cross_entropy import fused_cross_entropy
 from sightline.text.vocabulary import PAD, START
 
 Memory = dict[str, Tensor]
@@ -72,7 +72,7 @@ class Captioner(nn.Module, ABC):
     """
 
     needs: tuple[str, ...] = ()
-    words: int
+    vocab_size: int
     config: Any
 
     @abstractmethod
@@ -155,13 +155,13 @@ class Captioner(nn.Module, ABC):
         return torch.zeros(targets.shape, dtype=found.dtype, device=found.device).masked_scatter(real, found)
 
     def _chosen(self, hidden: Tensor, targets: Tensor, smoothing: float, never: tuple[int, ...]) -> Tensor:
-        spread = smoothing * self.words / (self.words - 1)  # over all words, the target too
+        spread = smoothing * self.vocab_size / (self.vocab_size - 1)  # over all words, the target too
 
         def pick(part: Tensor, ids: Tensor) -> Tensor:
             logits = self.predict(part).float()
             for id in never:
                 logits[:, id] = -torch.inf
-            return picked(logits, ids, spread)
+            return fused_cross_entropy(logits, ids, spread)
 
         size = 8 * CHUNK if hidden.is_cuda else CHUNK
         parts = list(zip(torch.split(hidden, size), torch.split(targets, size), strict=True))

@@ -27,7 +27,7 @@ class Ensemble(Captioner):
 
     def __init__(self, members: Sequence[Captioner], weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        sizes = sorted({member.words for member in members})
+        sizes = sorted({member.vocab_size for member in members})
         if len(sizes) != 1:
             raise ConfigError(
                 f"an ensemble of captioners of {' and '.join(map(str, sizes))} words" if sizes else "an empty ensemble",
@@ -39,7 +39,7 @@ class Ensemble(Captioner):
                 f"weights {', '.join(map(str, weights))} for {len(members)} captioners",
                 fix="give each one number above 0",
             )
-        self.words = sizes[0]
+        self.vocab_size = sizes[0]
         self.needs = tuple(dict.fromkeys(need for member in members for need in member.needs))
         self.members = nn.ModuleList(members)
         self.weights = tuple(weight / sum(weights) for weight in weights)

@@ -87,9 +87,9 @@ class JRANConfig:
                 fix="switch `regions` or `grid` off, or choose another `jrln.scheme`",
             )
 
-    def build(self, words: int) -> JRAN:
+    def build(self, vocab_size: int) -> JRAN:
         """The model for a vocabulary of `words` ids."""
-        return JRAN(self, words)
+        return JRAN(self, vocab_size)
 
 
 TABLE_1: dict[int, JRANConfig] = {
@@ -117,23 +117,23 @@ BASELINE = JRANConfig(grid=False, jrln=None)
 class JRAN(Captioner):
     """The captioner. Memory holds V_J and its keys (or, without attention, what its mean adds to the LSTM)."""
 
-    def __init__(self, config: JRANConfig, words: int) -> None:
+    def __init__(self, config: JRANConfig, vocab_size: int) -> None:
         super().__init__()
-        self.config, self.words = config, words
+        self.config, self.vocab_size = config, vocab_size
         self.needs = tuple(name for name in ("regions", "grid") if getattr(config, name))
         if config.regions:
             self.region_projection = nn.Linear(config.region_width, config.size)
         if config.grid:
             self.grid_projection = nn.Linear(config.grid_width, config.size)
         self.jrln = None if config.jrln is None else JRLN(config.jrln)
-        self.embedding = nn.Embedding(words, config.word_size)
+        self.embedding = nn.Embedding(vocab_size, config.word_size)
         self.decoder: Decoder = {"lstm": LSTMDecoder, "updown": UpDownDecoder}[config.decoder](
             config.size,
             config.word_size,
             config.hidden_size,
             config.attention_size if config.relationship_attention else None,
         )
-        self.output = nn.Linear(config.hidden_size, words)
+        self.output = nn.Linear(config.hidden_size, vocab_size)
         self.dropout = nn.Dropout(config.dropout)
 
     def encode(self, scenes: SceneBatch) -> Memory:

@@ -39,9 +39,9 @@ class JRANTransConfig(TransformerConfig):
                 f"`jrln.size` is {self.jrln.size} and `hidden_size` is {self.hidden_size}", fix="give both the same"
             )
 
-    def build(self, words: int) -> JRANTrans:
+    def build(self, vocab_size: int) -> JRANTrans:
         """The model for a vocabulary of `words` ids."""
-        return JRANTrans(self, words)
+        return JRANTrans(self, vocab_size)
 
 
 class JRANTrans(TransformerCaptioner):
@@ -49,8 +49,8 @@ class JRANTrans(TransformerCaptioner):
 
     config: JRANTransConfig
 
-    def __init__(self, config: JRANTransConfig, words: int) -> None:
-        super().__init__(config, words)
+    def __init__(self, config: JRANTransConfig, vocab_size: int) -> None:
+        super().__init__(config, vocab_size)
         self.regions = nn.Linear(config.region_width, config.hidden_size)
         self.grid = nn.Linear(config.grid_width, config.hidden_size) if config.jrln.reads_grid else None
         self.jrln = JRLN(config.jrln)

@@ -24,7 +24,7 @@ class Matcher(nn.Module, ABC):
     """A model of how well texts fit images. `needs` names the scene parts it reads, `words` its vocabulary's size."""
 
     needs: tuple[str, ...] = ("regions",)
-    words: int
+    vocab_size: int
     config: Any
 
     @abstractmethod

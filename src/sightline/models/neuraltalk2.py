@@ -39,9 +39,9 @@ class NeuralTalk2Config:
         """Refuse what makes no model."""
         check_config(self)
 
-    def build(self, words: int) -> NeuralTalk2:
+    def build(self, vocab_size: int) -> NeuralTalk2:
         """The model for a vocabulary of `words` ids."""
-        return NeuralTalk2(self, words)
+        return NeuralTalk2(self, vocab_size)
 
 
 class NeuralTalk2(Captioner):
@@ -53,14 +53,14 @@ class NeuralTalk2(Captioner):
 
     needs = ("vector",)
 
-    def __init__(self, config: NeuralTalk2Config, words: int) -> None:
+    def __init__(self, config: NeuralTalk2Config, vocab_size: int) -> None:
         super().__init__()
-        self.config, self.words = config, words
+        self.config, self.vocab_size = config, vocab_size
         self.image = nn.Sequential(nn.Linear(config.vector_width, config.word_size), nn.ReLU())
-        self.embedding = nn.Embedding(words, config.word_size)
+        self.embedding = nn.Embedding(vocab_size, config.word_size)
         self.lstm = LSTM(config.word_size, config.hidden_size, batch_first=True)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(config.hidden_size, words)
+        self.output = nn.Linear(config.hidden_size, vocab_size)
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """Each image as a word."""

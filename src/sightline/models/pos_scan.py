@@ -47,9 +47,9 @@ class POSSCANConfig(SCANConfig):
             for words, found in zip(sentences, tagger.tag_all(sentences), strict=True)
         ]
 
-    def build(self, words: int) -> POSSCAN:
+    def build(self, vocab_size: int) -> POSSCAN:
         """The model for a vocabulary of `words` ids."""
-        return POSSCAN(self, words)
+        return POSSCAN(self, vocab_size)
 
 
 class POSSCAN(SCAN):

@@ -68,9 +68,9 @@ class R2MConfig:
                 fix="make `hidden_size` a multiple of `heads`",
             )
 
-    def build(self, words: int) -> R2M:
+    def build(self, vocab_size: int) -> R2M:
         """The model for a vocabulary of `words` ids."""
-        return R2M(self, words)
+        return R2M(self, vocab_size)
 
 
 class MultiHeadAttention(nn.Module):
@@ -204,16 +204,16 @@ class R2M(Captioner):
 
     needs = ("concepts",)
 
-    def __init__(self, config: R2MConfig, words: int) -> None:
+    def __init__(self, config: R2MConfig, vocab_size: int) -> None:
         super().__init__()
-        self.config, self.words = config, words
+        self.config, self.vocab_size = config, vocab_size
         size = config.hidden_size
-        self.embedding = nn.Embedding(words, size)
+        self.embedding = nn.Embedding(vocab_size, size)
         self.encoder = remembering_lstm(size)
         self.dropout = nn.Dropout(config.dropout)
         self.fusion = FusionMemory(config) if config.fusion else LinearFusion(size)
         self.decoder = RecurrentMemory(config) if config.decoder == "rm" else LSTMMemory(size)
-        self.output = nn.Linear(size, words)
+        self.output = nn.Linear(size, vocab_size)
         self.reconstructor = RecurrentMemory(config) if config.reconstructor == "rm" else LSTMMemory(size)
         self.image = nn.Linear(config.vector_width, size).requires_grad_(not config.released_code)
         nn.init.uniform_(self.embedding.weight, -0.08, 0.08)

@@ -68,9 +68,9 @@ class SCANConfig:
         """The inverse temperature of the attention: τ of Eq. 5."""
         return {"t2i": 9.0, "i2t": 4.0}[self.direction] if self.lambda_softmax is None else self.lambda_softmax
 
-    def build(self, words: int) -> SCAN:
+    def build(self, vocab_size: int) -> SCAN:
         """The model for a vocabulary of `words` ids."""
-        return SCAN(self, words)
+        return SCAN(self, vocab_size)
 
 
 class SCAN(AligningMatcher):
@@ -83,12 +83,12 @@ class SCAN(AligningMatcher):
 
     config: SCANConfig
 
-    def __init__(self, config: SCANConfig, words: int) -> None:
+    def __init__(self, config: SCANConfig, vocab_size: int) -> None:
         super().__init__()
         self.config = config
-        self.words = words
+        self.vocab_size = vocab_size
         self.image = nn.Linear(config.region_width, config.size)
-        self.text = WordGRU(words, config.word_size, config.size, config.bidirectional)
+        self.text = WordGRU(vocab_size, config.word_size, config.size, config.bidirectional)
         nn.init.xavier_uniform_(self.image.weight)
         nn.init.zeros_(self.image.bias)
 

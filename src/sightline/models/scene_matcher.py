@@ -61,9 +61,9 @@ class SceneMatcherConfig:
         if not 0 < self.sharpness <= 100:
             raise ConfigError(f"`sharpness` is {self.sharpness}", fix="give a number above 0, at most 100")
 
-    def build(self, words: int) -> SceneMatcher:
+    def build(self, vocab_size: int) -> SceneMatcher:
         """The model for a vocabulary of `words` ids."""
-        return SceneMatcher(self, words)
+        return SceneMatcher(self, vocab_size)
 
 
 class Reader(nn.Module):
@@ -72,9 +72,9 @@ class Reader(nn.Module):
     A GRU's first states are small; without the normalisation sentences are hard to tell apart for many steps.
     """
 
-    def __init__(self, words: int, word_size: int, size: int, dropout: float) -> None:
+    def __init__(self, vocab_size: int, word_size: int, size: int, dropout: float) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(words, word_size)
+        self.embedding = nn.Embedding(vocab_size, word_size)
         self.gru = GRU(word_size, size // 2, batch_first=True, bidirectional=True)
         self.norm = nn.LayerNorm(size)
         self.dropout = nn.Dropout(dropout)
@@ -114,9 +114,9 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
     config: SceneMatcherConfig
     needs = ("regions", "boxes", "grid")
 
-    def __init__(self, config: SceneMatcherConfig, words: int) -> None:
+    def __init__(self, config: SceneMatcherConfig, vocab_size: int) -> None:
         super().__init__()
-        self.config, self.words = config, words
+        self.config, self.vocab_size = config, vocab_size
         size = config.size
         self.regions = nn.Linear(config.region_width, size)
         self.grid = nn.Linear(config.grid_width, size)
@@ -126,7 +126,7 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
         self.attention_norm = nn.LayerNorm(size)
         self.ffn = _feed_forward(size, config.ffn_size) if config.ffn_size else None
         self.image_pool = Pool(size, config.heads, config.dropout)
-        self.text = Reader(words, config.word_size, size, config.dropout)
+        self.text = Reader(vocab_size, config.word_size, size, config.dropout)
         self.text_pool = Pool(size, config.heads, config.dropout)
         self.local_region = nn.Linear(size, size)
         self.local_word = nn.Linear(size, size)

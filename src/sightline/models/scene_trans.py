@@ -43,9 +43,9 @@ class SceneTransConfig(TransformerConfig):
     sources: Literal["both", "regions", "grid"] = "both"
     """What of a scene is read."""
 
-    def build(self, words: int) -> SceneTrans:
+    def build(self, vocab_size: int) -> SceneTrans:
         """The model for a vocabulary of `words` ids."""
-        return SceneTrans(self, words)
+        return SceneTrans(self, vocab_size)
 
 
 class Source(nn.Module):
@@ -70,8 +70,8 @@ class SceneTrans(TransformerCaptioner):
 
     config: SceneTransConfig
 
-    def __init__(self, config: SceneTransConfig, words: int) -> None:
-        super().__init__(config, words)
+    def __init__(self, config: SceneTransConfig, vocab_size: int) -> None:
+        super().__init__(config, vocab_size)
         size, sources = config.hidden_size, config.sources
         self.regions = Source(config.region_width, size) if sources != "grid" else None
         self.grid = Source(config.grid_width, size) if sources != "regions" else None

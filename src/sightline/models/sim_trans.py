@@ -27,9 +27,9 @@ class SimTransConfig(TransformerConfig):
     box_encoding: bool = False
     """Add a projection of each region's box (its corners and its area) to the region; needs `boxes`."""
 
-    def build(self, words: int) -> SimTrans:
+    def build(self, vocab_size: int) -> SimTrans:
         """The model for a vocabulary of `words` ids."""
-        return SimTrans(self, words)
+        return SimTrans(self, vocab_size)
 
 
 class SimTrans(TransformerCaptioner):
@@ -37,8 +37,8 @@ class SimTrans(TransformerCaptioner):
 
     config: SimTransConfig
 
-    def __init__(self, config: SimTransConfig, words: int) -> None:
-        super().__init__(config, words)
+    def __init__(self, config: SimTransConfig, vocab_size: int) -> None:
+        super().__init__(config, vocab_size)
         self.needs = ("regions", "boxes") if config.box_encoding else ("regions",)
         self.regions = nn.Linear(config.region_width, config.hidden_size)
         self.boxes = nn.Linear(5, config.hidden_size) if config.box_encoding else None

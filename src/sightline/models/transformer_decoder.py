@@ -230,16 +230,16 @@ class TransformerCaptioner(Captioner):
 
     places: Tensor
 
-    def __init__(self, config: TransformerConfig, words: int) -> None:
+    def __init__(self, config: TransformerConfig, vocab_size: int) -> None:
         super().__init__()
         self.config = config
-        self.words = words
+        self.vocab_size = vocab_size
         size = config.hidden_size
-        self.embedding = nn.Embedding(words, size, padding_idx=PAD)
+        self.embedding = nn.Embedding(vocab_size, size, padding_idx=PAD)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(size) if config.pre_norm else nn.Identity()
-        self.output = None if config.tied else nn.Linear(size, words, bias=False)
-        self.bias = nn.Parameter(torch.zeros(words)) if config.output_bias else None
+        self.output = None if config.tied else nn.Linear(size, vocab_size, bias=False)
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
         self.dropout = nn.Dropout(config.dropout)
         self.register_buffer("places", positions(0, PLACES, size, torch.device("cpu")), persistent=False)
         nn.init.normal_(self.embedding.weight[PAD + 1 :], std=size**-0.5)

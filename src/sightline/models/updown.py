@@ -20,8 +20,8 @@ from sightline.models.batch_norm import BatchNorm
 from sightline.models.blocked_scores import blocked_scores
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand
 from sightline.models.checks import check_config
-from sightline.models.going import Reading, Rows
 from sightline.models.loop_weights import LoopWeights
+from sightline.models.packed_captions import ActiveRows, PackedCaptions
 from sightline.models.recurrent import lstm_step
 
 
@@ -60,9 +60,9 @@ class UpDownConfig:
         """Refuse what makes no model."""
         check_config(self)
 
-    def build(self, words: int) -> UpDown:
+    def build(self, vocab_size: int) -> UpDown:
         """The model for a vocabulary of `words` ids."""
-        return UpDown(self, words)
+        return UpDown(self, vocab_size)
 
 
 class _Weights(NamedTuple):
@@ -79,11 +79,11 @@ class UpDown(Captioner):
 
     needs = ("regions",)
 
-    def __init__(self, config: UpDownConfig, words: int) -> None:
+    def __init__(self, config: UpDownConfig, vocab_size: int) -> None:
         super().__init__()
-        self.config, self.words = config, words
+        self.config, self.vocab_size = config, vocab_size
         width, hidden = config.region_width, config.hidden_size
-        self.word_embedding = nn.Embedding(words, config.word_size)
+        self.word_embedding = nn.Embedding(vocab_size, config.word_size)
         self.region_embedding = nn.Linear(width, hidden)
         self.mean_embedding = nn.Linear(width, hidden) if config.mean_of == "raw" else None
         self.region_norm = BatchNorm(width) if config.batch_norm else None
@@ -93,7 +93,7 @@ class UpDown(Captioner):
         self.hidden_attention = nn.Linear(hidden, config.attention_size)
         self.attention_score = nn.Linear(config.attention_size, 1)
         self.language_lstm = nn.LSTMCell(2 * hidden, hidden)
-        self.output = nn.Linear(hidden, words)
+        self.output = nn.Linear(hidden, vocab_size)
         self.dropout = nn.Dropout(config.dropout)
 
     def encode(self, scenes: SceneBatch) -> Memory:
@@ -123,12 +123,12 @@ class UpDown(Captioner):
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
         """Read one word of each hypothesis."""
         gates = next(self._word_gates([words]))
-        state, _ = self._cell(gates, memory, state, self._weights(), Rows())
+        state, _ = self._cell(gates, memory, state, self._weights(), ActiveRows())
         return self.dropout(state["h2"]), state
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
         """Read all words; training on a CPU leaves out what comes after captions: hidden is 0 there."""
-        reading = Reading(words, memory, to_end=self.training and words.device.type == "cpu")
+        reading = PackedCaptions(words, memory, to_end=self.training and words.device.type == "cpu")
         state, weights = expand(self.start(memory), len(words)), self._weights()
         hidden, attention = [], []
         for gates, rows in zip(self._word_gates(reading.words), reading.rows, strict=True):
@@ -181,7 +181,9 @@ class UpDown(Captioner):
             LoopWeights(second.weight_ih, second.weight_hh, bias=second.bias_ih + second.bias_hh),
         )
 
-    def _cell(self, gates: Tensor, memory: Memory, state: State, weights: _Weights, rows: Rows) -> tuple[State, Tensor]:
+    def _cell(
+        self, gates: Tensor, memory: Memory, state: State, weights: _Weights, rows: ActiveRows
+    ) -> tuple[State, Tensor]:
         """One step from what words add to the gates of LSTM 1 (n, 4h): the new state, and β (n, regions)."""
         gates = rows.plus_image(gates, memory, "gates")
         gates = weights.first.plus(gates, state["h2"], state["h1"])

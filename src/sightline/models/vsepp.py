@@ -48,20 +48,20 @@ class VSEPPConfig:
         """Size of the feature that is read."""
         return self.region_width if self.image == "regions" else self.vector_width
 
-    def build(self, words: int) -> VSEPP:
+    def build(self, vocab_size: int) -> VSEPP:
         """The model for a vocabulary of `words` ids."""
-        return VSEPP(self, words)
+        return VSEPP(self, vocab_size)
 
 
 class VSEPP(GlobalMatcher):
     """One linear map of the image's feature, one GRU over the words; similarity is their cosine."""
 
-    def __init__(self, config: VSEPPConfig, words: int) -> None:
+    def __init__(self, config: VSEPPConfig, vocab_size: int) -> None:
         super().__init__()
-        self.config, self.words, self.needs = config, words, (config.image,)
+        self.config, self.vocab_size, self.needs = config, vocab_size, (config.image,)
         self.fc = nn.Linear(config.width, config.size)
         self.norm = BatchNorm(config.size) if config.batch_norm else nn.Identity()
-        self.text = SentenceGRU(words, config.word_size, config.size, config.memory)
+        self.text = SentenceGRU(vocab_size, config.word_size, config.size, config.memory)
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
 

@@ -80,17 +80,17 @@ class VSRNConfig:
         """Refuse what makes no model."""
         check_config(self, may_be_zero=("rrr_layers",))
 
-    def build(self, words: int) -> VSRN:
+    def build(self, vocab_size: int) -> VSRN:
         """The model for a vocabulary of `words` ids."""
-        return VSRN(self, words)
+        return VSRN(self, vocab_size)
 
 
 class VSRN(GlobalMatcher):
     """Regions that reason, as one unit vector; similarity is the inner product with the sentence's (Eq. 8)."""
 
-    def __init__(self, config: VSRNConfig, words: int) -> None:
+    def __init__(self, config: VSRNConfig, vocab_size: int) -> None:
         super().__init__()
-        self.config, self.words = config, words
+        self.config, self.vocab_size = config, vocab_size
         self.needs = ("regions", "boxes") if config.gsr and config.order == "box-size" else ("regions",)
         size = config.size
         self.fc = nn.Linear(config.region_width, size)
@@ -98,11 +98,11 @@ class VSRN(GlobalMatcher):
         reasoning = ResetBeforeGRU if config.reset == "before" else ResetAfterGRU
         self.reasoning = reasoning(size, config.memory) if config.gsr else None
         self.norm = BatchNorm(size) if config.batch_norm else nn.Identity()
-        self.text = SentenceGRU(words, config.word_size, size, config.memory)
+        self.text = SentenceGRU(vocab_size, config.word_size, size, config.memory)
         captioner = VSRNCaptionerConfig(
             region_width=size, word_size=config.word_size, hidden_size=config.hidden_size, dropout=config.dropout
         )
-        self.captioner: VSRNCaptioner | None = captioner.build(words) if config.generation else None
+        self.captioner: VSRNCaptioner | None = captioner.build(vocab_size) if config.generation else None
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
 

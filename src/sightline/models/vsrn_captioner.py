@@ -38,9 +38,9 @@ class VSRNCaptionerConfig:
         """Refuse what makes no model."""
         check_config(self)
 
-    def build(self, words: int) -> VSRNCaptioner:
+    def build(self, vocab_size: int) -> VSRNCaptioner:
         """The model for a vocabulary of `words` ids."""
-        return VSRNCaptioner(self, words)
+        return VSRNCaptioner(self, vocab_size)
 
 
 class VSRNCaptioner(Captioner):
@@ -52,20 +52,20 @@ class VSRNCaptioner(Captioner):
 
     needs = ("regions",)
 
-    def __init__(self, config: VSRNCaptionerConfig, words: int) -> None:
+    def __init__(self, config: VSRNCaptionerConfig, vocab_size: int) -> None:
         super().__init__()
-        self.config, self.words = config, words
+        self.config, self.vocab_size = config, vocab_size
         size = config.hidden_size
         self.project = nn.Linear(config.region_width, size)
         self.encoder = GRU(size, size, batch_first=True)
         self.attend_memory = nn.Linear(size, size)
         self.attend_state = nn.Linear(size, size, bias=False)
         self.score = nn.Linear(size, 1, bias=False)
-        self.embed = nn.Embedding(words, config.word_size)
+        self.embed = nn.Embedding(vocab_size, config.word_size)
         self.word_gates = nn.Linear(config.word_size, 3 * size)
         self.context_gates = nn.Linear(size, 3 * size, bias=False)
         self.state_gates = nn.Linear(size, 3 * size)
-        self.out = nn.Linear(size, words)
+        self.out = nn.Linear(size, vocab_size)
         self.dropout = nn.Dropout(config.dropout)
         self._initialise(size)
 

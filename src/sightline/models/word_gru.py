@@ -19,9 +19,9 @@ class WordGRU(nn.Module):
     Padding is never read: what a foreign checkpoint holds in the embedding's row of the pad id has no effect.
     """
 
-    def __init__(self, words: int, word_size: int, size: int, bidirectional: bool = False) -> None:
+    def __init__(self, vocab_size: int, word_size: int, size: int, bidirectional: bool = False) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(words, word_size)
+        self.embedding = nn.Embedding(vocab_size, word_size)
         self.gru = GRU(word_size, size, batch_first=True, bidirectional=bidirectional)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
 
@@ -53,9 +53,11 @@ class SentenceGRU(nn.Module):
     it, captions that end alike start as nearly the same vector.
     """
 
-    def __init__(self, words: int, word_size: int, size: int, memory: Literal["long", "default"] = "default") -> None:
+    def __init__(
+        self, vocab_size: int, word_size: int, size: int, memory: Literal["long", "default"] = "default"
+    ) -> None:
         super().__init__()
-        self.embed = nn.Embedding(words, word_size)
+        self.embed = nn.Embedding(vocab_size, word_size)
         self.rnn = GRU(word_size, size, batch_first=True)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         if memory == "long":

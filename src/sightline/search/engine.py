@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from sightline.scene import Array
-from sightline.search.rows import Found, Known, Row
+from sightline.search.rows import Candidate, Row, RowState
 
 
 class Engine(Protocol):
@@ -27,7 +27,7 @@ class Engine(Protocol):
     def __len__(self) -> int:
         """How many photos there are."""
 
-    def known(self) -> dict[str, Known]:
+    def known(self) -> dict[str, RowState]:
         """What is known of every photo, by path."""
 
     def rows(self, paths: Collection[str]) -> list[Row]:
@@ -42,7 +42,7 @@ class Engine(Protocol):
     def tidy(self) -> None:
         """After much was written: make searching fast."""
 
-    def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Found]:
+    def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Candidate]:
         """The `count` photos nearest to a vector, and the `count` whose captions say most of some words.
 
         Args:

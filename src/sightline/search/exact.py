@@ -23,7 +23,7 @@ from sightline.files import PathLike, existing
 from sightline.scene import Array
 from sightline.search import bm25
 from sightline.search.keywords import keywords
-from sightline.search.rows import Found, Known, Row
+from sightline.search.rows import Candidate, Row, RowState
 
 FILE = "photos.sqlite"
 PATIENCE = 60.0  # seconds that a reader or the writer waits for the other's transaction
@@ -66,13 +66,13 @@ class ExactIndex:
         with self._reading() as db:
             return int(db.execute("SELECT count(*) FROM photos").fetchone()[0])
 
-    def known(self) -> dict[str, Known]:
+    def known(self) -> dict[str, RowState]:
         """What is known of every photo, by path."""
         if not self.path.exists():
             return {}
         with self._reading() as db:
             rows = db.execute("SELECT path, bytes, changed, content, caption IS NOT NULL FROM photos")
-            return {path: Known((size, time), content, bool(said)) for path, size, time, content, said in rows}
+            return {path: RowState((size, time), content, bool(said)) for path, size, time, content, said in rows}
 
     def rows(self, paths: Collection[str]) -> list[Row]:
         """The rows of some photos, as far as there are any."""
@@ -106,7 +106,7 @@ class ExactIndex:
     def tidy(self) -> None:
         """Nothing: what was written is as fast as the rest."""
 
-    def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Found]:
+    def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Candidate]:
         """The `count` photos nearest to a vector, and the `count` whose captions say most of some words."""
         if exact is False:
             raise DataError(
@@ -125,7 +125,7 @@ class ExactIndex:
             told = dict(_asked(db, "SELECT id, path FROM photos WHERE id IN ", ids))
             captions = dict(_asked(db, "SELECT id, caption FROM photos WHERE id IN ", ids))
         pairs = zip(ids.tolist(), near[chosen].tolist(), said[chosen].tolist(), strict=True)
-        return [Found(told[id], captions[id], one, other) for id, one, other in pairs]
+        return [Candidate(told[id], captions[id], one, other) for id, one, other in pairs]
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -20,7 +20,7 @@ from sightline.errors import DataError, MissingExtraError
 from sightline.files import PathLike
 from sightline.scene import Array
 from sightline.search.lance_rows import AT_ONCE, COLUMNS, among, arrow_of, row_of, schema_of, storage_options
-from sightline.search.rows import Found, Known, Row
+from sightline.search.rows import Candidate, Row, RowState
 
 TABLE = "photos"
 ANN_FROM = 20_000  # rows: below, comparing all is as fast
@@ -70,7 +70,7 @@ class LanceIndex:
         table = self._opened()
         return 0 if table is None else int(table.count_rows())
 
-    def known(self) -> dict[str, Known]:
+    def known(self) -> dict[str, RowState]:
         """What is known of every photo, by path."""
         table = self._opened()
         if table is None:
@@ -78,7 +78,7 @@ class LanceIndex:
         with self._told():
             chosen = table.search().select(["path", "bytes", "changed", "content", "captioned"]).to_arrow()
         rows = zip(*(column.to_pylist() for column in chosen.columns), strict=True)
-        return {path: Known((size, time), content, said) for path, size, time, content, said in rows}
+        return {path: RowState((size, time), content, said) for path, size, time, content, said in rows}
 
     def rows(self, paths: Collection[str]) -> list[Row]:
         """The rows of some photos, as far as there are any."""
@@ -122,21 +122,21 @@ class LanceIndex:
                     table.drop_index(name)
             table.optimize(cleanup_older_than=STAY)
 
-    def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Found]:
+    def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Candidate]:
         """The `count` photos nearest to a vector, and the `count` whose captions say most of some words."""
         table = self._opened()
         if table is None:
             raise DataError("there is no index", where=self.place, fix="make one with `sightline index`")
-        query, found = vector.astype(np.float32), dict[str, Found]()
+        query, found = vector.astype(np.float32), dict[str, Candidate]()
         with self._told():
             near = table.search(query).distance_type("l2").limit(count).select(["path", "caption", "_distance"])
             refined = max(2, -(-REFINED // count))
             near = near.bypass_vector_index() if exact else near.nprobes(NPROBES).refine_factor(refined)
             for row in near.to_list():
-                found[row["path"]] = Found(row["path"], row["caption"], 1 - row["_distance"] / 2)
+                found[row["path"]] = Candidate(row["path"], row["caption"], 1 - row["_distance"] / 2)
             for row in self._saying(table, words, count, found):
                 close = float(np.asarray(row["vector"], np.float32) @ query)
-                found[row["path"]] = Found(row["path"], row["caption"], close, row["_score"])
+                found[row["path"]] = Candidate(row["path"], row["caption"], close, row["_score"])
         return list(found.values())
 
     def _saying(self, table: Any, words: Sequence[str], count: int, near: Collection[str]) -> list[dict[str, Any]]:

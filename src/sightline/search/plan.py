@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sightline.errors import SightlineError
-from sightline.jobs.photos import Photo
-from sightline.search.rows import Known, content_of
+from sightline.jobs.job_photos import Photo
+from sightline.search.rows import RowState, content_of
 
 
 @dataclass
@@ -35,7 +35,7 @@ def plan(
     root: str,
     photos: Sequence[Photo],
     problems: Sequence[SightlineError],
-    known: Mapping[str, Known],
+    known: Mapping[str, RowState],
     *,
     captions: bool = True,
     again: bool = False,

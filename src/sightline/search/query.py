@@ -12,31 +12,31 @@ import numpy as np
 from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.files import PathLike
 from sightline.scene import Array
-from sightline.search import store as stores
+from sightline.search import index_store as stores
 from sightline.search.engine import Engine
+from sightline.search.index_model import model_of
 from sightline.search.keywords import SAY_NOTHING, keywords
-from sightline.search.maker import maker_of
-from sightline.search.rows import Found
+from sightline.search.rows import Candidate
 from sightline.text.vocabulary import Rule, Vocabulary, rule
 from sightline.vision.images import Source
 
 if TYPE_CHECKING:  # it brings PyTorch, for which whoever has no index need not wait
-    from sightline.bundle import Bundle
+    from sightline.checkpoint.bundle import Bundle
 
 CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
 SAYING = 0.1  # what the best caption is worth, in parts of how far apart the nearest candidates are
 AVOIDING = 0.5  # how much of what is not wanted is subtracted: more also loses what is wanted
 
 
-class Told(Protocol):
+class HasJson(Protocol):
     """What has a JSON form."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready form."""
 
 
-class Sight(Protocol):
-    """What searching asks of a model: `sightline.Sightline` has it."""
+class SearchModel(Protocol):
+    """What searching asks of a model: `sightline.Pipeline` has it."""
 
     bundle: Bundle
 
@@ -46,7 +46,7 @@ class Sight(Protocol):
     def text_vectors(self, sentences: Sequence[str]) -> Array:
         """(n, d) vectors of sentences."""
 
-    def ground(self, photo: Source, sentence: str) -> Told:
+    def ground(self, photo: Source, sentence: str) -> HasJson:
         """Where in a photo the nouns of a sentence are."""
 
 
@@ -82,7 +82,7 @@ class PhotoIndex:
 
     def __init__(self, store: PathLike | None = None) -> None:
         self.store = os.fspath(stores.nearest_store() if store is None else store)
-        self._engine: Engine = stores.opened(self.store)
+        self._engine: Engine = stores.open_index(self.store)
 
     def __len__(self) -> int:
         """How many photos it has."""
@@ -90,7 +90,7 @@ class PhotoIndex:
 
     def search(
         self,
-        sight: Sight,
+        pipeline: SearchModel,
         words: str = "",
         *,
         photo: Source | None = None,
@@ -117,23 +117,23 @@ class PhotoIndex:
         if count < 1:
             raise ConfigError(f"{count} photos were asked for", fix="ask for 1 or more")
         engine = self._current()
-        if engine.maker != maker_of(sight.bundle):
+        if engine.maker != model_of(pipeline.bundle):
             raise ConfigError(
                 "this index was made with another model",
                 where=self.store,
                 fix="give that model with --model, or index again with --force",
             )
-        by_text = photo is None and bool(words.strip()) and not means_something(sight, words)
-        wanted = _wanted(sight, words, photo)
-        if avoid.strip() and not by_text and means_something(sight, avoid):
-            wanted = without(wanted, _unit(sight.text_vectors([avoid])[0]))
+        by_text = photo is None and bool(words.strip()) and not means_something(pipeline, words)
+        wanted = _wanted(pipeline, words, photo)
+        if avoid.strip() and not by_text and means_something(pipeline, avoid):
+            wanted = without(wanted, _unit(pipeline.text_vectors([avoid])[0]))
         said, unsaid = (keywords(words), set(keywords(avoid))) if captions else ([], set())
         many = max(CANDIDATES, 2 * count) if said or unsaid else count
         found = engine.find(wanted, said, many, exact)
         found = [one for one in found if not unsaid or not unsaid <= set(keywords(one.caption or ""))]
         best = ranked_by_text(found) if by_text else ranked(found)
         hits = [Hit(one.path, score, one.caption) for one, score in best[:count]]
-        return [_explained(hit, sight, words) for hit in hits] if explain and words.strip() else hits
+        return [_explained(hit, pipeline, words) for hit in hits] if explain and words.strip() else hits
 
     def relative(self, paths: Sequence[str]) -> list[str]:
         """Paths of photos as seen from the folder that was indexed; of photos that are not there, the name alone."""
@@ -171,7 +171,7 @@ def without(wanted: Array, avoid: Array) -> Array:
     return _unit(wanted - AVOIDING * apart)
 
 
-def ranked(found: Sequence[Found]) -> list[tuple[Found, float]]:
+def ranked(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
     """Candidates with their scores, the best first.
 
     The score is the cosine, plus what the caption says: BM25 as a part of that of the best caption, which is worth
@@ -187,37 +187,37 @@ def ranked(found: Sequence[Found]) -> list[tuple[Found, float]]:
     return [(found[i], float(scores[i])) for i in order]
 
 
-def ranked_by_text(found: Sequence[Found]) -> list[tuple[Found, float]]:
+def ranked_by_text(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
     """Candidates whose captions say something of the words, with their part of what the best says, the best first."""
     saying = sorted((one for one in found if one.text > 0), key=lambda one: (-one.text, one.path))
     return [(one, one.text / saying[0].text) for one in saying]
 
 
-def unknown_words(sight: Sight, text: str) -> list[str]:
+def unknown_words(pipeline: SearchModel, text: str) -> list[str]:
     """The words of a text that the model never learned, each once, but for those that say nothing."""
-    split, vocabulary = _reading(sight)
+    split, vocabulary = _reading(pipeline)
     words = dict.fromkeys(split.all_words(text))
     return [word for word in words if word not in vocabulary and word not in SAY_NOTHING]
 
 
-def means_something(sight: Sight, text: str) -> bool:
+def means_something(pipeline: SearchModel, text: str) -> bool:
     """Whether the model knows a word of a text; *a*, *of* and the like only count where there are no others."""
-    split, vocabulary = _reading(sight)
+    split, vocabulary = _reading(pipeline)
     words = split.all_words(text)
     return any(word in vocabulary for word in [word for word in words if word not in SAY_NOTHING] or words)
 
 
-def _reading(sight: Sight) -> tuple[Rule, Vocabulary]:
-    finds = sight.bundle.matcher or sight.bundle.captioner
+def _reading(pipeline: SearchModel) -> tuple[Rule, Vocabulary]:
+    finds = pipeline.bundle.matcher or pipeline.bundle.captioner
     return rule(finds.text_rule), finds.vocabulary
 
 
-def _wanted(sight: Sight, words: str, photo: Source | None) -> Array:
+def _wanted(pipeline: SearchModel, words: str, photo: Source | None) -> Array:
     parts: list[Array] = []
-    if words.strip() and (photo is None or means_something(sight, words)):
-        parts.append(sight.text_vectors([words])[0])
+    if words.strip() and (photo is None or means_something(pipeline, words)):
+        parts.append(pipeline.text_vectors([words])[0])
     if photo is not None:
-        parts.append(sight.vectors([photo])[0])
+        parts.append(pipeline.vectors([photo])[0])
     if not parts:
         raise ConfigError("nothing to look for", fix="give words, or a photo with --image")
     return _unit(np.sum(parts, axis=0))
@@ -228,9 +228,9 @@ def _unit(vector: Array) -> Array:
     return unit
 
 
-def _explained(hit: Hit, sight: Sight, words: str) -> Hit:
+def _explained(hit: Hit, pipeline: SearchModel, words: str) -> Hit:
     try:
-        told = sight.ground(hit.path, words).to_json()
+        told = pipeline.ground(hit.path, words).to_json()
     except SightlineError as error:  # the file is gone since, or can no longer be read
         return replace(hit, why={"words": [], "error": str(error)})
     return replace(hit, why={"words": told["words"]})

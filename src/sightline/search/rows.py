@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sightline.jobs.photos import Mark
+from sightline.jobs.job_photos import Mark
 from sightline.scene import Array
 
 
@@ -34,7 +34,7 @@ class Row:
     caption: str | None = None
 
 
-class Known(NamedTuple):
+class RowState(NamedTuple):
     """What of a row is needed to see whether its photo has to be looked at again."""
 
     mark: Mark
@@ -42,7 +42,7 @@ class Known(NamedTuple):
     captioned: bool
 
 
-class Found(NamedTuple):
+class Candidate(NamedTuple):
     """A photo that may be a hit: how near its vector is to the query's, and the BM25 score of its caption."""
 
     path: str

@@ -13,24 +13,24 @@ from pathlib import Path
 
 from sightline.errors import ConfigError, DataError
 from sightline.files import PathLike
-from sightline.jobs.job import Hands, Report, here, run
+from sightline.jobs.job import Executor, Report, run, run_locally
+from sightline.jobs.job_photos import GONE, LoadedPhoto, Mark, Photo, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger
-from sightline.jobs.photos import GONE, LoadedPhoto, Mark, Photo, id_of, mark_of, photos_below
-from sightline.look import Look
+from sightline.photo_embedding import PhotoEmbedding
 from sightline.search.engine import Engine
+from sightline.search.index_store import LEDGER, Kind, engine_for, engine_kind
 from sightline.search.plan import Plan, plan
 from sightline.search.rows import Row, content_of
-from sightline.search.store import LEDGER, Kind, engine_for, held
-from sightline.vision.reading import Progress
-from sightline.vision.storage import is_address
+from sightline.vision.object_storage import is_address
+from sightline.vision.photo_reader import Progress
 
-Looking = Callable[[Sequence[LoadedPhoto]], Sequence[Look]]
+EmbedPhotos = Callable[[Sequence[LoadedPhoto]], Sequence[PhotoEmbedding]]
 TAKEN = 1000  # rows of known photos that are rewritten at once
 TIDY = 40  # batches from one tidying to the next
 
 
 @dataclass
-class Synced(Report):
+class SyncReport(Report):
     """What a run did to the index.
 
     Attributes:
@@ -51,7 +51,7 @@ class Synced(Report):
 def sync(
     folder: PathLike,
     store: PathLike,
-    look: Looking,
+    look: EmbedPhotos,
     *,
     maker: str,
     size: int,
@@ -60,15 +60,15 @@ def sync(
     batch: int | None = None,
     force: bool = False,
     progress: Progress = iter,
-    hands: Hands = here,
-) -> Synced:
+    executor: Executor = run_locally,
+) -> SyncReport:
     """Index the photos below a folder: new and changed ones are looked at, moved ones renamed, missing ones dropped.
 
     Args:
         folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
         store: a folder, or an address such as s3://bucket/photos. One store may hold several folders of photos.
         look: what makes vectors, and captions where they are wanted, of photos that were read.
-        maker: the fingerprint of the model (`sightline.search.maker`).
+        maker: the fingerprint of the model (`sightline.search.index_model`).
         size: pixels of the squares that the model sees.
         captions: whether `look` gives them; photos that were indexed without are then looked at again.
         engine: exact or lance; by default what fits the number of photos.
@@ -80,7 +80,7 @@ def sync(
     root = Path(id_of(folder)).as_posix() if not is_address(folder) else os.fspath(folder).rstrip("/")
     listed, problems = photos_below(root)
     photos = [Photo(_name(photo.path), photo.path, photo.mark) for photo in listed]
-    with held(store) as place:
+    with engine_kind(store) as place:
         index = engine_for(store, len(photos), engine)
         _prepare(index, store, maker, force)
         known = index.known()
@@ -96,20 +96,20 @@ def sync(
         with Ledger(place / LEDGER) as ledger:
             sink = IndexSink(index, {photo.id: photo.mark for photo in todo.look})
             work, count = RowMaker(look, root), index.batch if batch is None else batch
-            report = run(todo.look, work, sink, ledger, size=size, batch=count, progress=progress, hands=hands)
+            report = run(todo.look, work, sink, ledger, size=size, batch=count, progress=progress, executor=executor)
         index.tidy()
         total = len(index)
     copied = len(taken & todo.copies)
     moved, gone = len(taken) - copied, len(todo.gone) - len(todo.gone & {source for _, source in todo.take})
     bad, news = [*problems, *report.bad], [*problems, *report.news]
     made, kept = report.made + copied, todo.kept + moved
-    return Synced(len(photos), made, kept, bad, news, copied, moved, gone, total, index.kind)
+    return SyncReport(len(photos), made, kept, bad, news, copied, moved, gone, total, index.kind)
 
 
 class RowMaker:
     """From photos that were read to rows; it may travel to other processes if `look` can."""
 
-    def __init__(self, look: Looking, root: str) -> None:
+    def __init__(self, look: EmbedPhotos, root: str) -> None:
         self.look, self.root = look, root
 
     def __call__(self, photos: Sequence[LoadedPhoto]) -> list[Row]:

@@ -15,15 +15,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sightline import __version__
-from sightline.api import Sightline
+from sightline.pipeline import Pipeline
 from sightline.search.query import PhotoIndex
-from sightline.serve.answers import SHAPES, Audits, Captions, Ground, Health, Hits, schemas
-from sightline.serve.asks import AuditAsk, CaptionAsk, GroundAsk, SearchAsk, WhyAsk, body
-from sightline.serve.desk import Desk
 from sightline.serve.guard import Door, Guard
 from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal, documented
-from sightline.serve.uploads import Ask, Upload, read
+from sightline.serve.request_schemas import AuditRequest, CaptionRequest, GroundRequest, SearchRequest, WhyRequest, body
+from sightline.serve.response_schemas import SHAPES, Audits, Captions, Ground, Health, Hits, schemas
+from sightline.serve.service import Service
+from sightline.serve.uploads import RequestBody, Upload, read
 
 BAD = (400, 401, 403, 408, 413, 415, 422, 500, 503)
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -33,7 +33,7 @@ Id = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 
 def make_app(
-    sight: Sightline, *, index: PhotoIndex | None = None, door: Door | None = None, limits: Limits | None = None
+    pipeline: Pipeline, *, index: PhotoIndex | None = None, door: Door | None = None, limits: Limits | None = None
 ) -> FastAPI:
     """The server as an ASGI application.
 
@@ -44,19 +44,19 @@ def make_app(
         limits: how much is taken on.
     """
     bounds, entry = limits or Limits(), door or Door()
-    desk = Desk(sight, bounds, index)
+    service = Service(pipeline, bounds, index)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        desk.close()
+        service.close()
 
     app = FastAPI(
         title="Sightline", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
     )
-    app.state.desk = desk
-    _add_api(app, desk)
-    _add_photos(app, desk)
+    app.state.service = service
+    _add_api(app, service)
+    _add_photos(app, service)
     _add_page(app, entry)
     app.add_exception_handler(HTTPException, _missed)
     app.add_exception_handler(RequestValidationError, _unfit)
@@ -64,52 +64,54 @@ def make_app(
     return app
 
 
-def _asked(app: FastAPI, address: str, answer: type, ask: type[Ask], *more: int) -> Callable[[Handler], Handler]:
+def _asked(
+    app: FastAPI, address: str, answer: type, ask: type[RequestBody], *more: int
+) -> Callable[[Handler], Handler]:
     """A route that reads an `ask`; `more` are statuses that it has besides the usual ones."""
     return app.post(address, response_model=answer, responses=documented(*BAD, *more), openapi_extra=body(ask))
 
 
-def _add_api(app: FastAPI, desk: Desk) -> None:
+def _add_api(app: FastAPI, service: Service) -> None:
     @app.get("/v1/health", response_model=Health, responses=documented(401, 403))
     async def health() -> Response:
         """How the server is, what it can do, and what it takes on."""
-        return JSONResponse(await desk.health())
+        return JSONResponse(await service.health())
 
-    @_asked(app, "/v1/caption", Captions, CaptionAsk, 409)
+    @_asked(app, "/v1/caption", Captions, CaptionRequest, 409)
     async def caption(request: Request) -> Response:
         """Caption photos, with a box for every noun."""
-        return JSONResponse(await desk.caption(await read(request, CaptionAsk)))
+        return JSONResponse(await service.caption(await read(request, CaptionRequest)))
 
-    @_asked(app, "/v1/ground", Ground, GroundAsk)
+    @_asked(app, "/v1/ground", Ground, GroundRequest)
     async def ground(request: Request) -> Response:
         """Find the nouns of a sentence in a photo."""
-        return JSONResponse(await desk.ground(await read(request, GroundAsk)))
+        return JSONResponse(await service.ground(await read(request, GroundRequest)))
 
-    @_asked(app, "/v1/search", Hits, SearchAsk, 409)
+    @_asked(app, "/v1/search", Hits, SearchRequest, 409)
     async def search(request: Request) -> Response:
         """Find photos of the index by words, by a photo, or by both."""
-        return JSONResponse(await desk.search(await read(request, SearchAsk)))
+        return JSONResponse(await service.search(await read(request, SearchRequest)))
 
-    @_asked(app, "/v1/audit", Audits, AuditAsk, 409)
+    @_asked(app, "/v1/audit", Audits, AuditRequest, 409)
     async def audit(request: Request) -> Response:
         """Tell which nouns of captions their photos do not support."""
-        return JSONResponse(await desk.audit(await read(request, AuditAsk)))
+        return JSONResponse(await service.audit(await read(request, AuditRequest)))
 
 
-def _add_photos(app: FastAPI, desk: Desk) -> None:
+def _add_photos(app: FastAPI, service: Service) -> None:
     shown: dict[int | str, dict[str, Any]] = {200: {"description": "A JPEG.", "content": {"image/jpeg": {}}}}
 
     @app.get("/v1/photos/{id}", response_class=Response, responses={**shown, **documented(401, 403, 404, 422, 500)})
     async def photo(id: Id, side: Annotated[int, Query(ge=16, le=LONGEST_SIDE)] = 1024) -> Response:
         """A photo that a search has found, no side longer than asked for."""
-        picture = await desk.picture(id, side)
+        picture = await service.picture(id, side)
         return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
-    @_asked(app, "/v1/photos/{id}/ground", Ground, WhyAsk, 404)
+    @_asked(app, "/v1/photos/{id}/ground", Ground, WhyRequest, 404)
     async def why(request: Request, id: Id) -> Response:
         """Find the nouns of a sentence in a photo that a search has found."""
-        ask = await read(request, WhyAsk)
-        return JSONResponse(await desk.why(id, ask.sentence))
+        ask = await read(request, WhyRequest)
+        return JSONResponse(await service.why(id, ask.sentence))
 
 
 def _add_page(app: FastAPI, door: Door) -> None:
@@ -149,7 +151,7 @@ def _described(app: FastAPI, token: bool) -> dict[str, Any]:
     """The OpenAPI document."""
     about = "Captions photos, shows where each word came from, and finds photos by words."
     told = get_openapi(title=app.title, version=app.version, description=about, routes=app.routes)
-    asks = (CaptionAsk, GroundAsk, SearchAsk, AuditAsk, WhyAsk, Upload)
+    asks = (CaptionRequest, GroundRequest, SearchRequest, AuditRequest, WhyRequest, Upload)
     parts = told.setdefault("components", {})
     parts["schemas"] = {**parts.get("schemas", {}), **schemas((*SHAPES, *asks))}
     for unused in ("HTTPValidationError", "ValidationError"):

@@ -53,5 +53,5 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a defect
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The part of an OpenAPI document about these answers."""
-    schema = {"$ref": "#/components/schemas/Told"}
+    schema = {"$ref": "#/components/schemas/Problem"}
     return {s: {"description": STATUS[s], "content": {"application/json": {"schema": schema}}} for s in statuses}

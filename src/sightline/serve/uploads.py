@@ -37,7 +37,7 @@ def as_whole(given: object) -> object:
 Whole = Annotated[int, BeforeValidator(as_whole)]
 
 
-class Ask(BaseModel):
+class RequestBody(BaseModel):
     """Base of what is asked: nothing is guessed, and an unknown name is an error."""
 
     model_config = ConfigDict(extra="forbid")
@@ -55,7 +55,7 @@ def _coded(what: str) -> Any:
     return Field(json_schema_extra=about)
 
 
-class Upload(Ask):
+class Upload(RequestBody):
     """A file in a JSON body."""
 
     name: str = Field("", max_length=LONGEST_NAME, description="Comes back as `path`.")

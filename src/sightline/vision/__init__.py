@@ -1,1 +1,1 @@
-"""Seeing: from pixels to scenes, and the feature store."""
+"""Vision: from pixels to scenes, and the feature store."""

@@ -53,7 +53,7 @@ ALIASES = {
 }
 
 
-def merged(classes: Sequence[str], heads: Iterable[str]) -> tuple[str, ...]:
+def merge_names(classes: Sequence[str], heads: Iterable[str]) -> tuple[str, ...]:
     """The names: `classes` of a detector, and the heads of phrases that name a thing, each once."""
     things = (PLURALS.get(head, ALIASES.get(head, head)) for head in heads if head not in NOT_THINGS)
     return tuple(dict.fromkeys((*classes, *things)))
@@ -79,10 +79,10 @@ def _meanings() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def called(words: Sequence[str], names: Iterable[str]) -> str | None:
+def name_of(words: Sequence[str], names: Iterable[str]) -> str | None:
     """The name among `names` that a noun phrase ends with, the longest; None where it is none of them.
 
-    >>> [called(phrase.split(), concept_names()) for phrase in ("two Hot dogs", "a big dog", "a man in orange")]
+    >>> [name_of(phrase.split(), concept_names()) for phrase in ("two Hot dogs", "a big dog", "a man in orange")]
     ['hot dog', 'dog', None]
     """
     known = names if isinstance(names, set | frozenset | dict) else set(names)

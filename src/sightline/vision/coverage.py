@@ -12,7 +12,7 @@ from sightline.errors import DataError
 Floats = npt.NDArray[np.floating]
 
 
-def covered(boxes: Floats, truth: Floats, iou: float = 0.5) -> npt.NDArray[np.bool_]:
+def covered_share(boxes: Floats, truth: Floats, iou: float = 0.5) -> npt.NDArray[np.bool_]:
     """(m,) which of the boxes `truth` (m, 4) one of `boxes` (n, 4) overlaps with an IoU strictly above `iou`."""
     return np.asarray(_overlaps(boxes, truth).max(0, initial=0) > iou)
 

@@ -23,7 +23,7 @@ from sightline.batch import SceneBatch
 from sightline.errors import ConfigError
 from sightline.files import fingerprint
 from sightline.scene import Concept
-from sightline.vision.assigning import Locations, locations
+from sightline.vision.box_assignment import Locations, locations
 from sightline.vision.boxes import clip
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, Convolution, EfficientNetLite, Variant
 from sightline.vision.grid_encoder import imagenet_weights

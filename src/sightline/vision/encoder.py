@@ -1,6 +1,6 @@
 """What can make scenes: anything that has these methods, ours or yours.
 
-`sightline.jobs.extraction.extract` takes every `Encoder`; docs/scenes.md wraps a Hugging Face model as one.
+`sightline.jobs.extract_job.extract` takes every `Encoder`; docs/scenes.md wraps a Hugging Face model as one.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.vision.efficientnet_lite import MEAN, SCALE, EfficientNetLite, Variant
-from sightline.vision.folded import fold
+from sightline.vision.fold_batch_norm import fold
 from sightline.vision.grid_encoder import imagenet_weights
 from sightline.vision.imagenet_names import CLASSES
 

@@ -1,7 +1,8 @@
 """Pictures opened safely: upright RGB of a file, bytes, an array or a Pillow image, or one clear error.
 
-The kind of a file is told by its bytes, and only the kinds of `sightline.vision.kinds` are opened. What a file declares
-is checked before a pixel is decoded. Several threads may read at once; of very large pictures, one at a time.
+The kind of a file is told by its bytes, and only the kinds of `sightline.vision.picture_formats` are opened. What a
+file declares is checked before a pixel is decoded. Several threads may read at once; of very large pictures, one at a
+time.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from PIL import ExifTags, Image
 
 from sightline.errors import ConfigError, ImageError
 from sightline.files import PathLike, existing
-from sightline.vision.kinds import HEAD, Kind, kind_of, not_a_picture, reason
-from sightline.vision.modes import ARRAY, as_rgb, image_of
+from sightline.vision.colour_modes import ARRAY, as_rgb, image_of
+from sightline.vision.picture_formats import HEAD, Kind, kind_of, not_a_picture, reason
 
 Source = PathLike | bytes | bytearray | memoryview | Image.Image | npt.NDArray[Any]
 
@@ -134,7 +135,7 @@ def _open_file(path: PathLike) -> IO[bytes]:
         return open(path, "rb")  # noqa: PTH123
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            from sightline.vision.elsewhere import open_elsewhere  # few need it, and it would cost every start
+            from sightline.vision.remote_photos import open_elsewhere  # few need it, and it would cost every start
 
             if (found := open_elsewhere(path)) is not None:
                 return found

@@ -18,7 +18,7 @@ from typing import Any
 
 from sightline.errors import DataError, DuplicateRecordError, MissingExtraError, SightlineError
 from sightline.files import PathLike
-from sightline.vision.storage import Mark, is_address, mark_at, opened, told
+from sightline.vision.object_storage import Mark, is_address, mark_at, open_address, storage_error
 
 SUFFIX = ".parquet"
 PICTURES = ("image", "bytes", "photo", "picture", "img", "jpg", "data")
@@ -68,10 +68,10 @@ class PhotoTable:
         except ImportError as error:
             raise MissingExtraError.of("pyarrow", "search", "reading parquet files") from error
         self.where = file
-        with told(file):
+        with storage_error(file):
             try:
                 # page by page: files of few, huge row groups are common, and need not fit into memory
-                self._file = parquet.ParquetFile(opened(file), buffer_size=BUFFER, pre_buffer=False)
+                self._file = parquet.ParquetFile(open_address(file), buffer_size=BUFFER, pre_buffer=False)
             except pa.ArrowInvalid as error:
                 raise DataError("this is no parquet file", where=file, fix="write or copy it again") from error
         kinds = _columns(self._file.schema_arrow)
@@ -92,7 +92,7 @@ class PhotoTable:
     @functools.cached_property
     def texts(self) -> list[str | None]:
         """The ids, or the paths, of all rows."""
-        with self._turn, told(self.where):
+        with self._turn, storage_error(self.where):
             column = self._file.read(columns=[self._named]).column(0).combine_chunks()
         return [None if value is None else str(value) for value in _leaf(column).to_pylist()]
 
@@ -122,7 +122,7 @@ class PhotoTable:
         row = self.names.get(name)
         if row is None:
             raise DataError(f"there is no photo {name!r}", where=self.where, fix="check the name")
-        with self._turn, told(self.where):
+        with self._turn, storage_error(self.where):
             cell = self._cell(row)
         if cell is None:
             raise DataError("this row has no picture", where=f"{self.where}/{name}", fix="leave it out")

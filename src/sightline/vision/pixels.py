@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from sightline.vision.find_photos import photos_in
 from sightline.vision.images import Source, decoded
-from sightline.vision.walk import photos_in
 
 __all__ = ["Pixels", "photos_in", "read_pixels"]
 

@@ -1,0 +1,213 @@
+"""One file from a photo to a grounded caption: the vision model, a captioner, a matcher, and what they are used with.
+
+    bundle = load_bundle("sightline.safetensors")
+    bundle.vision, bundle.captioner.model, bundle.captioner.vocabulary, bundle.matcher, bundle.calibration, bundle.card
+
+Weights are named `vision.…`, `captioner.…` and `matcher.…`, and are stored in few bits
+(`sightline.checkpoint.quantization`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from sightline.checkpoint.checkpoint_file import (
+    assign,
+    meta_init,
+    plain,
+    read_description,
+    read_tensors,
+    weights_must_fit,
+    write_file,
+)
+from sightline.checkpoint.model_checkpoint import Checkpoint
+from sightline.checkpoint.quantization import Precision, pack, unpack
+from sightline.config import build
+from sightline.errors import CheckpointError, ConfigError
+from sightline.files import PathLike
+from sightline.grounding.box_chooser import BoxChooser
+from sightline.grounding.calibration import Calibration
+from sightline.grounding.support_model import SupportModel
+from sightline.models.captioner import Captioner
+from sightline.models.end_to_end import EndToEnd
+from sightline.models.matcher import Matcher
+from sightline.models.model_configs import CaptionerConfig, MatcherConfig
+from sightline.models.reader import Reader
+from sightline.text.vocabulary import Vocabulary
+from sightline.vision.vision_models import VisionConfig, VisionModel
+
+LAYOUT = 1
+DEFAULT = ("weights", "sightline.safetensors")  # inside the package
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """What captions photos.
+
+    Attributes:
+        vision: from pixels to scenes.
+        captioner: from scenes to captions.
+        matcher: finds words in scenes; None where the captioner's attention alone says where words point.
+        calibration: from log-probabilities to confidence.
+        pointing: which words point at which boxes.
+        auditing: from what the models say about a noun to how well the photo supports it.
+        fit: what a caption's cosine with the photo, by the matcher, counts beside its log-probability when the best of
+            a beam is chosen; 0 leaves the choice to the captioner.
+        card: name, data, licence, metrics, limits: whatever people should know.
+    """
+
+    vision: VisionModel
+    captioner: Reader[Captioner]
+    matcher: Reader[Matcher] | None = None
+    calibration: Calibration = field(default_factory=Calibration)
+    pointing: BoxChooser = field(default_factory=BoxChooser)
+    auditing: SupportModel = field(default_factory=SupportModel)
+    card: dict[str, Any] = field(default_factory=dict)
+    fit: float = 0.0
+
+    @classmethod
+    def of(cls, captioner: Checkpoint, matcher: Checkpoint | None = None, **parts: Any) -> Bundle:
+        """Of the checkpoint of a captioner that looks for itself, and of a matcher of scenes by the same vision model.
+
+        `parts` are `calibration`, `pointing`, `auditing` and `card`; the card is the captioner's where none is given.
+        """
+        model = captioner.captioner()
+        if not isinstance(model, EndToEnd):
+            raise CheckpointError(
+                f"this {model.config.kind} model reads features and has no eyes of its own",
+                fix="give the checkpoint of a captioner that was trained with a vision model",
+            )
+        assert isinstance(model.reader, Captioner)
+        says = Reader(model.reader, captioner.vocabulary, captioner.text_rule)
+        finds = None if matcher is None else _finding(matcher, model.vision.fingerprint())
+        return cls(model.vision, says, finds, **{"card": captioner.card, **parts})
+
+
+def _finding(matcher: Checkpoint, fingerprint: str) -> Reader[Matcher]:
+    model = matcher.matcher()
+    if matcher.fingerprint and matcher.fingerprint != fingerprint:
+        raise CheckpointError(
+            "captioner and matcher have learned from different vision models", fix="train both with the same one"
+        )
+    reader = model.reader if isinstance(model, EndToEnd) else model
+    assert isinstance(reader, Matcher)
+    return Reader(reader, matcher.vocabulary, matcher.text_rule)
+
+
+@dataclass(frozen=True)
+class _Captioner:
+    config: CaptionerConfig
+    rule: str
+    words: str  # one a line
+
+
+@dataclass(frozen=True)
+class _Matcher:
+    config: MatcherConfig
+    rule: str
+    words: str | None  # None for the captioner's
+
+
+@dataclass(frozen=True)
+class _Header:
+    layout: int
+    precision: Precision
+    vision: VisionConfig
+    captioner: _Captioner
+    matcher: _Matcher | None
+    calibration: Calibration
+    pointing: BoxChooser
+    card: dict[str, Any]
+    checksum: int
+    auditing: SupportModel = field(default_factory=SupportModel)
+    fit: float = 0.0
+
+
+def default_bundle() -> Path:
+    """Where the model that comes with the package is."""
+    path = Path(str(resources.files("sightline").joinpath(*DEFAULT)))
+    if not path.is_file():
+        raise CheckpointError(
+            "the model that comes with Sightline is not in this installation",
+            where=path,
+            fix="install a release that has it, or name a model file of your own: `--model FILE`, sightline.load(FILE)",
+        )
+    return path
+
+
+def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -> None:
+    """Write the bundle; the file is whole or not there."""
+    says, finds = bundle.captioner, bundle.matcher
+    models: dict[str, nn.Module] = {"vision": bundle.vision, "captioner": says.model}
+    if finds is not None:
+        models["matcher"] = finds.model
+    header = {
+        "layout": LAYOUT,
+        "precision": precision,
+        "vision": dataclasses.asdict(bundle.vision.config),
+        "captioner": _reader_header(says, _lines(says.vocabulary)),
+        "matcher": finds
+        and _reader_header(finds, None if finds.vocabulary == says.vocabulary else _lines(finds.vocabulary)),
+        "calibration": dataclasses.asdict(bundle.calibration),
+        "pointing": dataclasses.asdict(bundle.pointing),
+        "auditing": dataclasses.asdict(bundle.auditing),
+        "fit": bundle.fit,
+        "card": bundle.card,
+    }
+    weights = {f"{part}.{name}": tensor for part, model in models.items() for name, tensor in plain(model).items()}
+    write_file(path, pack(weights, precision), header, "bundle")
+
+
+def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
+    """Read a bundle, by default the one that comes with Sightline; its models are in evaluation mode, in float32."""
+    path = default_bundle() if path is None else path
+    told = read_description(path, LAYOUT, "bundle")
+    try:
+        header = build(_Header, told, where=str(path))
+    except ConfigError as error:
+        raise CheckpointError(
+            f"this version cannot read its models: {error.what}", where=path, fix="use the version that saved it"
+        ) from error
+    packed, captioner, matcher = read_tensors(path, header.checksum), header.captioner, header.matcher
+
+    def built(make: Callable[[], Module], part: str) -> Module:
+        with meta_init(len(packed)):
+            model = make()
+        assign(model, unpack({name[len(part) :]: tensor for name, tensor in packed.items() if name.startswith(part)}))
+        return model.to(device).eval()
+
+    words = _vocabulary(captioner.words)
+    with weights_must_fit(path):
+        vision: VisionModel = built(lambda: header.vision.build(), "vision.")
+        says: Captioner = built(lambda: captioner.config.build(len(words)), "captioner.")
+        finds = None
+        if matcher is not None:
+            known = words if matcher.words is None else _vocabulary(matcher.words)
+            model: Matcher = built(lambda: matcher.config.build(len(known)), "matcher.")
+            finds = Reader(model, known, matcher.rule)
+    rules = header.calibration, header.pointing, header.auditing
+    return Bundle(vision, Reader(says, words, captioner.rule), finds, *rules, header.card, header.fit)
+
+
+def _reader_header(reader: Reader[Captioner] | Reader[Matcher], words: str | None) -> dict[str, Any]:
+    return {"config": dataclasses.asdict(reader.model.config), "rule": reader.text_rule, "words": words}
+
+
+def _lines(vocabulary: Vocabulary) -> str:
+    if broken := [word for word in vocabulary if "\n" in word]:
+        raise CheckpointError(f"the word {broken[0]!r} has a line break", fix="leave it out of the vocabulary")
+    return "\n".join(vocabulary)
+
+
+def _vocabulary(lines: str) -> Vocabulary:
+    return Vocabulary(lines.split("\n") if lines else ())

@@ -1,0 +1,181 @@
+"""Files of weights with a description, sealed by checksums: what checkpoints and bundles are made of.
+
+A file is safetensors; its header holds the description as JSON. Nothing in it can run code, and a flipped bit in either
+is noticed. Models are built without weights first, so that a wrong size takes no memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from sightline.errors import CheckpointError, ConfigError
+from sightline.files import PathLike, atomic_write, checksum, existing, refuse_special
+
+FileKind = Literal["checkpoint", "bundle"]
+CALLS = 100  # of PyTorch for a tensor of a model, at most: the models here take 4 to 15
+USES = {
+    "checkpoint": "`sightline caption --model`, `sightline evaluate` and "
+    "`sightline.checkpoint.model_checkpoint.load` read it",
+    "bundle": "`sightline caption --model` and `sightline.load` read it",
+}
+
+
+def write_file(path: PathLike, weights: dict[str, Tensor], description: Mapping[str, Any], holds: FileKind) -> None:
+    """Write weights and their description; the file is whole or not there."""
+    text = json.dumps({**description, "holds": holds, "checksum": checksum_of(weights)}, ensure_ascii=False)
+    with atomic_write(path) as file:
+        write_tensors(file, weights, {"sightline": text, "checksum": str(checksum(text.encode()))})
+
+
+def write_tensors(file: IO[bytes], tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file whose bytes follow from its contents: the library writes metadata in any order."""
+    raw = memoryview(save(tensors, metadata))
+    start = 8 + int.from_bytes(raw[:8], "little")  # the length of the header, the header, the numbers
+    header = json.loads(bytes(raw[8:start]))
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of 8 bytes
+    file.write(len(text).to_bytes(8, "little") + text)
+    file.write(raw[start:])
+
+
+def read_description(path: PathLike, layout: int, holds: FileKind) -> dict[str, Any]:
+    """The description of a file, without its weights and without `holds`; an error where it holds something else."""
+    description = _description(path, holds)
+    found, said = description["layout"], description.pop("holds")
+    if said != holds:
+        use = USES.get(str(said), "use the version of Sightline that saved it")
+        raise CheckpointError(f"this is a {said}, and a {holds} was expected", where=path, fix=use)
+    if found != layout:
+        raise CheckpointError(
+            f"it was saved in layout {found}, and this version reads layout {layout}",
+            where=path,
+            fix="use the version of Sightline that saved it, or save it again",
+        )
+    return description
+
+
+def kind_of_file(path: PathLike) -> str:
+    """What a file holds: a checkpoint or a bundle."""
+    return str(_description(path, "model")["holds"])
+
+
+def _description(path: PathLike, wanted: str) -> dict[str, Any]:
+    if not (target := existing(path)).is_dir():
+        refuse_special(target)
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(
+            f"not a Sightline {wanted} ({error})",
+            where=path,
+            fix="give a file that Sightline saved; `sightline convert` reads checkpoints of other projects",
+        ) from error
+    text = metadata.get("sightline", "")
+    if text and metadata.get("checksum") != str(checksum(text.encode())):
+        raise CheckpointError("its description is damaged", where=path, fix="copy or download the file again")
+    try:
+        description: dict[str, Any] = json.loads(text)
+        return {"holds": "checkpoint", **description, "layout": description["layout"]}
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(
+            "the file holds weights but not Sightline's description of them",
+            where=path,
+            fix="give a file that Sightline saved",
+        ) from error
+
+
+def read_tensors(path: PathLike, expected: int) -> dict[str, Tensor]:
+    """The weights of a file whose description tells the checksum `expected`."""
+    with safe_open(path, "pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+    if checksum_of(weights) != expected:
+        raise CheckpointError("its weights are damaged", where=path, fix="copy or download the file again")
+    return weights
+
+
+@contextlib.contextmanager
+def weights_must_fit(path: PathLike) -> Iterator[None]:
+    """What goes wrong in here is the fault of a description that does not fit the weights of the file."""
+    try:
+        yield
+    except ConfigError as error:
+        raise CheckpointError(
+            f"its config cannot be used: {error.what}", where=path, fix="use the version that saved it"
+        ) from error
+    except (  # the first for sizes that no tensor can have, or that are nothing
+        *(ArithmeticError, AssertionError, LookupError, MemoryError),
+        *(RuntimeError, TypeError, ValueError),
+    ) as error:
+        raise CheckpointError(
+            f"its weights do not fit its config: {error}", where=path, fix="save the model again"
+        ) from error
+
+
+class _NoDraws(TorchFunctionMode):
+    """First weights are not drawn. (`normal_` on the meta device would import PyTorch's compiler, for seconds.)
+
+    A model that takes more than `calls` calls of PyTorch to build is refused: 100,000,000 layers are a few bytes of a
+    config, and take gigabytes though they have no weights.
+    """
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self._left = calls
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._left -= 1
+        # An error in here on the way out of `torch.no_grad` would leave gradients switched off for the whole process.
+        if self._left < 0 and func.__name__ != "_set_grad_enabled":
+            raise RuntimeError("it asks for far more layers than there are weights")
+        if func.__name__ in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def meta_init(tensors: int = 10_000) -> Iterator[None]:
+    """Models built in here have shapes only, so that sizes take no memory until weights prove to have them.
+
+    Args:
+        tensors: how many there are for the model. By default many more than any has.
+    """
+    with torch.device("meta"), _NoDraws(CALLS * tensors + 10_000):
+        yield
+
+
+def assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Give copies of `weights` to a `meta_init` model; a RuntimeError where they do not fit.
+
+    Everything such a model holds must be in its state dict: what it computes when built is never computed there.
+    """
+    types = {name: part.dtype for name, part in model.state_dict().items()}
+    copies = {
+        name: part.to(types.get(name, part.dtype), copy=True, memory_format=torch.contiguous_format)
+        for name, part in weights.items()
+    }
+    model.load_state_dict(copies, assign=True)
+
+
+def plain(model: nn.Module) -> dict[str, Tensor]:
+    """The weights of a model as files hold them: on the CPU, each in one piece."""
+    return {name: part.detach().cpu().contiguous() for name, part in model.state_dict().items()}
+
+
+def checksum_of(weights: dict[str, Tensor]) -> int:
+    """One number for tensors with their names, to notice damage."""
+    total = 0
+    for name in sorted(weights):
+        data = weights[name].contiguous().flatten().view(torch.uint8).numpy()
+        total = checksum(f"{total} {name} {checksum(data.data)}".encode())
+    return total

@@ -1,0 +1,169 @@
+"""Captions in the words of somebody's own text: an R²M model that speaks about what a bundle's detector sees.
+
+R²M reads concept words. Those of a photo are the names that the detector gives its regions, put into R²M's words by the
+dictionary that it was trained with: a detector that sees a *man* tells a model of COCO's classes of a *person*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.batch import SceneBatch
+from sightline.checkpoint import model_checkpoint
+from sightline.checkpoint.bundle import Bundle
+from sightline.data.concept_dictionary import MIN_SCORE, MOST, NAMED, ConceptDictionary
+from sightline.errors import CheckpointError
+from sightline.files import PathLike, model_file
+from sightline.grounding.calibration import Calibration
+from sightline.models.captioner import Captioner, Memory, State, Trace
+from sightline.models.r2m import R2M
+from sightline.models.reader import Reader
+from sightline.scene import Concept, Scene
+from sightline.text.vocabulary import Vocabulary
+from sightline.vision.concept_names import relations
+from sightline.vision.detector import Detector
+
+Names = Callable[[SceneBatch], Sequence[tuple[Concept, ...]]]
+
+
+def with_style(bundle: Bundle, path: PathLike, device: torch.device | str = "cpu") -> Bundle:
+    """The bundle, its captions by the R²M model in `path`; boxes are where the matcher finds the words.
+
+    Confidence is a guess then: nothing was fitted for this model. `path` may be the folder of a run.
+    """
+    path = model_file(path)
+    loaded, vision = model_checkpoint.load(path, device), bundle.vision
+    if not isinstance(loaded.model, R2M):
+        raise CheckpointError(
+            f"a style is an r2m model, and this is a {loaded.model.config.kind} model",
+            where=path,
+            fix="train one on your text: `sightline train r2m`; models with eyes of their own go to --model",
+        )
+    if not isinstance(vision, Detector):
+        raise CheckpointError(
+            "a style speaks of named things, and the vision model of this bundle has no names",
+            fix="use a model with a detector, such as the one that comes with Sightline",
+        )
+    words = concept_words(vision.config.names, dictionary_of(loaded.card, path), loaded.vocabulary)
+    if not any(words.values()):
+        raise CheckpointError(
+            "the model knows none of the things that the detector has names for",
+            where=path,
+            fix="train it with a dictionary of those names (data.dictionary)",
+        )
+    speaker = StyleCaptioner(
+        loaded.model, lambda scenes: vision.concepts(scenes, 0.0, len(words)), words, loaded.vocabulary
+    )
+    says = Reader[Captioner](speaker.eval(), loaded.vocabulary, loaded.text_rule)
+    return replace(bundle, captioner=says, calibration=Calibration(), fit=0.0)
+
+
+def dictionary_of(card: dict[str, Any], path: PathLike) -> ConceptDictionary:
+    """The dictionary that a model was trained with, by its card; COCO's where it does not say."""
+    name = str(card.get("recipe", {}).get("data", {}).get("dictionary", "coco"))
+    if name in NAMED:
+        return NAMED[name]()
+    for file in (Path(name), Path(path).parent / name, Path(path).parent / Path(name).name):
+        if file.is_file():
+            return ConceptDictionary.read(file)
+    raise CheckpointError(
+        f"it was trained with the concept dictionary {name}, which is not there",
+        where=path,
+        fix="put that file beside the model",
+    )
+
+
+def concept_words(names: Sequence[str], dictionary: ConceptDictionary, vocabulary: Vocabulary) -> dict[str, str]:
+    """For each name of a detector the concept word that the model knows; "" where there is none.
+
+    >>> concept_words(["hot dog", "man", "cloud"], ConceptDictionary.coco(), Vocabulary(["hotdog", "person"]))
+    {'hot dog': 'hotdog', 'man': 'person', 'cloud': ''}
+    """
+    found = {}
+    for name in names:
+        word = dictionary.word_of(name)
+        found[name] = word if word in vocabulary else ""
+    return found
+
+
+def general_words(words: dict[str, str]) -> dict[str, frozenset[str]]:
+    """For each concept word those that say the same of a thing more generally: a man is a person too."""
+    names = list(words)
+    implied, _ = relations(names)
+    found: dict[str, frozenset[str]] = {}
+    for name, row in zip(names, implied, strict=True):
+        others = {words[names[other]] for other in row.nonzero()[0]} - {words[name], ""}
+        found[words[name]] = found.get(words[name], frozenset()) | others
+    return found
+
+
+class StyleCaptioner(Captioner):
+    """R²M behind a detector: the concepts of a scene are made here, all else is R²M's own.
+
+    A photo in which nothing is seen surely speaks of the surest thing all the same: R²M cannot speak of nothing.
+    """
+
+    needs = ("regions", "boxes")
+
+    def __init__(self, r2m: R2M, names: Names, words: dict[str, str], vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self._general = general_words(words)
+        self._r2m = (r2m,)  # no submodule: its loops read the weights of its layers, which 8-bit layers do not have
+        self.vocab_size, self.config = r2m.vocab_size, r2m.config
+        self._names, self._concept_words, self._vocabulary = names, words, vocabulary
+
+    @property
+    def r2m(self) -> R2M:
+        """Who speaks."""
+        return self._r2m[0]
+
+    def encode(self, scenes: SceneBatch) -> Memory:
+        """What the concepts of each scene say."""
+        seen = [
+            Scene(id, concepts=self._concepts(own)) for id, own in zip(scenes.ids, self._names(scenes), strict=True)
+        ]
+        batch = SceneBatch.collate(seen, self._vocabulary, by="the style")
+        return self.r2m.encode(batch.to(scenes.part("regions").device))
+
+    def _concepts(self, named: Sequence[Concept]) -> tuple[Concept, ...]:
+        """Concept words, each once, by descending score, as R²M was trained on them.
+
+        A sentence names a thing once: of *man* and *person* the more particular word stays, of two that mean the same
+        the surer one.
+        """
+        best: dict[str, Concept] = {}
+        for one in sorted(named, key=lambda concept: -concept.score):
+            if (word := self._concept_words[one.name]) and (one.score >= MIN_SCORE or not best):
+                best.setdefault(word, replace(one, name=word))
+        order = list(best)
+        said = [word for word in order if not any(self._says(other, word, order) for other in order)]
+        return tuple(best[word] for word in said)[:MOST]
+
+    def _says(self, other: str, word: str, order: Sequence[str]) -> bool:
+        """Whether `word` need not be said beside `other`; `order` is by descending score."""
+        if word not in self._general.get(other, ()):
+            return False
+        same = other in self._general.get(word, ())
+        return not same or order.index(other) < order.index(word)
+
+    def start(self, memory: Memory) -> State:
+        """R²M's."""
+        return self.r2m.start(memory)
+
+    def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+        """R²M's."""
+        return self.r2m.advance(words, memory, state)
+
+    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
+        """R²M's."""
+        return self.r2m.unroll(memory, words)
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """R²M's."""
+        return self.r2m.predict(hidden)

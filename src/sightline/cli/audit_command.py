@@ -1,0 +1,172 @@
+"""`sightline audit`: which nouns of existing captions their photos do not support."""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_module
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from sightline.errors import ConfigError, printable
+from sightline.files import cache_dir, existing, fingerprint, model_file, write_json
+
+if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are captions to audit
+    from collections.abc import Sequence
+
+    from sightline.grounding.evidence import Audit
+    from sightline.jobs.job import Report
+    from sightline.jobs.job_photos import LoadedPhoto
+    from sightline.pipeline import Pipeline
+
+AUDITS = "audits.json"
+
+
+def audit(
+    captions: Path,
+    *,
+    images: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    split: str | None = None,
+    threshold: float | None = None,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    device: str = "auto",
+    threads: int | None = None,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Find nouns in captions that their photos do not support, and tell what is seen instead.
+
+    Exit code 0 if there is none, 1 if there is one, or if no photo could be audited. A stopped run goes on when the
+    same command is given again.
+
+        sightline audit captions.json --images photos/
+        sightline audit captions.csv --images photos/ --out audited/ --threshold 0.5
+
+    Args:
+        captions: COCO captions, a Flickr token file, a Karpathy split, .jsonl or .csv of file and caption, ….
+        images: the folder in which photos are; by default that of the captions.
+        split: audit this split alone, such as test.
+        threshold: flag nouns with less support than this, from 0 to 1; by default the model's own.
+        out: keep results in this folder, as audits.json at the end; a later run audits only what is new.
+        model: a model file, instead of the one that comes with Sightline.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        threads: that the CPU computes with.
+        json: print one JSON array, an object for each caption.
+        quiet: print nothing but errors.
+    """
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise ConfigError(f"`threshold` is {threshold}", fix="give a number from 0 to 1")
+    if out is not None and out.exists() and not out.is_dir():
+        raise ConfigError("this is a file, and results go to a folder", where=out, fix="name another with --out")
+    given = _captions(existing(captions), captions.parent if images is None else existing(images), split)
+    with _kept(out, captions.absolute(), images and images.absolute(), split, threshold, model) as place:
+        found, report = _audited(given, place, model, device, threads, threshold, bar=not quiet)
+    if out is not None:
+        write_json(out / AUDITS, found, indent=1)
+    if json:
+        print("[" + ",\n ".join(json_module.dumps(one, ensure_ascii=False) for one in found) + "]")
+    elif not quiet:
+        for one in found:
+            if one["flagged"]:
+                print(_told(one))
+    _tell(found, report, quiet)
+    return 0 if found and not any(one["flagged"] for one in found) else 1
+
+
+@contextlib.contextmanager
+def _kept(out: Path | None, *told: object) -> Iterator[Path]:
+    """Where results are kept: in `out`, else in the user's cache until all is done, for a stopped run to go on from."""
+    if out is not None:
+        yield out
+        return
+    place = cache_dir() / "audits" / fingerprint(*map(str, told))
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        writable = os.access(place, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:  # then a stopped run begins again
+        with tempfile.TemporaryDirectory(prefix="sightline-") as passing:
+            yield Path(passing)
+        return
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _captions(path: Path, images: Path, split: str | None) -> dict[str, list[str]]:
+    """Captions by the paths of their photos. Photos that are not there are told when they are read."""
+    from sightline.data.any_captions import any_captions
+
+    by_photo: dict[str, list[str]] = {}
+    for photo in any_captions(path, split, beside=False):
+        place = _place(photo.file or photo.id, images)
+        by_photo.setdefault(str(place), []).extend(s.text for s in photo.sentences)
+    return by_photo
+
+
+def _place(name: str, images: Path) -> Path:
+    """Where a photo is: in the folder, or where its path leads from here, or in the folder without its own folders."""
+    places = images / name, Path(name), images / Path(name).name
+    return next((place for place in places if place.is_file()), places[0])
+
+
+def _audited(
+    captions: dict[str, list[str]],
+    folder: Path,
+    model: Path | None,
+    device: str,
+    threads: int | None,
+    threshold: float | None,
+    bar: bool,
+) -> tuple[list[dict[str, Any]], Report]:
+    from sightline.checkpoint.bundle import default_bundle
+    from sightline.jobs import audit_job
+    from sightline.pipeline import load
+    from sightline.vision.photo_reader import progress_bar
+
+    pipeline = load(model, device, threads)
+    least = pipeline.auditing.least if threshold is None else threshold
+    made = fingerprint(model_file(model or default_bundle()).read_bytes(), repr(pipeline.auditing), repr(least))
+    progress = progress_bar("auditing") if bar else iter
+    size = pipeline.bundle.vision.size
+    return audit_job.audit(captions, folder, _auditor(pipeline, least), made, size=size, progress=progress)
+
+
+def _auditor(pipeline: Pipeline, least: float) -> Any:
+    def work(photos: Sequence[LoadedPhoto], captions: Sequence[Sequence[str]]) -> list[list[Audit]]:
+        read = [(str(photo.path), photo.pixels, photo.size) for photo in photos]
+        return pipeline.audit_photos(read, captions, least=least)
+
+    return work
+
+
+def _told(one: dict[str, Any]) -> str:
+    """A caption, and a line for each noun that is not supported."""
+    lines = [printable(f"{one['path']}: {one['caption']}")]
+    for noun in one["nouns"]:
+        if not noun["supported"]:
+            seen = f"; seen there: {', '.join(noun['instead'])}" if noun["instead"] else ""
+            lines.append(f"  {printable(noun['word'])}: support {noun['support']:.2f}{seen}")
+    return "\n".join(lines)
+
+
+def _tell(found: list[dict[str, Any]], report: Report, quiet: bool) -> None:
+    """At the end, on standard error: which photos were left out and why, and how many captions have findings."""
+    if report.bad:
+        from sightline.vision.photo_reader import left_out
+
+        print(left_out(report.bad), file=sys.stderr)
+    if not found:
+        print("No caption was audited. To fix: name a file of captions, and with --images its photos.", file=sys.stderr)
+    elif not quiet:
+        flagged = sum(bool(one["flagged"]) for one in found)
+        print(
+            f"{flagged:,} of {len(found):,} captions name something that their photos do not support", file=sys.stderr
+        )

@@ -1,0 +1,266 @@
+"""`sightline caption`: what photos show, in a sentence each, with a box for every noun."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import tyro
+
+from sightline.caption_work import BATCH, CaptionOptions, CaptionWork
+from sightline.cli.caption_pictures import Pictures, box_table, open_with, viewer
+from sightline.decoding.length_options import phrases_of
+from sightline.errors import ConfigError, DataError, SightlineError, printable
+
+if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
+    from sightline.caption import PhotoCaption
+    from sightline.export.caption_json import CaptionJson
+    from sightline.jobs.job import Done
+    from sightline.jobs.job_photos import PhotoList
+    from sightline.vision.photo_reader import Progress
+
+STREAMS = {"csv": "csv_lines", "jsonl": "json_lines", "json": "json_array"}  # that can go to standard output
+
+
+def caption(
+    paths: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH …")],
+    *,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    format: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")] = (),
+    length: Annotated[str, tyro.conf.arg(metavar="short|normal|long|N")] = "normal",
+    must_include: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="WORD")] = (),
+    distinct: bool = False,
+    style: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    force: bool = False,
+    show: bool = False,
+    beam: int = 3,
+    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    device: str = "auto",
+    threads: int | None = None,
+    ray: Annotated[str | None, tyro.conf.arg(metavar="auto|ADDRESS")] = None,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Caption photos, and show where each noun is. Exit code 1 if no photo could be captioned.
+
+        sightline caption photo.jpg
+        sightline caption holiday/ 'more/*.jpg' --out captioned/
+        sightline caption holiday/ --out captioned/ --format csv,html --distinct
+        sightline caption holiday/ --format xmp
+
+    Args:
+        paths: photos, folders, patterns, or - for a list on standard input; also s3://bucket/photos, or parquet files.
+        out: write files to this folder: each photo with its boxes, and captions.json, or what --format names. Run it
+            again to go on, or after photos were added or changed.
+        format: csv, jsonl, json, html, pictures, xmp (a sidecar beside each photo); several by commas. csv and jsonl
+            are printed where there is no --out.
+        length: of captions: short, normal, long, or the most words.
+        must_include: a word or phrase that every caption has; several by commas.
+        distinct: rewrite captions that are alike, so that each tells its photo from the others.
+        style: an r2m model trained on your own text, whose words are used; or the folder of its run.
+        force: do again what is done, and replace descriptions in sidecars that others wrote.
+        show: open the photos with their boxes; where there is no screen, print the boxes.
+        beam: hypotheses that are followed at once; 1 is fastest.
+        model: a model file, or the folder of a run, instead of the one that comes with Sightline.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        threads: that the CPU computes with; with --ray, CPUs of each worker.
+        ray: let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).
+        json: print one JSON array, an object for each photo.
+        quiet: print no captions and no progress.
+    """
+    if not paths:
+        raise ConfigError("no photo was named", fix="name photos or folders: `sightline caption photo.jpg`")
+    if out is not None and out.exists() and not out.is_dir():
+        raise ConfigError("this is a file, and pictures go to a folder", where=out, fix="name another with --out")
+    include = phrases_of(must_include)
+    wanted = CaptionOptions(model, style, beam, length, include)
+    named = _formats(format, out, json)
+    if ray is not None and out is None and "xmp" not in named:
+        raise ConfigError("--ray works on files, which can be gone on with", fix="name a folder for them with --out")
+    from sightline.jobs.job_photos import has_file, photos_named
+
+    folders = [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 - any text may be a path
+    found = photos_named(paths)
+    beside = sorted(named & {"xmp", "html"})
+    if beside and (lone := next((photo for photo in found.photos if not has_file(photo)), None)):
+        raise ConfigError(f"{beside[0]} needs photos that are files", where=lone.path, fix="use json, csv or pictures")
+    talk = _Talk(found, CaptionWork(wanted, device, threads), json, quiet, show)
+    if out is None and named <= set(STREAMS):
+        done = talk.stream(next(iter(named), "json" if json else ""), distinct)
+    else:
+        done = talk.file(paths, named, out, force, distinct, ray)
+    talk.end()
+    if gone := [folder for folder in folders if not os.path.isdir(folder)]:  # noqa: PTH112
+        raise DataError("this folder was deleted while its photos were read", where=gone[0], fix="put it back")
+    return 0 if done else 1
+
+
+def _formats(format: tuple[str, ...], out: Path | None, json: bool) -> frozenset[str]:
+    """What to write; what cannot go anywhere is an error."""
+    if not format:
+        return frozenset() if out is None else frozenset(("pictures", "json"))
+    from sightline.cli.caption_files import formats_of
+
+    named = formats_of(format)
+    if out is None and (homeless := sorted(named - {"xmp"})) and (len(named) > 1 or homeless[0] not in STREAMS or json):
+        raise ConfigError(
+            f"{homeless[0]} has no place to go", fix="name a folder with --out, or ask for csv or jsonl alone"
+        )
+    return named
+
+
+class _Talk:
+    """What the command tells while it works: lines on standard output, everything else on standard error."""
+
+    def __init__(self, found: PhotoList, work: CaptionWork, json: bool, quiet: bool, show: bool) -> None:
+        self.found, self.work, self.json, self.quiet, self.show = found, work, json, quiet, show
+        self.opener = viewer() if show else None
+        self.pictures: list[Path] = []
+        self.note = ""
+
+    def stream(self, form: str, distinct: bool) -> int:
+        """Captions to standard output as they come, none of which is kept; how many."""
+        stdout = sys.stdout  # as it is now: a progress bar takes its place
+        coming = _Counted(self._shown(self._captions(distinct, bar=bool(form)), sys.stderr if form else stdout))
+        try:
+            if form:  # also when interrupted: what is done is a whole array
+                _print(form, (said.to_json() for said in coming), stdout)
+            else:
+                for said in coming:
+                    self._line(f"{said.path}: {said}", stdout)
+            if coming.stopped is not None:
+                raise coming.stopped
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("Interrupted. With --out DIR, the same command could go on.") from None
+        return coming.count
+
+    def _shown(self, captions: Iterable[PhotoCaption], tables: TextIO) -> Iterator[PhotoCaption]:
+        """The captions, with pictures or tables of their boxes where they are to be shown."""
+        pictures = Pictures(Path(tempfile.mkdtemp(prefix="sightline-"))) if self.opener is not None else None
+        for said in captions:
+            if pictures is not None:
+                pictures.draw(said, bad=self.found.problems.append)
+                self.pictures = pictures.written
+            yield said
+            if self.show and self.opener is None:
+                print(box_table(said), file=tables, flush=True)
+
+    def file(
+        self,
+        sources: tuple[str, ...],
+        named: frozenset[str],
+        out: Path | None,
+        force: bool,
+        distinct: bool,
+        ray: str | None,
+    ) -> int:
+        """Captions to files; how many photos have one."""
+        if not self.found.photos:
+            if self.json:
+                _print("json", (), sys.stdout)
+            return 0
+        from sightline.cli.caption_files import FileOptions, Listeners
+        from sightline.cli.caption_folder import file_captions
+        from sightline.export.caption_json import caption_of
+        from sightline.jobs.cluster import executor_of
+        from sightline.vision.photo_reader import progress_bar
+
+        stdout, tables = sys.stdout, sys.stderr if self.json else sys.stdout
+
+        def said(told: CaptionJson) -> None:
+            if not self.json:
+                self._line(f"{told['path']}: {told['caption']}", stdout)
+            if self.show and self.opener is None:
+                print(box_table(caption_of(told)), file=tables, flush=True)
+
+        def bar(title: str) -> Progress:
+            return progress_bar(title) if self._wants_bar(self.json or distinct) else iter
+
+        end = (lambda told: _print("json", told, stdout)) if self.json else None
+        listeners = Listeners(said, self.found.problems.append, bar, end)
+        filing = FileOptions(named | ({"pictures"} if self.opener else set()), out, force, distinct)
+        with executor_of(ray, self.work.threads, self.work.device) as executor:
+            filed = file_captions(self.found.photos, sources, self.work, filing, listeners, executor)
+        self.pictures = filed.pictures
+        self.note = f"{filed.made:,} captioned now, {filed.kept:,} done before" if filed.kept else ""
+        if filed.forgot:
+            many = "caption" if filed.forgot == 1 else "captions"
+            self.note = f"dropped {filed.forgot:,} {many} of another model or other settings"
+        return filed.made + filed.kept
+
+    def _captions(self, distinct: bool, bar: bool) -> Iterator[PhotoCaption]:
+        if not self.found.photos:
+            return
+        from sightline.jobs.job import run_locally
+        from sightline.vision.photo_reader import progress_bar
+
+        progress = progress_bar("captioning") if self._wants_bar(bar or distinct) else iter
+        size, problems = self.work.size, self.found.problems
+        done = run_locally(self.found.photos, self.work, size=size, batch=BATCH, progress=progress)
+        coming = (said for batch in done for said in _told_of(batch, problems))
+        if not distinct:
+            yield from coming
+            return
+        from sightline.distinct_captions import tell_apart
+
+        yield from tell_apart(self.work.pipeline, list(coming), rules=self.work.wanted.rules(), bad=problems.append)
+
+    def _wants_bar(self, silent: bool) -> bool:
+        """Lines that appear on a terminal are progress enough."""
+        return sys.stderr.isatty() and not self.quiet and (silent or not sys.stdout.isatty())
+
+    def _line(self, text: str, stdout: TextIO) -> None:
+        if not self.quiet:
+            print(printable(text), file=stdout, flush=True)
+
+    def end(self) -> None:
+        """What was left out and why, and where pictures are; and open them."""
+        if self.opener is not None and self.pictures:
+            open_with(self.opener, self.pictures[0] if len(self.pictures) == 1 else self.pictures[0].parent)
+        if self.found.problems:
+            from sightline.vision.photo_reader import left_out
+
+            print(left_out(self.found.problems), file=sys.stderr)
+        elif not self.found.photos:
+            print("No photo was found there. To fix: name photos, or a folder that has some.", file=sys.stderr)
+        if self.note and not self.quiet:
+            print(self.note, file=sys.stderr)
+        if self.pictures and not self.quiet:
+            many = "1 picture is" if len(self.pictures) == 1 else f"{len(self.pictures):,} pictures are"
+            print(f"{many} in {printable(self.pictures[0].parent)}", file=sys.stderr)
+
+
+class _Counted:
+    """Captions that are counted as they pass; what stops them ends them, and is told afterwards by `stopped`."""
+
+    def __init__(self, captions: Iterable[PhotoCaption]) -> None:
+        self._captions = captions
+        self.count = 0
+        self.stopped: BaseException | None = None
+
+    def __iter__(self) -> Iterator[PhotoCaption]:
+        try:
+            for said in self._captions:
+                self.count += 1
+                yield said
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # also SystemExit, by which a signal ends the command
+            self.stopped = error
+
+
+def _told_of(batch: Done[PhotoCaption], problems: list[SightlineError]) -> Iterator[PhotoCaption]:
+    """The captions of a batch; what is wrong with photos goes to `problems`, each before what was read after it."""
+    problems += [error for _, error in batch.bad]
+    return (said for _, said in batch.made)
+
+
+def _print(form: str, captions: Iterable[CaptionJson], stdout: TextIO) -> None:
+    from sightline.export import caption_tables
+
+    for line in getattr(caption_tables, STREAMS[form])(captions):
+        print(line, end="", file=stdout, flush=True)

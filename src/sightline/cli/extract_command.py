@@ -1,0 +1,98 @@
+"""`sightline extract`: photos to scenes, in a feature store."""
+
+from __future__ import annotations
+
+import json as json_module
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from sightline.cli.job_report import as_json, tell
+from sightline.errors import ConfigError, printable
+from sightline.vision.box_rule import BoxRule
+
+if TYPE_CHECKING:
+    from sightline.jobs.job import Report
+
+
+def extract(
+    folder: str,
+    *,
+    out: Path,
+    model: str | None = None,
+    boxes: str | None = None,
+    device: str = "auto",
+    batch: int | None = None,
+    threads: int | None = None,
+    dtype: Literal["float16", "float32"] | None = None,
+    ray: Annotated[str | None, tyro.conf.arg(metavar="auto|ADDRESS")] = None,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Write what vision sees in photos to a feature store: regions, grid, vector, named things with boxes.
+
+    Run it again to go on, or after photos were added or changed: what is done is kept. Exit code 1 if the store has the
+    scene of no photo.
+
+        sightline extract photos/ --out scenes/
+        sightline extract photos/ --out scenes/ --boxes 10..100 --device cuda
+        sightline extract s3://bucket/photos --out scenes/ --ray auto
+
+    Args:
+        folder: of photos, and of folders of them; also s3://bucket/photos, or a parquet file.
+        out: the store's folder.
+        model: a model file, instead of the one that comes with Sightline, or imagenet.
+        boxes: regions of a photo, such as 36; or 10..100, as many as it has things.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        batch: photos that are looked at together.
+        threads: that the CPU computes with; with --ray, CPUs of each worker.
+        dtype: the numbers a new feature store holds; by default float16.
+        ray: let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).
+        json: print one JSON object.
+        quiet: no progress bar, no summary.
+    """
+    for name, value in (("batch", batch), ("threads", threads)):
+        if value is not None and value < 1:
+            raise ConfigError(f"`{name}` is {value}", fix="give 1 or more")
+    rule = None if boxes is None else BoxRule.parse(boxes)
+    import torch
+
+    from sightline.devices import choose_device
+    from sightline.jobs import extract_job
+    from sightline.jobs.cluster import executor_of
+    from sightline.jobs.vision_by_name import vision_of
+    from sightline.vision.feature_store import FeatureStore
+    from sightline.vision.inference_encoder import InferenceEncoder
+    from sightline.vision.photo_reader import progress_bar
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    choose_device(device)  # a wrong one is told before anything is done
+    bar = iter if quiet else progress_bar("extracting")
+    encoder = InferenceEncoder(vision_of(model), rule)
+    began = time.monotonic()
+    with executor_of(ray, threads, device) as executor:
+        report = extract_job.extract(
+            folder, out, encoder, device=device, batch=batch, dtype=dtype, progress=bar, executor=executor
+        )
+    seconds = time.monotonic() - began
+    if json:
+        told = as_json(report, seconds)
+        print(json_module.dumps({"store": str(out), "fingerprint": encoder.fingerprint(), **told}, ensure_ascii=False))
+    elif not quiet:
+        print(f"{printable(out)}: {_summary(len(FeatureStore(out)), report, seconds)}")
+    tell(report)
+    return 0 if report.made or report.kept else 1
+
+
+def _summary(scenes: int, report: Report, seconds: float) -> str:
+    """What a run did.
+
+    >>> from sightline.jobs.job import Report
+    >>> _summary(12, Report(photos=12, made=10, kept=2), 4.0)
+    '12 scenes; 10 made now (2.5 a second), 2 were there'
+    """
+    made = f"{report.made:,} made now ({report.made / max(seconds, 1e-3):.1f} a second)" if report.made else "none new"
+    return f"{scenes:,} {'scene' if scenes == 1 else 'scenes'}; {made}, {report.kept:,} were there"

@@ -1,0 +1,140 @@
+"""`sightline index`: photos to an index that `sightline search` finds them in."""
+
+from __future__ import annotations
+
+import json as json_module
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from sightline.cli.job_report import as_json, tell
+from sightline.errors import ConfigError, printable
+from sightline.search.index_store import Kind, default_store
+
+if TYPE_CHECKING:  # what brings PyTorch is imported once there is a folder to index
+    from sightline.jobs.job_photos import LoadedPhoto
+    from sightline.photo_embedding import PhotoEmbedding
+    from sightline.pipeline import Pipeline
+    from sightline.search.sync import SyncReport
+
+
+def index(
+    folder: str,
+    *,
+    store: Annotated[str | None, tyro.conf.arg(metavar="PLACE")] = None,
+    captions: bool = True,
+    engine: Kind | None = None,
+    force: bool = False,
+    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    device: str = "auto",
+    threads: int | None = None,
+    ray: Annotated[str | None, tyro.conf.arg(metavar="auto|ADDRESS")] = None,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Index photos, so that `sightline search` finds them. Exit code 1 if none of the folder is in the index.
+
+    Run it again after photos were added, changed, moved or deleted: only new and changed ones are looked at. One index
+    may hold several folders.
+
+        sightline index photos/
+        sightline search "a dog on a beach"
+        sightline index s3://bucket/photos --store s3://bucket/index --ray auto
+
+    Args:
+        folder: of photos, and of folders of them; also s3://bucket/photos, or a parquet file.
+        store: where the index is, a folder or s3://bucket/name; by default .sightline-index in the current folder.
+        captions: do not caption the photos; that is faster, but what captions say is not searched.
+        engine: exact compares every vector, lance is for millions (needs LanceDB); by default what fits.
+        force: look at all photos again; with another model, begin the whole index again.
+        model: a model file, instead of the one that comes with Sightline.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        threads: that the CPU computes with; with --ray, CPUs of each worker.
+        ray: let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).
+        json: print one JSON object.
+        quiet: no progress bar, no summary.
+    """
+    place, began = str(default_store()) if store is None else store, time.monotonic()
+    from sightline.jobs.cluster import executor_of
+    from sightline.jobs.job_photos import is_elsewhere
+    from sightline.search.index_model import model_of
+    from sightline.search.sync import sync
+    from sightline.vision.photo_reader import progress_bar
+
+    if not (Path(folder).is_dir() or is_elsewhere(folder)):
+        raise ConfigError("this is no folder", where=folder, fix="name the folder that the photos are in")
+    looking = EmbedWork(model, captions, device, threads)
+    bundle = looking.pipeline.bundle
+    with executor_of(ray, threads, device) as executor:
+        report = sync(
+            folder,
+            place,
+            looking,
+            maker=model_of(bundle),
+            size=bundle.vision.size,
+            captions=captions,
+            engine=engine,
+            force=force,
+            progress=iter if quiet else progress_bar("indexing"),
+            executor=executor,
+        )
+    seconds = time.monotonic() - began
+    if json:
+        print(
+            json_module.dumps(
+                {"store": place, **as_json(report, seconds, "copied", "moved", "gone", "total", "engine")},
+                ensure_ascii=False,
+            )
+        )
+    elif not quiet:
+        print(f"{printable(place)}: {summary(report)}")
+    tell(report)
+    return 0 if report.made or report.kept else 1
+
+
+@dataclass(frozen=True)
+class EmbedWork:
+    """From photos that were read to vectors and captions, by a model that is loaded at the first; travels by pickle."""
+
+    model: Path | None
+    captions: bool
+    device: str
+    threads: int | None
+
+    def __call__(self, photos: Sequence[LoadedPhoto]) -> list[PhotoEmbedding]:
+        """What the model makes of them, in their order."""
+        return self.pipeline.embed_loaded(photos, captions=self.captions)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """The model at work."""
+        from sightline.pipeline import load
+
+        return load(self.model, self.device, self.threads)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Without the model, which is loaded where the work is done."""
+        return EmbedWork, (self.model, self.captions, self.device, self.threads)
+
+
+def summary(report: SyncReport) -> str:
+    """What a run did.
+
+    >>> from sightline.search.sync import SyncReport
+    >>> summary(SyncReport(photos=12, made=10, kept=2, moved=1, gone=3, total=12))
+    '12 photos; 10 looked at now, 2 were there (1 moved), 3 are gone'
+    >>> summary(SyncReport(photos=12, made=1, kept=11, copied=1, total=12))
+    '12 photos; 1 is a copy, 11 were there'
+    """
+    photos = f"{report.total:,} {'photo' if report.total == 1 else 'photos'}"
+    copies = "1 is a copy" if report.copied == 1 else f"{report.copied:,} are copies"
+    looked = f"{report.made - report.copied:,} looked at now" if report.made > report.copied else ""
+    new = ", ".join(part for part in (looked, copies if report.copied else "") if part) or "none new"
+    moved = f" ({report.moved:,} moved)" if report.moved else ""
+    gone = f", {report.gone:,} {'is' if report.gone == 1 else 'are'} gone" if report.gone else ""
+    return f"{photos}; {new}, {report.kept:,} were there{moved}{gone}"

@@ -1,0 +1,162 @@
+"""`sightline likelihood`: how likely a captioner finds a caption, word by word."""
+
+from __future__ import annotations
+
+import json as json_module
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sightline.errors import ConfigError, MissingRecordError
+
+if TYPE_CHECKING:  # what brings PyTorch is imported once there is a caption to judge
+    import torch
+
+    from sightline.batch import SceneBatch
+    from sightline.checkpoint.model_checkpoint import Checkpoint
+    from sightline.data.records import SceneSource
+    from sightline.decoding.likelihood import Likelihood
+    from sightline.models.captioner import Captioner
+    from sightline.models.end_to_end import EndToEndCaptioner
+    from sightline.scene import Scene
+
+
+def command(
+    photo: str,
+    caption: str,
+    *,
+    model: Path,
+    features: Path | None = None,
+    attention: Path | None = None,
+    device: str = "cpu",
+    json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Print log p(caption | photo) of a captioner, word by word.
+
+    Args:
+        photo: the photo's file or its id in the features.
+        caption: the sentence; it is split into words as the model's training captions were.
+        model: a captioner's checkpoint.
+        features: where the photo's features are, in any format that holds features. A model with a vision backbone of
+            its own looks at the photo itself.
+        attention: write words, log-probabilities, attention and gates to this .npz file.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        json: print one JSON object.
+        quiet: print nothing; for `--attention` alone.
+    """
+    import torch
+
+    from sightline.checkpoint.model_checkpoint import load
+    from sightline.decoding.likelihood import likelihood, save_attention
+    from sightline.devices import choose_device
+    from sightline.text.vocabulary import rule
+
+    place = choose_device(device)
+    checkpoint = load(model, place)
+    captioner = checkpoint.captioner(model)
+    words = rule(checkpoint.text_rule).split(caption)
+    if not words:
+        raise ConfigError("the caption has no word", fix="write one")
+    scenes = _scenes(checkpoint, captioner, photo, features, model, place)
+    found = likelihood(captioner, scenes.to(place, torch.float32), checkpoint.vocabulary, [words])[0]
+    if attention is not None:
+        save_attention(attention, found, None if scenes.boxes is None else scenes.boxes[0].float().cpu().numpy())
+    if json:
+        print(json_module.dumps(_told(found), ensure_ascii=False, allow_nan=False))
+    elif not quiet:
+        _print(found)
+
+
+def _scenes(
+    checkpoint: Checkpoint, captioner: Captioner, photo: str, features: Path | None, model: Path, place: torch.device
+) -> SceneBatch:
+    """What the model reads of the photo: its features, or what its own backbone sees in it."""
+    from sightline.batch import SceneBatch
+    from sightline.models.end_to_end import EndToEndCaptioner
+
+    reader = captioner.reader if isinstance(captioner, EndToEndCaptioner) else captioner
+    if features is not None:
+        scene = _scene(features, photo, checkpoint.fingerprint)
+        return SceneBatch.collate([scene], checkpoint.vocabulary, reader.needs, by=reader.config.kind)
+    if isinstance(captioner, EndToEndCaptioner):
+        return _look(captioner, photo, place)
+    raise ConfigError(
+        f"this {reader.config.kind} model reads features and has no eyes of its own",
+        where=model,
+        fix="say where the photo's features are: --features PATH",
+    )
+
+
+def _look(captioner: EndToEndCaptioner, photo: str, place: torch.device) -> SceneBatch:
+    """The photo as the model's own backbone sees it."""
+    import torch
+
+    from sightline.batch import SceneBatch
+    from sightline.vision.pixels import read_pixels
+
+    pixels, size = read_pixels(photo, captioner.vision.size)
+    picture = torch.from_numpy(pixels).permute(2, 0, 1)[None].to(place)
+    with torch.no_grad():
+        return captioner.look(SceneBatch(ids=(photo,), pixels=picture, sizes=torch.tensor([size])))
+
+
+def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
+    """The scene of a photo, by its id, its file name or its stem, as the model's vision (`fingerprint`) saw it."""
+    from sightline.data.inspect import identify
+
+    format = identify(features)
+    if format.scenes is None:
+        raise ConfigError(f"{format.name} holds no features", where=features, fix="give a file or folder with features")
+    source: SceneSource = format.scenes(features)
+    known = set(source.ids())
+    path = Path(photo)
+    name = next((name for name in (photo, path.name, path.stem) if name in known), None)
+    if name is None:
+        raise MissingRecordError(
+            f"no features of {photo!r}; ids there look like {next(iter(source.ids()), 'none')!r}",
+            where=features,
+            fix="give the id of a photo whose features are there",
+        )
+    scene = source[name]
+    if fingerprint and scene.fingerprint and fingerprint != scene.fingerprint:
+        raise ConfigError(
+            "the model was trained on features of another vision model",
+            where=features,
+            fix="extract the photo's features with the one it was trained on",
+        )
+    return scene
+
+
+def _told(found: Likelihood) -> dict[str, object]:
+    steps = zip((*found.caption.words, "<end>"), (*found.caption.trace, found.end), strict=True)
+    return {
+        "caption": found.caption.text,
+        "log_prob": _finite(found.caption.log_prob),
+        "perplexity": _finite(found.perplexity),
+        "words": [{"word": word, "log_prob": _finite(step.log_prob)} for word, step in steps],
+        "unknown": list(found.unknown),
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """The value, or None for what JSON has no number for."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _print(found: Likelihood) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None)
+    table.add_column("word")
+    table.add_column("log p", justify="right")
+    table.add_column("p", justify="right")
+    for word, step in zip((*found.caption.words, "<end>"), (*found.caption.trace, found.end), strict=True):
+        log_prob = step.log_prob or 0.0
+        table.add_row(word, f"{log_prob:.3f}", f"{math.exp(log_prob):.4f}")
+    console = Console()
+    console.print(table)
+    print(f"log p(caption | photo) = {found.caption.log_prob:.3f}, perplexity {found.perplexity:.2f}")
+    if found.unknown:
+        print(f"note: the model does not know {', '.join(found.unknown)}")

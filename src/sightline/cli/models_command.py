@@ -1,0 +1,142 @@
+"""`sightline models`: the model that comes with Sightline, those that recipes train, and what a model file holds."""
+
+from __future__ import annotations
+
+import json as json_module
+import textwrap
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import tyro
+
+from sightline.errors import CheckpointError, printable
+
+
+class Kind(NamedTuple):
+    """A kind of model: what it does, where it comes from, and whose recipes train it."""
+
+    does: str
+    paper: str
+    recipes: tuple[str, ...]
+
+
+GROUNDED = "Zhou et al., More Grounded Image Captioning by Distilling Image-Text Matching Model, CVPR 2020"
+OWN = "Sightline's own"
+LINE = 100  # characters
+ELSEWHERE = ("name", "licence", "license", "model", "data", "measured on")  # of a card, told in their own lines
+KINDS = {
+    "neuraltalk2": Kind("captioner", "Vinyals et al., Show and Tell, CVPR 2015", ("contrastive",)),
+    "adaptive-attention": Kind("captioner", "Lu et al., Knowing When to Look, CVPR 2017", ("contrastive",)),
+    "updown": Kind("captioner", GROUNDED, ("jran", "pos-scan")),
+    "jran": Kind("captioner", "Joint Relationship Attention Network, COLING 2022", ("jran",)),
+    "sim-trans": Kind("captioner", "the transformer that JRAN is compared with, COLING 2022", ("jran",)),
+    "jran-trans": Kind("captioner", "JRAN on that transformer, COLING 2022", ("jran",)),
+    "r2m": Kind("captioner", "Guo et al., Recurrent Relational Memory Network, IJCAI 2020", ("r2m",)),
+    "scene-trans": Kind("captioner", OWN, ("default",)),
+    "scan": Kind("matcher", "Lee et al., Stacked Cross Attention, ECCV 2018", ("pos-scan", "vsrn")),
+    "pos-scan": Kind("matcher", GROUNDED, ("pos-scan",)),
+    "vsrn": Kind("matcher", "Li et al., Visual Semantic Reasoning, ICCV 2019", ("vsrn",)),
+    "vsepp": Kind("matcher", "Faghri et al., VSE++, BMVC 2018", ("vsrn",)),
+    "scene-matcher": Kind("matcher", OWN, ("default",)),
+}
+
+
+def models(
+    file: Annotated[Path | None, tyro.conf.arg(metavar="[FILE]")] = None,
+    *,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Tell which models there are, or what a model file holds. Exit code 2 for a file that is damaged or no model.
+
+        sightline models
+        sightline models runs/jran/table-1/line-1/model.safetensors
+
+    Args:
+        file: a checkpoint or a bundle, or the folder of a run; by default the model that comes with Sightline is told,
+            and the kinds that recipes train.
+        json: print one JSON object.
+        quiet: print nothing: the exit code tells whether the file is whole.
+    """
+    from sightline.cli.model_files import describe, describe_default
+
+    if file is not None:
+        from sightline.training.checkpoint_finder import MODEL
+
+        found: dict[str, Any] = describe(file / MODEL if file.is_dir() else file)
+        text = card_lines(found)
+    else:
+        try:
+            shipped, text = (one := describe_default()), card_lines(one)
+        except CheckpointError as error:
+            shipped, text = None, str(error)
+        found = {"shipped": shipped, "kinds": [{"kind": name, **kind._asdict()} for name, kind in KINDS.items()]}
+        text += "\n\n" + kinds()
+    if json:
+        print(json_module.dumps(found, ensure_ascii=False, indent=2))
+    elif not quiet:
+        print("\n".join(map(printable, text.split("\n"))))  # cards of models tell what strangers wrote
+    return 0
+
+
+def kinds() -> str:
+    """The kinds of models, a line each."""
+    wide, long = max(map(len, KINDS)) + 2, max(len(", ".join(kind.recipes)) for kind in KINDS.values()) + 2
+    lines = ["Kinds that recipes train (`sightline train RECIPE`), and whose:"]
+    for does in ("captioner", "matcher"):
+        lines.append(f"{does}s")
+        some = [(name, kind) for name, kind in KINDS.items() if kind.does == does]
+        lines += [f"  {name:<{wide}}{', '.join(kind.recipes):<{long}}{kind.paper}" for name, kind in some]
+    return "\n".join(lines)
+
+
+def card_lines(found: dict[str, Any]) -> str:
+    """A model file for people, as `describe` describes it."""
+    size = f"{found['bytes'] / 2**20:.1f} MiB, {found['precision']}, {found['parameters']:,} parameters"
+    rows: list[tuple[str, object]] = [("size", size)]
+    then = "at the end of training"
+    if found["holds"] == "bundle" and (numbers := _metrics(found["card"])):
+        rows.append(("measured", f"this file, {numbers}"))
+        then += ", before it was packed into this file"
+    for part in found["parts"]:
+        words = "" if part["words"] is None else f", {part['words']:,} words"
+        rows.append((part["part"], f"{part['kind']}, {part['parameters']:,} parameters{words}"))
+        rows += [("", _data(part))] if _data(part) else []
+        rows += [("", f"{then}, {numbers}")] if (numbers := _metrics(part)) else []
+    short = {key: value for key, value in found["card"].items() if isinstance(value, str | int | float)}
+    rows += [(key, value) for key, value in short.items() if key not in ELSEWHERE]
+    rows.append(("licence", found["licence"] or "not told in the file"))
+    wide = max(len(title) for title, _ in rows) + 2
+    name = _plain(found["name"] or "a model without a name")
+    return "\n".join([f"{name}: {found['file']}, a {found['holds']}", *(_row(*row, wide) for row in rows)])
+
+
+def _data(part: dict[str, Any]) -> str:
+    """What a model learned from, as far as its card tells."""
+    data = part["data"]
+    try:
+        learned = data["counts"]["train"]
+        return f"trained on {learned['photos']:,} photos with {learned['captions']:,} captions"
+    except (KeyError, TypeError, ValueError):  # a card may say anything
+        return f"trained on {data}" if isinstance(data, str) else ""
+
+
+def _metrics(card: dict[str, Any]) -> str:
+    """What was measured, and on what, as far as a card tells."""
+    metrics = said if isinstance(said := card.get("metrics"), dict) else {}
+    numbers = [f"{name} {round(value, 2):g}" for name, value in metrics.items() if isinstance(value, int | float)]
+    return f"on {card.get('measured on') or 'photos that are not named'}: {', '.join(numbers)}" if numbers else ""
+
+
+def _row(title: str, text: object, wide: int) -> str:
+    """A title and what it says, in lines of a length to read."""
+    lines = [part for line in str(text).splitlines() for part in textwrap.wrap(_plain(line), LINE) or [""]] or [""]
+    return "\n".join(
+        f"  {_plain(head):<{wide}}{line}".rstrip() for head, line in zip_longest([title], lines, fillvalue="")
+    )
+
+
+def _plain(text: object) -> str:
+    """Without what a file could do to a terminal."""
+    return "".join(one for one in str(text) if one.isprintable())

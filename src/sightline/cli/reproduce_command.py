@@ -1,0 +1,259 @@
+"""`sightline reproduce`: the tables of a paper, trained and measured, beside the numbers it prints."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from sightline.errors import ConfigError
+from sightline.files import read_json, write_text
+from sightline.training.checkpoint_finder import RUNS
+from sightline.training.results_page import Line, Points, Table, curves_of, html, markdown
+
+if TYPE_CHECKING:  # what brings PyTorch is imported once there is a row to run
+    from sightline.training.launch import Callbacks
+    from sightline.training.recipe import Recipe
+    from sightline.training.reproduce import Outcome, Row
+
+LEGEND = 680  # pixels for the names of one chart's lines
+LINES = 7  # colours that can be told apart
+
+
+def reproduce(
+    paper: str,
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[KEY=VALUE …]")] = (),
+    *,
+    table: str = "",
+    rows: str = "",
+    seeds: tuple[int, ...] = (0,),
+    out: Path = RUNS,
+    device: str = "auto",
+    dry: bool = False,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Train and measure the rows of a paper's tables, and show them beside what the paper prints.
+
+        sightline reproduce vsrn --table 3                        one table
+        sightline reproduce pos-scan --table 2 --rows none,GT     two rows of it, and the models they need
+        sightline reproduce jran --table 1 --seeds 0 1 2          each row three times
+        sightline reproduce cl --dry                              what would be run, in which order, and what is missing
+
+    Rows that are finished are not run again; one that was stopped goes on. OUT/PAPER/results.html has all tables, and
+    OUT/records one small file a row with all that is needed to judge its numbers.
+
+    Args:
+        paper: r2m, pos-scan, contrastive (or cl), vsrn or jran; `default` is the shipped model.
+        settings: changes such as data.max_photos=100 seed=1; each counts for the rows that have its key.
+        table: 1, 2, …, or fig-3; by default all of the paper.
+        rows: names of rows, separated by commas; by default all.
+        seeds: each is added to the seed of a row's recipe, and the row is run with it.
+        out: rows are run in OUT/PAPER/TABLE/ROW, and with seeds above 0 in its folder seed-N.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        dry: only check the rows that would be run: build their models, look for their files, count their steps.
+        json: print the results as one JSON object.
+        quiet: tell nothing on the way.
+    """
+    for text in settings:
+        if "=" not in text:
+            raise ConfigError(f"{text!r} is not KEY=VALUE", fix="name rows with --rows a,b and tables with --table 2")
+    if len(set(seeds)) < len(seeds) or min(seeds, default=-1) < 0:
+        raise ConfigError(f"--seeds is {' '.join(map(str, seeds))}", fix="give each seed once, 0 or more")
+    from sightline.training.launch import Callbacks, data_root
+    from sightline.training.processes import first_process
+    from sightline.training.reproduce import SHORT, choose, plan, run
+    from sightline.training.results import RECORDS, write_records
+    from sightline.training.terminal_report import Reporter
+
+    paper = SHORT.get(paper, paper)
+    chosen = choose(paper, table, [name.strip() for name in rows.split(",") if name.strip()])
+    planned = plan(chosen, settings)
+    if dry:
+        return _check(planned, seeds)
+    with Reporter(quiet or not first_process()) as reporter:
+        callbacks = Callbacks(reporter.say, reporter.report, reporter.progress)
+
+        def begin(row: Row) -> Callbacks:
+            reporter.say(f"{_title(row)}: {_told(row.recipe)}")
+            return callbacks
+
+        outcomes = []
+        for seed in seeds:
+            outcomes += run(
+                [row.with_seed(seed) for row in planned],
+                out,
+                device,
+                base=data_root(),
+                callbacks=begin,
+                tell=lambda outcome: reporter.say(_line(outcome)),
+            )
+        if first_process():
+            reporter.say(f"All tables: {write_pages(paper, out, outcomes)}")
+            reporter.say(f"Records: {len(write_records(out, out / RECORDS))} in {out / RECORDS}")
+    if json and first_process():
+        print(json_module.dumps({_title(one.row): _as_json(one) for one in outcomes}))
+    return int(any(one.state in ("failed", "not run") for one in outcomes))
+
+
+def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
+    """Print what would be run and what is in its way; 1 where something is."""
+    from sightline.training.dry import Checker
+    from sightline.training.launch import data_root
+    from sightline.training.recipe_photos import plural
+
+    check, good, missing = Checker(data_root()), True, dict[Path, int]()
+    for row in planned:
+        found = check(row.recipe, row.table.partition("/")[0])
+        good = good and found.good
+        print(f"{row.address}  ({_told(row.recipe)})")
+        for name, length in found.stages.items():
+            print(f"    {name}: {length}")
+        for sentence in found.wrong:
+            print(f"    wrong: {sentence}")
+        for path in found.missing:
+            missing[path] = missing.get(path, 0) + 1
+    if len(seeds) > 1:
+        print(f"each with the seeds {', '.join(map(str, seeds))}")
+    for path, rows in missing.items():
+        print(f"missing, for {plural(rows, 'row')}: {path}")
+    return 0 if good else 1
+
+
+def write_pages(paper: str, out: Path, outcomes: Sequence[Outcome] = (), recipes: Path | None = None) -> Path:
+    """Write OUT/PAPER/results.md and results.html, of all rows that were ever run there; by default shipped ones."""
+    from sightline.training.recipe import SHIPPED
+    from sightline.training.reproduce import tables_of
+
+    recipes = recipes or SHIPPED
+    why = {one.row.address: (f"seed {one.row.seed}: " if one.row.seed else "") + one.why for one in outcomes if one.why}
+    tables = [table for name in tables_of(paper, recipes) if (table := _table(name, out, why, recipes)) is not None]
+    title = f"{paper}: what was measured, and what the paper prints"
+    write_text(out / paper / "results.md", f"# {title}\n\n{markdown(tables)}")
+    write_text(out / paper / "results.html", html(title, tables))
+    return out / paper / "results.html"
+
+
+def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table | None:
+    """A table with the results there are; None if none of its rows was run."""
+    from sightline.config import load_yaml
+    from sightline.training.recipe import read_recipe, read_rows
+
+    path = recipes / f"{name}.yaml"
+    lines, curves = [], dict[tuple[str, str], dict[str, Points]]()
+    for row in read_rows(path):
+        folder, recipe = out / name / row, read_recipe(path, row)
+        results = _results(folder)
+        lines.append(
+            Line(
+                row,
+                recipe.paper,
+                results.get("metrics", {}),
+                results.get("split") or "",
+                results.get("photos", 0),
+                tuple(results.get("changes", ())),
+                why.get(f"{name}#{row}", ""),
+            )
+        )
+        chosen = {f"val {stage.select.metric}" for stage in recipe.ordered()} | {"loss"}
+        for (stage, quantity), points in curves_of(folder).items():
+            if quantity in chosen:
+                curves.setdefault((stage, quantity), {})[row] = points
+    if not any(line.found or line.note for line in lines):
+        return None
+    written = load_yaml(path)
+    table = Table(name, str(written.get("about", "")), lines, _charts(curves))
+    return (
+        table
+        if "axis" not in written
+        else replace(table, charts={**_sweep(table, str(written["axis"])), **table.charts})
+    )
+
+
+def _sweep(table: Table, axis: str) -> dict[str, str]:
+    """A chart a metric of a figure, over the numbers that its rows are named by: what was measured, and the paper's."""
+    from sightline.draw.curves import curves_svg
+
+    charts = {}
+    for metric in table.metrics:
+        series = {
+            whose: sorted((float(line.name), found[metric]) for line, found in lines if metric in found)
+            for whose, lines in {
+                "here": [(line, line.found) for line in table.lines],
+                "paper": [(line, line.paper) for line in table.lines],
+            }.items()
+        }
+        drawn = {whose: points for whose, points in series.items() if len(points) > 1}  # one point is no line
+        if "here" in drawn:
+            charts[f"{metric} against {axis}"] = curves_svg(drawn, title=f"{metric} against {axis}", x=axis)
+    return charts
+
+
+def _results(folder: Path) -> dict[str, Any]:
+    """The results of a row, its metrics as means over all seeds; empty before it was run."""
+    from sightline.training.reproduce import RESULTS
+
+    found = [read_json(path) for path in sorted([*folder.glob(RESULTS), *folder.glob(f"seed-*/{RESULTS}")])]
+    if not found:
+        return {}
+    metrics = [one["metrics"] for one in found]
+    names = [name for name in metrics[0] if all(name in one for one in metrics)]
+    return {**found[0], "metrics": {name: fmean(one[name] for one in metrics) for name in names}}
+
+
+def _charts(curves: Mapping[tuple[str, str], Mapping[str, Points]]) -> dict[str, str]:
+    """A chart a stage and quantity, or several where there are too many rows for one."""
+    from sightline.draw.curves import curves_svg
+
+    charts = {}
+    for (stage, quantity), series in curves.items():
+        parts = list(legible(series))
+        for number, part in enumerate(parts, 1):
+            name = f"{quantity}, stage {stage}" + (f" ({number} of {len(parts)})" if len(parts) > 1 else "")
+            charts[name] = curves_svg(part, title=name, x="step")
+    return charts
+
+
+def legible(series: Mapping[str, Points]) -> Iterator[dict[str, Points]]:
+    """As many lines at a time as have room for their names."""
+    part: dict[str, Points] = {}
+    for name, points in series.items():
+        width = sum(8 * len(one) + 42 for one in (*part, name))
+        if part and (width > LEGEND or len(part) == LINES):
+            yield part
+            part = {}
+        part[name] = points
+    if part:
+        yield part
+
+
+def _title(row: Row) -> str:
+    return row.address + (f", seed {row.seed}" if row.seed else "")
+
+
+def _told(recipe: Recipe) -> str:
+    if recipe.measure:
+        return f"measures {' and '.join(recipe.measure)}"
+    start = f" from {recipe.start}" if recipe.start else ""
+    return f"trains {recipe.model.kind}{start}: {', then '.join(stage.name for stage in recipe.ordered())}"
+
+
+def _line(outcome: Outcome) -> str:
+    from sightline.training.terminal_report import duration
+
+    if outcome.why:
+        return f"{_title(outcome.row)}: {outcome.state}. {outcome.why}"
+    found, printed = outcome.results.get("metrics", {}), outcome.row.recipe.paper
+    shown = [f"{name} {found[name]:.2f} ({printed[name]:.2f})" for name in printed if name in found]
+    numbers = f": {', '.join(shown)}, the paper's in brackets" if shown else ""
+    seconds = f", {duration(outcome.results.get('seconds', 0))}" if outcome.state != "finished before" else ""
+    return f"{_title(outcome.row)}: {outcome.state}{seconds}{numbers}"
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    return {"state": outcome.state, **({"why": outcome.why} if outcome.why else {}), **outcome.results}

@@ -1,0 +1,158 @@
+"""`sightline serve`: a page and an HTTP API before one model."""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_module
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from sightline.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from sightline.search.query import PhotoIndex
+
+
+def serve(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    no_token: bool = False,
+    store: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None,
+    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    device: str = "auto",
+    threads: int | None = None,
+    batch: int = 8,
+    queue: int = 64,
+    max_mb: int = 48,
+    open: bool = False,
+    json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Show a page that captions, searches and audits photos, and answer the same over HTTP. Ctrl-C stops it.
+
+    The address that is printed has a token: with it, nobody else on a shared machine can ask.
+
+        sightline serve
+        sightline serve --store photos.index --open
+        SIGHTLINE_TOKEN=… sightline serve --host 0.0.0.0
+
+    Args:
+        host: the address to listen on. By default only this machine can ask; elsewhere a token must be given.
+        port: 0 takes a free one.
+        token: that requests must bring, 16 characters or more; SIGHTLINE_TOKEN hides it from lists of processes. By
+            default a new one at every start.
+        no_token: whoever reaches this machine's own addresses may ask: every user of it.
+        store: an index of photos to search, as `sightline index` makes it.
+        model: a model file, instead of the one that comes with Sightline.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        threads: that the CPU computes with.
+        batch: photos that are looked at together.
+        queue: photos that may wait; more are refused until there is room.
+        max_mb: megabytes of one request.
+        open: open the page in a browser.
+        json: when it is ready, print one JSON object: its address and its model.
+        quiet: print nothing but errors.
+    """
+    try:
+        import uvicorn
+
+        from sightline.serve.guard import LOOPBACK, TOKEN_VARIABLE, Door
+        from sightline.serve.limits import Limits
+        from sightline.serve.protocol import server_config
+    except ImportError as error:
+        raise MissingExtraError.of(error.name or "fastapi", "serve", "`sightline serve`") from error
+    if no_token and token is not None:
+        raise ConfigError("`--token` and `--no-token` exclude each other", fix="leave one of them out")
+    given = "" if no_token else token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
+    made = "" if no_token or given or host not in LOOPBACK else secrets.token_urlsafe()
+    if made and quiet and not (json or open):
+        raise ConfigError("nobody would know the token", fix=f"set {TOKEN_VARIABLE}, or leave --quiet out")
+    door = Door(host, given or made)
+    if max_mb < 1:
+        raise ConfigError(f"`max_mb` is {max_mb}", fix="give 1 or more")
+    body = max_mb << 20
+    limits = Limits(queue=queue, batch=batch, body=body, flight=max(Limits.flight, body))
+    with _listening(host, port) as listener:  # before the model is loaded: a port that is taken is told at once
+        index = None if store is None else _index(store)
+        from sightline.pipeline import load
+        from sightline.serve.app import make_app
+
+        pipeline = load(model, device, threads)
+        if index is not None:
+            index.search(pipeline, "a photo", count=1)  # an index of another model is told now, not at the first search
+        app = make_app(pipeline, index=index, door=door, limits=limits)
+        address = _address(host, listener)
+        page = f"{address}/?token={made}" if made else address
+        if json:
+            told = {"address": address, "model": pipeline.bundle.card.get("name"), **({"token": made} if made else {})}
+            print(json_module.dumps(told), flush=True)
+        elif not quiet:
+            print(f"Sightline is at {page} (Ctrl-C stops it)", flush=True)
+        with _shown(page) if open else contextlib.nullcontext(), _until_stopped():
+            uvicorn.Server(server_config(app, limits)).run(sockets=[listener])
+    if not quiet:
+        print("Stopped.", file=sys.stderr)
+    return 0
+
+
+@contextlib.contextmanager
+def _until_stopped() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end what is inside, and are no error; uvicorn raises them again when it has stopped."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _shown(page: str) -> Iterator[None]:
+    """A browser opens the page. It is led there by a file that only its owner reads: all users see its command line."""
+    with tempfile.TemporaryDirectory(prefix="sightline-") as folder:
+        file = Path(folder) / "page.html"
+        file.write_text(f'<meta http-equiv="refresh" content="0; url={page}">\n')
+        webbrowser.open(file.as_uri())
+        yield
+
+
+def _index(store: str) -> PhotoIndex:
+    from sightline.search.query import PhotoIndex
+
+    return PhotoIndex(store)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"`port` is {port}", fix="give one from 0 to 65535")
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise ConfigError(f"there is no address {host!r} ({error.strerror})", fix="check --host") from error
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name != "nt":  # there it would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"{host} port {port} cannot be used ({error.strerror})", fix="name another --port") from error
+    return listener
+
+
+def _address(host: str, listener: socket.socket) -> str:
+    shown = "localhost" if host in ("0.0.0.0", "::", "") else host
+    name = f"[{shown}]" if ":" in shown else shown
+    return f"http://{name}:{listener.getsockname()[1]}"

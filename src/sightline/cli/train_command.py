@@ -1,0 +1,163 @@
+"""`sightline train`: a recipe, or your own photos, to a trained model."""
+
+from __future__ import annotations
+
+import difflib
+import json as json_module
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from sightline.errors import ConfigError
+from sightline.training.checkpoint_finder import MODEL, RUNS
+
+if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to train
+    from sightline.checkpoint.model_checkpoint import Checkpoint
+    from sightline.training.auto_recipe import OwnData
+    from sightline.training.recipe import Recipe
+    from sightline.training.terminal_report import Reporter
+
+_GIVEN = {"": "--images photos/ --captions captions.csv", "r2m": "--corpus my.txt"}
+
+
+def train(
+    recipe: str,
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[ROW] [KEY=VALUE …]")] = (),
+    *,
+    out: Path | None = None,
+    device: str = "auto",
+    seed: int | None = None,
+    allow_missing: bool = False,
+    images: Path | None = None,
+    captions: Path | None = None,
+    corpus: Path | None = None,
+    features: Path | None = None,
+    concepts: Path | None = None,
+    json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Train a model: a row of a recipe, or a kind of model on your own photos or text.
+
+    A shipped recipe, or a file; your photos with captions; your photos without captions; your text alone:
+
+        sightline train jran/table-1 line-1-XE stages.cross-entropy.epochs=10
+        sightline train updown --images photos/ --captions captions.csv
+        sightline train r2m --images photos/ --corpus text.txt --concepts boxes.jsonl
+        sightline train r2m --corpus my.txt
+
+    A run that was stopped goes on when the same command is given again. For several processes, `torchrun -m sightline`.
+
+    Args:
+        recipe: a file, the name of a shipped recipe, or with your own data a kind of model such as updown.
+        settings: the row of the recipe (if it has several), then changes such as data.max_photos=100 seed=1.
+        out: the folder of the run; by default runs/RECIPE/ROW.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        seed: of everything random.
+        allow_missing: leave photos without features out.
+        images: own data: the folder of photos.
+        captions: own data: their captions, in any format; a captions.csv inside the folder is found without it.
+        corpus: own data, r2m: sentences, one a line. Alone, it makes a style for `sightline caption --model`.
+        features: own data: features of the photos; without them they are extracted.
+        concepts: own data, r2m: what is in the photos, a file of named boxes.
+        json: print the metrics as one JSON object.
+        quiet: tell nothing on the way.
+    """
+    from sightline.training.auto_recipe import OwnData
+    from sightline.training.launch import Callbacks, data_root, launch
+    from sightline.training.processes import first_process
+    from sightline.training.terminal_report import Reporter, curves
+
+    own = OwnData(images, captions, corpus, features, concepts)
+    changes = [text for text in settings if "=" in text]
+    changes += [] if seed is None else [f"seed={seed}"]
+    changes += ["data.allow_missing=true"] if allow_missing else []
+    rows = [text for text in settings if "=" not in text]
+    if len(rows) > 1:
+        raise ConfigError(f"{rows[1]!r} is neither a row nor KEY=VALUE", fix="give one row, and changes as key=value")
+    with Reporter(quiet or not first_process()) as reporter:
+        if own.given():
+            chosen, folder, name, about = _own(recipe, rows, changes, own, out, reporter)
+        else:
+            (chosen, folder, name), about = _recipe(recipe, rows, changes, out), ""
+        draw = curves(folder) if first_process() else None
+
+        def report(line: dict[str, Any]) -> None:
+            reporter.report(line)
+            if draw is not None:
+                draw(line)
+
+        callbacks = Callbacks(reporter.say, report, reporter.progress)
+        trained = launch(chosen, folder, device, name=name, about=about, base=data_root(), callbacks=callbacks)
+        if first_process():
+            _tell(trained, folder, json, reporter)
+
+
+def _recipe(given: str, rows: Sequence[str], changes: Sequence[str], out: Path | None) -> tuple[Recipe, Path, str]:
+    from sightline.training.recipe import SHIPPED, read_recipe, read_rows
+
+    path = find_recipe(given)
+    names = list(read_rows(path))
+    row = rows[0] if rows else None
+    chosen = read_recipe(path, row, changes)
+    name = path.relative_to(SHIPPED).with_suffix("").as_posix() if path.is_relative_to(SHIPPED) else str(path)
+    folder = path.relative_to(SHIPPED).with_suffix("") if path.is_relative_to(SHIPPED) else Path(path.stem)
+    if out is None and path.name == "recipe.yaml" and row is None:
+        return chosen, path.parent, name  # the recipe that a run left in its folder
+    return chosen, out or RUNS / folder / (row or names[0]), name
+
+
+def find_recipe(given: str) -> Path:
+    """A recipe file, or the shipped one called so."""
+    from sightline.training.auto_recipe import KINDS
+    from sightline.training.recipe import SHIPPED, shipped
+
+    if Path(given).is_file():
+        return Path(given)
+    if (SHIPPED / f"{given}.yaml").is_file():
+        return SHIPPED / f"{given}.yaml"
+    if given in KINDS:
+        raise ConfigError(
+            f"{given} is a kind of model, and no data is given",
+            fix=f"sightline train {given} {_GIVEN.get(given, _GIVEN[''])}, or name a recipe",
+        )
+    names = [path.relative_to(SHIPPED).with_suffix("").as_posix() for path in shipped()]
+    near = difflib.get_close_matches(given, [*names, *KINDS], n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ConfigError(
+        f"no recipe {given!r}", fix=f"{hint}give a file, or one of {', '.join(names) or '(none is shipped)'}"
+    )
+
+
+def _own(
+    kind: str, rows: Sequence[str], changes: Sequence[str], own: OwnData, out: Path | None, reporter: Reporter
+) -> tuple[Recipe, Path, str, str]:
+    from sightline.training.auto_recipe import KINDS, auto_recipe
+
+    if kind not in KINDS:
+        raise ConfigError(
+            f"{kind!r} is no kind of model", fix=f"with --images and the like, give one of {', '.join(KINDS)}"
+        )
+    if rows:
+        raise ConfigError(f"{rows[0]!r} is not KEY=VALUE", fix="own data has no rows")
+    source = own.images or own.captions or own.corpus or own.features
+    assert source is not None
+    folder = out or RUNS / f"{kind}-{source.absolute().name.split('.')[0]}"
+    chosen, told = auto_recipe(kind, own, folder, changes)
+    for sentence in told:
+        reporter.say(sentence)
+    return chosen, folder, str(folder / "recipe.yaml"), "\n".join(told)
+
+
+def _tell(trained: Checkpoint, folder: Path, json: bool, reporter: Reporter) -> None:
+    metrics = trained.card.get("metrics") or {}
+    split = trained.card.get("measured on")
+    if json:
+        print(json_module.dumps({"model": str(folder / MODEL), "split": split, "metrics": metrics}))
+        return
+    found = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+    reporter.say(
+        f"{folder / MODEL}"
+        + (f": {found} on {split}" if metrics else " is trained; there is nothing to measure it on.")
+    )

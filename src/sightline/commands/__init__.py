@@ -1,1 +1,0 @@
-"""The typed function behind each command of `sightline`."""

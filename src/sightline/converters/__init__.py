@@ -1,1 +1,0 @@
-"""Readers of checkpoints that other projects released."""

@@ -1,0 +1,172 @@
+"""R²M's visual dictionary D: the concepts that a detector finds in photos and that sentences speak of (section 2.1).
+
+`concept_dictionary.tsv` has a line for each of COCO's 80 classes: class, concept word, and the words and phrases by
+which people mean it, separated by commas. `/n` behind one says that it counts only as a noun: an *orange* shirt is no
+orange. The concept word is one word, since it is read as a word of the vocabulary: the last of the class's name, as in
+the authors' code, unless that means something else (*hot dog*). The line of class `-` lists phrases that mean none of
+the classes, though a word in them does: *table tennis*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sightline.data.entities_classes import read_classes
+from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.files import PathLike, open_text
+from sightline.scene import Concept, Scene
+from sightline.text.phrase_table import PhraseTable
+from sightline.vision.concept_names import concept_names
+
+COCO = Path(__file__).parent / "concept_dictionary.tsv"
+NONE = "-"
+MIN_SCORE = 0.3  # section 3.2
+MOST = 5  # concepts of an image, in the authors' code
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A class of the detector, the word that stands for it, and how sentences name it."""
+
+    name: str
+    concept: str
+    phrases: tuple[str, ...]
+
+
+class ConceptDictionary:
+    """From a detector's classes and from sentences to the same concept words.
+
+    >>> coco = ConceptDictionary.coco()
+    >>> coco.find("two men ride their bikes past a hot dog stand".split())
+    ['person', 'bicycle', 'hotdog']
+    """
+
+    def __init__(self, entries: Iterable[Entry], where: PathLike = "") -> None:
+        self._of_class: dict[str, str] = {}
+        self._of_phrase: dict[str, str] = {}
+        self._written: list[str] = []  # the phrases as their lines have them
+        for entry in entries:
+            if entry.name in self._of_class:
+                raise DuplicateRecordError(f"the class {entry.name!r} appears twice", where=where or None)
+            if entry.name != NONE:
+                self._of_class[entry.name] = entry.concept
+            for phrase in entry.phrases:
+                self._add(phrase, entry.concept, where)
+        self.words = tuple(dict.fromkeys(self._of_class.values()))
+        self._table = PhraseTable(self._written)
+
+    def _add(self, phrase: str, concept: str, where: PathLike) -> None:
+        key = phrase.removesuffix("/n")
+        if self._of_phrase.setdefault(key, concept) != concept:
+            raise DuplicateRecordError(
+                f"{key!r} means both {self._of_phrase[key]} and {concept}",
+                where=where or None,
+                fix="list it for one of them",
+            )
+        self._written.append(phrase)
+
+    @classmethod
+    def coco(cls) -> ConceptDictionary:
+        """The dictionary of COCO's 80 classes that comes with Sightline."""
+        return cls.read(COCO)
+
+    @classmethod
+    def read(cls, path: PathLike) -> ConceptDictionary:
+        """A dictionary from a file like `concept_dictionary.tsv`."""
+        return cls(_entries(path), path)
+
+    @classmethod
+    def entities(cls) -> ConceptDictionary:
+        """The head nouns of Flickr30k Entities that Sightline grounds (`data/entities_classes.tsv`), each for itself.
+
+        For detectors trained on Entities. They have seen annotations of Flickr photos: captions of such photos learned
+        with them are not unpaired.
+        """
+        return cls(Entry(name, name, (f"{name}/n",)) for name in read_classes())
+
+    @classmethod
+    def detector(cls) -> ConceptDictionary:
+        """The names of the detector that comes with Sightline, each for itself, with COCO's words for its 80 classes.
+
+        A man is a *man* here, and an umpire, whom the detector has no name for, is a *person*. For text of one's own:
+        every name has a word, while `coco` has one for 160 of the 412.
+        """
+        names, coco = concept_names(), _entries(COCO)
+        of_class = {entry.name: entry for entry in coco}
+        entries = [entry for entry in coco if entry.name == NONE]
+        taken = {phrase.removesuffix("/n") for entry in entries for phrase in entry.phrases}
+        for name in names:
+            known = of_class.get(name, Entry(name, name, ()))
+            own = (f"{name}/n", *(one for one in known.phrases if one.removesuffix("/n") not in names))
+            new = tuple(one for one in own if one.removesuffix("/n") not in taken)
+            taken |= {one.removesuffix("/n") for one in new}
+            entries.append(Entry(name, known.concept, new))
+        return cls(entries)
+
+    def of_class(self, name: str) -> str:
+        """The concept word of a detector's class."""
+        try:
+            return self._of_class[name]
+        except KeyError:
+            raise MissingRecordError(
+                f"no class {name!r} among the {len(self._of_class)} of the dictionary",
+                fix="use the dictionary of the detector that found it, or add a line for the class",
+            ) from None
+
+    def of_scene(self, scene: Scene, min_score: float = MIN_SCORE, most: int = MOST) -> tuple[Concept, ...]:
+        """The concepts of a scene whose concepts are a detector's classes: each once, by descending score.
+
+        What Sightline's own detector calls things goes by its words (a kid is a person among COCO's classes); where the
+        dictionary has none for it, it is left out.
+        """
+        best: dict[str, Concept] = {}
+        for found in sorted(scene.concepts, key=lambda concept: -concept.score):
+            word = self._of_name(found.name) if found.score >= min_score else ""
+            if word:
+                best.setdefault(word, replace(found, name=word))
+        return tuple(best.values())[:most]
+
+    def _of_name(self, name: str) -> str:
+        """The concept word of a detector's class; "" for one of our own detector's without a word here."""
+        known = name in self._of_class or name not in concept_names()
+        return self.of_class(name) if known else self.word_of(name)
+
+    def word_of(self, name: str) -> str:
+        """The concept word of a class, or of what a name says (a kid is a person among COCO's); "" without one."""
+        return self._of_class.get(name) or next(iter(self.find(name.split())), "")
+
+    def find(self, words: Sequence[str]) -> list[str]:
+        """The concept words of a sentence of lower-case words, each once, in the order in which they are mentioned."""
+        return self.find_all([words])[0]
+
+    def find_all(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        """`find` of many sentences, which is faster."""
+        return [
+            list(dict.fromkeys(word for one in mentions if (word := self._of_phrase[one.phrase]) != NONE))
+            for mentions in self._table.find_all(sentences)
+        ]
+
+
+def _entries(path: PathLike) -> list[Entry]:
+    """The lines of a file like `concept_dictionary.tsv`."""
+    entries = []
+    with open_text(Path(path)) as file:
+        for number, line in enumerate(file, 1):
+            parts = line.rstrip("\n").split("\t")
+            if len(parts) != 3 or not all(parts) or len(parts[1].split()) != 1:
+                raise DataError(
+                    "not a class, its concept word and the words that mean it",
+                    where=f"{path}, line {number}",
+                    fix="write class<TAB>concept<TAB>word, two words, …",
+                )
+            entries.append(Entry(parts[0], parts[1], tuple(word.strip() for word in parts[2].split(","))))
+    return entries
+
+
+NAMED = {  # by what a recipe calls them
+    "coco": ConceptDictionary.coco,
+    "entities": ConceptDictionary.entities,
+    "detector": ConceptDictionary.detector,
+}

@@ -1,0 +1,80 @@
+"""What decoding gives, and what its loops share: dropping images that are done, errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sightline.errors import ConfigError, NonFiniteError
+from sightline.models.captioner import Memory
+from sightline.text.vocabulary import END, PAD, START
+
+DONE_SHARE = 0.25  # of the images in the loop: as many must be done before the others are copied together
+
+
+@dataclass(frozen=True, eq=False)
+class DecodeResult:
+    """K captions for each of B images, best first (samples: in the order they were drawn).
+
+    `words.flatten(0, 1)` goes straight into a captioner's `forward` or `log_prob`. Every caption ends in END. Where the
+    rules allow fewer than K different captions, the missing ones are empty with a log-probability of -inf.
+
+    Attributes:
+        words: (B, K, T) ids: START, the words, END, padding.
+        log_probs: (B, K) the model's log-probability of words and END; of words alone where a caption that is to be
+            whole (`Rules.whole`) ends before the model would.
+        scores: (B, K) what ranked them: the log-probability less penalties, after the length penalty.
+        finished: (B, K) False where the caption has `max_words` words, after which END was forced, or is missing.
+    """
+
+    words: Tensor
+    log_probs: Tensor
+    scores: Tensor
+    finished: Tensor
+
+    @classmethod
+    def of(cls, words: Tensor, log_probs: Tensor, scores: Tensor) -> DecodeResult:
+        """From words as long as the rules allow, (B, K, max_words + 2), which are cut to the longest caption."""
+        lengths = (words != PAD).sum(-1)
+        finished = (lengths < words.shape[-1]) & log_probs.isfinite()
+        return cls(words[..., : int(lengths.max())].contiguous(), log_probs, scores, finished)
+
+    def only(self, places: Tensor) -> DecodeResult:
+        """The captions at `places` (B,), one of each image."""
+        at = places.unsqueeze(1)
+        words = self.words.gather(1, at.unsqueeze(2).expand(-1, -1, self.words.shape[2]))
+        return DecodeResult(words, *(part.gather(1, at) for part in (self.log_probs, self.scores, self.finished)))
+
+
+def empty(*shape: int, max_words: int, device: torch.device) -> Tensor:
+    """(…, max_words + 2) captions without words: START, END, padding."""
+    words = torch.full((*shape, max_words + 2), PAD, dtype=torch.long, device=device)
+    words[..., 0], words[..., 1] = START, END
+    return words
+
+
+def device_of(memory: Memory) -> torch.device:
+    """Where the model computes."""
+    return next(iter(memory.values())).device
+
+
+def worth_dropping(busy: int, total: int) -> bool:
+    """Whether enough of the images in the loop are done for the rest to be copied together."""
+    return busy <= total * (1 - DONE_SHARE)
+
+
+def not_a_number() -> NonFiniteError:
+    """The error for a model whose probabilities are NaN."""
+    return NonFiniteError(
+        "the model gives probabilities that are not numbers", fix="check its weights and the features it was given"
+    )
+
+
+def no_caption(image: int) -> ConfigError:
+    """The error for an image whose hypotheses all came to a point where the rules forbid every word."""
+    return ConfigError(
+        f"no caption was found for image {image} of the batch: at some step the rules leave no word to say",
+        fix="allow more words, ask for fewer that must be said, or decode with a larger beam",
+    )

@@ -1,0 +1,97 @@
+"""Greedy decoding and sampling: every hypothesis goes its own way, one word a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sightline.decoding.constraints import WordRules
+from sightline.decoding.decode_result import DecodeResult, device_of, empty, no_caption, not_a_number, worth_dropping
+from sightline.decoding.strategies import Sample
+from sightline.decoding.top_k import BLOCK, top
+from sightline.models.captioner import Captioner, Memory, expand, images, select
+from sightline.text.vocabulary import END, PAD
+
+WordChoice = Callable[[Tensor], Tensor]  # (N, V) log-probabilities to (N, 1) words
+
+
+def decode_words(model: Captioner, memory: Memory, rules: WordRules, pick: WordChoice, copies: int = 1) -> DecodeResult:
+    """`copies` captions for each image of `memory`, each word chosen by `pick`."""
+    count, longest, device = images(memory) * copies, rules.rules.max_words, device_of(memory)
+    words = empty(count, max_words=longest, device=device)
+    words[:, 1] = PAD
+    log_probs, scores = torch.zeros(2, count, device=device)
+    held = torch.arange(count, device=device)  # the captions that the state holds
+    going = held  # where those are in it that have not ended
+    state = expand(model.start(memory), count)
+    for step in range(longest + 1):
+        values, state = model.step(words[held, step], memory, state, going)  # (n, V)
+        own = held[going]
+        penalties = rules.apply(values, words[own, : step + 1])
+        chosen = pick(values)  # (n, 1)
+        paid = values.gather(1, chosen)
+        words[own, step + 1] = chosen.squeeze(1)
+        log_probs[own] += (paid + penalties.of(chosen)).squeeze(1)
+        scores[own] += paid.squeeze(1)
+        if not paid.isfinite().all():
+            raise not_a_number() if values.isnan().any() else no_caption(int(scores.isinf().nonzero()[0]) // copies)
+        going = going[chosen.squeeze(1) != END]
+        if not len(going):
+            break
+        kept, rows = _together(going, len(held), images(memory))
+        if worth_dropping(len(rows), len(held)):
+            going = torch.isin(rows, going).nonzero().squeeze(1)
+            held, memory, state = held[rows], select(memory, kept), select(state, rows)
+    return DecodeResult.of(*(part.unflatten(0, (-1, copies)) for part in (words, log_probs, scores)))
+
+
+def _together(going: Tensor, rows: int, count: int) -> tuple[Tensor, Tensor]:
+    """The images with captions `going`, and the fewest of `rows` that have these and are as many of each image."""
+    left = torch.zeros(rows, dtype=torch.bool, device=going.device).index_fill_(0, going, True).view(count, -1)
+    most = left.sum(1)
+    kept = most.nonzero().squeeze(1)
+    first = left[kept].int().argsort(dim=1, descending=True, stable=True)[:, : int(most.max())]
+    return kept, (kept.unsqueeze(1) * left.shape[1] + first).flatten()
+
+
+def most_probable(log_probs: Tensor) -> Tensor:
+    """(N, 1) the best word of each row; of equal ones, the lowest id."""
+    return log_probs.max(1, keepdim=True).indices
+
+
+def sampler(strategy: Sample, device: torch.device) -> WordChoice:
+    """A `pick` that draws words as `strategy` says."""
+    generator = None if strategy.seed is None else torch.Generator(device).manual_seed(strategy.seed)
+
+    def pick(log_probs: Tensor) -> Tensor:
+        if strategy.temperature != 1:
+            log_probs = log_probs / strategy.temperature
+        if not strategy.top_k and strategy.top_p == 1:
+            return draw(log_probs.softmax(1), generator)
+        values, words = top(log_probs.clone(), strategy.top_k or log_probs.shape[1])
+        probabilities = values.softmax(1)
+        before = probabilities.cumsum(1) - probabilities
+        probabilities.masked_fill_(before >= strategy.top_p, 0)
+        return words.gather(1, draw(probabilities, generator))
+
+    return pick
+
+
+def draw(probabilities: Tensor, generator: torch.Generator | None) -> Tensor:
+    """(N, 1) places drawn from (N, V): first a block of places, then one in it.
+
+    `torch.multinomial` makes a random number for every entry, which over a whole vocabulary costs more than the model.
+    A row of NaN, which has no word to say, draws one all the same: its log-probability of -inf tells.
+    """
+    whole = probabilities.shape[1] // BLOCK * BLOCK
+    if whole == 0:
+        return probabilities.nan_to_num(1).multinomial(1, generator=generator)
+    sums = probabilities[:, :whole].view(len(probabilities), -1, BLOCK).sum(-1)  # (N, blocks)
+    sums = torch.cat([sums, probabilities[:, whole:].sum(1, keepdim=True)], 1)
+    block = sums.nan_to_num_(1).multinomial(1, generator=generator)  # (N, 1)
+    members = block * BLOCK + torch.arange(BLOCK, device=block.device)
+    outside = members >= probabilities.shape[1]
+    weights = probabilities.gather(1, members.masked_fill(outside, 0)).masked_fill_(outside, 0)
+    return members.gather(1, weights.nan_to_num_(1).multinomial(1, generator=generator))

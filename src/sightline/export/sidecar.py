@@ -1,0 +1,169 @@
+"""XMP sidecars: the caption of a photo in a file beside it, where photo managers look for it.
+
+The sidecar of `photo.jpg` is `photo.jpg.xmp`, the name that digiKam, darktable and Immich read. `photo.xmp` would also
+be that of `photo.cr2` beside it, whose sidecar holds how a raw file was developed. The caption is `dc:description`,
+which every program shows, and IPTC's alternative text, which is what it is for; both for the language `x-default`.
+
+Whatever else a sidecar holds is kept. A description that somebody else wrote is kept too, unless it is to be replaced:
+`sightline:said` remembers what Sightline wrote.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from xml.dom import minidom
+from xml.parsers.expat import ExpatError
+
+from sightline.errors import DataError, NameTooLongError
+from sightline.export.xml_edit import declare, elements, new_node, text_of, to_text
+from sightline.files import PathLike, atomic_write, unwritable
+
+RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+XML = "http://www.w3.org/XML/1998/namespace"
+OWN = "urn:sightline:xmp:1"
+PROPERTIES = {
+    "dc:description": "http://purl.org/dc/elements/1.1/",
+    "Iptc4xmpCore:AltTextAccessibility": "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/",
+}
+LARGEST = 16 * 2**20  # bytes of a sidecar that is read
+_NEW = f"""<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
+<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="{RDF}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta>
+<?xpacket end="w"?>"""
+
+
+def sidecar_of(photo: PathLike) -> Path:
+    """Where the sidecar of a photo is."""
+    path = Path(photo)
+    return path.with_name(f"{path.name}.xmp")
+
+
+def write_sidecar(
+    photo: PathLike, sentence: str, *, replace: bool = False, bad: Callable[[DataError], None] | None = None
+) -> None:
+    """Write a sentence about a photo into its sidecar, which is made if it is missing.
+
+    Args:
+        photo: its path.
+        sentence: what it shows.
+        replace: also what somebody else said about it.
+        bad: is given the error of a sidecar that is left as it is; by default it is raised.
+    """
+    path = sidecar_of(photo)
+    try:
+        before = _read(path)
+        after = description_of(before, sentence, replace=replace, where=path)
+        if after != before:
+            with atomic_write(path) as file:
+                file.write(after)
+    except (_LeftError, NameTooLongError) as error:
+        if bad is None:
+            raise
+        bad(error)
+
+
+def description_of(sidecar: bytes | None, sentence: str, *, replace: bool = False, where: PathLike = "") -> bytes:
+    """The bytes of a sidecar with a sentence in it; everything else in them stays. None makes a new one.
+
+    A DataError where they are no XMP, or tell something else already and are not to be replaced.
+    """
+    try:
+        document = _parsed(_NEW.encode() if sidecar is None else sidecar)
+        about = _descriptions(document)
+        mine = next((one.getAttributeNS(OWN, "said") for one in about if one.hasAttributeNS(OWN, "said")), None)
+        for name, space in PROPERTIES.items():
+            said = _said(about, name, space)
+            if replace or said in (None, "", sentence, mine):
+                _say(document, about, name, space, sentence)
+            elif name == "dc:description":
+                raise _KeptError(
+                    "this sidecar has a description that Sightline did not write", "use --force to replace it"
+                )
+        for one in about:
+            if one.hasAttributeNS(OWN, "said"):
+                one.removeAttributeNS(OWN, "said")
+        declare(about[0], "sightline", OWN)
+        about[0].setAttributeNS(OWN, "sightline:said", sentence)
+        return to_text(document).encode()
+    except (ExpatError, ValueError, LookupError, RecursionError) as error:
+        what, fix = error.args if isinstance(error, _KeptError) else ("this sidecar is not XMP", "move it away")
+        raise _LeftError(f"{what}; it was left as it is", where=where or None, fix=fix) from error
+
+
+class _LeftError(DataError):
+    """A sidecar that is left as it is."""
+
+
+class _KeptError(ValueError):
+    """Why a sidecar is left as it is, and what to do about it."""
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise _LeftError("this is too large for a sidecar", where=path, fix="remove it, or rename it")
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise unwritable(path, error) from error
+        raise _LeftError(
+            f"this sidecar cannot be read ({error.strerror})", where=path, fix="change its permissions"
+        ) from error
+
+
+def _parsed(raw: bytes) -> minidom.Document:
+    if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:  # no XMP has them, and entities can be made to explode
+        raise ValueError("a document type")
+    return minidom.parseString(raw)
+
+
+def _descriptions(document: minidom.Document) -> list[minidom.Element]:
+    """The rdf:Description elements that tell of the photo; one is made where there is none."""
+    roots = document.getElementsByTagNameNS(RDF, "RDF")
+    if not roots:
+        raise ValueError("no rdf:RDF")
+    found = elements(roots[0], RDF, "Description")
+    if not found:
+        one = new_node(document, "rdf:Description", RDF)
+        one.setAttributeNS(RDF, "rdf:about", "")
+        roots[0].appendChild(one)
+        found = [one]
+    return found
+
+
+def _said(about: list[minidom.Element], name: str, space: str) -> str | None:
+    """What a property says in x-default, or in whatever form it has; None where it is not there."""
+    local = name.partition(":")[2]
+    for one in about:
+        if one.hasAttributeNS(space, local):
+            return str(one.getAttributeNS(space, local))
+        for element in elements(one, space, local):
+            items = element.getElementsByTagNameNS(RDF, "li")
+            chosen = [item for item in items if item.getAttributeNS(XML, "lang") == "x-default"]
+            return text_of(chosen[0] if chosen else element)
+    return None
+
+
+def _say(document: minidom.Document, about: list[minidom.Element], name: str, space: str, sentence: str) -> None:
+    """Set the x-default of a property; its other languages stay."""
+    local, element = name.partition(":")[2], new_node(document, name, space)
+    item, alternatives = document.createElementNS(RDF, "rdf:li"), new_node(document, "rdf:Alt", RDF)
+    item.setAttributeNS(XML, "xml:lang", "x-default")
+    item.appendChild(document.createTextNode(sentence))
+    alternatives.appendChild(item)
+    element.appendChild(alternatives)
+    for one in about:
+        if one.hasAttributeNS(space, local):
+            one.removeAttributeNS(space, local)
+        for before in elements(one, space, local):
+            for other in before.getElementsByTagNameNS(RDF, "li"):
+                if other.getAttributeNS(XML, "lang") not in ("", "x-default"):
+                    alternatives.appendChild(other)
+            if element.parentNode is None:
+                one.insertBefore(element, before)
+            one.removeChild(before)
+    if element.parentNode is None:
+        about[0].appendChild(element)

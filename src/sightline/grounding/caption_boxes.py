@@ -1,0 +1,98 @@
+"""Captions whose nouns point at boxes: the captioner's attention and the matcher's, by the bundle's rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.caption import Caption
+from sightline.grounding.box_chooser import BoxChooser
+from sightline.grounding.nouns import box_counts, may_share, tagged
+from sightline.grounding.region_names import named
+from sightline.grounding.synonyms import known_nouns
+from sightline.models.captioner import Captioner
+from sightline.models.matcher import AligningMatcher, Embedding, Matcher
+from sightline.models.reader import Reader
+from sightline.scene import Array
+from sightline.text.tagger import NOUNS
+from sightline.text.vocabulary import UNK
+from sightline.vision.vision_models import VisionModel
+
+
+class GroundingModels(Protocol):
+    """What grounding uses of a bundle (`sightline.checkpoint.bundle.Bundle`), which is a room above."""
+
+    @property
+    def vision(self) -> VisionModel:
+        """From pixels to scenes."""
+
+    @property
+    def captioner(self) -> Reader[Captioner]:
+        """From scenes to captions."""
+
+    @property
+    def matcher(self) -> Reader[Matcher] | None:
+        """Finds words in scenes."""
+
+    @property
+    def pointing(self) -> BoxChooser:
+        """Which words point at which boxes."""
+
+
+def choose_boxes(
+    bundle: GroundingModels,
+    said: Sequence[Caption],
+    scenes: SceneBatch,
+    rule: BoxChooser | None = None,
+    images: Embedding | None = None,
+) -> list[Caption]:
+    """Captions, one a scene, or several of one scene, their nouns pointing at boxes by `rule`, or the bundle's own.
+
+    `images` is what the matcher makes of the scenes, where that is known.
+    """
+    tags = tagged([caption.words for caption in said])
+    nouns = [[tag in NOUNS for tag in own] for own in tags]
+    rule = bundle.pointing if rule is None else rule
+    boxes = scenes.part("boxes").float().cpu().numpy()
+    scores = None if scenes.scores is None else scenes.scores.float().cpu().numpy()
+    counts = scenes.mask("boxes").sum(1).tolist()
+    found = _word_regions(bundle, said, nouns, scenes, images)
+    results = []
+    for i, caption in enumerate(said):
+        photo = i % len(counts)
+        n, words, most = counts[photo], caption.words, box_counts(caption.words, tags[i])
+        results.append(
+            rule.point(
+                caption,
+                most,
+                boxes[photo, :n],
+                None if found is None else found[i, 1 : len(caption) + 1, :n],
+                scores=None if scores is None else scores[photo, :n],
+                named=named(bundle.vision, scenes, photo, words, most),
+                share=partial(may_share, words),
+            )
+        )
+    return results
+
+
+def _word_regions(
+    bundle: GroundingModels,
+    said: Sequence[Caption],
+    nouns: list[list[bool]],
+    scenes: SceneBatch,
+    images: Embedding | None,
+) -> Array | None:
+    """(B, T, n) where the matcher finds each word, START first; zeros for words that it does not know."""
+    finds = bundle.matcher
+    if finds is None or not isinstance(finds.model, AligningMatcher):
+        return None
+    words = [known_nouns(caption.words, own, finds.vocabulary) for caption, own in zip(said, nouns, strict=True)]
+    images = finds.model.embed_images(scenes) if images is None else images
+    texts = TextBatch.collate(words, finds.vocabulary, mark=lambda _: nouns).to(scenes.part("boxes").device)
+    if len(said) != len(scenes):
+        images = {name: part.expand(len(said), *part.shape[1:]) for name, part in images.items()}
+    weights = finds.model.alignment(images, finds.model.embed_texts(texts))
+    known: Array = (weights * (texts.ids != UNK)[..., None]).float().cpu().numpy()
+    return known

@@ -1,0 +1,118 @@
+"""The nouns of a sentence that get boxes: which, how many, and which two may have the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from sightline.grounding.synonyms import related
+from sightline.grounding.visible_nouns import names_thing
+from sightline.text import wordnet
+from sightline.text.lemmas import lemma
+from sightline.text.tagger import NOUNS, Tagger
+from sightline.vision.concept_names import concept_names, name_of
+
+PLURAL = frozenset({"NNS", "NNPS"})
+PAIRS = frozenset(  # one thing, whose name is a plural
+    "binoculars glasses goggles headphones jeans leggings overalls pajamas pants pliers pyjamas scissors shorts "
+    "sunglasses sweatpants tights tongs trousers trunks".split()
+)
+NUMBERS = {"both": 2, "couple": 2, "pair": 2, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
+MANY = 10  # boxes of a plural without a number, at most
+BETWEEN = frozenset({"JJ", "JJR", "JJS", "VBG", "VBN", "NN"})  # tags between a number and its noun: "two small dogs"
+FAR = 3  # words between the nouns of "a cup of hot coffee", and one more
+BEINGS = frozenset({"noun.person", "noun.animal"})
+
+
+def tagged(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The tags of sentences, that of a name at the end of a compound a noun's: "remote" in "a wii remote".
+
+    >>> tagged([["a", "wii", "remote"], ["a", "remote", "village"]])
+    [['DT', 'NNP', 'NN'], ['DT', 'JJ', 'NN']]
+    """
+    found = Tagger.default().tag_all(sentences)
+    for words, tags in zip(sentences, found, strict=True):
+        for at in range(1, len(tags)):
+            ends = tags[at - 1] in NOUNS and tags[at] == "JJ" and tags[at + 1 : at + 2] not in (["NN"], ["NNS"])
+            if ends and name_of([words[at]], concept_names()) is not None:
+                tags[at] = "NN"
+    return found
+
+
+def box_counts(words: Sequence[str], tags: Sequence[str]) -> list[int]:
+    """How many boxes each word may have: none if it is no noun, names no thing, or only says what the next noun is.
+
+    A singular has one. A plural has as many as its number says.
+
+    >>> words = "a group of people and two dogs with a beach ball".split()
+    >>> tags = "DT NN IN NNS CC CD NNS IN DT NN NN".split()
+    >>> [(word, count) for word, count in zip(words, box_counts(words, tags)) if count]
+    [('people', 10), ('dogs', 2), ('ball', 1)]
+    """
+    return [
+        _count(words, tags, at) if tag in NOUNS and names_thing(words, at) and not _describes(words, tags, at) else 0
+        for at, tag in enumerate(tags)
+    ]
+
+
+def may_share(words: Sequence[str], one: int, other: int) -> bool:
+    """Whether two nouns of a sentence, by their places, may have the same box: one thing contains the other.
+
+    So do "a cup of coffee", and a being and what it wears or a part of it. Words that may name one thing may, too.
+
+    >>> words = "a man with a shirt and a woman with a cup of hot coffee".split()
+    >>> [may_share(words, one, other) for one, other in ((1, 4), (1, 7), (7, 10), (10, 13))]
+    [True, False, False, True]
+    """
+    first, last = sorted((one, other))
+    if words[first + 1] == "of" and last - first <= FAR:
+        return True
+    return _belong(words[one], words[other])
+
+
+@lru_cache(wordnet.REMEMBERED)
+def _belong(one: str, other: str) -> bool:
+    return related(one, other) or (_being(one) and _of_being(other)) or (_being(other) and _of_being(one))
+
+
+def _count(words: Sequence[str], tags: Sequence[str], at: int) -> int:
+    if tags[at] not in PLURAL or words[at].lower() in PAIRS:
+        return 1
+    for before in range(at - 1, -1, -1):
+        word = words[before].lower()
+        if word in NUMBERS:
+            return NUMBERS[word]
+        if tags[before] not in BETWEEN and word != "of":
+            break
+    return MANY
+
+
+def _describes(words: Sequence[str], tags: Sequence[str], at: int) -> bool:
+    """Whether a noun says what kind of thing the next one is: *beach* in "beach ball".
+
+    Where a being is followed by a noun, that is more often a list, or a verb taken for a noun ("a dog jump"), unless
+    WordNet has both as one lemma ("dog house").
+    """
+    if at + 1 >= len(tags) or tags[at + 1] not in NOUNS:
+        return False
+    pair = [words[at].lower(), lemma(words[at + 1], "n")]
+    return not _being(words[at]) or wordnet.is_compound(pair, "n")
+
+
+@lru_cache(wordnet.REMEMBERED)
+def _usual(noun: str) -> int | None:
+    """The first sense of a noun."""
+    return next(iter(wordnet.senses(lemma(noun, "n"), "n")), None)
+
+
+def _being(noun: str) -> bool:
+    sense = _usual(noun)
+    return noun.lower() == "people" or (sense is not None and wordnet.lexfile(sense) in BEINGS)
+
+
+def _of_being(noun: str) -> bool:
+    """Whether it is worn, or part of a body."""
+    sense = _usual(noun)
+    if sense is None:
+        return False
+    return wordnet.lexfile(sense) == "noun.body" or _usual("clothing") in wordnet.ancestors(sense)

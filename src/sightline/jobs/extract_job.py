@@ -1,0 +1,138 @@
+"""Photos to scenes: the job behind `sightline extract`, and behind training on photos that have no features yet.
+
+extract("photos", "scenes", encoder, device="cuda")
+FeatureStore("scenes")["2024/cat.jpg"].regions
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sightline.batch import MASKS, SceneBatch
+from sightline.devices import choose_device
+from sightline.files import PathLike
+from sightline.jobs.job import Executor, Report, run, run_locally
+from sightline.jobs.job_photos import LoadedPhoto, photos_below
+from sightline.jobs.ledger import Ledger
+from sightline.scene import Array, Scene
+from sightline.vision.encoder import Encoder, Naming
+from sightline.vision.feature_store import FeatureStore
+from sightline.vision.inference_encoder import InferenceEncoder
+from sightline.vision.photo_reader import Progress
+from sightline.vision.store_layout import EXACT, PARTS
+from sightline.vision.vision_models import VisionModel
+
+Precision = Literal["float16", "float32"]
+LEDGER = "ledger.jsonl"
+BATCH = {"cpu": 16}  # more take memory, and hardly less time
+BATCH_ELSEWHERE = 64
+
+
+def extract(
+    folder: PathLike,
+    store: PathLike,
+    encoder: Encoder | VisionModel,
+    *,
+    device: torch.device | str = "cpu",
+    batch: int | None = None,
+    dtype: Precision | None = None,
+    progress: Progress = iter,
+    executor: Executor = run_locally,
+) -> Report:
+    """Write the scenes of every photo below `folder` into a feature store.
+
+    A scene's id is the photo's path below the folder. Photos that are there already are skipped, unless they changed
+    since. Files that cannot be read are left out, and told in the report.
+
+    Args:
+        folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
+        store: the store's folder, which is made, or gone on with.
+        encoder: makes the scenes. A vision model of Sightline is folded for it.
+        device: to compute on; auto for what there is.
+        batch: photos that are looked at together; by default 16 on a CPU, 64 elsewhere.
+        dtype: the numbers that a new store holds; by default float16.
+        progress: wraps the paths of the photos, such as `sightline.vision.photo_reader.progress_bar("extracting")`.
+        hands: who looks at them: this process, or a cluster (`sightline.jobs.cluster`), each of whose workers has a
+            device of its own.
+    """
+    if isinstance(encoder, VisionModel):
+        encoder = InferenceEncoder(encoder)
+    place = choose_device(str(device))
+    count = BATCH.get(place.type, BATCH_ELSEWHERE) if batch is None else batch
+    photos, problems = photos_below(folder)
+    mark = encoder.fingerprint()
+    with (
+        FeatureStore.writer(store, fingerprint=mark, dtype=dtype, flush_every=max(count, 1)) as writer,
+        Ledger(Path(store) / LEDGER) as ledger,
+    ):
+        work = SceneMaker(encoder, device, narrow=writer.settings.dtype == "float16")
+        report = run(photos, work, writer, ledger, size=encoder.size, batch=count, progress=progress, executor=executor)
+    report.bad, report.news = problems + report.bad, problems + report.news
+    return report
+
+
+class SceneMaker:
+    """From photos to scenes: an encoder on its device, which may travel to other processes by pickle.
+
+    Args:
+        encoder: is asked for scenes, and for concepts where it has them.
+        device: where; auto is chosen anew wherever it is unpacked.
+        narrow: give features as float16 where it can hold them; boxes and scores stay float32.
+    """
+
+    def __init__(self, encoder: Encoder, device: torch.device | str = "cpu", narrow: bool = True) -> None:
+        self.encoder, self.narrow = encoder, narrow
+        self.asked, self.device = str(device), choose_device(str(device))
+        if isinstance(encoder, nn.Module):
+            encoder.to(self.device).eval()
+        self.mark = encoder.fingerprint()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """On the CPU: whoever unpacks it has devices of their own."""
+        encoder = self.encoder
+        if isinstance(encoder, nn.Module):
+            encoder = copy.deepcopy(encoder).cpu()
+        return SceneMaker, (encoder, self.asked, self.narrow)
+
+    @torch.inference_mode()
+    def __call__(self, photos: Sequence[LoadedPhoto]) -> list[Scene]:
+        """The scenes of the photos, in their order."""
+        pixels = torch.from_numpy(np.stack([photo.pixels for photo in photos])).permute(0, 3, 1, 2).to(self.device)
+        seen = self.encoder.scenes(pixels, [photo.id for photo in photos])
+        concepts = self.encoder.concepts(seen) if isinstance(self.encoder, Naming) else [()] * len(photos)
+        rows: dict[str, Any] = {name: self._rows(seen, name) for name in PARTS if getattr(seen, name) is not None}
+        shapes = seen.grid_shapes or (None,) * len(photos)
+        return [
+            Scene(
+                photo.id,
+                **{name: parts[i] for name, parts in rows.items()},
+                grid_shape=shapes[i],
+                concepts=concepts[i],
+                size=photo.size,
+                fingerprint=self.mark,
+            )
+            for i, photo in enumerate(photos)
+        ]
+
+    def _rows(self, seen: SceneBatch, name: str) -> list[Array]:
+        """A part of each scene, without its padding."""
+        part = seen.part(name, by="the feature store").float()
+        arrays = list(self._narrowed(part, name).cpu().numpy())
+        if name not in MASKS:
+            return arrays
+        masks = seen.mask(name).cpu().numpy()
+        return [array[mask] for array, mask in zip(arrays, masks, strict=True)]
+
+    def _narrowed(self, part: Tensor, name: str) -> Tensor:
+        """What float16 cannot hold stays as it is: the store's error says where it is."""
+        if not self.narrow or name in EXACT:
+            return part
+        half = part.half()
+        return part if half.isinf().any() else half

@@ -1,0 +1,167 @@
+"""The photos of a job: which they are, and whether they have changed since.
+
+A photo is a file, an object on storage (s3://bucket/cat.jpg), or a row of a parquet file (photos.parquet/cat.jpg).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from sightline.errors import SightlineError
+from sightline.files import PathLike
+from sightline.vision.find_photos import find_photos, walk_folder
+from sightline.vision.object_storage import Mark, is_address
+from sightline.vision.pixels import Pixels
+
+__all__ = [
+    "GONE",
+    "LoadedPhoto",
+    "Mark",
+    "Photo",
+    "PhotoList",
+    "id_of",
+    "is_elsewhere",
+    "mark_of",
+    "photos_below",
+    "photos_named",
+]
+
+GONE: Mark = (0, 0)
+ASKING = 32  # marks that are asked for at once
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A photo to work on: its name in results, its path or address, and what it looked like when it was listed."""
+
+    id: str
+    path: PathLike
+    mark: Mark
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedPhoto:
+    """A photo that was read: (size, size, 3) pixels, and its upright width and height before they were squashed."""
+
+    id: str
+    path: PathLike
+    pixels: Pixels
+    size: tuple[int, int]
+
+
+@dataclass
+class PhotoList:
+    """Photos that were found, each once, and what is wrong with others."""
+
+    photos: list[Photo] = field(default_factory=list)
+    problems: list[SightlineError] = field(default_factory=list)
+
+
+def photos_below(source: PathLike) -> tuple[list[Photo], list[SightlineError]]:
+    """Every photo below a folder or an address, by name, or of a parquet file; and what is wrong there.
+
+    They are called by their paths below it; those of a parquet file by their ids, or by the paths that it holds.
+    """
+    if is_elsewhere(source):
+        return _photos_elsewhere(os.fspath(source))
+    walked = walk_folder(source)
+    return [Photo(path.relative_to(source).as_posix(), path, mark_of(path)) for path in walked.photos], walked.problems
+
+
+def photos_named(sources: Iterable[str], *, listing: IO[bytes] | None = None) -> PhotoList:
+    """The photos that are meant by some names, as `find_photos` finds them, called by their absolute paths.
+
+    Args:
+        sources: files, folders, patterns, `-` for a list; addresses, and parquet files.
+        listing: what `-` reads; standard input by default.
+    """
+    names, found, photos = list(sources), PhotoList(), dict[str, Photo]()
+    groups = [names] if not any(map(is_elsewhere, names)) else [[name] for name in names]
+    for group in groups:
+        if is_elsewhere(group[0]):
+            try:
+                listed, problems = _photos_elsewhere(group[0])
+            except SightlineError as error:
+                listed, problems = [], [error]
+            paths = [(photo.path, photo.mark) for photo in listed]
+        else:
+            walk = find_photos(group, listing=listing)
+            paths, problems = [(path, mark_of(path)) for path in walk.photos], walk.problems
+        found.problems += problems
+        for path, mark in paths:
+            photos.setdefault(id_of(path), Photo(id_of(path), path, mark))
+    found.photos = list(photos.values())
+    return found
+
+
+def id_of(path: PathLike) -> str:
+    """What a photo is called from wherever one looks; links are not followed."""
+    return os.fspath(path) if is_address(path) else os.path.abspath(path)  # noqa: PTH100 - resolve would follow them
+
+
+def has_file(photo: Photo) -> bool:
+    """Whether a photo is a file of its own, beside which others can be written."""
+    from sightline.vision.parquet_photos import row_named
+
+    return not is_address(photo.path) and row_named(photo.path) is None
+
+
+def mark_of(path: PathLike) -> Mark:
+    """What tells a photo from its later versions; whoever reads one that is gone says so."""
+    try:
+        known = os.stat(path)  # noqa: PTH116 - addresses are no Paths
+    except OSError:
+        return _mark_elsewhere(path)
+    return known.st_size, known.st_mtime_ns
+
+
+def _mark_elsewhere(path: PathLike) -> Mark:
+    from sightline.vision.remote_photos import mark_elsewhere
+
+    try:
+        return mark_elsewhere(path) or GONE
+    except SightlineError:
+        return GONE
+
+
+def is_elsewhere(source: PathLike) -> bool:
+    """Whether photos there are no files of their own: at an address, or in a parquet file."""
+    from sightline.vision.parquet_photos import is_table
+
+    return is_address(source) or is_table(source)
+
+
+def _photos_elsewhere(source: str) -> tuple[list[Photo], list[SightlineError]]:
+    from sightline.vision.object_storage import pictures_at
+    from sightline.vision.parquet_photos import is_table
+
+    if is_table(source):
+        return _photos_in_table(source)
+    found = pictures_at(source)
+    top = f"{source.rstrip('/')}/"
+    alone = len(found) == 1 and found[0][0] == source
+    return [Photo(Path(path).name if alone else path.removeprefix(top), path, mark) for path, mark in found], []
+
+
+def _photos_in_table(source: str) -> tuple[list[Photo], list[SightlineError]]:
+    from sightline.vision.parquet_photos import PhotoTable
+
+    table, mark = PhotoTable(source), mark_of(source)
+    if table.holds_bytes:
+        return [Photo(name, _below(source, name), mark) for name in table.names], table.problems
+    near = source.rpartition("/")[0] if is_address(source) else str(Path(source).parent)
+    texts = [text for text in dict.fromkeys(table.texts) if text]
+    paths = [text if is_address(text) else _below(near, text) for text in texts]
+    with ThreadPoolExecutor(ASKING) as pool:
+        marks = list(pool.map(mark_of, paths))
+    return [Photo(text, path, mark) for text, path, mark in zip(texts, paths, marks, strict=True)], []
+
+
+def _below(folder: str, name: str) -> PathLike:
+    """A path below a folder or an address."""
+    return f"{folder}/{name}" if is_address(folder) else Path(folder) / name

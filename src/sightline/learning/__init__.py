@@ -1,1 +1,0 @@
-"""Learning: recipes, objectives and the loop."""

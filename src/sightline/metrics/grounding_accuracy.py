@@ -1,0 +1,302 @@
+"""Do words point at the right boxes? Attention accuracy on given sentences, and F1 on generated ones.
+
+The rules are those of the GVD evaluation of Flickr30k Entities (Zhou et al. 2019), without CoreNLP:
+- IoU counts pixels inclusively (+1), and a box is right if its IoU is strictly above 0.5;
+- a thing with several boxes is found if any of them is; `union=True` takes the box around all of them instead;
+- numbers are averaged per class, then over classes (macro); the plain average over words (micro) stands beside.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sightline.caption import Caption
+from sightline.data.grounding_records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
+from sightline.errors import CountError, DuplicateRecordError, MissingRecordError
+from sightline.scene import Box
+from sightline.text.lemmas import lemma
+from sightline.text.tagger import NOUNS, Tagger
+
+THRESHOLD = 0.5
+
+
+def iou(one: Box, other: Box) -> float:
+    """Intersection over union of two pixel boxes, counting border pixels (the +1 convention)."""
+    width = min(one[2], other[2]) - max(one[0], other[0]) + 1
+    height = min(one[3], other[3]) - max(one[1], other[1]) + 1
+    if width <= 0 or height <= 0:
+        return 0.0
+    shared = width * height
+    return shared / (_area(one) + _area(other) - shared)
+
+
+def overlaps_enough(box: Box, boxes: Sequence[Box], union: bool = False) -> bool:
+    """Whether `box` meets one of `boxes` (or the box around them all) with IoU > 0.5."""
+    return any(iou(box, target) > THRESHOLD for target in (_around(boxes) if union else boxes))
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share of words, by two averages and by class, in [0, 1]."""
+
+    macro: float
+    micro: float
+    per_class: dict[str, float] = field(default_factory=dict)
+    count: int = 0
+
+    @classmethod
+    def of(cls, hits: Mapping[str, Sequence[bool]], classes: int | None = None) -> Rate:
+        """The rate of `hits` per class; `classes` is what macro divides by (classes without words count 0)."""
+        per_class = {label: sum(values) / len(values) for label, values in hits.items() if values}
+        count = sum(map(len, hits.values()))
+        macro = sum(per_class.values()) / max(1, len(per_class) if classes is None else classes)
+        micro = sum(map(sum, hits.values())) / max(1, count)
+        return cls(macro, micro, dict(sorted(per_class.items())), count)
+
+
+@dataclass(frozen=True)
+class AccuracyScores:
+    """Attention accuracy, the oracle beside it, and the accuracy of each sentence (None without grounded words)."""
+
+    accuracy: Rate
+    oracle: Rate | None
+    per_sentence: dict[str, tuple[float | None, ...]]
+
+
+class AttentionAccuracy:
+    """On ground-truth sentences: does the region a word attends to most overlap the word's box?
+
+    A grounded word without a prediction counts as wrong. The oracle is the share of words for which any region would be
+    right: no captioner can do better on these regions.
+    """
+
+    def __init__(self, union: bool = False) -> None:
+        self.union = union
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every photo."""
+        self._hits: dict[str, list[bool]] = defaultdict(list)
+        self._images: dict[str, list[str]] = defaultdict(list)  # of each hit
+        self._oracle: dict[str, list[bool]] | None = None
+        self._sentences: dict[str, tuple[float | None, ...]] = {}
+
+    def update(
+        self, photo: GroundedPhoto, pointed: Sequence[Mapping[int, Box]], regions: Iterable[Box] | None = None
+    ) -> None:
+        """Add a photo: for each of its sentences the box that each word index points at, and all its regions."""
+        if photo.id in self._sentences:
+            raise DuplicateRecordError(f"image {photo.id} was scored already", fix="give each image once")
+        if len(pointed) != len(photo.sentences):
+            raise CountError(
+                f"{len(pointed)} predictions for {len(photo.sentences)} sentences",
+                where=f"image {photo.id}",
+                fix="point the words of every reference sentence, in order",
+            )
+        boxes = None if regions is None else [(float(a), float(b), float(c), float(d)) for a, b, c, d in regions]
+        shares: list[float | None] = []
+        for sentence, points in zip(photo.sentences, pointed, strict=True):
+            hits = [self._add(photo.id, word, points.get(word.index), boxes) for word in sentence.words]
+            shares.append(sum(hits) / len(hits) if hits else None)
+        self._sentences[photo.id] = tuple(shares)
+
+    def compute(self) -> AccuracyScores:
+        """Accuracy over everything since the last reset."""
+        oracle = None if self._oracle is None else Rate.of(self._oracle)
+        return AccuracyScores(Rate.of(self._hits), oracle, dict(self._sentences))
+
+    def by_class(self) -> dict[str, list[tuple[str, bool]]]:
+        """Each class's annotated words: the image and whether the box was right."""
+        return {label: list(zip(self._images[label], hits, strict=True)) for label, hits in self._hits.items()}
+
+    def _add(self, image: str, word: GroundedWord, box: Box | None, regions: list[Box] | None) -> bool:
+        hit = box is not None and overlaps_enough(box, word.boxes, self.union)
+        self._hits[word.label].append(hit)
+        self._images[word.label].append(image)
+        if regions is not None:
+            if self._oracle is None:
+                self._oracle = defaultdict(list)
+            self._oracle[word.label].append(any(overlaps_enough(region, word.boxes, self.union) for region in regions))
+        return hit
+
+
+@dataclass(frozen=True)
+class F1Scores:
+    """Precision, recall and F1 of generated sentences.
+
+    `all` counts a wrong or missing word as a wrong box; `loc` looks only at words that are right. F1 is the harmonic
+    mean of macro precision and macro recall, as published; `per_sentence_all` is the mean F1 of image-reference pairs.
+    """
+
+    precision_all: Rate
+    recall_all: Rate
+    precision_loc: Rate
+    recall_loc: Rate
+    per_sentence_all: float
+    oracle_recall: Rate | None = None
+
+    @property
+    def f1_all(self) -> float:
+        """Macro F1_all."""
+        return _harmonic(self.precision_all.macro, self.recall_all.macro)
+
+    @property
+    def f1_loc(self) -> float:
+        """Macro F1_loc."""
+        return _harmonic(self.precision_loc.macro, self.recall_loc.macro)
+
+    @property
+    def f1_all_micro(self) -> float:
+        """Micro F1_all."""
+        return _harmonic(self.precision_all.micro, self.recall_all.micro)
+
+    @property
+    def f1_loc_micro(self) -> float:
+        """Micro F1_loc."""
+        return _harmonic(self.precision_loc.micro, self.recall_loc.micro)
+
+
+class GroundingF1:
+    """On generated sentences: are the right things mentioned, and do their words point at the right boxes?
+
+    A prediction is compared with each reference sentence of the photo separately. In a reference, the first word of
+    the predicted class is its target; a class that the reference only mentions without a box is ignored. Macro averages
+    divide by the number of classes in the references.
+    """
+
+    def __init__(self, union: bool = False, lemmatise: Callable[[str], str] = lambda word: lemma(word, "n")) -> None:
+        self.union = union
+        self.lemmatise = lemmatise
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every photo."""
+        self._hits: dict[str, dict[str, list[bool]]] = {
+            kind: defaultdict(list) for kind in ("precision_all", "precision_loc", "recall_all", "recall_loc", "oracle")
+        }
+        self._images: dict[str, dict[str, list[str]]] = {kind: defaultdict(list) for kind in self._hits}  # of each hit
+        self._classes: set[str] = set()
+        self._sentence_f1: list[float] = []
+        self._seen: set[str] = set()
+        self._has_oracle = False
+
+    def update(
+        self,
+        photo: GroundedPhoto,
+        predictions: Sequence[GroundedPrediction] | None,
+        regions: Iterable[Box] | None = None,
+    ) -> None:
+        """Add a photo with what its generated sentence mentions; None if it has no prediction at all.
+
+        A photo without prediction is left out of precision and counts as wrong in both recalls.
+        """
+        if photo.id in self._seen:
+            raise DuplicateRecordError(f"image {photo.id} was scored already", fix="give each image once")
+        if not photo.sentences:
+            raise MissingRecordError(f"image {photo.id} has no reference sentence", fix="leave it out")
+        self._seen.add(photo.id)
+        boxes = None if regions is None else [(float(a), float(b), float(c), float(d)) for a, b, c, d in regions]
+        for sentence in photo.sentences:
+            self._classes.update(word.label for word in sentence.words)
+            precision = self._precision(sentence, predictions or ())
+            recall = self._recall(sentence, predictions)
+            if sentence.words or predictions:
+                self._sentence_f1.append(_harmonic(_mean(precision), _mean(recall)))
+            for word in sentence.words if boxes is not None else ():
+                self._has_oracle = True
+                self._hits["oracle"][word.label].append(
+                    any(overlaps_enough(box, word.boxes, self.union) for box in boxes or ())
+                )
+        for kind, hits in self._hits.items():
+            for label, values in hits.items():
+                images = self._images[kind][label]
+                images.extend([photo.id] * (len(values) - len(images)))
+
+    @property
+    def classes(self) -> int:
+        """How many classes the references name: what macro averages divide by."""
+        return len(self._classes)
+
+    def by_class(self, kind: str) -> dict[str, list[tuple[str, bool]]]:
+        """Of `precision_all`, `recall_all`, `precision_loc` or `recall_loc`, each class's images and outcomes."""
+        return {
+            label: list(zip(self._images[kind][label], hits, strict=True)) for label, hits in self._hits[kind].items()
+        }
+
+    def compute(self) -> F1Scores:
+        """Scores over everything since the last reset."""
+        rates = {kind: Rate.of(hits, len(self._classes)) for kind, hits in self._hits.items()}
+        oracle = rates.pop("oracle")
+        return F1Scores(
+            **rates, per_sentence_all=_mean(self._sentence_f1), oracle_recall=oracle if self._has_oracle else None
+        )
+
+    def _precision(self, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> list[bool]:
+        annotated = {word.index for word in sentence.words}
+        mentioned = {self.lemmatise(token) for i, token in enumerate(sentence.tokens) if i not in annotated}
+        outcome: list[bool] = []
+        for prediction in predictions:
+            target = next((word for word in sentence.words if word.label == prediction.label), None)
+            if target is not None:
+                hit = overlaps_enough(prediction.box, target.boxes, self.union)
+                self._hits["precision_loc"][prediction.label].append(hit)
+            elif prediction.label in mentioned:
+                continue
+            else:
+                hit = False
+            self._hits["precision_all"][prediction.label].append(hit)
+            outcome.append(hit)
+        return outcome
+
+    def _recall(self, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction] | None) -> list[bool]:
+        outcome: list[bool] = []
+        for word in sentence.words:
+            first = next((p for p in predictions or () if p.label == word.label), None)
+            hit = first is not None and overlaps_enough(first.box, word.boxes, self.union)
+            self._hits["recall_all"][word.label].append(hit)
+            if first is not None or predictions is None:
+                self._hits["recall_loc"][word.label].append(hit)
+            outcome.append(hit)
+        return outcome
+
+
+def mentions(
+    caption: Caption,
+    size: tuple[int, int],
+    classes: Container[str],
+    lemmatise: Callable[[str], str] = lambda word: lemma(word, "n"),
+) -> list[GroundedPrediction]:
+    """The classes that the nouns of a grounded caption mention, each with its box, in pixels of `size`.
+
+    The same word as another part of speech mentions nothing: "people dress" has no dress in it.
+    """
+    width, height = size
+    found: list[GroundedPrediction] = []
+    tags = Tagger.default().tag(caption.words)
+    for index, (word, tag, trace) in enumerate(zip(caption.words, tags, caption.trace, strict=False)):
+        label = lemmatise(word)
+        if tag in NOUNS and trace.box is not None and label in classes:
+            x1, y1, x2, y2 = trace.box
+            found.append(GroundedPrediction(index, label, (x1 * width, y1 * height, x2 * width, y2 * height)))
+    return found
+
+
+def _area(box: Box) -> float:
+    return (box[2] - box[0] + 1) * (box[3] - box[1] + 1)
+
+
+def _around(boxes: Sequence[Box]) -> tuple[Box, ...]:
+    if not boxes:
+        return ()
+    left, top, right, bottom = zip(*boxes, strict=True)
+    return ((min(left), min(top), max(right), max(bottom)),)
+
+
+def _harmonic(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

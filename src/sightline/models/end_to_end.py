@@ -1,0 +1,153 @@
+"""Models that look for themselves: a captioner or matcher with the vision backbone that makes its scenes.
+
+Scenes that carry pixels go through the backbone first, with gradients, so that training reaches it (JRAN, section 4.1:
+the CNN at 1e-5, the language model at 5e-4). Scenes that vision made before are read as they are. Parameters are named
+`vision.…` and `captioner.…` or `matcher.…`, so a recipe gives the backbone a rate of its own by
+`optimiser.lrs: {vision: 1.0e-5}`, and freezes it by 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.errors import ConfigError
+from sightline.models.captioner import Captioner, Memory, State, Trace
+from sightline.models.matcher import AligningMatcher, Embedding, Matcher
+from sightline.vision.vision_models import VisionModel
+
+VISION_PARTS = ("regions", "boxes", "grid", "vector")  # the scene parts that the backbone makes
+
+
+class EndToEnd(nn.Module):
+    """What the models below share: a backbone, and scenes made by it."""
+
+    vision: VisionModel
+
+    @property
+    def reader(self) -> Captioner | Matcher:
+        """The captioner or matcher that reads what was seen."""
+        raise NotImplementedError
+
+    def look(self, scenes: SceneBatch) -> SceneBatch:
+        """The scenes, seen now if they are pixels."""
+        if scenes.pixels is None:
+            return scenes
+        seen = self.vision.scenes(scenes.pixels, scenes.ids, scenes.fingerprint)
+        return replace(seen, sizes=scenes.sizes)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch modes; a frozen backbone stays in evaluation mode, so that its batch norms stay as they are too."""
+        super().train(mode)
+        if not any(parameter.requires_grad for parameter in self.vision.parameters()):
+            self.vision.eval()
+        return self
+
+
+def frozen_scenes(model: nn.Module, scenes: SceneBatch) -> SceneBatch:
+    """What a model sees in pixels, if its vision does not learn: then one look serves all that follows."""
+    if isinstance(model, EndToEnd) and not any(parameter.requires_grad for parameter in model.vision.parameters()):
+        return model.look(scenes)
+    return scenes
+
+
+class EndToEndCaptioner(EndToEnd, Captioner):
+    """A captioner behind a backbone: all but the looking is the captioner's own."""
+
+    def __init__(self, captioner: Captioner, vision: VisionModel) -> None:
+        super().__init__()
+        self.vision, self.captioner = vision, captioner
+        self.needs, self.vocab_size, self.config = ("pixels",), captioner.vocab_size, captioner.config
+
+    @property
+    def reader(self) -> Captioner:
+        """The captioner."""
+        return self.captioner
+
+    def encode(self, scenes: SceneBatch) -> Memory:
+        """Look, then encode."""
+        return self.captioner.encode(self.look(scenes))
+
+    def start(self, memory: Memory) -> State:
+        """The captioner's."""
+        return self.captioner.start(memory)
+
+    def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+        """The captioner's."""
+        return self.captioner.advance(words, memory, state)
+
+    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
+        """The captioner's."""
+        return self.captioner.unroll(memory, words)
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """The captioner's."""
+        return self.captioner.predict(hidden)
+
+    def output_bias(self) -> nn.Parameter | None:
+        """The captioner's."""
+        return self.captioner.output_bias()
+
+
+class EndToEndMatcher(EndToEnd, Matcher):
+    """A matcher behind a backbone: all but the looking is the matcher's own."""
+
+    def __init__(self, matcher: Matcher, vision: VisionModel) -> None:
+        super().__init__()
+        self.vision, self.matcher = vision, matcher
+        self.needs, self.vocab_size, self.config = ("pixels",), matcher.vocab_size, matcher.config
+
+    def __getattr__(self, name: str) -> Any:
+        """What a kind of matcher has besides the contract, such as VSRN's `generation_log_probs`."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in ("vision", "matcher") or name.startswith("_"):
+                raise
+            return getattr(self.matcher, name)
+
+    @property
+    def reader(self) -> Matcher:
+        """The matcher."""
+        return self.matcher
+
+    def embed_images(self, scenes: SceneBatch) -> Embedding:
+        """Look, then embed."""
+        return self.matcher.embed_images(self.look(scenes))
+
+    def embed_texts(self, texts: TextBatch) -> Embedding:
+        """The matcher's."""
+        return self.matcher.embed_texts(texts)
+
+    def block(self, images: Embedding, texts: Embedding) -> Tensor:
+        """The matcher's."""
+        return self.matcher.block(images, texts)
+
+    def similarity(self, images: Embedding, texts: Embedding, *block: Any, **named: Any) -> Tensor:
+        """The matcher's."""
+        return self.matcher.similarity(images, texts, *block, **named)
+
+
+class EndToEndAligner(EndToEndMatcher, AligningMatcher):
+    """A matcher that aligns words with regions, behind a backbone."""
+
+    def alignment(self, images: Embedding, texts: Embedding, forced: Tensor | None = None) -> Tensor:
+        """The matcher's."""
+        assert isinstance(self.matcher, AligningMatcher)
+        return self.matcher.alignment(images, texts, forced)
+
+
+def end_to_end(model: Captioner | Matcher, vision: VisionModel) -> EndToEndCaptioner | EndToEndMatcher:
+    """The model behind the backbone."""
+    missing = [part for part in model.needs if part not in VISION_PARTS]
+    if missing:
+        raise ConfigError(
+            f"a {model.config.kind} model reads {missing[0]}, which a backbone does not see",
+            fix="train it on features that hold them (vision.kind=cached)",
+        )
+    if isinstance(model, Captioner):
+        return EndToEndCaptioner(model, vision)
+    return (EndToEndAligner if isinstance(model, AligningMatcher) else EndToEndMatcher)(model, vision)

@@ -1,0 +1,103 @@
+"""A model for inference on a CPU whose matrix products are of 8-bit integers.
+
+A word of one photo is a product of a few rows with all the weights, which takes as long as reading the weights takes: a
+quarter of the bytes are read four times as soon. Weights are rounded once, by the largest of each of their rows, inputs
+at each call ("dynamic quantisation"), also each row by its own largest: so photos that are looked at together do not
+change each other's numbers but by the last digit of float32, which tips a rounding now and then. Sums and results are
+float32. The products of a word's few rows in the layers of a decoder stay float32, laid out for them (`packed_linear`).
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from sightline.devices import has_vnni
+from sightline.models import packed_linear
+from sightline.models.packed_linear import PackedLinear
+from sightline.models.transformer_decoder import DecoderLayer, TransformerCaptioner
+
+SMALLEST = 1 << 12  # weights that a product has at least: smaller ones are quick as they are
+M = TypeVar("M", bound=nn.Module)
+
+
+def with_int8(model: M) -> M:
+    """A copy of an evaluating captioner with its large products in 8 bits, and those of a word's few rows packed.
+
+    The model itself where PyTorch has no 8-bit products, and where the model is no transformer.
+    """
+    if model.training:
+        raise ValueError("a model in training mode has no use for rounded weights: call eval() first")
+    if not available() or not isinstance(model, TransformerCaptioner):
+        return model
+    swift = copy.deepcopy(model)
+    if swift.output is None:  # words are said with the matrix they are read by
+        swift.output = Int8Linear(swift.embedding.weight, None)  # type: ignore[assignment]
+    for name, child in swift.named_children():
+        if name != "layers":  # a word's few rows are through their small products sooner than they are rounded
+            _replace(swift, name, child, Int8Linear)
+    for layer in cast("list[DecoderLayer]", swift.layers):
+        seen = layer.cross_attention  # its keys and values are those of a whole photo
+        _replace(seen, "key_value", seen.key_value, Int8Linear)
+    if packed_linear.available():
+        _replace(swift, "layers", swift.layers, PackedLinear)
+    return swift
+
+
+def _replace(parent: nn.Module, name: str, child: nn.Module, by: type[Int8Linear | PackedLinear]) -> None:
+    """Put products of `by` in the place of large ones."""
+    if isinstance(child, nn.Linear) and child.weight.numel() >= SMALLEST:
+        setattr(parent, name, by(child.weight, child.bias))
+    else:
+        for below, grandchild in list(child.named_children()):
+            _replace(child, below, grandchild, by)
+
+
+class Int8Linear(nn.Module):
+    """x Wᵀ + b, both in 8 bits with a scale for each row.
+
+    PyTorch rounds all of x by its smallest and largest number. So each row is divided by its largest, and a row that
+    has both 1 and -1 goes with them.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        weight = weight.detach().float().cpu()
+        scales = (weight.abs().amax(1) / 127).double().clamp(min=1e-12)
+        zeros = torch.zeros(len(weight), dtype=torch.long)
+        with warnings.catch_warnings():  # a later PyTorch may not have it; `available` tells
+            warnings.simplefilter("ignore", UserWarning)
+            rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+        self._packed: Any = torch.ops.quantized.linear_prepack(rounded, None)
+        self._bias = torch.zeros(len(weight)) if bias is None else bias.detach().float().cpu()
+        self._range = torch.ones(1, weight.shape[1])
+        self._range[:, 0] = -1
+        self._fewer = not has_vnni()  # without these instructions, sums of two products of 8 bits can overflow
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, in) float32 to (…, out)."""
+        rows = x.flatten(0, -2)
+        largest = rows.abs().amax(1, keepdim=True).clamp_(min=1e-12)
+        within = torch.cat([rows / largest, self._range])
+        found = torch.ops.quantized.linear_dynamic(within, self._packed, self._fewer)[:-1]
+        return torch.addcmul(self._bias, found, largest).view(*x.shape[:-1], -1)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Int8Linear:
+        """Itself: nothing in it changes."""
+        return self
+
+
+@functools.cache
+def available() -> bool:
+    """Whether this PyTorch multiplies 8-bit integers on this machine, and gets it right."""
+    weight, x = torch.linspace(-1, 1, 64).view(4, 16), torch.linspace(-2, 2, 32).view(2, 16)
+    try:
+        found = Int8Linear(weight, torch.ones(4))(x)
+    except (AttributeError, RuntimeError):
+        return False
+    return torch.allclose(found, x @ weight.T + 1, atol=0.3)

@@ -1,0 +1,107 @@
+"""Where an index is, and which engine keeps it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from sightline.errors import ConfigError, DataError, MissingExtraError
+from sightline.files import PathLike, cache_dir, fingerprint, lock, unwritable
+from sightline.search import exact, lance
+from sightline.search.engine import Engine
+from sightline.search.exact import ExactIndex
+from sightline.search.lance import LanceIndex
+from sightline.vision.object_storage import is_address
+
+NAME = ".sightline-index"
+LANCE_FROM = 100_000  # photos: from here on, comparing every vector takes longer than people like to wait
+LOCK, LEDGER, MOVING = "lock", "ledger.jsonl", ".moving"
+COPIED = 1000  # rows that go to another engine at once
+
+Kind = Literal["exact", "lance"]
+
+
+def default_store() -> Path:
+    """Where an index goes if no place is named: a hidden folder in the current one."""
+    return Path.cwd() / NAME
+
+
+def nearest_store() -> Path:
+    """Where an index is looked for if no place is named: in the current folder, then in those above it."""
+    here = default_store()
+    return next((found for top in here.parents if (found := top / NAME).is_dir()), here)
+
+
+def engine_at(store: PathLike) -> Engine | None:
+    """The engine of an index; None where there is none."""
+    if is_address(store):
+        return LanceIndex(store)
+    folder = Path(store)
+    if (folder / f"{lance.TABLE}.lance").exists():
+        return LanceIndex(folder)
+    return ExactIndex(folder) if (folder / exact.FILE).exists() else None
+
+
+def open_index(store: PathLike) -> Engine:
+    """The engine of an index that is there."""
+    engine = engine_at(store)
+    if engine is None or not engine.maker:
+        raise DataError(
+            "there is no photo index here", where=os.fspath(store), fix="make one with `sightline index FOLDER`"
+        )
+    return engine
+
+
+@contextlib.contextmanager
+def engine_kind(store: PathLike) -> Iterator[Path]:
+    """Hold the store as its only writer; the folder is that of its ledger, which is on this machine in any case."""
+    folder = cache_dir() / "indexes" / fingerprint(os.fspath(store)) if is_address(store) else Path(store)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / LOCK).touch()
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    with lock(folder / LOCK):
+        yield folder
+
+
+def engine_for(store: PathLike, photos: int, kind: Kind | None = None) -> Engine:
+    """The engine to write with; an index that becomes too big for exact search moves to LanceDB, if that is installed.
+
+    Args:
+        store: is held.
+        photos: how many are to be in the index; those of other folders that it has count too.
+        kind: the engine that was asked for.
+    """
+    there = engine_at(store)
+    if kind == "exact" and there is not None and there.kind == "lance":
+        raise ConfigError("this index is one of LanceDB", where=os.fspath(store), fix="name another place with --store")
+    if kind == "lance" and not lance.installed():
+        raise MissingExtraError.of("lancedb", "search", "`--engine lance`")
+    many = max(photos, 0 if there is None else len(there)) >= LANCE_FROM
+    big = kind == "lance" or (kind is None and many and lance.installed())
+    if isinstance(there, ExactIndex) and big:
+        return _moved(there, Path(store))
+    if there is None:
+        return LanceIndex(store) if big else ExactIndex(store)
+    if there.kind == "lance" and not is_address(store):  # what a move that was killed at its end left
+        (Path(store) / exact.FILE).unlink(missing_ok=True)
+    return there
+
+
+def _moved(there: ExactIndex, folder: Path) -> Engine:
+    """The same index in LanceDB. Killed half-way, the old one is still there."""
+    shutil.rmtree(folder / MOVING, ignore_errors=True)
+    new, paths = LanceIndex(folder / MOVING), sorted(there.known())
+    new.clear(there.maker)
+    for start in range(0, len(paths), COPIED):
+        new.write(there.rows(paths[start : start + COPIED]))
+    if paths:
+        (folder / MOVING / f"{lance.TABLE}.lance").rename(folder / f"{lance.TABLE}.lance")
+    there.path.unlink()
+    shutil.rmtree(folder / MOVING, ignore_errors=True)
+    return LanceIndex(folder)

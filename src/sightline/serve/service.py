@@ -1,0 +1,291 @@
+"""What each address of the API does: photos are decoded by a few threads, and the worker is asked about them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from sightline import __version__
+from sightline.caption import PhotoCaption
+from sightline.decoding.constraints import Rules
+from sightline.errors import DataError, SightlineError
+from sightline.pipeline import Pipeline
+from sightline.scene import Array
+from sightline.search.query import Hit, PhotoIndex, unknown_words
+from sightline.serve.caption_rules import rules_for
+from sightline.serve.captions_file import base, captions_by_name
+from sightline.serve.limits import Limits
+from sightline.serve.refusal import Refusal
+from sightline.serve.request_schemas import MOST_CAPTIONS, AuditRequest, CaptionRequest, GroundRequest, SearchRequest
+from sightline.serve.thumbnails import Thumbnails, thumbnail
+from sightline.serve.uploads import Upload
+from sightline.serve.worker import Worker
+from sightline.vision.pixels import Pixels, read_pixels
+
+T = TypeVar("T")
+Read = tuple[str, Pixels, tuple[int, int]]  # name, pixels as the model wants them, width and height before
+
+
+class Service:
+    """The API without HTTP."""
+
+    def __init__(self, pipeline: Pipeline, limits: Limits, index: PhotoIndex | None = None) -> None:
+        self.pipeline, self.limits, self.index = pipeline, limits, index
+        self.worker, self.thumbnails = Worker(limits), Thumbnails()
+        self._readers = ThreadPoolExecutor((os.cpu_count() or 1) + 1, thread_name_prefix="photos")
+
+    def close(self) -> None:
+        """Stop, when what is being worked on is done."""
+        self.worker.close()
+        self._readers.shutdown(cancel_futures=True)
+
+    async def health(self) -> dict[str, Any]:
+        """How it is here."""
+        finds, indexed = self.pipeline.bundle.matcher is not None, await self._indexed()
+        can = ["caption", "ground", *(["audit"] if finds else []), *(["search"] if indexed is not None else [])]
+        limits = {"queue": self.limits.queue, "bytes": self.limits.body, "photos": self.limits.most}
+        return {
+            "status": "ok",
+            "version": __version__,
+            "model": str(self.pipeline.bundle.card.get("name", "unnamed")),
+            "queue": self.worker.taken,
+            "indexed": indexed,
+            "can": can,
+            "limits": limits,
+        }
+
+    async def caption(self, ask: CaptionRequest) -> dict[str, Any]:
+        """Captions of photos, in their order; one that cannot be read stops no other."""
+        rules = rules_for(ask, self.pipeline.bundle.captioner)
+        run = functools.partial(self._captions, beam=ask.beam, rules=rules)
+        kind = ("caption", ask.beam, rules)
+        with self.worker.room(self._few(ask.photos)):
+            read = await self._read(ask.photos)
+            said = await self._ask(kind, run, [one for one in read if not isinstance(one, Refusal)])
+        if not said:
+            raise next(one for one in read if isinstance(one, Refusal))
+        coming = iter(said)
+        told = [
+            _unread(upload, one) if isinstance(one, Refusal) else _caption_json(next(coming), ask.attention)
+            for upload, one in zip(ask.photos, read, strict=True)
+        ]
+        return {"captions": told}
+
+    async def ground(self, ask: GroundRequest) -> dict[str, Any]:
+        """Where the words of a sentence are in a photo."""
+        with self.worker.room(1):
+            return await self._grounded(await self._one(ask.photo), ask.sentence)
+
+    async def why(self, id: str, sentence: str) -> dict[str, Any]:
+        """Where the words of a sentence are in a photo of the index."""
+        self.thumbnails.photo_of(id)  # one that is not there needs no room
+        with self.worker.room(1):
+            return await self._grounded(await self._found_photo(id), sentence)
+
+    async def search(self, ask: SearchRequest) -> dict[str, Any]:
+        """Photos of the index that are like words, a photo, or both."""
+        if self.index is None:
+            raise Refusal(409, "there is no index here", "start it with `sightline serve --store PATH`")
+        with self.worker.room(await self._places(ask)):
+            photo = None if ask.photo is None else await self._one(ask.photo)
+            pixels = None if photo is None else photo[1]
+            (found,) = await self._ask("search", self._found, [(ask, pixels)], status=409)
+            sentence = ask.text or ""
+            if photo is not None and not sentence:
+                run = functools.partial(self._captions, beam=3, rules=None)
+                (said,) = await self._ask(("caption", 3, None), run, [photo])
+                sentence = said.text
+            hits = [{"id": self.thumbnails.id_of(hit.path, name), **_hit_json(hit, name)} for hit, name in found]
+            if ask.explain:
+                reasons = await self._explained([hit["id"] for hit in hits], sentence)
+                hits = [{**hit, "why": why} for hit, why in zip(hits, reasons, strict=True)]
+        unknown = unknown_words(self.pipeline, f"{ask.text or ''} {ask.without or ''}")
+        return {"sentence": sentence, "unknown": unknown, "hits": hits}
+
+    async def audit(self, ask: AuditRequest) -> dict[str, Any]:
+        """Which nouns of captions their photos do not support."""
+        wanted = await self._wanted(ask)
+        if sum(map(len, wanted)) > MOST_CAPTIONS:
+            raise Refusal(413, f"more than {MOST_CAPTIONS} captions at once", "send fewer photos at a time")
+        matched = [(upload, own) for upload, own in zip(ask.photos, wanted, strict=True) if own]
+        with self.worker.room(max(1, self._few(ask.photos))):
+            read = await self._read([upload for upload, _ in matched])
+            asks = [(one, own) for one, (_, own) in zip(read, matched, strict=True) if not isinstance(one, Refusal)]
+            found = await self._ask("audit", self._audits, asks)
+        audits = [audit for own in found for audit in own]
+        unread = [_unread(u, one) for (u, _), one in zip(matched, read, strict=True) if isinstance(one, Refusal)]
+        if unread and not audits:
+            raise next(one for one in read if isinstance(one, Refusal))
+        return {
+            "audits": audits,
+            "flagged": sum(audit["flagged"] for audit in audits),
+            "unread": unread,
+            "unmatched": [upload.name for upload, own in zip(ask.photos, wanted, strict=True) if not own],
+        }
+
+    async def picture(self, id: str, side: int) -> bytes:
+        """A JPEG of a photo of the index."""
+        path, _ = self.thumbnails.photo_of(id)
+        try:
+            return await self._thread(lambda: thumbnail(path, side, self.limits.pixels))
+        except SightlineError as error:
+            raise _unreadable() from error
+
+    async def _wanted(self, ask: AuditRequest) -> list[list[str]]:
+        """For each photo the captions that are about it."""
+        given = ask.captions
+        if not isinstance(given, Upload):
+            return [list(given)] * len(ask.photos)
+        try:
+            by_name = await self._thread(lambda: captions_by_name(given.data, given.name))
+        except SightlineError as error:
+            raise Refusal.of(error, given.name or "captions") from error
+        by_stem = {name.rpartition(".")[0] or name: own for name, own in by_name.items()}
+        names = [base(photo.name) for photo in ask.photos]
+        return [by_name.get(name) or by_stem.get(name.rpartition(".")[0] or name, []) for name in names]
+
+    async def _indexed(self) -> int | None:
+        """How many photos the index has; None where there is none, or none any more."""
+        index = self.index
+        try:
+            return None if index is None else await self._thread(lambda: len(index))
+        except SightlineError:
+            return None
+
+    async def _places(self, ask: SearchRequest) -> int:
+        """Places in the queue that a search takes: to explain a hit is to look at its photo."""
+        if not ask.explain:
+            return 1
+        places = max(1, min(ask.k, await self._indexed() or 1))
+        if places > self.limits.queue:
+            raise Refusal(413, f"{places} hits to explain at once", f"ask for at most {self.limits.queue}")
+        return places
+
+    def _few(self, photos: Sequence[Upload]) -> int:
+        if len(photos) > self.limits.most:
+            raise Refusal(413, f"{len(photos)} photos at once", f"send at most {self.limits.most} in a request")
+        return len(photos)
+
+    async def _thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
+
+    async def _decoded(self, source: str | bytes, name: str) -> Read:
+        size, most = self.pipeline.bundle.vision.size, self.limits.pixels
+        try:
+            pixels, full = await self._thread(lambda: read_pixels(source, size, max_pixels=most))
+        except SightlineError as error:
+            raise Refusal.of(error, name) from error
+        return name, pixels, full
+
+    async def _found_photo(self, id: str) -> Read:
+        path, name = self.thumbnails.photo_of(id)
+        try:
+            return await self._decoded(path, name)
+        except Refusal as refusal:  # its words are for whoever may know the path
+            raise _unreadable() from refusal
+
+    async def _one(self, upload: Upload) -> Read:
+        return await self._decoded(upload.data, upload.name)
+
+    async def _read(self, uploads: Sequence[Upload]) -> list[Read | Refusal]:
+        return list(await asyncio.gather(*(_or_refusal(self._one(upload)) for upload in uploads)))
+
+    async def _ask(self, kind: Any, run: Any, items: Sequence[Any], status: int = 422) -> list[Any]:
+        answers = [asyncio.wrap_future(answer) for answer in self.worker.ask(kind, run, items)]
+        try:
+            return list(await asyncio.gather(*answers))
+        except SightlineError as error:
+            raise Refusal.of(error, status=status) from error
+
+    async def _grounded(self, photo: Read, sentence: str) -> dict[str, Any]:
+        (found,) = await self._ask("ground", self._grounds, [(photo, sentence)])
+        told: dict[str, Any] = found.to_json()
+        return {**told, "path": _printable(told["path"])}
+
+    async def _explained(self, ids: Sequence[str], sentence: str) -> list[dict[str, Any] | None]:
+        """Where a sentence is in photos of the index; None where a photo has gone, or the sentence has no word."""
+        photos = await asyncio.gather(*(_or_refusal(self._found_photo(id)) for id in ids))
+        asks = [(photo, sentence) for photo in photos if not isinstance(photo, Refusal)]
+        found = await _or_refusal(self._ask("ground", self._grounds, asks))
+        told = iter([] if isinstance(found, Refusal) else [one.to_json() for one in found])
+        return [None if isinstance(photo, Refusal) else _why_told(next(told, None)) for photo in photos]
+
+    def _captions(self, photos: list[Read], beam: int, rules: Rules | None) -> list[PhotoCaption]:
+        said = self.pipeline.caption([pixels for _, pixels, _ in photos], beam=beam, rules=rules)
+        return [replace(one, path=name, size=size) for one, (name, _, size) in zip(said, photos, strict=True)]
+
+    def _grounds(self, asks: list[tuple[Read, str]]) -> list[Any]:
+        found = self.pipeline.ground_many([photo[1] for photo, _ in asks], [sentence for _, sentence in asks])
+        return [replace(one, path=name, size=size) for one, ((name, _, size), _) in zip(found, asks, strict=True)]
+
+    def _found(self, asks: list[tuple[SearchRequest, Pixels | None]]) -> list[list[tuple[Hit, str]]]:
+        """For each question hits, with paths below the folder that was indexed: where that is concerns no client."""
+        assert self.index is not None
+        found = []
+        for ask, pixels in asks:
+            try:
+                hits = self.index.search(
+                    self.pipeline, ask.text or "", photo=pixels, avoid=ask.without or "", count=ask.k
+                )
+                names = self.index.relative([hit.path for hit in hits])
+            except DataError as error:  # the reason of the engine, in brackets, may name files
+                print(error, file=sys.stderr)
+                raise DataError(error.what.partition(" (")[0], fix=error.fix) from error
+            found.append(list(zip(hits, names, strict=True)))
+        return found
+
+    def _audits(self, asks: list[tuple[Read, list[str]]]) -> list[list[dict[str, Any]]]:
+        found = self.pipeline.audit_photos([photo for photo, _ in asks], [captions for _, captions in asks])
+        return [[audit.to_json() for audit in own] for own in found]
+
+
+async def _or_refusal(work: Awaitable[T]) -> T | Refusal:
+    """What comes of some work, also where it is a refusal: one photo stops no other."""
+    try:
+        return await work
+    except Refusal as refusal:
+        return refusal
+
+
+def _unreadable() -> Refusal:
+    return Refusal(404, "the photo can no longer be read", "index its folder again")
+
+
+def _caption_json(said: PhotoCaption, attention: bool) -> dict[str, Any]:
+    told = said.to_json()
+    if attention:
+        for word, trace in zip(told["words"], said.trace, strict=True):
+            word["attention"] = _grid(trace.grid)
+    return told
+
+
+def _grid(weights: Array | None) -> list[list[float]] | None:
+    """Rows of a square grid, as shares of its largest weight."""
+    side = 0 if weights is None else round(len(weights) ** 0.5)
+    if weights is None or side * side != len(weights) or not weights.max() > 0:
+        return None
+    rows: list[list[float]] = (weights / weights.max()).reshape(side, side).astype(float).round(3).tolist()
+    return rows
+
+
+def _hit_json(hit: Hit, name: str) -> dict[str, Any]:
+    return {**hit.to_json(), "path": _printable(name)}
+
+
+def _why_told(grounding: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if grounding is None else {"words": grounding["words"], "size": grounding["size"]}
+
+
+def _unread(upload: Upload, refusal: Refusal) -> dict[str, Any]:
+    return {"path": upload.name, **refusal.told()}
+
+
+def _printable(path: str) -> str:
+    """A path that JSON can hold: bytes that are no UTF-8 are shown with escapes."""
+    return path.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,1 @@
+"""Training: recipes, objectives, data and the loop."""

@@ -1,0 +1,228 @@
+"""A recipe for one's own photos: every choice made from the size of the data, told in plain sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_args
+
+from sightline.config import build, override
+from sightline.data.photo_folder import photo_files, table_of
+from sightline.errors import ConfigError, CountError
+from sightline.files import existing
+from sightline.models.model_configs import CaptionerConfig
+from sightline.training.data_config import DataConfig
+from sightline.training.features import open_scenes
+from sightline.training.recipe import Recipe
+from sightline.training.recipe_photos import plural, read_captions
+from sightline.training.text_corpus import read_corpus
+from sightline.training.vocabularies import times
+
+KINDS = {config().kind: config for config in get_args(CaptionerConfig)}
+ENCODER = "lite2"
+SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}
+WIDTHS = {"regions": "region_width", "grid": "grid_width", "vector": "vector_width"}
+SIZES = ("size", "hidden_size", "word_size", "attention_size")  # of models, where they have them
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What somebody has: photos, their captions, other sentences, features, names of what is in the photos."""
+
+    images: Path | None = None
+    captions: Path | None = None
+    corpus: Path | None = None
+    features: Path | None = None
+    concepts: Path | None = None
+
+    def given(self) -> bool:
+        """Whether there is anything."""
+        return any(getattr(self, item.name) is not None for item in fields(self))
+
+
+def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ()) -> tuple[Recipe, list[str]]:
+    """The recipe for `own` data, with `changes`, and what was decided."""
+    told: list[str] = []
+    if kind == "r2m" and own.corpus is not None and own == OwnData(corpus=own.corpus):
+        return _build(kind, {**_paths(own), **_corpus(own, told)}, *_text_stages(own, 0, told), own, changes, told)
+    if own.images is None and own.features is None:
+        raise ConfigError("neither photos nor features are given", fix="add --images photos/ or --features FILE")
+    photos, captions = _count(own)
+    data: dict[str, Any] = {"shares": SHARES, **_paths(own), **_features(own, out, told)}
+    if own.images is not None and own.captions is None and (table := table_of(own.images)) is not None:
+        data["captions"] = str(table.absolute())
+    told.append(
+        "Photos are shared out by a hash of their names: 90 % to train on, 5 % to choose the best model by, 5 % to "
+        "measure it on."
+    )
+    if kind == "r2m":
+        data |= _corpus(own, told)
+        stages, size = _text_stages(own, photos, told)
+    else:
+        if not captions:
+            raise ConfigError(
+                f"{kind} learns from captions, and there are none",
+                fix="add --captions FILE, or train r2m with --corpus text.txt, which needs no captions of photos",
+            )
+        data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, told), "vocabulary": "train"}
+        stages, size = _caption_stages(photos, captions, told)
+    return _build(kind, data, stages, size, own, changes, told)
+
+
+def _build(
+    kind: str,
+    data: dict[str, Any],
+    stages: dict[str, Any],
+    size: int,
+    own: OwnData,
+    changes: Sequence[str],
+    told: list[str],
+) -> tuple[Recipe, list[str]]:
+    values = {
+        "model": {"kind": kind, **_model(kind, own, size, told)},
+        "data": data,
+        "stages": stages,
+        "evaluate": {"metrics": ["bleu", "rouge", "cider"]},
+    }
+    return build(Recipe, override(values, changes), where="your data"), told
+
+
+def _count(own: OwnData) -> tuple[int, int]:
+    """Photos and captions."""
+    table = own.captions or (None if own.images is None else table_of(existing(own.images)))
+    if table is not None:
+        read = read_captions(existing(table), own.images)
+        return len(read), sum(len(photo.sentences) for photo in read)
+    if own.images is not None:
+        return len(photo_files(own.images)), 0
+    return 0, 0
+
+
+def _paths(own: OwnData) -> dict[str, str]:
+    given = {item.name: getattr(own, item.name) for item in fields(own)}
+    return {name: str(existing(path).absolute()) for name, path in given.items() if path is not None}
+
+
+def _features(own: OwnData, out: Path, told: list[str]) -> dict[str, str]:
+    if own.features is not None:
+        return {}
+    told.append(
+        f"Features are extracted with EfficientNet-{ENCODER} as trained on ImageNet: each of the 49 cells of a grid "
+        f"over the photo is a region. They are kept in {out / 'features'}."
+    )
+    return {"features": str((out / "features").absolute()), "encoder": ENCODER}
+
+
+def _model(kind: str, own: OwnData, size: int, told: list[str]) -> dict[str, Any]:
+    """Widths of the features, and sizes that suit the data."""
+    names = {item.name for item in fields(KINDS[kind])}
+    chosen: dict[str, Any] = {name: size for name in SIZES if name in names}
+    chosen |= {"jrln": {"size": size}} if "jrln" in names else {}
+    chosen |= {"ffn_size": 4 * size, "layers": 3 if size < 512 else 6, "heads": 8} if "ffn_size" in names else {}
+    if own.features is None:
+        from sightline.vision.grid_encoder import WIDTH
+
+        widths = dict.fromkeys(WIDTHS.values(), WIDTH)
+    else:
+        scene = next(iter(open_scenes(own.features)), None)
+        if scene is None:
+            raise CountError("it holds no features", where=own.features, fix="extract them again")
+        parts = {part: getattr(scene, part) for part in WIDTHS}
+        widths = {WIDTHS[part]: value.shape[-1] for part, value in parts.items() if value is not None}
+    told.append(f"The model is {kind} with {size} units a layer.")
+    return {**chosen, **{name: width for name, width in widths.items() if name in names}}
+
+
+def _caption_stages(photos: int, captions: int, told: list[str]) -> tuple[dict[str, Any], int]:
+    """Cross-entropy, stopped when held-out captions are no longer told better."""
+    size = 128 if captions < 2_000 else 256 if captions < 20_000 else 512
+    train = max(1, round(photos * SHARES["train"]))
+    batch = min(32, max(4, 1 << int(math.log2(max(1, train / 20)))))
+    epochs = min(100, max(15, math.ceil(2_000 * batch / train)))
+    metric = "CIDEr" if photos * SHARES["val"] >= 50 else "loss"
+    each = max(1, min(5, round(captions / max(1, photos))))
+    told.append(
+        f"Training takes at most {epochs} epochs in batches of {plural(batch, 'photo')} with "
+        f"{plural(each, 'caption')} each, and stops when the val split has not become better ({metric}) for 5 epochs."
+    )
+    stage = {
+        "objective": {"kind": "cross-entropy"},
+        "batch": {"size": batch, "captions": each},
+        "optimiser": {"lr": 1e-3 if size < 512 else 5e-4, "clip": 1.0},
+        "schedule": {"kind": "decay", "factor": 0.8, "every": max(1, epochs // 8)},
+        "epochs": epochs,
+        "select": {"metric": metric, "patience": 5},
+    }
+    return {"cross-entropy": stage}, size
+
+
+def _corpus(own: OwnData, told: list[str]) -> dict[str, Any]:
+    """How the sentences are counted and which are used."""
+    if own.corpus is None:
+        raise ConfigError("r2m learns to speak from text, and there is none", fix="add --corpus text.txt")
+    if own.images is not None and own.concepts is None and own.features is None:
+        raise ConfigError(
+            "r2m must know what is in the photos, and extracted features have no names",
+            fix="add --concepts FILE (a line of named boxes per photo), or --features with concepts",
+        )
+    sentences = read_corpus(existing(own.corpus))
+    long = sum(len(sentence.split()) >= 8 for sentence in sentences)
+    fewest = 8 if 2 * long >= len(sentences) else 4
+    told.append(f"Of the corpus, sentences of {fewest} to {DataConfig.max_words} words are used.")
+    alone = own == OwnData(corpus=own.corpus)
+    if alone:
+        told.append(
+            "There are no photos: it learns to speak of what Sightline's own detector has names for, and "
+            "`sightline caption --model` lets it speak of any photo."
+        )
+    return {
+        "dictionary": "detector" if alone else "coco",
+        "rule": "r2m",
+        "vocabulary": "corpus",
+        "min_count": _min_count(len(sentences), told),
+        "min_words": fewest,
+        "held_out": 0.01 if len(sentences) >= 10_000 else 0.05,
+    }
+
+
+def _text_stages(own: OwnData, photos: int, told: list[str]) -> tuple[dict[str, Any], int]:
+    """The four stages of R2M: speak, rebuild what was spoken of, then both with photos, where there are some."""
+    assert own.corpus is not None
+    sentences = len(read_corpus(own.corpus))
+    size = 128 if sentences < 2_000 else 256 if sentences < 20_000 else 512
+    batch = min(256, max(8, 1 << int(math.log2(max(1, sentences / 20)))))
+    epochs = min(100, max(10, math.ceil(3_000 * batch / max(1, sentences))))
+    told.append(
+        f"Each text stage takes at most {epochs} epochs in batches of {batch} sentences, and stops when held-out "
+        "sentences have not become likelier for 3 epochs."
+        + (f" The photo stages take 50 and 100 steps, with {batch} sentences beside the photos." if photos else "")
+    )
+    text = {
+        "batch": {"pool": "corpus", "size": batch, "captions": 1},
+        "optimiser": {"lr": 5e-4 if size < 512 else 1e-4, "clip": 10.0},
+        "epochs": epochs,
+        "select": {"metric": "loss", "patience": 3},
+    }
+    stages = {
+        "text": {"objective": {"kind": "r2m-text"}, **text},
+        "text-reconstruction": {"objective": {"kind": "r2m-text", "beta": 1.0}, **text},
+    }
+    if not photos and own.features is None:
+        return stages, size
+    photo = {
+        "batch": {"of": "photos", "size": max(2, min(256, round(photos * SHARES["train"])))},
+        "optimiser": {"lr": 1e-5, "clip": 10.0},
+        "select": {"metric": "loss", "every_steps": 10, "patience": 3},
+    }
+    both = {"kind": "r2m-image", "text": batch}
+    stages["photos"] = {"objective": both, **photo, "steps": 50}
+    stages["photos-reconstruction"] = {"objective": {**both, "gamma": 1.0}, **photo, "steps": 100}
+    return stages, size
+
+
+def _min_count(sentences: int, told: list[str]) -> int:
+    count = 1 if sentences < 1_000 else 2 if sentences < 10_000 else 3 if sentences < 50_000 else 5
+    told.append(f"There are {plural(sentences, 'sentence')}; words that occur at least {times(count)} are learned.")
+    return count

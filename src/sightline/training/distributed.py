@@ -1,0 +1,98 @@
+"""Several processes that train one model together: what they add up, and what they agree on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from sightline.errors import LearningError
+
+
+class Distributed:
+    """This process and the others that `torchrun` started with it; with one process, its methods do nothing.
+
+    Every method is called by all processes at the same point, or by none, since each waits for the others. Where one of
+    them has stopped, the others get a LearningError instead of waiting for ever.
+
+    Attributes:
+        rank: of this process. Process 0 writes, and decides where all must be of one mind.
+        world: how many there are.
+    """
+
+    def __init__(self) -> None:
+        joined = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if joined else 0
+        self.world = dist.get_world_size() if joined else 1
+        # small messages go between CPUs, so that they never wait for what a GPU has still to do
+        self._cpu = dist.new_group(backend="gloo") if self.world > 1 and dist.get_backend() != "gloo" else None
+
+    @property
+    def first(self) -> bool:
+        """Whether this is process 0."""
+        return self.rank == 0
+
+    def sum(self, *values: float) -> list[float]:
+        """Each value, summed over processes."""
+        if self.world == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64)
+        with _answered():
+            dist.all_reduce(total, group=self._cpu)
+        return total.tolist()
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of every process, in their order."""
+        if self.world == 1:
+            return [value]
+        values: list[Any] = [None] * self.world
+        with _answered():
+            dist.all_gather_object(values, value, group=self._cpu)
+        return values
+
+    def tell(self, value: Any) -> Any:
+        """The value of process 0, in all of them."""
+        if self.world == 1:
+            return value
+        box = [value]
+        with _answered():
+            dist.broadcast_object_list(box, src=0, group=self._cpu)
+        return box[0]
+
+    def share(self, tensors: Sequence[Tensor]) -> None:
+        """Give all processes the numbers that process 0 has."""
+        for dtype in {tensor.dtype: None for tensor in tensors if self.world > 1}:
+            same = [tensor.detach() for tensor in tensors if tensor.dtype == dtype]
+            flat = torch.cat([tensor.flatten() for tensor in same])
+            with _answered():
+                dist.broadcast(flat, src=0)
+            for tensor, part in zip(same, torch.split(flat, [tensor.numel() for tensor in same]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Sum gradients over processes, in one piece. A parameter that no process has a gradient of keeps none."""
+        if self.world == 1:
+            return
+        known = self.sum(*(float(parameter.grad is not None) for parameter in parameters))
+        moved = [parameter for parameter, count in zip(parameters, known, strict=True) if count]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in moved])
+        with _answered():
+            dist.all_reduce(flat)
+        for parameter, part in zip(moved, torch.split(flat, [p.numel() for p in moved]), strict=True):
+            parameter.grad = part.view_as(parameter)
+
+
+@contextlib.contextmanager
+def _answered() -> Iterator[None]:
+    """Say it where another process does not answer any more."""
+    try:
+        yield
+    except RuntimeError as error:  # all that a broken connection and a time-out have in common
+        raise LearningError(
+            "another process of this run has stopped",
+            fix="see what it said, then start all of them again: they go on from the last state",
+        ) from error

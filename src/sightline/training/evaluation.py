@@ -1,0 +1,302 @@
+"""How a trained model is measured on a split: captions by the scorecard, matching by recalls, words by their boxes.
+
+All shares are percentages, CIDEr and SPICE too (times 100), as papers print them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.caption import Caption
+from sightline.checkpoint.model_checkpoint import Checkpoint
+from sightline.data.grounding_records import GroundedPhoto
+from sightline.decoding.caption_scenes import captions
+from sightline.decoding.constraints import Rules
+from sightline.decoding.strategies import Beam, Greedy, Strategy
+from sightline.errors import ConfigError
+from sightline.metrics.ngrams import IntArray
+from sightline.metrics.novel import novel_f1
+from sightline.metrics.per_image import PerImage
+from sightline.metrics.retrieval import Ensemble, RetrievalScores, Similarity, consecutive_folds, evaluate_retrieval
+from sightline.metrics.scorecard import METRICS, scorecard
+from sightline.metrics.self_retrieval import self_retrieval
+from sightline.metrics.sentiment import sentiment_shares
+from sightline.models.captioner import Captioner, select
+from sightline.models.matcher import AligningMatcher, Embedding, Matcher
+from sightline.text.vocabulary import END, PAD
+from sightline.text.vocabulary import rule as named_rule
+from sightline.training.grounding_evaluation import accuracy_of_captioner, accuracy_of_matcher, f1_of_captions
+from sightline.training.tensor_tables import Pool
+
+Watch = Callable[[Sequence[int]], "Iterator[int] | Sequence[int]"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a model is measured.
+
+    Attributes:
+        way: how captions are decoded.
+        rules: what they may and may not hold.
+        metrics: of the scorecard: bleu, meteor, rouge, cider, spice; () takes all that are installed.
+        while_training: the metrics by which a stage may choose its best model.
+        greedy_in_training: captions by which it is chosen are decoded greedily, which is quicker; otherwise by
+            `strategy`.
+        self_retrieval: whether captions find their own photo again (CL, Table 1).
+        novel: F1 of the eight words of the held-out COCO protocol (`metrics.novel`), for `data.novel`.
+        grounding: whether words point at the right boxes; needs grounding annotations.
+        folds: matching is the mean of so many folds of `fold_size` photos; 0 ranks among all.
+        fold_size: photos in a fold.
+        batch: photos at a time.
+    """
+
+    strategy: Strategy = field(default_factory=lambda: Beam(size=3))
+    rules: Rules = field(default_factory=Rules)
+    metrics: tuple[str, ...] = ()
+    while_training: tuple[str, ...] = ("cider",)
+    greedy_in_training: bool = True
+    self_retrieval: bool = False
+    novel: bool = False
+    grounding: bool = False
+    folds: int = 0
+    fold_size: int = 1000
+    batch: int = 64
+
+    def in_training(self) -> Evaluation:
+        """The quick form, for choosing a model while it is trained."""
+        strategy = Greedy() if self.greedy_in_training else self.strategy
+        return Evaluation(strategy, self.rules, self.while_training, batch=self.batch)
+
+
+@torch.no_grad()
+def evaluate(
+    checkpoint: Checkpoint,
+    pool: Pool,
+    evaluation: Evaluation,
+    *,
+    grounded: Mapping[str, GroundedPhoto] | None = None,
+    sentiment: Mapping[str, frozenset[str]] | None = None,
+    watch: Watch = iter,
+    said: dict[str, Caption] | None = None,
+    per_image: PerImage | None = None,
+) -> dict[str, float]:
+    """Measure a model on a split.
+
+    Args:
+        checkpoint: the model.
+        pool: the split.
+        evaluation: how.
+        grounded: its annotations, by photo.
+        sentiment: words that carry a sentiment, by its name; captions are measured by their share.
+        watch: wraps the photos that are captioned.
+        said: captions are put there.
+        per_image: what each photo adds is put there.
+    """
+    model = checkpoint.model
+    training = model.training
+    per_image = PerImage() if per_image is None else per_image
+    per_image.begin(pool.ids)
+    model.eval()
+    try:
+        if isinstance(model, Matcher):
+            found = retrieval([model], pool, evaluation, per_image)
+            if evaluation.grounding and isinstance(model, AligningMatcher):
+                rule = named_rule(checkpoint.text_rule)
+                found |= accuracy_of_matcher(model, checkpoint.vocabulary, rule, pool, _known(grounded), per_image)
+            return found
+        said = {} if said is None else said
+        found = _captioner(checkpoint, model, pool, evaluation, grounded, watch, said, per_image)
+        return found | sentiment_shares([one.words for one in said.values()], sentiment or {}) if said else found
+    finally:
+        model.train(training)
+
+
+def _captioner(
+    checkpoint: Checkpoint,
+    model: Captioner,
+    pool: Pool,
+    evaluation: Evaluation,
+    grounded: Mapping[str, GroundedPhoto] | None,
+    watch: Watch,
+    said: dict[str, Caption],
+    per_image: PerImage,
+) -> dict[str, float]:
+    found = {"loss": token_loss(model, pool, evaluation.batch)} if pool.texts is not None else {}
+    if not (pool.references and any(pool.references)):
+        return found  # a pool of texts alone has nothing to score captions against
+    said.update(say(checkpoint, pool, evaluation, trace=evaluation.grounding, watch=watch))
+    references = dict(zip(pool.ids, pool.references, strict=True))
+    texts = {id: " ".join(caption.words) for id, caption in said.items()}
+    scores = scorecard(texts, references, evaluation.metrics or None).scores
+    found |= {
+        _NAMES.get(name, name): value if name in _AS_READ else 100 * value for name, value in scores.corpus.items()
+    }
+    for name in scores.corpus:
+        if name not in _OF_THE_CORPUS:
+            per_image.add(_NAMES.get(name, name), [scores.per_image[id][name] for id in pool.ids])
+    if evaluation.novel:
+        found |= novel_f1(texts, references)
+    if evaluation.self_retrieval:
+        found |= _self_retrieval(checkpoint, model, pool, said, per_image)
+    if evaluation.grounding:
+        annotations = _known(grounded)
+        rule = named_rule(checkpoint.text_rule)
+        found |= accuracy_of_captioner(model, checkpoint.vocabulary, rule, pool, annotations, per_image)
+        found |= f1_of_captions(said, pool, annotations, per_image)
+    return found
+
+
+_NAMES = {f"Bleu_{n}": f"BLEU-{n}" for n in range(1, 5)} | {"ROUGE_L": "ROUGE-L"}
+_AS_READ = {key for metric in METRICS.values() if not metric.fraction for key in metric.keys}  # percentages, counts
+_OF_THE_CORPUS = {*(f"Bleu_{n}" for n in range(1, 5)), "METEOR", *_AS_READ}  # no means over photos
+
+
+@torch.no_grad()
+def say(
+    checkpoint: Checkpoint, pool: Pool, evaluation: Evaluation, *, trace: bool = False, watch: Watch = iter
+) -> dict[str, Caption]:
+    """The best caption of every photo of a split."""
+    model = checkpoint.captioner()
+    device = next(model.parameters()).device
+    said: dict[str, Caption] = {}
+    for first in watch(range(0, len(pool), evaluation.batch)):
+        rows = torch.arange(first, min(first + evaluation.batch, len(pool)))
+        scenes = _scenes(pool, rows).to(device)
+        spoken = captions(model, scenes, checkpoint.vocabulary, evaluation.strategy, evaluation.rules, trace)
+        said.update({id: best[0] for id, best in zip(scenes.ids, spoken, strict=True)})
+    return said
+
+
+@torch.no_grad()
+def token_loss(model: Captioner, pool: Pool, batch: int = 64) -> float:
+    """The mean negative log-probability of the split's words and ENDs. Captions of one photo share one look at it."""
+    assert pool.texts is not None
+    assert pool.first is not None
+    device = next(model.parameters()).device
+    total, tokens = 0.0, 0
+    owner = np.repeat(np.arange(len(pool)), np.diff(pool.first))
+    for first in range(0, len(pool.texts), 2 * batch):
+        rows = torch.arange(first, min(first + 2 * batch, len(pool.texts)))
+        photos, places = np.unique(owner[rows.numpy()], return_inverse=True)
+        memory = model.encode(_scenes(pool, torch.from_numpy(photos)).to(device))
+        memory = select(memory, torch.from_numpy(places).to(device))
+        ids = pool.texts.batch(rows).ids.to(device)
+        total -= float(model.log_prob(memory, ids).double().sum())
+        tokens += int((ids[:, 1:] != PAD).sum())
+    return total / max(1, tokens)
+
+
+@torch.no_grad()
+def retrieval(
+    models: Sequence[Matcher], pool: Pool, evaluation: Evaluation, per_image: PerImage | None = None
+) -> dict[str, float]:
+    """Recalls both ways, the sum of all six, and median ranks. Every photo's first five captions take part.
+
+    Several models score together, by the mean of their scores. What each photo adds is put into `per_image`.
+    """
+    if pool.texts is None or pool.first is None:
+        raise ConfigError("matching is measured with captions, and the split has none", fix="give captions")
+    if evaluation.folds * evaluation.fold_size > len(pool):
+        raise ConfigError(
+            f"{evaluation.folds} folds of {evaluation.fold_size:,} photos are more than the {len(pool):,} of the split",
+            fix="set evaluate.folds to 0, which ranks among all, or evaluate.fold_size to less",
+        )
+    captions_of = [np.arange(a, min(a + 5, b)) for a, b in zip(pool.first[:-1], pool.first[1:], strict=True)]
+    chosen = np.concatenate(captions_of)
+    owner = np.repeat(np.arange(len(pool)), [len(rows) for rows in captions_of])
+    scores_of = tuple(_similarity(model, pool, evaluation, torch.from_numpy(chosen)) for model in models)
+    folds = consecutive_folds(evaluation.fold_size, evaluation.folds) if evaluation.folds else None
+    similarity = scores_of[0] if len(scores_of) == 1 else Ensemble(scores_of)
+    scores = evaluate_retrieval(similarity, owner, folds=folds)
+    if per_image is not None:
+        _keep_hits(per_image, scores, owner)
+    flat = scores.as_dict()
+    return {name.replace("_", " "): float(value) for name, value in flat.items() if name not in ("label",)}
+
+
+def _keep_hits(per_image: PerImage, scores: RetrievalScores, owner: IntArray) -> None:
+    """Recalls by photo; the captions of a photo count together. Folds are consecutive, from the first photo on."""
+    photos = len(per_image.ids)
+    texts = np.concatenate([fold.image_to_text for fold in scores.ranks])
+    images = np.concatenate([fold.text_to_image for fold in scores.ranks])
+    ranked = np.arange(photos) < len(texts)
+    own = owner[: len(images)]
+    for k in scores.image_to_text.recalls:
+        per_image.add(f"i2t R@{k}", np.pad(texts <= k, (0, photos - len(texts))), ranked)
+        hits = np.bincount(own, images <= k, minlength=photos)
+        per_image.add(f"t2i R@{k}", hits, np.bincount(own, minlength=photos))
+
+
+def _similarity(model: Matcher, pool: Pool, evaluation: Evaluation, chosen: Tensor) -> Similarity:
+    """The scores of photos and `chosen` captions, which are embedded once."""
+    assert pool.texts is not None
+    device = next(model.parameters()).device
+    images = _embedded(
+        [model.embed_images(_scenes(pool, rows).to(device)) for rows in _chunks(len(pool), evaluation.batch)]
+    )
+    width = int(pool.texts.lengths[chosen].max())
+    texts = _embedded(
+        [
+            model.embed_texts(_padded(pool, chosen[rows], width).to(device))
+            for rows in _chunks(len(chosen), 4 * evaluation.batch)
+        ]
+    )
+
+    def similarity(some: IntArray, few: IntArray) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+        left = {name: part[torch.from_numpy(some).to(part.device)] for name, part in images.items()}
+        right = {name: part[torch.from_numpy(few).to(part.device)] for name, part in texts.items()}
+        return model.similarity(left, right).float().cpu().numpy()
+
+    return similarity
+
+
+def _self_retrieval(
+    checkpoint: Checkpoint, model: Captioner, pool: Pool, said: Mapping[str, Caption], per_image: PerImage
+) -> dict[str, float]:
+    encoded = [checkpoint.vocabulary.encode(said[id].words) for id in pool.ids]
+    words = torch.full((len(encoded), max(map(len, encoded))), PAD)
+    for row, ids in zip(words, encoded, strict=True):
+        row[: len(ids)] = torch.tensor(ids)
+        assert ids[-1] == END
+    device = next(model.parameters()).device
+    found = self_retrieval(model, lambda rows: _scenes(pool, torch.tensor(rows)).to(device), words, progress=False)
+    shares = {f"self-retrieval R@{k}": value for k, value in found.recalls.items()}
+    for k in found.recalls:
+        per_image.add(f"self-retrieval R@{k}", np.asarray(found.ranks) <= k)
+    return {**shares, "self-retrieval pool": float(found.pool)}
+
+
+def _scenes(pool: Pool, rows: Tensor) -> SceneBatch:
+    if pool.scenes is None:
+        raise ConfigError("the split has no scenes", fix="give features")
+    return pool.scenes.batch(rows)
+
+
+def _padded(pool: Pool, rows: Tensor, width: int) -> TextBatch:
+    """The captions of `rows`, all padded to `width`, so that their embeddings can be joined."""
+    assert pool.texts is not None
+    ids = pool.texts.ids[rows, :width].long()
+    tagged = None if pool.texts.tagged is None else pool.texts.tagged[rows, :width]
+    return TextBatch(tuple(pool.texts.words[row] for row in rows.tolist()), ids, ids != PAD, tagged)
+
+
+def _embedded(parts: Sequence[Embedding]) -> Embedding:
+    """Embeddings of several batches as one; only what similarity needs is kept where a global vector is enough."""
+    names = ("vector",) if "vector" in parts[0] else tuple(parts[0])
+    return {name: torch.cat([part[name] for part in parts]) for name in names}
+
+
+def _chunks(count: int, size: int) -> list[Tensor]:
+    return list(torch.split(torch.arange(count), size))
+
+
+def _known(grounded: Mapping[str, GroundedPhoto] | None) -> Mapping[str, GroundedPhoto]:
+    if not grounded:
+        raise ConfigError("grounding is measured with annotations, and there are none", fix="give data.grounding")
+    return grounded

@@ -1,0 +1,369 @@
+"""From a recipe to a trained model: data, vocabulary, a seeded model, the loop, the measurement, the card."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import yaml
+
+from sightline import __version__
+from sightline.caption import Caption
+from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
+from sightline.errors import CheckpointError, ConfigError, LearningError
+from sightline.files import read_json, write_json, write_text
+from sightline.metrics.per_image import PerImage
+from sightline.models.end_to_end import EndToEnd
+from sightline.training import evaluation
+from sightline.training.checkpoint_finder import MODEL, Finder
+from sightline.training.data import Data, build_data
+from sightline.training.feature_cache import cache_features
+from sightline.training.loop import Run, train
+from sightline.training.make_features import Progress, extract
+from sightline.training.model_size import build_model
+from sightline.training.objective import Context
+from sightline.training.objectives.r2m_text import R2MTextConfig, text_loss
+from sightline.training.output_bias import start_output_bias
+from sightline.training.processes import first_process, processes
+from sightline.training.recipe import Recipe, read_saved
+from sightline.training.stage import Stage
+from sightline.training.tensor_tables import Pool
+from sightline.training.vision_config import with_vision
+
+RECIPE = "recipe.yaml"
+DATA = "data.json"
+PER_IMAGE = "per_image.npz"  # what each photo adds to the metrics, for comparisons on the same photos
+CAPTIONS = "captions.json"  # by photo
+
+Evaluate = Callable[[Checkpoint, Pool, evaluation.Evaluation], dict[str, float]]
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Who is told what happens; silent by default.
+
+    Attributes:
+        say: a plain sentence about data and decisions.
+        report: a line of metrics.jsonl.
+        progress: wraps the photos whose features are extracted.
+    """
+
+    say: Callable[[str], None] = field(default=lambda sentence: None)
+    report: Report = field(default=lambda line: None)
+    progress: Progress = iter
+
+
+def launch(
+    recipe: Recipe,
+    out: Path,
+    device: str = "auto",
+    *,
+    name: str = "RECIPE",
+    about: str = "",
+    base: Path | None = None,
+    find: Callable[[str], Checkpoint] | None = None,
+    evaluate: Evaluate | None = None,
+    callbacks: Callbacks | None = None,
+) -> Checkpoint:
+    """Train what the recipe says, or go on where an earlier call stopped; `out` then holds the model and its metrics.
+
+    Args:
+        recipe: one row.
+        out: the folder of the run. One that holds a run of another recipe is refused.
+        device: cpu, cuda, cuda:1, mps, or auto.
+        name: how a command names the recipe, for messages.
+        about: what the recipe that is left in `out` says of itself.
+        base: what the data's root is relative to: by default the folder SIGHTLINE_DATA names, else the current one.
+        find: gives the checkpoint that a name in the recipe stands for, instead of `Finder`.
+        evaluate: measures a model, instead of `sightline.training.evaluation`.
+        voice: who is told.
+    """
+    with processes(device) as place:
+        callbacks = callbacks if callbacks is not None and first_process() else Callbacks()
+        refuse_other_run(recipe, out)
+        if (finished := _finished(out, place)) is not None:
+            callbacks.say(f"{out} holds this run already, finished.")
+            return finished
+        finder = find or Finder(out, name, recipe.start, place)
+        return _launch(recipe, out, place, base or data_root(), finder, evaluate, callbacks, about)
+
+
+def _launch(
+    recipe: Recipe,
+    out: Path,
+    device: torch.device,
+    base: Path,
+    find: Callable[[str], Checkpoint],
+    evaluate: Evaluate | None,
+    callbacks: Callbacks,
+    about: str,
+) -> Checkpoint:
+    stages = recipe.ordered()
+    if recipe.measure:
+        raise ConfigError("this row trains nothing, it measures trained models", fix="use `sightline reproduce`")
+    if not stages:
+        raise ConfigError("the recipe has no stage", fix="give stages")
+    started = find(recipe.start) if recipe.start else None
+    preprocessing = _extract(recipe, base, device, find, callbacks)
+    data = build_data(
+        recipe.data,
+        recipe.model,
+        stages,
+        base=base,
+        vocabulary=None if started is None else started.vocabulary,
+        vision=recipe.vision,
+    )
+    for sentence in data.told:
+        callbacks.say(sentence)
+    start = Checkpoint(
+        _model(recipe, data, started, find),
+        data.vocabulary,
+        data.rule.name,
+        preprocessing or recipe.vision.preprocessing() or ({} if started is None else started.preprocessing),
+        data.fingerprint,
+        _card(recipe, data),
+    )
+    _check(stages, data.pools)
+    _begin(recipe, data, out, about)
+    data = _with_looks(recipe, data, start.model, device, callbacks)
+    context = Context(data.vocabulary, data.pools, find, device, recipe.seed)
+    measure = evaluate or _measure(data)
+    choice = _Choice(recipe, data.pools, measure)
+    run = Run(
+        out, start, stages, data.pools, context, choice, recipe.seed, recipe.fingerprint(), report=callbacks.report
+    )
+    kept = _Kept()
+    return _measured(recipe, out, train(run), data, evaluate or _measure(data, kept), kept)
+
+
+def _with_looks(recipe: Recipe, data: Data, model: Any, device: torch.device, callbacks: Callbacks) -> Data:
+    """The data, with scenes in the place of photos where the model's eyes do not learn."""
+    if not isinstance(model, EndToEnd) or any(part.requires_grad for part in model.vision.parameters()):
+        return data
+    config = recipe.data
+    pools = {
+        name: cache_features(
+            pool, model.vision, device, config.budget, config.views if name == "train" else 1, config.window
+        )
+        for name, pool in data.pools.items()
+    }
+    looked = [name for name, pool in pools.items() if pool is not data.pools[name]]
+    if looked:
+        callbacks.say(
+            f"Photos of {', '.join(looked)} have been looked at, once for all: the vision model does not learn."
+        )
+    return replace(data, pools=pools)
+
+
+def _extract(
+    recipe: Recipe, base: Path, device: torch.device, find: Callable[[str], Checkpoint], callbacks: Callbacks
+) -> dict[str, Any]:
+    """Features of photos that have none: made by the first process while the others wait."""
+    if not first_process() and dist.is_initialized():
+        dist.barrier()
+    preprocessing = extract(recipe.data, base, device, find, callbacks.progress, callbacks.say)
+    if first_process() and dist.is_initialized():
+        dist.barrier()
+    return preprocessing
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What a measurement leaves besides its metrics."""
+
+    captions: dict[str, Caption] = field(default_factory=dict)
+    per_image: PerImage = field(default_factory=PerImage)
+
+
+def _measure(data: Data, kept: _Kept | None = None) -> Evaluate:
+    """Evaluation that knows the annotated boxes of the photos it is given, and the words that carry sentiment."""
+
+    def measure(checkpoint: Checkpoint, pool: Pool, how: evaluation.Evaluation) -> dict[str, float]:
+        grounded = {id: data.grounded[id] for id in pool.ids if id in data.grounded}
+        if kept is None:
+            return evaluation.evaluate(checkpoint, pool, how, grounded=grounded, sentiment=data.sentiment)
+        said, per_image = kept.captions, kept.per_image
+        return evaluation.evaluate(
+            checkpoint, pool, how, grounded=grounded, sentiment=data.sentiment, said=said, per_image=per_image
+        )
+
+    return measure
+
+
+def write_measured(out: Path, captions: Mapping[str, Caption], per_image: PerImage) -> None:
+    """Leave the captions and what each photo adds to the metrics in the folder of a run, where there are any."""
+    if captions:
+        write_json(out / CAPTIONS, {id: " ".join(caption.words) for id, caption in captions.items()}, indent=0)
+    if per_image.shares:
+        per_image.write(out / PER_IMAGE)
+
+
+def _measured(recipe: Recipe, out: Path, chosen: Checkpoint, data: Data, evaluate: Evaluate, kept: _Kept) -> Checkpoint:
+    """The chosen model with its metrics on test (or val) in its card, saved."""
+    split = next((role for role in ("test", "val") if role in data.pools and data.pools[role].references), None)
+    chosen.model.eval()
+    metrics = {} if split is None else evaluate(chosen, data.pools[split], recipe.evaluate)
+    card = {**chosen.card, "measured on": split, "metrics": metrics}
+    measured = replace(chosen, card=card)
+    if first_process():
+        write_json(out / "metrics.json", {"split": split, **metrics}, indent=2)
+        write_measured(out, kept.captions, kept.per_image)
+        save(out / MODEL, measured)
+    return measured
+
+
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """What the loop asks for: the loss, or metrics, on held-out data; stages of R²M are chosen by held-out text."""
+
+    recipe: Recipe
+    pools: dict[str, Pool]
+    measure: Evaluate
+
+    def __call__(self, checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
+        pool, how = self.pools[stage.held_out()], self.recipe.evaluate.in_training()
+        if stage.select.metric != "loss":
+            return self.measure(checkpoint, pool, how)
+        if isinstance(stage.objective, R2MTextConfig):  # L_XE + β · L_rec: otherwise nothing tells of the reconstructor
+            return text_loss(checkpoint.model, pool, stage.objective, how.batch)
+        return self.measure(checkpoint, replace(pool, references=()), how)  # no caption is written: that takes longest
+
+
+def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
+    """Refuse, before hours of training, stages whose photos or sentences are not there."""
+    for stage in stages:
+        if stage.batch.pool not in pools:
+            missing = "data.corpus" if stage.batch.pool == "corpus" else "data.captions and data.features"
+            raise ConfigError(
+                f"stage `{stage.name}` draws from {stage.batch.pool}, which is empty", fix=f"give {missing}"
+            )
+        if stage.held_out() not in pools and (stage.select.every or stage.select.every_steps):
+            by, fix = "on the val split, and no photo is in it", "set data.val"
+            if stage.held_out() == "corpus-val":
+                by, fix = "by held-out text, and there is none", "give data.corpus"
+            raise ConfigError(
+                f"stage `{stage.name}` chooses its best model {by}",
+                fix=f"{fix}, or stages.{stage.name}.select.every=0 to keep the last model",
+            )
+
+
+def _model(recipe: Recipe, data: Data, started: Checkpoint | None, find: Callable[[str], Checkpoint]) -> Any:
+    """The seeded model, with the weights it starts from."""
+    torch.manual_seed(recipe.seed)
+    model = with_vision(build_model(recipe.model, len(data.vocabulary)), recipe.vision, find)
+    if started is None:
+        learned = data.pools.get("corpus", data.pools.get("train"))  # R2M learns to write from its corpus alone
+        texts = None if learned is None or recipe.output_bias == "zero" else learned.texts
+        start_output_bias(model, None if texts is None else texts.ids)
+        return model
+    receiver, made_by = model, data.fingerprint
+    if isinstance(model, EndToEnd) and not isinstance(started.model, EndToEnd):  # it read features of the same backbone
+        receiver, made_by = model.reader, model.vision.fingerprint()
+    if started.text_rule != data.rule.name:
+        raise ConfigError(
+            f"{recipe.start} splits captions by the rule {started.text_rule}, and the recipe by {data.rule.name}",
+            fix=f"set data.rule={started.text_rule}",
+        )
+    if started.fingerprint and made_by and started.fingerprint != made_by:
+        raise ConfigError(
+            f"{recipe.start} was trained on scenes {started.fingerprint}, and these are {made_by}",
+            fix="use features of the same vision model",
+        )
+    theirs, ours = started.model.state_dict(), receiver.state_dict()
+    wrong = [
+        key for key in (*ours, *theirs) if key not in ours or key not in theirs or ours[key].shape != theirs[key].shape
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"{recipe.start} is a {started.model.config.kind} model whose weights do not fit this {recipe.model.kind}: "
+            f"{', '.join(dict.fromkeys(wrong[:3]))}",
+            fix="give it the same kind and sizes as the recipe's model",
+        )
+    receiver.load_state_dict(theirs)
+    return model
+
+
+def _card(recipe: Recipe, data: Data) -> dict[str, Any]:
+    return {
+        "model": recipe.model.kind,
+        "recipe": plain(recipe),
+        "recipe fingerprint": recipe.fingerprint(),
+        "data": data.card(),
+        "seed": recipe.seed,
+        "versions": {"sightline": __version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+
+
+def plain(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain values, which `read_recipe` would build again."""
+    values: dict[str, Any] = json.loads(json.dumps(asdict(recipe), default=str))
+    return values
+
+
+def to_yaml(recipe: Recipe, about: str = "") -> str:
+    """The recipe as a file of one row."""
+    values = {**({"about": about} if about else {}), "base": plain(recipe)}
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
+
+
+def refuse_other_run(recipe: Recipe, out: Path) -> None:
+    """Refuse a folder that holds a run of another recipe, and tell in what they differ."""
+    if not (out / RECIPE).is_file():
+        if (out / MODEL).exists():
+            raise LearningError("this folder holds a model of something else", where=out, fix="choose another --out")
+        return
+    held = read_saved(out / RECIPE)
+    if held.fingerprint() == recipe.fingerprint():
+        return
+    differing = list(differences(plain(held), plain(recipe)))
+    told = "; ".join(differing[:3]) + ("; …" if len(differing) > 3 else "")
+    raise LearningError(
+        f"this folder holds a run of another recipe ({told})",
+        where=out,
+        fix="choose another --out, or remove the folder",
+    )
+
+
+def differences(held: Any, wanted: Any, path: str = "") -> Iterator[str]:
+    """What two recipes differ in, a sentence each; what a paper says is no difference."""
+    if isinstance(held, dict) and isinstance(wanted, dict):
+        for key in dict.fromkeys((*held, *wanted)):
+            if (path, key) != ("", "paper"):
+                yield from differences(held.get(key), wanted.get(key), f"{path}.{key}" if path else str(key))
+    elif held != wanted:
+        yield f"{path} is {held} there and {wanted} here"
+
+
+def _begin(recipe: Recipe, data: Data, out: Path, about: str) -> None:
+    """Leave recipe and data in the folder; refuse to go on with other data than the run began with."""
+    card = data.card()
+    if (out / DATA).is_file() and read_json(out / DATA).get("digest") != card["digest"]:
+        raise LearningError(
+            "photos, captions or features have changed since this run began",
+            where=out,
+            fix="choose another --out, or bring the data back",
+        )
+    if first_process() and not (out / RECIPE).is_file():
+        write_json(out / DATA, card, indent=2)
+        write_text(out / RECIPE, to_yaml(recipe, about))
+
+
+def _finished(out: Path, device: torch.device) -> Checkpoint | None:
+    """The model of a run that is done and measured."""
+    if not (out / MODEL).is_file():
+        return None
+    held = load(out / MODEL, device)
+    return held if "metrics" in held.card else None
+
+
+def data_root() -> Path:
+    """The folder SIGHTLINE_DATA names, else the current one."""
+    return Path(os.environ.get("SIGHTLINE_DATA") or Path.cwd())

@@ -1,0 +1,154 @@
+"""Cross-entropy: maximum likelihood, word by word (CL paper, Eq. 1), with label smoothing and scheduled sampling."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+
+from sightline.decoding.sampling import draw
+from sightline.errors import ConfigError
+from sightline.models.captioner import Captioner, Memory, expand
+from sightline.text.vocabulary import PAD
+from sightline.training.batches import Batch
+from sightline.training.objective import Context, Losses, Objective, Progress
+from sightline.training.objectives.pairs import captioner, captions, scenes
+
+NAME: Final = "cross-entropy"
+
+
+@dataclass(frozen=True)
+class ScheduledSampling:
+    """How often the model reads a word it drew itself instead of the caption's (Bengio et al. 2015).
+
+    The probability is 0 at first and grows by `increase` each `every` epochs, up to `limit`. The defaults are those of
+    self-critical code, which the POS-SCAN paper trains with.
+
+    Attributes:
+        start: the epoch (from 0) in which the counting begins.
+        increase: added each time.
+        every: epochs between two additions.
+        limit: the highest probability.
+    """
+
+    start: int = 0
+    increase: float = 0.05
+    every: int = 5
+    limit: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.start < 0:
+            raise ConfigError(f"`start` of scheduled sampling is {self.start}", fix="give an epoch, from 0")
+        if self.every < 1:
+            raise ConfigError(f"`every` of scheduled sampling is {self.every}", fix="give a number of epochs from 1")
+        for name in ("increase", "limit"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(
+                    f"`{name}` of scheduled sampling is {getattr(self, name)}", fix="give a probability from 0 to 1"
+                )
+
+    def at(self, epoch: int) -> float:
+        """The probability in `epoch`."""
+        return min(self.limit, self.increase * (max(0, epoch - self.start) // self.every))
+
+
+@dataclass(frozen=True)
+class CrossEntropyConfig:
+    """The choices of cross-entropy.
+
+    Attributes:
+        smoothing: ε, the probability that the target distribution moves from the caption's word to all other words.
+        scheduled_sampling: when the model reads words of its own; null never.
+    """
+
+    kind: Literal["cross-entropy"] = NAME
+    smoothing: float = 0.0
+    scheduled_sampling: ScheduledSampling | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 0.5:
+            raise ConfigError(f"`smoothing` is {self.smoothing}", fix="give a share from 0 to below 0.5")
+
+    def build(self, context: Context) -> CrossEntropy:
+        """The objective."""
+        return CrossEntropy(self)
+
+
+class CrossEntropy(Objective):
+    r"""The mean over all words and ENDs of a batch of -ln p(w_t | I, w_1 … w_{t-1}), Eq. 1 of the CL paper.
+
+    Inputs: scenes and captions. Every word of the batch counts the same, so a long caption counts more than a short one
+    (weight: words and ENDs). That mean is how the field's public code divides; Eq. 1 itself is the sum.
+
+    Label smoothing: the loss of a word is KL(q ‖ p), q being 1 - ε at the caption's word and ε / (V - 1) at each of the
+    others of the model's V ids. It is the cross-entropy Σ q · (-ln p) less the constant
+    H(q) = -(1 - ε) ln(1 - ε) - ε ln(ε / (V - 1)), so the least possible loss is 0 and gradients are those of the
+    cross-entropy. With ε = 0 the constant is 0.
+
+    Scheduled sampling: from the second word on, each caption at each step reads, with the probability of the epoch, a
+    word drawn from the distribution the model gave one step before, in place of the caption's own. What is to be
+    predicted stays the caption. Gradients flow through the states of all steps, not through the draw. With probability
+    0, and in evaluation mode, all steps run at once.
+
+    Relations: CL (`contrastive`) starts from a model trained by this and compares with it; `distillation` adds a term
+    for attention; `self-critical` continues it.
+
+    >>> losses = CrossEntropyConfig(smoothing=0.1).build(context)(model, batch, Progress())  # doctest: +SKIP
+    >>> mean = losses.total / objective.weight(batch)  # doctest: +SKIP
+    """
+
+    def __init__(self, config: CrossEntropyConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def weight(self, batch: Batch) -> float:
+        """Words and ENDs."""
+        return float(captions(batch, NAME).mask[:, 1:].sum())
+
+    def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
+        """The sum over words and ENDs."""
+        model = captioner(model, NAME)
+        words = captions(batch, NAME).ids  # (N, T + 1)
+        memory = model.encode(scenes(batch, NAME))
+        plan = self.config.scheduled_sampling
+        probability = plan.at(progress.epoch) if plan is not None and model.training else 0.0
+        smoothing = self.config.smoothing
+        if probability > 0:
+            hidden = _read_sampled(model, memory, words, probability)
+            expected = model.chosen(hidden, words[:, 1:], smoothing)  # (N, T), Σ q · ln p
+        else:
+            expected = model.word_log_probs(memory, words, smoothing)
+        constant = _entropy(smoothing, model.vocab_size) * (words[:, 1:] != PAD).sum()
+        return Losses(-expected.sum() - constant)
+
+
+def _entropy(smoothing: float, vocab_size: int) -> float:
+    """H(q): what the loss of a word is at least before it is subtracted."""
+    if smoothing == 0:
+        return 0.0
+    return -(1 - smoothing) * math.log(1 - smoothing) - smoothing * math.log(smoothing / (vocab_size - 1))
+
+
+def _read_sampled(model: Captioner, memory: Memory, words: Tensor, probability: float) -> Tensor:
+    """Read words (N, T + 1) step by step, some replaced by the model's own: hidden (N, T, d)."""
+    state = expand(model.start(memory), len(words))
+    steps: list[Tensor] = []
+    for t, read in enumerate(words[:, :-1].unbind(1)):
+        if t > 0:
+            read = _replaced(model, read, steps[-1], probability)
+        hidden, state = model.advance(read, memory, state)
+        steps.append(hidden)
+    return torch.stack(steps, 1)
+
+
+@torch.no_grad()
+def _replaced(model: Captioner, read: Tensor, hidden: Tensor, probability: float) -> Tensor:
+    """Words (N,), each with `probability` replaced by one drawn from what the step before predicted."""
+    own = torch.rand(len(read), device=read.device) < probability
+    if not own.any():
+        return read
+    drawn = draw(model.predict(hidden[own]).float().softmax(-1), None).squeeze(1)
+    return read.masked_scatter(own, drawn)

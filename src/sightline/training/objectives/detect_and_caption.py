@@ -1,0 +1,244 @@
+"""The vision model with a captioner behind it, end to end: boxes, their names, and captions from one look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.batch import SceneBatch, TextBatch
+from sightline.errors import ConfigError
+from sightline.models.end_to_end import EndToEndCaptioner
+from sightline.text.vocabulary import Vocabulary
+from sightline.training.augmentation import cut_windows, random_windows, recolour
+from sightline.training.batches import Batch
+from sightline.training.objective import Context, Frozen, Losses, Objective, Progress
+from sightline.training.objectives.detection import Things, box_losses, jitter, name_loss
+from sightline.training.objectives.pairs import captions, scenes
+from sightline.vision.boxes import crop, flip
+from sightline.vision.concept_names import concept_names, relations
+from sightline.vision.detector import Detector, Maps
+from sightline.vision.imagenet_classifier import ImageNetClassifier
+
+NAME: Final = "detect-and-caption"
+POOL = "boxed"  # photos that have boxes and no captions
+VISIBLE = 0.4  # of a thing's area must stay in a window for the thing to count
+
+
+@dataclass(frozen=True)
+class DetectAndCaptionConfig:
+    """What is learned at each look, and how photos are varied.
+
+    Attributes:
+        boxes: weight of objectness and boxes.
+        names: weight of what regions are called.
+        captions: weight of cross-entropy; with 0 no caption is ever looked at (R²M asks for such a backbone).
+        smoothing: of cross-entropy.
+        boxed: so many photos of the pool `boxed`, chosen at random, are looked at beside each batch.
+        doubt: how much a place without a box counts where boxes are machine-made.
+        size: photos are seen at this size; 0 is the vision model's own.
+        window: the least share of a photo's width, and of its height, that is looked at.
+        boxed_window: the same for photos of `boxed`.
+        mirror: every second photo is mirrored; *left* and *right* change places in its captions.
+        colour: brightness, contrast and saturation are each multiplied by 1 ± `colour` at most.
+        hide: the share of regions and of cells, chosen at random, that the captioner is not shown.
+        imagenet: weight of keeping what the backbone knew: the classes of ImageNet that its weights as downloaded see
+            in the same pixels. Needs `vision.imagenet`.
+        imagenet_temperature: both sides' logits are divided by it, so that unlikely classes count too.
+    """
+
+    kind: Literal["detect-and-caption"] = NAME
+    boxes: float = 1.0
+    names: float = 1.0
+    captions: float = 1.0
+    smoothing: float = 0.1
+    boxed: int = 0
+    doubt: float = 0.3
+    size: int = 0
+    window: float = 0.9
+    boxed_window: float = 0.6
+    mirror: bool = True
+    colour: float = 0.0
+    hide: float = 0.0
+    imagenet: float = 0.0
+    imagenet_temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("boxes", "names", "captions", "smoothing", "boxed", "doubt", "size", "imagenet"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
+        for name in ("colour", "hide"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more, and less than 1")
+        for name in ("window", "boxed_window"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give more than 0, and 1 at most")
+        if self.imagenet_temperature <= 0:
+            raise ConfigError(f"`imagenet_temperature` is {self.imagenet_temperature}", fix="give more than 0")
+
+    def build(self, context: Context) -> DetectAndCaption:
+        """The objective."""
+        return DetectAndCaption(self, context)
+
+
+class DetectAndCaption(Objective):
+    """boxes · (L_objectness + L_box) + names · L_names + captions · L_XE + imagenet · L_KD, each a mean.
+
+    The sum is over photos. L_objectness and L_box are per cell that has a thing, L_names per thing with a name
+    (`detection`); L_XE is per word and END; L_KD is per photo (`kept_loss`). Photos of the pool `boxed` take part in
+    all but L_XE.
+
+    Relations: L_XE is `cross-entropy`. Parts: `objectness`, `box`, `names`, `cross-entropy`, `imagenet`.
+    """
+
+    implied: Tensor
+    undecided: Tensor
+    mirrored: Tensor
+
+    def __init__(self, config: DetectAndCaptionConfig, context: Context) -> None:
+        super().__init__()
+        self.config, self.pools = config, context.pools
+        self._downloaded: Frozen[ImageNetClassifier] | None = None
+        if config.boxed and POOL not in context.pools:
+            raise ConfigError("there are no photos with boxes alone", fix="give data.boxed, or set `boxed` to 0")
+        for name, table in zip(("implied", "undecided"), relations(concept_names()), strict=True):
+            self.register_buffer(name, torch.as_tensor(table), persistent=False)
+        self.register_buffer("mirrored", mirror_words(context.vocabulary), persistent=False)
+
+    def weight(self, batch: Batch) -> float:
+        """Photos, those of `boxed` not counted."""
+        return float(len(scenes(batch, NAME)))
+
+    def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
+        """The sums over this batch."""
+        vision, config = self._vision(model), self.config
+        own = scenes(batch, NAME)
+        count = len(own)
+        pixels, things, window = self._with_boxed(own)
+        flipped = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
+        if model.training:
+            pixels, things, flipped = self._vary(pixels, things, window, config.size or vision.size)
+        maps: Maps = vision(pixels)
+        objectness, box = box_losses(maps, things, config.doubt)
+        where = jitter(things.boxes) if model.training else things.boxes
+        names = name_loss(vision.naming(vision.describe(maps, where)), things, self.implied, self.undecided)
+        parts = {"objectness": objectness, "box": box, "names": names}
+        total = config.boxes * (objectness + box) + config.names * names
+        if config.imagenet:
+            parts["imagenet"] = kept_loss(
+                vision.classify(maps), self._known(vision, pixels), config.imagenet_temperature
+            )
+            total = total + config.imagenet * parts["imagenet"]
+        if config.captions:
+            texts = captions(batch, NAME)
+            spoken = self._speak(model, maps, own, texts, flipped[:count])
+            parts["cross-entropy"] = spoken
+            total = total + config.captions * spoken
+        return Losses(total * count, {name: part * count for name, part in parts.items()})
+
+    def _vision(self, model: Any) -> Detector:
+        if isinstance(model, EndToEndCaptioner) and isinstance(model.vision, Detector):
+            return model.vision
+        raise ConfigError("the objective looking trains a captioner with the detector", fix="set vision.kind=detector")
+
+    @torch.no_grad()
+    def _known(self, vision: Detector, pixels: Tensor) -> Tensor:
+        """(B, 1000) logits of the backbone as downloaded, of the pixels that the vision model sees."""
+        if self._downloaded is None:
+            self._downloaded = Frozen(ImageNetClassifier.downloaded(vision.variant).to(pixels.device))
+        logits: Tensor = self._downloaded.model(pixels)
+        return logits
+
+    def _with_boxed(self, own: SceneBatch) -> tuple[Tensor, Things, Tensor]:
+        """Pixels, things and the least window of the batch's photos and of those of `boxed`."""
+        batches = [own]
+        if self.config.boxed:
+            pool = self.pools[POOL]
+            assert pool.scenes is not None
+            rows = torch.randint(len(pool), (self.config.boxed,))
+            batches.append(pool.scenes.batch(rows).to(own.part("pixels", by=NAME).device))
+        least = (self.config.window, self.config.boxed_window)
+        pixels = torch.cat([one.part("pixels", by=NAME) for one in batches])
+        window = torch.cat(
+            [pixels.new_full((len(b),), w, dtype=torch.float) for b, w in zip(batches, least, strict=False)]
+        )
+        return pixels, join_batches([things_of(one) for one in batches]), window
+
+    def _vary(self, pixels: Tensor, things: Things, least: Tensor, size: int) -> tuple[Tensor, Things, Tensor]:
+        """A random window of each photo at `size`, some mirrored, and what is left of the things in it."""
+        count, device = len(pixels), pixels.device
+        windows = random_windows(least)
+        flipped = torch.rand(count, device=device) < (0.5 if self.config.mirror else 0)
+        boxes, visible = crop(things.boxes, windows)
+        boxes = torch.where(flipped[:, None, None], flip(boxes), boxes)
+        kept = replace(things, boxes=boxes, mask=things.mask & (visible > VISIBLE))
+        seen = cut_windows(windows, flipped, pixels, size)
+        return recolour(seen, self.config.colour) if self.config.colour else seen, kept, flipped
+
+    def _speak(
+        self, model: EndToEndCaptioner, maps: Maps, own: SceneBatch, texts: TextBatch, flipped: Tensor
+    ) -> Tensor:
+        """Cross-entropy, per word and END."""
+        count, words = len(own), texts.ids
+        seen = self._vision(model).scenes_of(maps.first(count), own.ids)
+        if model.training and self.config.hide:
+            seen = partly(seen, self.config.hide)
+        memory = model.captioner.encode(seen)
+        turned = flipped.repeat_interleave(len(words) // count)[:, None]
+        words = torch.where(turned, self.mirrored[words], words)
+        log_probs = model.captioner.word_log_probs(memory, words, self.config.smoothing)
+        return -log_probs.sum() / texts.mask[:, 1:].sum()
+
+
+def kept_loss(logits: Tensor, known: Tensor, temperature: float) -> Tensor:
+    """T² · KL(softmax(known / T) ‖ softmax(logits / T)), a mean over photos (Hinton et al. 2015)."""
+    ours = (logits.float() / temperature).log_softmax(-1)
+    theirs = (known.float() / temperature).log_softmax(-1)
+    return temperature**2 * F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+
+
+def things_of(batch: SceneBatch) -> Things:
+    """The things of a batch."""
+    return Things(
+        batch.part("things", by=NAME),
+        batch.mask("things", by=NAME),
+        batch.part("thing_names", by=NAME),
+        batch.part("thing_weights", by=NAME),
+    )
+
+
+def join_batches(parts: list[Things]) -> Things:
+    """The things of several batches as one."""
+    most = max(part.boxes.shape[1] for part in parts)
+
+    def cat(name: str, empty: float) -> Tensor:
+        rows = [getattr(part, name) for part in parts]
+        pads = [(0, 0) * (row.dim() - 2) + (0, most - row.shape[1]) for row in rows]
+        return torch.cat([F.pad(row, pad, value=empty) for row, pad in zip(rows, pads, strict=True)])
+
+    return Things(cat("boxes", 0), cat("mask", False), cat("names", -1), cat("weights", 0))
+
+
+def partly(scenes: SceneBatch, hide: float) -> SceneBatch:
+    """The scenes with a share `hide` of regions and cells masked; the first of each is always shown."""
+
+    def some(mask: Tensor) -> Tensor:
+        shown = torch.rand(mask.shape, device=mask.device) >= hide
+        shown[:, 0] = True
+        return mask & shown
+
+    return replace(
+        scenes, region_mask=some(scenes.mask("regions", by=NAME)), grid_mask=some(scenes.mask("grid", by=NAME))
+    )
+
+
+def mirror_words(vocabulary: Vocabulary) -> Tensor:
+    """(V,) each word's id in a mirrored world, where *left* and *right* change places."""
+    ids = torch.arange(len(vocabulary))
+    if "left" in vocabulary and "right" in vocabulary:
+        left, right = vocabulary.id("left"), vocabulary.id("right")
+        ids[left], ids[right] = right, left
+    return ids

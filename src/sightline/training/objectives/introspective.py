@@ -1,0 +1,109 @@
+"""Introspective learning (IL): a caption is likelier on its own image than on another, by the model's own word.
+
+The baseline "Base + IL" of Dai and Lin 2017, Table 4, after Vedantam et al. 2017 and Mao et al. 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.errors import ConfigError, CountError
+from sightline.training.batches import Batch
+from sightline.training.objective import Context, Losses, Objective, Progress
+from sightline.training.objectives.pairs import captioner, captions, count_captions, mode, scenes
+from sightline.training.tensor_tables import Pool, Scenes
+
+NAME: Final = "introspective"
+DRAW = 0x494C  # sets this draw apart from those of batches
+
+
+@dataclass(frozen=True)
+class IntrospectiveConfig:
+    """The choices of introspective learning.
+
+    Attributes:
+        loss: `log-sigmoid`, or `max-margin`.
+        margin: of max-margin, by how much ln p(c | I) must exceed ln p(c | I′).
+        target_dropout: whether log-probabilities are computed with dropout. Both are the target's, but each with units
+            of its own dropped, so that their difference is partly noise.
+    """
+
+    kind: Literal["introspective"] = NAME
+    loss: Literal["log-sigmoid", "max-margin"] = "log-sigmoid"
+    margin: float = 1.0
+    target_dropout: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.margin < math.inf:
+            raise ConfigError(f"`margin` is {self.margin}", fix="give a number above 0")
+
+    def build(self, context: Context) -> Introspective:
+        """The objective; its other images come from the pool `train`."""
+        if "train" not in context.pools:
+            raise ConfigError(f"the objective {NAME} draws images from the training split, and there is none")
+        pool = context.pools["train"]
+        if pool.scenes is None:
+            raise ConfigError(f"the objective {NAME} needs photos", fix="give data.features")
+        return Introspective(self, pool.scenes, mismatched(pool, context.seed))
+
+
+class Introspective(Objective):
+    r"""The mean over captions of -ln σ(ln p(c | I) - ln p(c | I′)).
+
+    Inputs: scenes and captions of the pool `train`. The other image I′ of a caption is drawn once for the whole run: it
+    follows from the seed and the caption's row. The target is its own reference: gradients go through both terms. With
+    `max-margin` the loss is max(0, margin - ln p(c | I) + ln p(c | I′)). Log-probabilities are sums over words and END.
+
+    Each caption has an image I′ of its own, so a batch of 20 images with 5 captions each encodes 120 images.
+
+    Log: `gap`, the mean of ln p(c | I) - ln p(c | I′).
+
+    Relations: `contrastive` mismatches the caption instead, draws it anew each time, and compares with a fixed
+    reference, which also keeps the likelihood of true captions from falling.
+
+    >>> objective = IntrospectiveConfig().build(context)  # doctest: +SKIP
+    >>> objective(model, batch, Progress()).total / objective.weight(batch)  # doctest: +SKIP
+    """
+
+    def __init__(self, config: IntrospectiveConfig, pool: Scenes, others: Tensor) -> None:
+        super().__init__()
+        self.config, self.pool, self.others = config, pool, others
+
+    def weight(self, batch: Batch) -> float:
+        """Captions."""
+        return count_captions(batch, NAME)
+
+    def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
+        """The sum over captions."""
+        model = captioner(model, NAME)
+        images, words = scenes(batch, NAME), captions(batch, NAME).ids
+        assert batch.captions is not None
+        others = self.pool.batch(self.others[batch.captions.cpu()]).to(words.device)  # I′, N of them
+        with mode(model, model.training and self.config.target_dropout):
+            true = model.log_prob(model.encode(images), words)
+            mismatched = model.log_prob(model.encode(others), words)
+        gap = true - mismatched  # (N,)
+        return Losses(self._loss(gap).sum(), {"gap": gap.sum()})
+
+    def _loss(self, gap: Tensor) -> Tensor:
+        if self.config.loss == "max-margin":
+            return (self.config.margin - gap).clamp(min=0)
+        return -F.logsigmoid(gap)
+
+
+def mismatched(pool: Pool, seed: int) -> Tensor:
+    """(M,) for each caption of the pool the row of a photo that is not its own, any other being as likely."""
+    if pool.texts is None or pool.first is None:
+        raise ConfigError(f"the objective {NAME} needs captions", fix="give data.captions")
+    if len(pool) < 2:
+        raise CountError("another photo is needed for each caption, and there is one photo", fix="give more photos")
+    own = np.repeat(np.arange(len(pool)), np.diff(pool.first))
+    shift = np.random.default_rng([DRAW, seed]).integers(1, len(pool), size=len(own))
+    return torch.from_numpy((own + shift) % len(pool))

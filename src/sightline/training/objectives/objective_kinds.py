@@ -1,0 +1,29 @@
+"""The one list of objectives. A config's `kind` names it in recipes; its `build` makes the objective."""
+
+from __future__ import annotations
+
+from sightline.training.objectives.adversarial import AdversarialConfig
+from sightline.training.objectives.contrastive import ContrastiveConfig
+from sightline.training.objectives.cross_entropy import CrossEntropyConfig
+from sightline.training.objectives.detect_and_caption import DetectAndCaptionConfig
+from sightline.training.objectives.distillation import DistillationConfig
+from sightline.training.objectives.info_nce import InfoNCEConfig
+from sightline.training.objectives.introspective import IntrospectiveConfig
+from sightline.training.objectives.r2m_image import R2MImageConfig
+from sightline.training.objectives.r2m_text import R2MTextConfig
+from sightline.training.objectives.self_critical import SelfCriticalConfig
+from sightline.training.objectives.triplet import TripletConfig
+
+ObjectiveConfig = (
+    CrossEntropyConfig
+    | ContrastiveConfig
+    | IntrospectiveConfig
+    | AdversarialConfig
+    | DistillationConfig
+    | SelfCriticalConfig
+    | TripletConfig
+    | InfoNCEConfig
+    | R2MTextConfig
+    | R2MImageConfig
+    | DetectAndCaptionConfig
+)

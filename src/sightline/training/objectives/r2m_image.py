@@ -1,0 +1,209 @@
+"""R²M on images without captions: what it says must tell its own image from others (section 2.4, Eq. 12-13).
+
+Guo et al., "Recurrent Relational Memory Network for Unsupervised Image Captioning", IJCAI 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from sightline.batch import SceneBatch
+from sightline.decoding.constraints import Rules
+from sightline.decoding.decode import decode
+from sightline.decoding.strategies import Greedy
+from sightline.errors import ConfigError
+from sightline.models.r2m import R2M
+from sightline.text.vocabulary import PAD
+from sightline.training.batches import Batch, Batching
+from sightline.training.cuda_graphs import Graphs
+from sightline.training.no_gradients import no_gradients
+from sightline.training.objective import Context, Losses, Objective, Progress
+from sightline.training.objectives.pairs import scenes
+from sightline.training.objectives.r2m_text import (
+    R2MText,
+    R2MTextConfig,
+    Reduction,
+    r2m,
+    reconstruction,
+    shuffle_concepts,
+)
+from sightline.training.objectives.triplet import hinge
+
+NAME = "r2m-image"
+
+
+Negatives = Literal["mean", "hardest"]
+
+
+@dataclass(frozen=True)
+class R2MImageConfig:
+    """The choices of R²M's image stages.
+
+    Attributes:
+        gamma: γ of Eq. 13, the weight of L_rec; 0 is the third stage, L_M alone.
+        margin: m of Eq. 12.
+        negatives: L_M is the `mean` over all negatives, or takes the `hardest` alone, as printed. The hardest of many
+            make all scores equal: ṽ shrinks, and the language breaks.
+        text: sentences of the corpus beside every batch of photos, whose L_S is added; 0 is photos alone, as in the
+            paper. L_I gives the matrix of words, W_d, no gradient while the memories that it reads move.
+        beta: β of that L_S.
+        reconstruction: `mean` or `sum` over dimensions, as in `r2m-text`.
+        max_steps: words that are said at most, END counted; 40 in the authors' code.
+        dropout_in_decoding: whether captions are said with dropout acting, as training finds the model; otherwise they
+            are those the model would say.
+        released_code: as the authors' code: L_M is `released_matching`, whatever `negatives` says, and the unknown word
+            may be said.
+        graphs: on a CUDA device, run the recurrence as CUDA graphs.
+    """
+
+    kind: Literal["r2m-image"] = "r2m-image"
+    gamma: float = 0.0
+    margin: float = 0.2
+    negatives: Negatives = "mean"
+    text: int = 256
+    beta: float = 1.0
+    reconstruction: Reduction = "mean"
+    max_steps: int = 40
+    dropout_in_decoding: bool = False
+    released_code: bool = False
+    graphs: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "margin", "text", "beta"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
+        if self.max_steps < 2:
+            raise ConfigError(f"`max_steps` is {self.max_steps}", fix="give 2 (a word and END) or more")
+
+    def build(self, context: Context) -> R2MImage:
+        """The objective."""
+        return R2MImage(self)
+
+
+class R2MImage(Objective):
+    """L_I = L_M + γ · L_rec over images I, mean over the images of a batch, and L_S of a batch of text beside it.
+
+    Inputs: scenes with concepts and a global vector, two at least. The model says a caption C for each, greedily and
+    without gradients, then reads it with gradients: they flow through memories, encoder, reconstructor and the
+    projection of image vectors, not through the choice of words.
+
+        S(I, C) = ⟨v̂(I), ṽ(C)⟩
+        L_M   = [m - S(I, C) + S(I', C)]₊ + [m - S(I, C) + S(I, C')]₊   (Eq. 12)   mean over, or hardest, I', C'
+        L_rec = ‖v - ṽ‖²                                                (Eq. 13)   mean or sum over dimensions
+
+    I' and C' are of the batch. Images with the same set of concepts are no negatives of each other: R²M cannot tell
+    them apart, since it says the same of both. An image without negatives has no L_M.
+
+    L_S is that of `r2m-text`, a mean over its own batch; with several processes, each weighs it by its images.
+
+    ṽ is rebuilt from the memories up to END. A caption that has none after `max_steps` counts up to its last step,
+    whose memory does not depend on what would be said there, END or a word.
+
+    Relations: L_M is `hinge` of `triplet` with another similarity; L_rec is that of `r2m-text`.
+
+    Parts: `matching`, `words` (how long captions are, END counted), `norm` (‖ṽ‖), `R@1` (of 100 images, those whose
+    own caption scores above those of all negatives), with γ > 0 `reconstruction`, and with text `text` (L_S) and
+    `text cross-entropy`.
+
+    >>> objective = R2MImageConfig(gamma=1.0).build(context)  # doctest: +SKIP
+    >>> objective(model, batch, Progress()).total / objective.weight(batch)  # doctest: +SKIP
+    """
+
+    def __init__(self, config: R2MImageConfig) -> None:
+        super().__init__()
+        self.config = config
+        self._graphs = Graphs(config.graphs)
+        # without graphs, which hold one batch of a memory at a time: that is the photos'
+        self._text = R2MText(R2MTextConfig(beta=config.beta, reconstruction=config.reconstruction, graphs=False))
+        if config.text:
+            self.beside = Batching("pairs", config.text, pool="corpus", by_length=True)
+
+    def weight(self, batch: Batch) -> float:
+        """Images."""
+        return float(len(scenes(batch, NAME)))
+
+    def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
+        """The sums over this batch."""
+        model, images = r2m(model, NAME), scenes(batch, NAME)
+        if len(images) < 2:
+            raise ConfigError("one image has no negatives", fix="set batch.size to at least 2 per process")
+        if model.training:
+            images = shuffle_concepts(images)
+        words = self._say(model, images)  # (B, T + 1)
+        memory = model.encode(images)
+        lengths = (words[:, 1:] != PAD).sum(1)
+        with self._graphs.on(model.decoder, model.reconstructor):
+            hidden, _ = model.unroll(memory, words[:, :-1])
+            rebuilt = model.reconstruct(hidden, lengths)  # (B, d)
+        scores = model.image_vector(images).float() @ rebuilt.float().T  # (B, B), image and caption
+        negatives = ~same_concepts(images)
+        total = matching = self._matching(scores, negatives).sum()  # Eq. 12
+        ahead = (scores.diagonal()[:, None] > scores.masked_fill(~negatives, -torch.inf)).all(1)
+        norm = rebuilt.detach().norm(dim=1).sum()
+        parts = {"matching": matching, "words": lengths.sum(), "norm": norm, "R@1": 100 * ahead.sum()}
+        if self.config.gamma:
+            parts["reconstruction"] = reconstruction(memory["concepts"], rebuilt, self.config.reconstruction).sum()
+            total = total + self.config.gamma * parts["reconstruction"]  # Eq. 13
+        if self.config.text:
+            parts |= self._beside(model, batch, progress)
+            total = total + parts["text"]  # Eq. 11
+        return Losses(total, parts)
+
+    def _matching(self, scores: Tensor, negatives: Tensor) -> Tensor:
+        """(B,) L_M of each image."""
+        if self.config.released_code:
+            return released_matching(scores, self.config.margin)
+        if self.config.negatives == "hardest":
+            return hinge(scores, self.config.margin, mask=negatives)
+        return hinge(scores, self.config.margin, hardest=False, mask=negatives) / negatives.sum(1).clamp(min=1)
+
+    def _beside(self, model: R2M, batch: Batch, progress: Progress) -> dict[str, Tensor]:
+        """L_S of the text beside the photos, times the number of photos, by which all is divided."""
+        if batch.beside is None:
+            raise ConfigError(
+                f"`text` is {self.config.text}, and no text is beside the photos",
+                fix="give data.corpus, or set `text` to 0",
+            )
+        losses = self._text(model, batch.beside, progress)
+        scale = self.weight(batch) / self._text.weight(batch.beside)
+        return {"text": losses.total * scale, "text cross-entropy": losses.parts["cross-entropy"] * scale}
+
+    def _say(self, model: R2M, images: SceneBatch) -> Tensor:
+        """The most probable words, (B, T + 1) with START and END."""
+        training = model.training
+        rules = Rules(max_words=self.config.max_steps - 1, suppress_unk=not self.config.released_code)
+        model.train(training and self.config.dropout_in_decoding)
+        try:
+            with no_gradients(images.part("concepts", by="R²M").device):
+                return decode(model, model.encode(images), Greedy(), rules).words[:, 0]
+        finally:
+            model.train(training)
+
+
+def same_concepts(images: SceneBatch) -> Tensor:
+    """(B, B) True where two images, or an image and itself, have the same set of concepts."""
+    concepts, mask = images.part("concepts", by="R²M"), images.mask("concepts")
+    sets = concepts.masked_fill(~mask, PAD).sort(1).values  # a concept is listed once
+    return (sets[:, None] == sets[None]).all(-1)
+
+
+def released_matching(scores: Tensor, margin: float) -> Tensor:
+    """(B,) L_M of each pair as the authors' code has it: (B, B) scores of images (rows) and captions (columns).
+
+    The diagonal is among the negatives, and the maxima run over the other axis than in Eq. 12: over images i of
+    [m + S(i, j) - S(i, i)]₊ for caption j, and over captions j of [m + S(i, j) - S(j, j)]₊ for image i. Each is m at
+    least, so the loss is never below 2m, and a pair that is ahead of all others gets no gradient, however small its
+    lead: in effect the margin is 0.
+
+    >>> released_matching(Tensor([[9, 0], [0, 9]]), margin=0.2)
+    tensor([0.4000, 0.4000])
+    """
+    scores = scores.float()
+    own = scores.diagonal()
+    of_captions = (margin + scores - own[:, None]).clamp(min=0).amax(0)
+    of_images = (margin + scores - own[None]).clamp(min=0).amax(1)
+    return of_captions + of_images

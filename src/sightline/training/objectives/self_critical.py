@@ -1,0 +1,169 @@
+"""Self-critical training: captions that score better than the model's own baseline become more probable.
+
+Rennie et al., "Self-Critical Sequence Training for Image Captioning" (CVPR 2017), in the form of "More Grounded Image
+Captioning by Distilling Image-Text Matching", Eq. 17–19, with the usual baselines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sightline.batch import SceneBatch
+from sightline.decoding.constraints import Rules
+from sightline.decoding.decode import decode
+from sightline.decoding.decode_result import DecodeResult
+from sightline.decoding.strategies import Beam, Greedy, Sample, Strategy
+from sightline.errors import ConfigError
+from sightline.models.captioner import Captioner, Memory
+from sightline.models.end_to_end import frozen_scenes
+from sightline.text.vocabulary import END, PAD
+from sightline.training.batches import Batch
+from sightline.training.no_gradients import no_gradients
+from sightline.training.objective import Context, Losses, Objective, Progress
+from sightline.training.objectives.pairs import captioner, scenes
+from sightline.training.rewards import CiderReward, Reward, RewardConfig
+
+NAME: Final = "self-critical"
+
+
+@dataclass(frozen=True)
+class SelfCriticalConfig:
+    """Self-critical training; the defaults are the paper's, with no units dropped.
+
+    Attributes:
+        samples: captions sampled for each image (K).
+        baseline: `greedy`, the reward of the greedy caption; `mean`, that of an image's other samples; `beam`: a beam
+            of K takes the place of the samples, and its mean reward that of the baseline.
+        rewards: what is summed, each times its weight: cider, bleu, meteor, spice, and matcher for Eq. 19.
+        max_words: samples are cut there, and a cut one learns nothing about END.
+        dropout: whether units are dropped, as in the released code, while sampling and in the log-probabilities that
+            are trained. These draw their own units, so that samples come from another distribution than the one whose
+            probabilities are lowered, and nothing stops these from falling: large batches and rates then diverge.
+    """
+
+    kind: Literal["self-critical"] = NAME
+    samples: int = 5
+    baseline: Literal["greedy", "mean", "beam"] = "greedy"
+    rewards: tuple[RewardConfig, ...] = (CiderReward(),)
+    max_words: int = 20
+    dropout: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what gives no gradient."""
+        fewest = 1 if self.baseline == "greedy" else 2
+        if self.samples < fewest:
+            raise ConfigError(f"`samples` is {self.samples}", fix=f"with the baseline {self.baseline}, give {fewest}")
+        if not self.rewards:
+            raise ConfigError("`rewards` is empty", fix="give for example [{kind: cider}]")
+        if self.max_words < 1:
+            raise ConfigError(f"`max_words` is {self.max_words}", fix="give 1 or more")
+
+    def build(self, context: Context) -> SelfCritical:
+        """The objective; references are counted and judges loaded now."""
+        return SelfCritical(self, context)
+
+
+class SelfCritical(Objective):
+    """l = −Σ (r − b) · log p / tokens over the words and END of all sampled captions of the batch.
+
+    r is a caption's reward, b its baseline; their difference is the same at each of its words (Eq. 18). How many tokens
+    samples have is known only after sampling, and a batch's weight before. So the weight is the number of samples, and
+    the sum is the batch's token mean times that: for one batch the loss is exactly the formula, for several (of
+    processes, or accumulated) the mean of theirs. The loss itself says little, as it is near 0 whatever the model is
+    worth: watch the reward.
+
+    Samples come from the model's own distribution, the unknown word included; only padding and START are never said.
+    Batches need scenes alone (`of: photos`); references are found by photo in the train split.
+
+    Parts, as means over samples: `reward`, `baseline`, `length` in words, and each kind of reward as it comes.
+
+    >>> SelfCriticalConfig().build(context)(captioner, batch, Progress()).parts["reward"]  # doctest: +SKIP
+    tensor(131.9)
+    """
+
+    def __init__(self, config: SelfCriticalConfig, context: Context) -> None:
+        super().__init__()
+        self.config = config
+        self.rewards: list[tuple[str, float, Reward]] = [
+            (reward.kind, reward.weight, reward.build(context)) for reward in config.rewards
+        ]
+
+    def weight(self, batch: Batch) -> float:
+        """The number of sampled captions."""
+        return float(len(batch.photos) * self.config.samples)
+
+    def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
+        """Sample, score, and make the better samples more probable."""
+        model, seen = captioner(model, NAME), scenes(batch, NAME)
+        with no_gradients(next(model.parameters()).device):
+            seen = frozen_scenes(model, seen)
+            captions = self._captions(model, seen)  # (B, K or K + 1, T)
+            each = [(kind, weight, reward(batch, captions)) for kind, weight, reward in self.rewards]
+            total = torch.stack([weight * values for _, weight, values in each]).sum(0)  # Eq. 19
+            rewards, baseline = self._baseline(total)
+        words = captions[:, : self.config.samples].flatten(0, 1)  # (N, T)
+        with nullcontext() if self.config.dropout else all_units(model):
+            log_probs = model.sampled_log_probs(model.encode(seen), words)  # (N, T - 1), 0 on padding
+        tokens = (words[:, 1:] != PAD).sum()
+        advantage = (rewards - baseline).flatten()
+        loss = -(advantage * log_probs.sum(1)).sum() / tokens.clamp(min=1)  # Eq. 18
+        length = ((words[:, 1:] != PAD) & (words[:, 1:] != END)).sum().float()
+        parts = {"reward": rewards.sum(), "baseline": baseline.sum(), "length": length}
+        parts.update({kind: values[:, : self.config.samples].sum() for kind, _, values in each})
+        return Losses(loss * len(words), parts)
+
+    def _captions(self, model: Captioner, scenes: SceneBatch) -> Tensor:
+        """(B, K, T) samples of each image, and behind them its greedy caption where that is the baseline."""
+        config, training = self.config, model.training
+        strategy = Beam(config.samples, config.samples) if config.baseline == "beam" else Sample(copies=config.samples)
+        try:
+            model.train(training and config.dropout)
+            memory = model.encode(scenes)
+            samples = self._decode(model, memory, strategy)
+            if config.baseline != "greedy":
+                return samples
+            if model.training:
+                model.eval()
+                memory = model.encode(scenes)
+            greedy = self._decode(model, memory, Greedy())
+        finally:
+            model.train(training)
+        longest = max(samples.shape[2], greedy.shape[2])
+        return torch.cat([F.pad(part, (0, longest - part.shape[2]), value=PAD) for part in (samples, greedy)], 1)
+
+    def _decode(self, model: Captioner, memory: Memory, strategy: Strategy) -> Tensor:
+        """Captions as ids, without END where it was not the model that ended them."""
+        rules = Rules(max_words=self.config.max_words, suppress_unk=False)
+        decoded: DecodeResult = decode(model, memory, strategy, rules)
+        cut = ~decoded.finished.unsqueeze(2) & (decoded.words == END)
+        return decoded.words.masked_fill(cut, PAD)
+
+    def _baseline(self, total: Tensor) -> tuple[Tensor, Tensor]:
+        """Rewards of all captions to those of samples, and their baselines, both (B, K)."""
+        samples = total[:, : self.config.samples]
+        if self.config.baseline == "greedy":
+            return samples, total[:, -1:].expand_as(samples)
+        if self.config.baseline == "beam":
+            return samples, samples.mean(1, keepdim=True).expand_as(samples)
+        others = samples.sum(1, keepdim=True) - samples
+        return samples, others / (samples.shape[1] - 1)
+
+
+@contextmanager
+def all_units(model: nn.Module) -> Iterator[None]:
+    """No unit is dropped within; all else trains as it did."""
+    dropping = [module for module in model.modules() if isinstance(module, nn.Dropout) and module.training]
+    try:
+        for module in dropping:
+            module.eval()
+        yield
+    finally:
+        for module in dropping:
+            module.train()

@@ -1,0 +1,142 @@
+"""The triplet loss of matchers: a pair must score higher than the hardest others of its batch, by a margin.
+
+SCAN and POS-SCAN ("More Grounded Image Captioning by Distilling Image-Text Matching", Eq. 7) and VSRN ("Visual Semantic
+Reasoning for Image-Text Matching", Eq. 8) train by it; VSRN adds the likelihood of the caption given its regions
+(Eq. 9–10). R2M's matching loss (Eq. 12) is `hinge` of another similarity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+
+from sightline.errors import ConfigError
+from sightline.training.batches import Batch
+from sightline.training.objective import Context, Losses, Objective, Progress
+from sightline.training.objectives.pairs import captions, count_captions, matcher, scenes
+
+NAME: Final = "triplet"
+
+
+def hinge(
+    scores: Tensor, margin: float = 0.2, hardest: bool = True, mask: Tensor | None = None, semi: bool = False
+) -> Tensor:
+    """(N,) the loss of each pair: [m − S(i,i) + S(i,j)]₊ + [m − S(i,i) + S(j,i)]₊ over the negatives j of pair i.
+
+    Args:
+        scores: (N, N) S of image (row) and text (column); pairs are on the diagonal.
+        margin: m.
+        hardest: of the hardest negative alone; otherwise summed over all of them.
+        mask: (N, N) True where row and column may be negatives of each other's partner; None is all but the diagonal.
+        semi: only negatives that score below the pair count ("semi-hard").
+
+    >>> hinge(torch.tensor([[0.9, 0.8], [0.1, 0.5]]), margin=0.2)
+    tensor([0.1000, 0.5000])
+    """
+    if mask is None:
+        mask = ~torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    scores = scores.float()  # in half precision a margin of 0.2 has a hundred steps at most
+    return _costs(scores, margin, hardest, mask, semi) + _costs(scores.T, margin, hardest, mask.T, semi)
+
+
+def _costs(scores: Tensor, margin: float, hardest: bool, mask: Tensor, semi: bool) -> Tensor:
+    """(N,) the costs of rows as queries."""
+    own = scores.diagonal()[:, None]
+    counted = mask & (scores < own) if semi else mask
+    costs = (margin - own + scores).clamp(min=0).masked_fill(~counted, 0)
+    return costs.max(1).values if hardest else costs.sum(1)
+
+
+@dataclass(frozen=True)
+class TripletConfig:
+    """The triplet loss, with the hardest negatives of the batch.
+
+    Attributes:
+        margin: m of the equations.
+        hardest: only the hardest negative of each pair counts; otherwise all are summed, as in the first VSE.
+        reduce: `sum` over the pairs of a batch (the released code of SCAN and VSRN), or their `mean`.
+        warmup: optimiser steps at the beginning that take the milder loss of `warmup_by`. Hardest negatives can make an
+            untrained model collapse: all scores become equal, and the loss stays at 2 · batch · margin.
+        warmup_epochs: the same, in epochs.
+        warmup_by: `all` negatives, or the hardest of those below the pair (`semi-hard`).
+        same_image: whether a caption of the same image counts as a negative. It is none, but the released code, which
+            does not look, takes it as one.
+        generation: weight of VSRN's L_G (Eq. 9), the likelihood of captions; 1 is Eq. 10, 0 leaves it out.
+    """
+
+    kind: Literal["triplet"] = NAME
+    margin: float = 0.2
+    hardest: bool = True
+    reduce: Literal["sum", "mean"] = "sum"
+    warmup: int = 0
+    warmup_epochs: int = 0
+    warmup_by: Literal["all", "semi-hard"] = "all"
+    same_image: bool = False
+    generation: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers below 0."""
+        for name in ("margin", "warmup", "warmup_epochs", "generation"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
+
+    def build(self, context: Context) -> Triplet:
+        """The objective."""
+        return Triplet(self)
+
+
+class Triplet(Objective):
+    """L = L_M + λ · L_G over images with their captions, in batches of pairs or of images.
+
+    L_M is `hinge` (POS-SCAN Eq. 7, VSRN Eq. 8), with `sum` over the batch or `mean`. L_G (VSRN Eq. 9) is the negative
+    log-likelihood of a caption's words and END, summed over them and averaged over captions in either case.
+
+    With `sum`, the weight of a batch is 1: the loss of an optimiser step is the mean over accumulated batches and
+    processes of their sums. Negatives come from the batch of one process.
+
+    Parts: `matching` and, with L_G, `generation`.
+
+    >>> TripletConfig(generation=1.0).build(context)(vsrn, batch, Progress()).total  # doctest: +SKIP
+    tensor(58.7, grad_fn=<AddBackward0>)
+    """
+
+    def __init__(self, config: TripletConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def weight(self, batch: Batch) -> float:
+        """1 for `sum`, the number of captions for `mean`."""
+        return 1.0 if self.config.reduce == "sum" else count_captions(batch, NAME)
+
+    def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
+        """The sums over this batch; images and texts are embedded once."""
+        model, texts = matcher(model, NAME), captions(batch, NAME)
+        images = model.embed_images(scenes(batch, NAME))
+        scores = model.similarity(images, model.embed_texts(texts))  # (B, N)
+        copies = len(texts) // len(batch.photos)
+        matching = self._matching(scores.repeat_interleave(copies, 0), batch.photos.repeat_interleave(copies), progress)
+        if not self.config.generation:
+            return Losses(matching, {"matching": matching})
+        if not hasattr(model, "generation_log_probs"):
+            raise ConfigError(
+                f"`generation` is {self.config.generation}, and a {model.config.kind} model writes no captions",
+                fix="set it to 0, or train vsrn",
+            )
+        log_probs = model.generation_log_probs(images, texts.ids)  # (N, T)
+        generation = -log_probs.sum() * (self.weight(batch) / len(texts))  # VSRN Eq. 9
+        total = matching + self.config.generation * generation  # VSRN Eq. 10
+        return Losses(total, {"matching": matching, "generation": generation})
+
+    def _matching(self, scores: Tensor, photos: Tensor, progress: Progress) -> Tensor:
+        """The sum over pairs of POS-SCAN Eq. 7, VSRN Eq. 8."""
+        config = self.config
+        mask = None
+        if not config.same_image:
+            mask = (photos[:, None] != photos[None]).to(scores.device)
+        warming = progress.step < config.warmup or progress.epoch < config.warmup_epochs
+        semi = warming and config.warmup_by == "semi-hard"
+        hardest = semi if warming else config.hardest
+        return hinge(scores, config.margin, hardest, mask, semi).sum()

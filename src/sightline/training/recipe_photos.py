@@ -1,0 +1,149 @@
+"""The photos of a recipe with their captions, by what they are for: train, val, test."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
+
+from sightline.data.any_captions import any_captions
+from sightline.data.image_list import with_splits
+from sightline.data.photo_folder import photo_files
+from sightline.data.records import CaptionSet, Photo
+from sightline.errors import ConfigError, DataError, MissingRecordError
+from sightline.files import existing
+from sightline.metrics.novel import novel_objects
+from sightline.training.data_config import DataConfig
+
+ROLES = ("train", "val", "test")
+
+
+def read_photos(config: DataConfig, base: Path, told: list[str]) -> dict[str, tuple[Photo, ...]]:
+    """The photos of each role that has some. Without captions they are the photos of the folder."""
+    given = config.captions if isinstance(config.captions, tuple) else (config.captions,)
+    images = None if config.images is None else existing(config.path(config.images, base))
+    if given:
+        sets = [read_captions(config.path(path, base), images) for path in given]
+        captions = CaptionSet(tuple(photo for one in sets for photo in one), ", ".join(one.source for one in sets))
+    elif images is not None:
+        captions = CaptionSet(tuple(Photo(file, (), file) for file in photo_files(images)), str(images))
+    elif config.corpus is not None:
+        return {}  # sentences alone
+    else:
+        raise ConfigError("there is nothing to train on", fix="give data.captions, data.images or data.corpus")
+    sentences = sum(len(photo.sentences) for photo in captions)
+    said = f" with {plural(sentences, 'caption')}" if sentences else ""
+    told.append(f"{captions.source} names {plural(len(captions), 'photo')}{said}.")
+    if config.splits:
+        captions = with_splits(captions, {name: config.path(path, base) for name, path in config.splits.items()})
+    elif config.shares:
+        captions = _shared(captions, config.shares)
+    photos = _by_role(config, captions, told)
+    return _without_novel(photos, told) if config.novel else photos
+
+
+def read_captions(path: Path, images: Path | None = None) -> CaptionSet:
+    """Captions to learn from, in any format; the photos that a table of them names are in `images`, or beside it."""
+    captions = any_captions(path, images=images)
+    for photo in captions:
+        for sentence in photo.sentences:
+            if not sentence.text.strip():
+                raise DataError(f"a caption of photo {photo.id} is empty", where=path, fix="write one, or remove it")
+    return captions
+
+
+def _shared(captions: CaptionSet, shares: dict[str, float]) -> CaptionSet:
+    """Splits by a hash of the photos' names: a photo keeps its split when others are added.
+
+    A split that would be empty gets the photo whose hash is nearest below its range.
+    """
+    if any(share <= 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-6:
+        raise ConfigError(f"data.shares is {shares}", fix="give shares above 0 that sum to 1, such as {train: 0.9, …}")
+    if len(captions) < len(shares):
+        raise ConfigError(
+            f"{plural(len(captions), 'photo')} cannot be shared by {len(shares)} splits",
+            where=captions.source,
+            fix="give more photos",
+        )
+    place = {photo.id: hashed(PurePosixPath(photo.file or photo.id).as_posix()) for photo in captions}
+    split_of: dict[str, str] = {}
+    start = 0.0
+    for name, share in shares.items():
+        split_of |= {id: name for id, value in place.items() if start <= value < start + share}
+        start += share
+    sizes = Counter(split_of.values())
+    for name in shares:
+        if not sizes[name]:
+            largest = sizes.most_common(1)[0][0]
+            moved = max((id for id, split in split_of.items() if split == largest), key=lambda id: place[id])
+            split_of[moved] = name
+            sizes = Counter(split_of.values())
+    return CaptionSet(tuple(replace(p, split=split_of.get(p.id)) for p in captions), captions.source)
+
+
+def hashed(text: str) -> float:
+    """A number from 0 to below 1 that depends on `text` alone."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big") / (1 << 48)
+
+
+def _by_role(config: DataConfig, captions: CaptionSet, told: list[str]) -> dict[str, tuple[Photo, ...]]:
+    known = captions.splits()
+    if not known:
+        raise ConfigError(
+            "no photo has a split",
+            where=captions.source,
+            fix="give data.splits (a list of photos each), or data.shares such as {train: 0.9, val: 0.05, test: 0.05}",
+        )
+    role_of = {name: role for role in ROLES for name in getattr(config, role)}
+    found: dict[str, list[Photo]] = {}
+    for photo in captions:
+        if photo.split in role_of:
+            found.setdefault(role_of[photo.split], []).append(photo)
+    wanted = config.train or config.val or config.test  # photos are trained on, or only measured by
+    if not any(name in wanted for name in known):
+        raise ConfigError(
+            f"no photo is in {' or '.join(wanted)}",
+            where=captions.source,
+            fix=f"there are the splits {', '.join(known)}",
+        )
+    _refuse_uncaptioned(found, captions.source)
+    kept = sum(map(len, found.values()))
+    counts = ", ".join(f"{len(found[role]):,} {role}" for role in ROLES if role in found)
+    left = f"; {plural(len(captions) - kept, 'photo')} in no split that is used" if kept < len(captions) else ""
+    told.append(f"Splits: {counts}{left}.")
+    return {role: tuple(found[role]) for role in ROLES if role in found}
+
+
+def _without_novel(photos: dict[str, tuple[Photo, ...]], told: list[str]) -> dict[str, tuple[Photo, ...]]:
+    """All photos but those of train that a caption describes with a novel object."""
+    train = photos.get("train", ())
+    kept = tuple(photo for photo in train if not any(novel_objects(one.text) for one in photo.sentences))
+    if train and not kept:
+        raise ConfigError("data.novel leaves no photo to train on", fix="give more captions, or remove it")
+    told.append(f"{plural(len(train) - len(kept), 'photo')} of train left out: a caption names a novel object.")
+    return photos | ({"train": kept} if kept else {})
+
+
+def _refuse_uncaptioned(found: dict[str, list[Photo]], source: str) -> None:
+    """Either all photos have captions or none has."""
+    photos = [photo for part in found.values() for photo in part]
+    bare = [photo.id for photo in photos if not photo.sentences]
+    if bare and len(bare) < len(photos):
+        raise MissingRecordError(
+            f"{plural(len(bare), 'photo')} without a caption: {some(bare)}",
+            where=source,
+            fix="caption them, or leave them out of the file",
+        )
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 photo`, `2 photos`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def some(names: Iterable[str], most: int = 5) -> str:
+    """The first of many names."""
+    listed = list(names)
+    return ", ".join(listed[:most]) + (", …" if len(listed) > most else "")

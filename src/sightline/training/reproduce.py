@@ -1,0 +1,306 @@
+"""The tables of a paper, run row by row: a row comes after those it starts from, learns from, or measures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from sightline import __version__
+from sightline.checkpoint.model_checkpoint import Checkpoint
+from sightline.config import build, override
+from sightline.devices import choose_device
+from sightline.errors import ConfigError, SightlineError
+from sightline.files import read_json, write_json
+from sightline.training.checkpoint_finder import MODEL, RUNS, Finder
+from sightline.training.launch import Callbacks, data_root, launch, write_measured
+from sightline.training.measure import measure
+from sightline.training.processes import first_process, processes
+from sightline.training.recipe import SHIPPED, Recipe, read_rows, shipped
+from sightline.training.results import RECORD, commit, hardware, record_of, write_record
+
+RESULTS = "results.json"
+SHORT = {"cl": "contrastive"}  # what a paper is also called, and the folder of its recipes
+State = Literal["trained", "measured", "finished before", "failed", "not run"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        table: PAPER/TABLE.
+        name: of the row.
+        recipe: with the changes that were asked for.
+        changes: those of them that it has a place for, as key=value.
+        seed: what was added to the seed of its recipe.
+    """
+
+    table: str
+    name: str
+    recipe: Recipe
+    changes: tuple[str, ...] = ()
+    seed: int = 0
+
+    @property
+    def address(self) -> str:
+        """PAPER/TABLE#ROW."""
+        return f"{self.table}#{self.name}"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The addresses of the rows whose models it starts from, learns from, or measures."""
+        return tuple(dict.fromkeys(_addresses(asdict(self.recipe), self.table)))
+
+    def folder(self, out: Path) -> Path:
+        """Where it is run: OUT/PAPER/TABLE/ROW, and in seed-1 and so on in it with other seeds."""
+        return out / self.table / self.name / (f"seed-{self.seed}" if self.seed else "")
+
+    def with_seed(self, seed: int) -> Row:
+        """The row with `seed` added to its own, so that rows that differ in their seeds alone still do."""
+        return replace(self, recipe=replace(self.recipe, seed=self.recipe.seed + seed - self.seed), seed=seed)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a row.
+
+    Attributes:
+        row: the row.
+        state: what was done.
+        why: it failed, or was not run.
+        results: what its results.json holds.
+    """
+
+    row: Row
+    state: State
+    why: str = ""
+    results: dict[str, Any] = field(default_factory=dict)
+
+
+def tables_of(paper: str, folder: Path = SHIPPED) -> list[str]:
+    """The tables of a paper, as PAPER/TABLE."""
+    paper = SHORT.get(paper, paper)
+    papers = sorted({path.parent.name for path in shipped(folder)})
+    if paper not in papers:
+        raise ConfigError(f"no recipes of {paper!r}", fix=f"choose one of {', '.join(papers)}")
+    return [f"{paper}/{path.stem}" for path in shipped(folder) if path.parent.name == paper]
+
+
+def choose(paper: str, table: str = "", rows: Sequence[str] = (), folder: Path = SHIPPED) -> list[str]:
+    """Addresses of the rows that are asked for; a table is named 2, table-2 or fig-3."""
+    paper = SHORT.get(paper, paper)
+    tables = tables_of(paper, folder)
+    if table:
+        wanted = {f"{paper}/{table}", f"{paper}/table-{table}"}
+        short = [name.partition("/")[2].removeprefix("table-") for name in tables]
+        if not wanted & set(tables):
+            raise ConfigError(f"{paper} has no recipe of table {table!r}", fix=f"choose one of {', '.join(short)}")
+        tables = [name for name in tables if name in wanted]
+    found = [f"{name}#{row}" for name in tables for row in read_rows(folder / f"{name}.yaml")]
+    known = list(dict.fromkeys(address.partition("#")[2] for address in found))
+    for row in rows:
+        if row not in known:
+            raise ConfigError(f"no row {row!r} in {', '.join(tables)}", fix=f"choose from {', '.join(known)}")
+    return [address for address in found if not rows or address.partition("#")[2] in rows]
+
+
+def plan(chosen: Sequence[str], changes: Sequence[str] = (), folder: Path = SHIPPED) -> list[Row]:
+    """The chosen rows and all that they need, each after its needs. A change counts for the rows that have its key."""
+    ordered: dict[str, Row] = {}
+    used: set[str] = set()
+    tables = _Tables(folder)
+
+    def visit(address: str, asked: tuple[str, ...]) -> None:
+        if address in asked:
+            raise ConfigError(f"rows need each other in a circle: {' → '.join((*asked, address))}")
+        if address in ordered:
+            return
+        row = tables.read(address, changes)
+        used.update(row.changes)
+        for need in row.needs:
+            visit(need, (*asked, address))
+        ordered[address] = row
+
+    for address in chosen:
+        visit(address, ())
+    for change in changes:
+        if change not in used:
+            raise ConfigError(f"no row has the key of {change!r}", fix="a recipe.yaml of a run shows all keys")
+    return list(ordered.values())
+
+
+class _Tables:
+    """The recipes in a folder, each file read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._rows: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def read(self, address: str, changes: Sequence[str]) -> Row:
+        """The row at an address, with the changes that it has a place for."""
+        table, _, name = address.partition("#")
+        path = self.folder / f"{table}.yaml"
+        if not path.is_file():
+            raise ConfigError(f"there is no recipe {table}", where=address, fix="correct the name")
+        if table not in self._rows:
+            self._rows[table] = read_rows(path)
+        rows = self._rows[table]
+        if name not in rows:
+            raise ConfigError(f"no row {name!r}", where=path, fix=f"choose one of {', '.join(rows)}")
+        where = f"{path}, row {name}"
+        recipe = build(Recipe, rows[name], where=where)
+        fitting = tuple(change for change in changes if _has(recipe, change.partition("=")[0].split(".")))
+        changed = build(Recipe, override(rows[name], fitting), where=where) if fitting else recipe
+        return Row(table, name, changed, fitting)
+
+
+def _has(node: Any, keys: Sequence[str]) -> bool:
+    """Whether a tree of dataclasses and mappings has a place for a value under `keys`."""
+    if not keys:
+        return True
+    if is_dataclass(node):
+        return any(item.name == keys[0] for item in fields(node)) and _has(getattr(node, keys[0]), keys[1:])
+    if isinstance(node, Mapping):
+        return _has(node[keys[0]], keys[1:]) if keys[0] in node else len(keys) == 1 and not _holds_stages(node)
+    return False
+
+
+def _holds_stages(node: Mapping[str, Any]) -> bool:
+    return any(is_dataclass(value) or value is None for value in node.values())
+
+
+def _addresses(value: Any, table: str) -> Iterator[str]:
+    """All `row:` and `recipe:` names in plain values, as addresses."""
+    if isinstance(value, str):
+        kind, colon, rest = value.partition(":")
+        if colon and kind == "row":
+            yield f"{table}#{rest}"
+        elif colon and kind == "recipe":
+            yield rest
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _addresses(part, table)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _addresses(part, table)
+
+
+def run(
+    rows: Sequence[Row],
+    out: Path = RUNS,
+    device: str = "auto",
+    *,
+    base: Path | None = None,
+    callbacks: Callable[[Row], Callbacks] = lambda row: Callbacks(),
+    tell: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
+    """Run rows in their order. One that is finished is not run again; where one fails, those that need it are left out.
+
+    Args:
+        rows: as `plan` orders them.
+        out: rows are run in OUT/PAPER/TABLE/ROW.
+        device: as for `launch`.
+        base: what the data's root is relative to.
+        voice: who is told what happens in a row.
+        tell: is told what became of each row.
+    """
+    outcomes: dict[str, Outcome] = {}
+    for row in rows:
+        lost = [need for need in row.needs if need in outcomes and outcomes[need].state in ("failed", "not run")]
+        if lost:
+            outcome = Outcome(row, "not run", f"it needs {' and '.join(lost)}")
+        else:
+            outcome = _run(row, out, device, base or data_root(), callbacks(row))
+        outcomes[row.address] = outcome
+        tell(outcome)
+    return list(outcomes.values())
+
+
+def _run(row: Row, out: Path, device: str, base: Path, callbacks: Callbacks) -> Outcome:
+    folder = row.folder(out)
+    if (before := finished_run(row, out)) is not None:
+        return Outcome(row, "finished before", results=before)
+    since = time.perf_counter()
+    try:
+        act = _measure if row.recipe.measure else _train
+        found = act(row, folder, device, base, callbacks)
+    except SightlineError as error:
+        return Outcome(row, "failed", str(error))
+    except Exception as error:  # out of memory, a defect: the other rows are none the worse
+        return Outcome(row, "failed", f"{type(error).__name__}: {error}")
+    results = {
+        "row": row.address,
+        "recipe": row.recipe.fingerprint(),
+        "changes": list(row.changes),
+        **found,
+        "paper": row.recipe.paper,
+        "seconds": round(time.perf_counter() - since, 1),
+        "sightline": __version__,
+        "commit": commit(),
+        "seed": row.recipe.seed,
+    }
+    if first_process():
+        write_json(folder / RESULTS, results, indent=2)
+        _write_record(row, folder, results, base, callbacks)
+    return Outcome(row, "measured" if row.recipe.measure else "trained", results=results)
+
+
+def _write_record(row: Row, folder: Path, results: Mapping[str, Any], base: Path, callbacks: Callbacks) -> None:
+    """The record of the run; a result that must not be one, such as R²M from captions, stays a result."""
+    try:
+        values = {**results, "minutes": results["seconds"] / 60}
+        write_record(folder / RECORD, record_of(row.recipe, row.address, row.changes, row.seed, values, base))
+    except ConfigError as error:
+        callbacks.say(f"{row.address} leaves no record: {error}")
+
+
+def finished_run(row: Row, out: Path) -> dict[str, Any] | None:
+    """The results of a row that was run to its end with the same recipe."""
+    folder = row.folder(out)
+    if not (folder / RESULTS).is_file() or not (row.recipe.measure or (folder / MODEL).is_file()):
+        return None
+    results = read_json(folder / RESULTS)
+    return results if isinstance(results, dict) and results.get("recipe") == row.recipe.fingerprint() else None
+
+
+def _train(row: Row, folder: Path, device: str, base: Path, callbacks: Callbacks) -> dict[str, Any]:
+    trained = launch(row.recipe, folder, device, name=row.table, base=base, callbacks=callbacks)
+    card, split = trained.card, trained.card["measured on"]
+    photos = 0 if split is None else card["data"]["counts"][split]["photos"]
+    return {
+        "split": split,
+        "photos": photos,
+        "metrics": card["metrics"],
+        "fingerprint": trained.fingerprint,
+        "stage": row.recipe.ordered()[-1].name,
+        "hardware": hardware(choose_device(device)),
+    }
+
+
+def _measure(row: Row, folder: Path, device: str, base: Path, callbacks: Callbacks) -> dict[str, Any]:
+    recipe = row.recipe
+    with processes(device) as place:
+        find = Finder(folder, row.table, device=place)
+        members = [find(name) for name in recipe.measure]
+        measured = measure(members, recipe.data, recipe.evaluate, base=base)
+    for sentence in measured.told:
+        callbacks.say(sentence)
+    if first_process():
+        write_measured(folder, measured.captions, measured.per_image)
+    return {
+        "split": measured.split,
+        "photos": measured.photos,
+        "metrics": measured.metrics,
+        "fingerprint": measured.fingerprint,
+        "stage": _last_stage(members[0]),
+        "hardware": hardware(place),
+    }
+
+
+def _last_stage(model: Checkpoint) -> str:
+    """The last stage of a trained model, by its card; "" where that does not say."""
+    stages = model.card.get("recipe", {}).get("stages", {})
+    return next((name for name, stage in reversed(stages.items()) if stage is not None), "")

@@ -1,0 +1,327 @@
+"""Records of what was measured: one a row, small enough to be committed, with all that is needed to judge it.
+
+`sightline reproduce` leaves a record in the folder of each run and, with the seeds of a row together, in OUT/records.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from sightline import __version__
+from sightline.config import build
+from sightline.errors import ConfigError
+from sightline.files import read_json, write_json
+from sightline.training.recipe import Recipe
+from sightline.training.recipe_photos import plural
+from sightline.training.supervision import refuse_captions, supervision
+from sightline.training.vision_config import Cached
+
+RECORD = "record.json"  # in the folder of a run
+RECORDS = "records"  # the folder of the records of all rows
+NAMES = {"contrastive": "cl"}  # folder of recipes to what records and people call the paper
+PAPERS = ("r2m", "pos-scan", "cl", "vsrn", "jran")
+Comparable = Literal["yes", "other split", "other data", "other features"]
+DECIMALS = 4
+
+
+@dataclass(frozen=True)
+class RecipeUsed:
+    """The recipe of a row.
+
+    Attributes:
+        name: PAPER/TABLE#ROW, as `sightline reproduce` finds it.
+        fingerprint: of the recipe with its changes, at its own seed.
+        changes: what was changed in it, as given.
+    """
+
+    name: str
+    fingerprint: str
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DataUsed:
+    """What was read: files of captions, of sentences without photos, and how many photos were measured."""
+
+    captions: tuple[str, ...]
+    photos: int
+    corpus: str = ""
+
+
+@dataclass(frozen=True)
+class Features:
+    """A feature store, and the fingerprint of the vision model that made it."""
+
+    name: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Metrics by name: the mean over seeds and, of several seeds, each in their order."""
+
+    mean: dict[str, float]
+    per_seed: tuple[dict[str, float], ...] = ()
+
+    def of_seeds(self) -> tuple[dict[str, float], ...]:
+        """Those of each seed, of one too."""
+        return self.per_seed or (self.mean,)
+
+
+@dataclass(frozen=True)
+class ResultRecord:
+    """A row that was measured.
+
+    Attributes:
+        paper: r2m, pos-scan, cl, vsrn or jran.
+        table: such as table-1.
+        row: of the table.
+        recipe: by which it was trained and measured.
+        commit: of the source tree; its version where it is in no repository.
+        seeds: what was added to the recipe's own seed, one a run.
+        data: what was read.
+        split: on which it was measured, with the list of its photos.
+        features: that it read.
+        supervision: what these learned from.
+        stage: the last stage of its training.
+        metrics: as percentages, the mean over seeds.
+        published: what the paper prints.
+        comparable: whether the paper's numbers are of the same task; if not, the first reason why: other data, another
+            split of it, or other features.
+        minutes: of one run, training and measuring, on this hardware with whatever else ran there.
+        hardware: and the version of torch.
+    """
+
+    paper: str
+    table: str
+    row: str
+    recipe: RecipeUsed
+    commit: str
+    seeds: tuple[int, ...]
+    data: DataUsed
+    split: str
+    features: Features
+    supervision: str
+    stage: str
+    metrics: Metrics
+    published: dict[str, float]
+    comparable: Comparable
+    minutes: float
+    hardware: str
+
+    def __post_init__(self) -> None:
+        if not self.recipe.fingerprint or not self.commit:
+            raise ConfigError(f"{self.address} has no recipe or no commit", fix="run it again")
+        if not self.supervision:
+            raise ConfigError(
+                f"nobody says what the features of {self.address} learned from",
+                fix=f"write one line into supervision.txt in {self.features.name or 'the feature store'}",
+            )
+        refuse_captions(self.paper, self.supervision)
+        if len(self.metrics.of_seeds()) != len(self.seeds):
+            raise ConfigError(f"{self.address} has other seeds than metrics", fix="collect it again")
+
+    @property
+    def address(self) -> str:
+        """PAPER/TABLE#ROW."""
+        return self.recipe.name
+
+    @property
+    def file(self) -> str:
+        """Its name in a folder of records."""
+        return f"{self.paper}-{self.table}-{re.sub(r'[^A-Za-z0-9.+-]+', '_', self.row)}.json"
+
+
+def read_record(path: Path) -> ResultRecord:
+    """Read a record strictly: a field that is missing, unknown or of another type is refused."""
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise ConfigError("this is no record", where=path, fix="give one that `sightline reproduce` wrote")
+    return build(ResultRecord, values, where=path)
+
+
+def read_records(folder: Path) -> list[ResultRecord]:
+    """All records of a folder of the papers, each under the name it must have."""
+    found = []
+    for path in sorted(folder.glob("*-*.json")):
+        record = read_record(path)
+        if record.paper not in PAPERS:
+            raise ConfigError(f"`paper` is {record.paper!r}", where=path, fix=f"choose one of {', '.join(PAPERS)}")
+        if record.file != path.name:
+            raise ConfigError(f"this record must be called {record.file}", where=path, fix="rename it")
+        found.append(record)
+    return found
+
+
+def write_record(path: Path, record: ResultRecord) -> None:
+    """Write a record, readable in a diff; one seed's metrics are written once."""
+    values = asdict(record)
+    if not record.metrics.per_seed:
+        del values["metrics"]["per_seed"]
+    write_json(path, values, indent=1)
+
+
+def record_of(
+    recipe: Recipe, address: str, changes: Sequence[str], seed: int, results: Mapping[str, Any], base: Path = Path()
+) -> ResultRecord:
+    """The record of one run.
+
+    Args:
+        recipe: that was run, `seed` added to its own.
+        address: PAPER/TABLE#ROW.
+        changes: to the recipe, as given.
+        seed: that was added.
+        results: of the run: metrics, split, photos, fingerprint (of the scenes), stage, minutes, commit, hardware.
+        base: what the data's root is relative to.
+    """
+    table, _, row = address.partition("#")
+    folder, _, table = table.partition("/")
+    paper, data = NAMES.get(folder, folder), recipe.data
+    captions = data.captions if isinstance(data.captions, tuple) else (data.captions,)
+    read = DataUsed(
+        tuple(path.as_posix() for path in captions),
+        results["photos"],
+        data.corpus.as_posix() if data.corpus is not None else "",
+    )
+    name = data.features.as_posix() if data.features is not None and recipe.vision == Cached() else "photos"
+    return ResultRecord(
+        paper,
+        table,
+        row,
+        RecipeUsed(address, replace(recipe, seed=recipe.seed - seed).fingerprint(), tuple(changes)),
+        results["commit"],
+        (seed,),
+        read,
+        split_name(recipe, results["split"]),
+        Features(name, results["fingerprint"]),
+        supervision(recipe, results["fingerprint"], base),
+        results["stage"],
+        Metrics(_rounded(results["metrics"])),
+        dict(recipe.paper),
+        comparable(paper, table, read),
+        round(results["minutes"], 2),
+        results["hardware"],
+    )
+
+
+def split_name(recipe: Recipe, split: str) -> str:
+    """The split, and the list of its photos where the recipe names one."""
+    data = recipe.data
+    lists = [data.splits[name].as_posix() for name in getattr(data, split or "test") if name in data.splits]
+    return f"{split} ({', '.join(lists)})" if lists else split
+
+
+# On which photos the papers' tables are; Flickr30k's are not at hand (recipes/EXCLUDED.md).
+_ON_FLICKR30K = {("pos-scan", name) for name in ("table-1", "table-2", "table-3", "fig-3")} | {("vsrn", "table-3")}
+
+
+def comparable(paper: str, table: str, data: DataUsed) -> Comparable:
+    """Whether a paper's numbers are of the same task. None of the papers' own features are at hand, so never `yes`.
+
+    Whoever measures with a paper's own features on its own split writes `yes` by hand.
+    """
+    on_coco = all(path.startswith("coco/") for path in data.captions)
+    if paper == "r2m" or not on_coco or (paper, table) in _ON_FLICKR30K:
+        return "other data"  # R²M: other sentences
+    return "other split" if paper == "cl" else "other features"  # CL: its own 2,000 val photos, and test2014
+
+
+def merge(runs: Sequence[ResultRecord]) -> ResultRecord:
+    """The runs of a row with several seeds as one record."""
+    runs = sorted(runs, key=lambda one: one.seeds)
+    first = runs[0]
+    for other in runs[1:]:
+        for item in fields(ResultRecord):
+            if item.name in ("commit", "seeds", "metrics", "minutes", "hardware"):
+                continue
+            one, two = getattr(first, item.name), getattr(other, item.name)
+            if one != two:
+                raise ConfigError(
+                    f"seeds {first.seeds[0]} and {other.seeds[0]} of {first.address} differ in {item.name}: "
+                    f"{one}; {two}",
+                    fix="run both with the same changes, or keep one of them",
+                )
+    seeds = tuple(seed for one in runs for seed in one.seeds)
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"{first.address} has a seed twice", fix="keep one of them")
+    values = [one.metrics.mean for one in runs]
+    names = [name for name in values[0] if all(name in one for one in values)]
+    return replace(
+        first,
+        commit=_joined(one.commit for one in runs),
+        seeds=seeds,
+        metrics=Metrics(
+            _rounded({name: statistics.fmean(one[name] for one in values) for name in names}),
+            tuple(values) if len(values) > 1 else (),
+        ),
+        minutes=round(statistics.fmean(one.minutes for one in runs), 2),
+        hardware=_joined(one.hardware for one in runs),
+    )
+
+
+def collect(out: Path) -> list[ResultRecord]:
+    """The records of all rows that were run in `out`, seeds together, by address."""
+    rows: dict[str, list[ResultRecord]] = {}
+    for path in sorted(out.rglob(RECORD)):
+        record = read_record(path)
+        rows.setdefault(record.address, []).append(record)
+    return [merge(runs) for _, runs in sorted(rows.items())]
+
+
+def write_records(out: Path, folder: Path) -> list[ResultRecord]:
+    """Write the records of all rows that were run in `out`; two rows never share a file."""
+    records = collect(out)
+    files = {record.file: record for record in records}
+    if len(files) < len(records):
+        raise ConfigError("two rows have records of the same name", fix="rename one of the rows")
+    for name, record in files.items():
+        write_record(folder / name, record)
+    return records
+
+
+def commit() -> str:
+    """The commit of the source tree: what SIGHTLINE_COMMIT says, what git says, else the version."""
+    if given := os.environ.get("SIGHTLINE_COMMIT"):
+        return given
+    package = Path(__file__).resolve().parents[1]
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", package, *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")) / "src" / "sightline" != package:
+            return f"version {__version__}"  # installed somewhere in another project's repository
+        changed = " with changes" if git("status", "--porcelain", "--", str(package)) else ""
+        return git("rev-parse", "HEAD") + changed
+    except (OSError, subprocess.CalledProcessError):
+        return f"version {__version__}"
+
+
+def hardware(device: torch.device | str = "cpu") -> str:
+    """What a run ran on."""
+    kind = torch.device(device)
+    if kind.type == "cuda" and torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name(kind)}, torch {torch.__version__}"
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*: (.+)$", info.read_text(), re.MULTILINE) if info.is_file() else []
+    chip = names[0] if names else platform.processor() or platform.machine()
+    return f"{chip}, {plural(torch.get_num_threads(), 'thread')}, torch {torch.__version__}"
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(float(value), DECIMALS) for name, value in values.items()}
+
+
+def _joined(values: Any) -> str:
+    return " and ".join(dict.fromkeys(values))

@@ -1,0 +1,216 @@
+"""What a sampled caption is worth: the rewards of self-critical training, all samples of a batch in one call."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.errors import ConfigError
+from sightline.metrics.bleu import Bleu
+from sightline.metrics.cider_reward import CiderDReward
+from sightline.metrics.language_metric import LanguageMetric
+from sightline.metrics.meteor import ALPHA, BETA, DELTA, GAMMA
+from sightline.metrics.spice import Spice
+from sightline.text.vocabulary import END, PAD, UNK, Vocabulary
+from sightline.training.batches import Batch
+from sightline.training.objective import Context
+from sightline.training.teachers import Teacher
+from sightline.training.tensor_tables import Pool, TextTable
+
+FUNCTION_WORDS = frozenset(
+    """
+    a about after all also an and are as at be been but by can could did do for from had has have he her his i if in
+    into is it its more new no not of on one or other out over people said she so some than that the their them then
+    there they this time to two up was we were what when which who will with would you
+    """.split()
+)
+TINY = 1e-9
+
+
+class Reward(ABC):
+    """A number for each caption, without gradients."""
+
+    @abstractmethod
+    def __call__(self, batch: Batch, words: Tensor) -> Tensor:
+        """(B, K) of captions (B, K, T) of the batch's photos: START, words, END, padding; a cut one has no END."""
+
+
+@dataclass(frozen=True)
+class CiderReward:
+    """CIDEr-D × 10 over ids, END counted as a word. Document frequencies and references are the train split's."""
+
+    kind: Literal["cider"] = "cider"
+    weight: float = 1.0
+
+    def build(self, context: Context) -> Reward:
+        """The reward."""
+        return _Cider(context.pools["train"])
+
+
+@dataclass(frozen=True)
+class BleuReward:
+    """BLEU-`order` of single sentences, 0 to 1."""
+
+    kind: Literal["bleu"] = "bleu"
+    weight: float = 1.0
+    order: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse an order that BLEU does not have."""
+        if not 1 <= self.order <= 4:
+            raise ConfigError(f"`order` is {self.order}", fix="give 1, 2, 3 or 4")
+
+    def build(self, context: Context) -> Reward:
+        """The reward."""
+        return _Language(Bleu(), f"Bleu_{self.order}", context)
+
+
+@dataclass(frozen=True)
+class MeteorReward:
+    """METEOR 1.5 as far as words are equal, 0 to 1: no stems, synonyms and paraphrases.
+
+    CIDEr-D alone makes captions short; METEOR asks for what they leave out. Words are compared as ids, on the model's
+    device. Function words are the most frequent ones of English, as the tool's are, by a list of ours; a chunk goes on
+    where two words that follow each other do so in the reference too, and the tool searches for the fewest chunks.
+    """
+
+    kind: Literal["meteor"] = "meteor"
+    weight: float = 1.0
+
+    def build(self, context: Context) -> Reward:
+        """The reward."""
+        return _Meteor(context.pools["train"], context.vocabulary)
+
+
+@dataclass(frozen=True)
+class SpiceReward:
+    """SPICE (Sightline parser), 0 to 1. Slow beside the others: every sample is parsed into a scene graph."""
+
+    kind: Literal["spice"] = "spice"
+    weight: float = 1.0
+
+    def build(self, context: Context) -> Reward:
+        """The reward."""
+        return _Language(Spice(), "SPICE", context)
+
+
+@dataclass(frozen=True)
+class MatcherReward:
+    """S(I, c) of a matcher (Eq. 19), as it comes: about 0 to 1 for SCAN, where CIDEr-D is about 0 to 10.
+
+    Attributes:
+        model: the checkpoint of any matcher.
+        full_stop: whether captions are given to it with a full stop at the end.
+    """
+
+    model: str
+    kind: Literal["matcher"] = "matcher"
+    weight: float = 1.0
+    full_stop: bool = False
+
+    def build(self, context: Context) -> Reward:
+        """The reward."""
+        return _Matcher(Teacher(context, self.model, self.full_stop), context.vocabulary)
+
+
+RewardConfig = CiderReward | BleuReward | MeteorReward | SpiceReward | MatcherReward
+
+
+class _Cider(Reward):
+    def __init__(self, pool: Pool) -> None:
+        texts, first = _captions(pool)
+        rows = [ids[1 : length - 1] for ids, length in zip(texts.ids.tolist(), texts.lengths.tolist(), strict=True)]
+        self._score = CiderDReward([rows[start:stop] for start, stop in pairwise(first)])
+
+    def __call__(self, batch: Batch, words: Tensor) -> Tensor:
+        count, copies, _ = words.shape
+        photos = batch.photos.repeat_interleave(copies)
+        scores = self._score(photos.cpu().numpy(), words[..., 1:].flatten(0, 1).cpu().numpy())
+        return torch.from_numpy(scores).view(count, copies).to(words.device, torch.float32)
+
+
+class _Language(Reward):
+    """A metric of strings; references are the words of the train split's captions, split and cut as in training."""
+
+    def __init__(self, metric: LanguageMetric, key: str, context: Context) -> None:
+        self.metric, self.key, self.vocabulary = metric, key, context.vocabulary
+        self._texts, self._first = _captions(context.pools["train"])
+
+    def __call__(self, batch: Batch, words: Tensor) -> Tensor:
+        count, copies, _ = words.shape
+        said = [" ".join(caption) for caption in _decoded(words, self.vocabulary)]
+        hypotheses = {str(place): caption for place, caption in enumerate(said)}
+        references = {}
+        for place, photo in enumerate(batch.photos.tolist()):
+            own = [" ".join(self._texts.words[row]) for row in range(self._first[photo], self._first[photo + 1])]
+            references.update({str(place * copies + copy): own for copy in range(copies)})
+        self.metric.reset()
+        self.metric.update(hypotheses, references)
+        scores = self.metric.compute().per_image
+        values = [scores[str(place)][self.key] for place in range(len(said))]
+        return torch.tensor(values, dtype=torch.float32, device=words.device).view(count, copies)
+
+
+class _Meteor(Reward):
+    def __init__(self, pool: Pool, vocabulary: Vocabulary) -> None:
+        self._texts, first = _captions(pool)
+        self._first = torch.tensor(first)
+        self._weights = torch.full((len(vocabulary),), DELTA)
+        self._weights[[vocabulary.id(word) for word in FUNCTION_WORDS if word in vocabulary]] = 1 - DELTA
+        self._weights[[PAD, END]] = 0.0
+
+    def __call__(self, batch: Batch, words: Tensor) -> Tensor:
+        self._weights = weights = self._weights.to(words.device)
+        said, theirs = words[..., 1:], self._references(batch.photos.cpu()).to(words.device)  # (B, K, T), (B, R, S)
+        before = (said[..., :, None] == said[..., None, :]).tril(-1).sum(-1)  # how often a word was said already
+        same = said[:, :, None, :, None] == theirs[:, None, :, None, :]  # (B, K, R, T, S)
+        known = ((said != END) & (said != PAD) & (said != UNK))[:, :, None]
+        matched = (same.sum(-1) > before[:, :, None]) & known  # (B, K, R, T)
+        heavy = (matched * weights[said][:, :, None]).sum(-1)  # (B, K, R)
+        precision = heavy / weights[said].sum(-1)[:, :, None].clamp(min=TINY)
+        recall = heavy / weights[theirs].sum(-1)[:, None].clamp(min=TINY)
+        mean = precision * recall / (ALPHA * precision + (1 - ALPHA) * recall).clamp(min=TINY)
+        goes_on = (same[..., :-1, :-1] & same[..., 1:, 1:]).any(-1) & matched[..., :-1] & matched[..., 1:]
+        count = matched.sum(-1)
+        chunks = count - goes_on.sum(-1)
+        lengths = (weights[said] > 0).sum(-1)[:, :, None], (weights[theirs] > 0).sum(-1)[:, None]
+        whole = (chunks == 1) & (count == lengths[0]) & (count == lengths[1])  # nothing is fragmented then
+        penalty = GAMMA * (chunks / count.clamp(min=1)).pow(BETA).masked_fill(whole, 0)
+        return (mean * (1 - penalty)).amax(2)
+
+    def _references(self, photos: Tensor) -> Tensor:
+        """(B, R, S) the words of each photo's references, without START and END."""
+        first, last = self._first[photos, None], self._first[photos + 1, None]
+        rows = first + torch.arange(int((last - first).max()))
+        own = rows < last
+        rows = rows.where(own, first)
+        longest = int(self._texts.lengths[rows].max())
+        found = self._texts.ids[rows, 1:longest]
+        return found.masked_fill_(~own[..., None] | (found == END), PAD)
+
+
+class _Matcher(Reward):
+    def __init__(self, teacher: Teacher, vocabulary: Vocabulary) -> None:
+        self.teacher, self.vocabulary = teacher, vocabulary
+
+    def __call__(self, batch: Batch, words: Tensor) -> Tensor:
+        assert batch.scenes is not None
+        return self.teacher.fit(batch.scenes, _decoded(words, self.vocabulary)).view(words.shape[:2])
+
+
+def _captions(pool: Pool) -> tuple[TextTable, list[int]]:
+    if pool.texts is None or pool.first is None:
+        raise ConfigError("this reward compares with references, and there are none", fix="give data.captions")
+    if not np.diff(pool.first).all():
+        raise ConfigError("a training photo has no caption to be compared with", fix="leave it out of the split")
+    return pool.texts, pool.first.tolist()
+
+
+def _decoded(words: Tensor, vocabulary: Vocabulary) -> list[list[str]]:
+    return [vocabulary.decode(row) for row in words.flatten(0, 1).tolist()]

@@ -1,0 +1,196 @@
+"""A stage of training, as a recipe writes it: an objective, batches, an optimiser, a schedule, and when to stop."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import nn
+
+from sightline.errors import ConfigError
+from sightline.training.batches import Batching
+from sightline.training.objectives.objective_kinds import ObjectiveConfig
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """Adam or one of its kin.
+
+    Attributes:
+        kind: adam, adamw or sgd.
+        lr: the learning rate.
+        betas: Adam's.
+        eps: Adam's.
+        weight_decay: of all parameters.
+        lrs: learning rates of parameters by the beginning of their name, such as {vision: 1.0e-5}; 0 freezes them.
+        clamp: gradients are clamped to ± this, number by number; 0 does not.
+        clip: gradients are scaled to at most this norm; 0 does not.
+    """
+
+    kind: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = 5e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    lrs: dict[str, float] = field(default_factory=dict)
+    clamp: float = 0.0
+    clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least("optimiser", 0, lr=self.lr, weight_decay=self.weight_decay, clamp=self.clamp, clip=self.clip)
+        at_least("optimiser.lrs", 0, **self.lrs)
+
+    def build(self, parameters: dict[str, nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimiser over named parameters; each group knows its base rate."""
+        for prefix in self.lrs:
+            if not any(name.startswith(prefix) for name in parameters):
+                raise ConfigError(
+                    f"`optimiser.lrs.{prefix}` names no parameter",
+                    fix=f"parameters begin with {', '.join(sorted({n.split('.')[0] for n in parameters}))}",
+                )
+        groups: dict[float, list[nn.Parameter]] = {}
+        for name, parameter in parameters.items():
+            matches = [prefix for prefix in self.lrs if name.startswith(prefix)]
+            lr = self.lrs[max(matches, key=len)] if matches else self.lr
+            if lr == 0:
+                parameter.requires_grad_(False)
+            elif parameter.requires_grad:
+                groups.setdefault(lr, []).append(parameter)
+        listed = [{"params": members, "lr": lr, "base_rate": lr} for lr, members in groups.items()]
+        if not listed:
+            raise ConfigError("nothing is left to train", fix="freeze fewer parameters")
+        if self.kind == "sgd":
+            return torch.optim.SGD(listed, weight_decay=self.weight_decay)
+        kind = torch.optim.Adam if self.kind == "adam" else torch.optim.AdamW
+        on_cpu = all(parameter.device.type == "cpu" for parameter in parameters.values())
+        fused = on_cpu or None  # one pass over memory instead of six; elsewhere PyTorch chooses
+        return kind(listed, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay, fused=fused)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the learning rate changes: a factor at each step.
+
+    Attributes:
+        kind: `constant`; `decay`, times `factor` each `every` epochs after `start`; `inverse_sqrt`, falling with the
+            root of the step after the warm-up; `cosine`, to 0 at the end of the stage.
+        factor: of decay.
+        every: epochs between decays.
+        start: the first epoch (from 0) that counts; decay begins in the epoch after it.
+        warmup: steps over which the rate rises from 0.
+    """
+
+    kind: Literal["constant", "decay", "inverse_sqrt", "cosine"] = "constant"
+    factor: float = 0.8
+    every: int = 3
+    start: int = 0
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        at_least("schedule", 0, factor=self.factor, start=self.start, warmup=self.warmup)
+        at_least("schedule", 1, every=self.every)
+
+    def at(self, epoch: int, step: int, steps: int) -> float:
+        """The factor at `step` (from 0) of `steps`, in `epoch` (from 0)."""
+        rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
+        if self.kind == "decay":
+            return rise * self.factor ** (max(0, epoch - self.start) // self.every)
+        if self.kind == "inverse_sqrt":
+            warmup = max(1, self.warmup)
+            return rise * min(1.0, math.sqrt(warmup / (step + 1)))
+        if self.kind == "cosine":
+            return rise * 0.5 * (1 + math.cos(math.pi * step / max(1, steps)))
+        return rise
+
+
+@dataclass(frozen=True)
+class Selection:
+    """When the model is evaluated, by what the best is chosen, and when training stops early.
+
+    Attributes:
+        metric: `loss` (of the val split, for R²M's stages of held-out text; lower is better), or a metric that
+            evaluation gives, such as CIDEr or rsum.
+        every: epochs between evaluations; 0 evaluates never, and the last model is kept.
+        every_steps: steps between evaluations, instead of epochs.
+        patience: evaluations without a better one before the stage stops; 0 goes to the end.
+        start: evaluate before the first step too, so that the stage never gives a worse model than it was given.
+    """
+
+    metric: str = "loss"
+    every: int = 1
+    every_steps: int = 0
+    patience: int = 0
+    start: bool = False
+
+    def __post_init__(self) -> None:
+        at_least("select", 0, every=self.every, every_steps=self.every_steps, patience=self.patience)
+        if self.start and not (self.every or self.every_steps):
+            raise ConfigError(
+                "`select.start` is true, and no later model is evaluated, so that the first would always be chosen",
+                fix="set select.every to 1 or more, or select.start to false",
+            )
+
+    def due(self, step: int, per_epoch: int, last: bool) -> bool:
+        """Whether the model is evaluated after so many steps; the last one counts in any case."""
+        every = self.every_steps or self.every * per_epoch
+        return every > 0 and (step % every == 0 or last)
+
+    def spent(self, without_better: int) -> bool:
+        """Whether patience is, after so many evaluations without a better one."""
+        return 0 < self.patience <= without_better
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of training. It starts from the model the stage before it chose.
+
+    Attributes:
+        objective: what is minimised.
+        name: in logs; a recipe's key for it.
+        batch: what a batch is made of.
+        optimiser: and clipping.
+        schedule: of the learning rate.
+        epochs: how long; or `steps`.
+        steps: how long, in optimiser steps; 0 counts epochs.
+        accumulate: batches per optimiser step.
+        precision: float32; tf32, which is float32 with products of fewer bits on GPUs that have them; or bfloat16 by
+            autocast.
+        select: evaluation and the choice of the best.
+        average: the share of the weights from before the stage in those that it gives. The mean of two models on one
+            way generalises better than either (Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima").
+    """
+
+    objective: ObjectiveConfig
+    name: str = "train"
+    batch: Batching = field(default_factory=Batching)
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    schedule: Schedule = field(default_factory=Schedule)
+    epochs: int = 1
+    steps: int = 0
+    accumulate: int = 1
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    select: Selection = field(default_factory=Selection)
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least(f"stages.{self.name}", 0, steps=self.steps)
+        if not 0 <= self.average < 1:
+            raise ConfigError(f"`stages.{self.name}.average` is {self.average}", fix="give 0 or more, and less than 1")
+        at_least(f"stages.{self.name}", 1, accumulate=self.accumulate, epochs=self.epochs)
+
+    def held_out(self) -> str:
+        """The pool by which the best model is chosen.
+
+        By its loss, a stage on text or on photos without captions (R²M) is chosen by held-out text.
+        """
+        unpaired = self.batch.pool == "corpus" or self.objective.kind == "r2m-image"
+        return "corpus-val" if unpaired and self.select.metric == "loss" else "val"
+
+
+def at_least(where: str, least: float, **values: float) -> None:
+    """Refuse settings of `where` that are below `least`, or no number."""
+    for name, value in values.items():
+        if not value >= least:
+            raise ConfigError(f"`{where}.{name}` is {value}", fix=f"give {least:g} or more")

@@ -1,0 +1,147 @@
+"""The state of a run on disk: weights, optimiser and counters, in one file that is whole or not there.
+
+Tensors are named `model/…`, `objective/…` and `optimiser/PARAMETER/KEY`; counters are JSON in the header, beside the
+checksum of all tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from sightline.checkpoint.checkpoint_file import checksum_of, write_tensors
+from sightline.errors import CheckpointError
+from sightline.files import atomic_write
+
+PATTERN = "state-*.safetensors"
+
+
+@dataclass
+class Counters:
+    """Where a run is.
+
+    Attributes:
+        stage: its number, from 0.
+        step: optimiser steps of the stage that are done.
+        best: the highest value of the metric by which the stage chooses (of the loss, its negative).
+        best_step: when that was.
+        without_better: evaluations since then.
+        lines: of metrics.jsonl that belong to this state.
+        done: whether the stage has ended.
+        recipe: fingerprint of what is run.
+        sums: losses and their parts, summed over the steps since the last line of metrics.jsonl.
+        summed: how many steps that were.
+    """
+
+    stage: int = 0
+    step: int = 0
+    best: float | None = None
+    best_step: int = 0
+    without_better: int = 0
+    lines: int = 0
+    done: bool = False
+    recipe: str = ""
+    sums: dict[str, float] = field(default_factory=dict)
+    summed: int = 0
+
+
+def save_state(
+    folder: Path,
+    counters: Counters,
+    model: nn.Module,
+    objective: nn.Module,
+    optimiser: torch.optim.Optimizer | None,
+    names: Mapping[Any, str],
+    keep: int = 2,
+) -> Path:
+    """Write the state, then remove all but the `keep` newest. `names` are those of the optimiser's parameters."""
+    tensors = {f"model/{name}": part for name, part in model.state_dict().items()}
+    tensors |= {f"objective/{name}": part for name, part in objective.state_dict().items()}
+    for parameter, values in () if optimiser is None else optimiser.state.items():
+        for key, value in values.items():
+            tensors[f"optimiser/{names[parameter]}/{key}"] = torch.as_tensor(value)
+    # a clone of each, since safetensors refuses tensors that share memory
+    whole = {name: part.detach().cpu().clone().contiguous() for name, part in tensors.items()}
+    header = {"counters": json.dumps(asdict(counters)), "checksum": str(checksum_of(whole))}
+    path = folder / f"state-{counters.stage:02d}-{counters.step:08d}.safetensors"
+    with atomic_write(path) as file:
+        write_tensors(file, whole, header)
+    for old in states(folder)[: -max(1, keep)]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def states(folder: Path) -> list[Path]:
+    """The states in a folder, oldest first."""
+    return sorted(folder.glob(PATTERN))
+
+
+def newest(folder: Path) -> str:
+    """The name of the newest state that can be read, "" where there is none; what a killed process left is removed."""
+    for left in folder.glob(".*.tmp"):
+        left.unlink()
+    found = states(folder)
+    for path in reversed(found):
+        with contextlib.suppress(CheckpointError):  # damaged on disk: the one before it is as good
+            load_state(path)
+            return path.name
+    if found:
+        raise CheckpointError(
+            f"none of the states here can be read, {found[-1].name} neither",
+            where=folder,
+            fix="remove them to begin anew, or choose another --out",
+        )
+    return ""
+
+
+def load_state(path: Path) -> tuple[Counters, dict[str, Tensor]]:
+    """Counters and tensors of a state."""
+    try:
+        with safe_open(path, "pt") as file:
+            header = file.metadata() or {}
+            counters = Counters(**json.loads(header["counters"]))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+        if header["checksum"] != str(checksum_of(tensors)):
+            raise ValueError("its numbers are damaged")
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"not a training state ({error})", where=path, fix="remove the file; the state before it is used then"
+        ) from error
+    return counters, tensors
+
+
+def cut(log: Path, lines: int) -> int:
+    """Cut a log to its first `lines` lines, and tell how many it has then."""
+    known = log.read_bytes().splitlines(keepends=True) if log.exists() else []
+    if len(known) > lines:
+        with atomic_write(log) as file:
+            file.write(b"".join(known[:lines]))
+    return min(lines, len(known))
+
+
+def restore(tensors: dict[str, Tensor], model: nn.Module | None = None, objective: nn.Module | None = None) -> None:
+    """Put weights back into what is given."""
+    for prefix, module in (("model/", model), ("objective/", objective)):
+        if module is not None:
+            own = {name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)}
+            module.load_state_dict(own)
+
+
+def restore_optimiser(
+    tensors: dict[str, Tensor], optimiser: torch.optim.Optimizer, parameters: dict[str, nn.Parameter]
+) -> None:
+    """Put the optimiser's moments back."""
+    for name, value in tensors.items():
+        if name.startswith("optimiser/"):
+            path, _, key = name.removeprefix("optimiser/").rpartition("/")
+            parameter = parameters[path]
+            state: dict[str, Any] = optimiser.state[parameter]
+            state[key] = value if key == "step" else value.to(parameter.device)

@@ -1,0 +1,109 @@
+"""The text corpus of R²M: sentences that nobody wrote for our images, each with the concepts it mentions (section 3.2).
+
+A sentence is kept if it has 8 to 28 words (Treebank words, punctuation counts), at most 15 % of them unknown, and at
+least one concept. 1 % of what is kept is held out: each text stage stops by its loss.
+
+The authors' code replaces plurals of concept words by the singular throughout the captions. Here only the list of
+concepts is in the singular, *two dogs* mentions *dog*; the sentence itself keeps its words, since it is what the model
+learns to say, and it should not learn to say *two dog*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sightline.data import corpus as plain
+from sightline.data import senticap
+from sightline.data.concept_dictionary import ConceptDictionary
+from sightline.data.inspect import identify
+from sightline.errors import ConfigError, CountError
+from sightline.files import PathLike
+from sightline.scene import Concept, Scene
+from sightline.text.vocabulary import Vocabulary
+from sightline.training.data_config import DataConfig, Sentiment
+from sightline.training.recipe_photos import hashed, plural
+from sightline.training.tensor_tables import Pool, SceneTable, TextTable
+from sightline.training.vocabularies import Splitter
+
+Row = tuple[tuple[str, ...], Scene]  # words, and what they mention
+
+
+def read_corpus(path: PathLike, sentiment: Sentiment = "") -> tuple[str, ...]:
+    """The sentences of a text file, a line each, or the captions of any format that holds some.
+
+    `sentiment` chooses among those of SentiCap.
+    """
+    path = Path(path)
+    found = identify(path)
+    if sentiment and found.name != senticap.FORMAT.name:
+        raise ConfigError(f"{found.name} tells no sentiment", where=path, fix="give a SentiCap file, or no sentiment")
+    if found.name == plain.FORMAT.name:
+        return tuple(plain.read_sentences(path))
+    if found.captions is None:
+        raise ConfigError(f"{found.name} holds no sentences", where=path, fix="give a text file, a sentence per line")
+    sentences = found.captions(path).sentences()
+    return tuple(one.text for one in sentences if not sentiment or senticap.sentiment_of(one) == sentiment)
+
+
+def corpus_pools(
+    config: DataConfig,
+    corpus: Sequence[str],
+    splitter: Splitter,
+    vocabulary: Vocabulary,
+    dictionary: ConceptDictionary | None,
+    told: list[str],
+) -> dict[str, Pool]:
+    """`corpus` and `corpus-val`: sentences of the right length and known enough, each with the concepts it mentions.
+
+    A hash decides which sentences are held out, so that equal ones are on the same side.
+    """
+    split = [(text, splitter.words(text)) for text in corpus]
+    fitting = [(text, words) for text, words in split if _fits(words, config)]
+    known = [(text, words) for text, words in fitting if _unknown(words, vocabulary) <= config.unknown]
+    named = [()] * len(known) if dictionary is None else dictionary.find_all([words for _, words in known])
+    sides: dict[str, list[Row]] = {"corpus": [], "corpus-val": []}
+    for number, ((text, words), names) in enumerate(zip(known, named, strict=True)):
+        if dictionary is None or names:
+            scene = Scene(f"sentence {number}", concepts=tuple(map(Concept, names)))
+            sides["corpus-val" if hashed(text) < config.held_out else "corpus"].append((words, scene))
+    used = sum(map(len, sides.values()))
+    if used < 2:
+        raise CountError(
+            f"{used} of {plural(len(corpus), 'sentence')} of the corpus can be used, and 2 are needed",
+            fix="add text about things that the dictionary knows, lower data.min_words, or raise data.max_words",
+        )
+    for side, other in (("corpus", "corpus-val"), ("corpus-val", "corpus")):
+        if not sides[side]:
+            sides[side].append(sides[other].pop())
+    longest = f" or more than {config.max_words}" if config.max_words else ""
+    told.append(
+        f"Of {plural(len(corpus), 'sentence')} of the corpus {used:,} are used, {len(sides['corpus-val']):,} of them "
+        f"to choose models by. Left out: {len(split) - len(fitting):,} of fewer than {config.min_words}{longest} "
+        f"words, {len(fitting) - len(known):,} with too many unknown words, {len(known) - used:,} that name nothing "
+        "of the dictionary."
+    )
+    most = config.max_photos or len(corpus)
+    return {name: _pool(rows[:most], splitter, vocabulary, dictionary) for name, rows in sides.items()}
+
+
+def _fits(words: Sequence[str], config: DataConfig) -> bool:
+    return max(1, config.min_words) <= len(words) <= (config.max_words or len(words))
+
+
+def _unknown(words: Sequence[str], vocabulary: Vocabulary) -> float:
+    return sum(word not in vocabulary for word in words) / len(words)
+
+
+def _pool(
+    rows: Sequence[Row], splitter: Splitter, vocabulary: Vocabulary, dictionary: ConceptDictionary | None
+) -> Pool:
+    scenes = [scene for _, scene in rows]
+    return Pool(
+        tuple(scene.id for scene in scenes),
+        None if dictionary is None else SceneTable.build(scenes, ("concepts",), vocabulary),
+        TextTable.build([words for words, _ in rows], vocabulary, splitter.rule.max_words),
+        np.arange(len(rows) + 1, dtype=np.int64),
+    )

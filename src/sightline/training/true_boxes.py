@@ -1,0 +1,183 @@
+"""What is truly in photos: boxes and what they are called, from files of boxes to tensors by row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sightline.data import boxes_jsonl, coco_instances, entities
+from sightline.data.boxes_jsonl import COCO_80, MachineBoxes
+from sightline.data.coco_instances import InstancePhoto
+from sightline.data.entities import EntitiesPhoto
+from sightline.data.entities_annotation import PixelBox
+from sightline.data.inspect import identify
+from sightline.errors import ConfigError
+from sightline.vision.concept_names import concept_names, name_of
+
+NAMES = 3  # of a box, the most frequent ones
+MOST = 40  # boxes of a photo
+
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int16]
+
+
+class PhotoBoxes(NamedTuple):
+    """The boxes of one photo: (n, 4) normalised, (n, 3) ids of their names (-1: no more), (n,) how far to believe."""
+
+    boxes: Floats
+    names: Ids
+    weights: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class TrueBoxes:
+    """A file of boxes: the ids of its photos, and the boxes of each."""
+
+    ids: tuple[str, ...]
+    of: Callable[[str], PhotoBoxes]
+
+
+def read_boxes(path: Path, names: Sequence[str] | None = None) -> TrueBoxes:
+    """The boxes of Flickr30k Entities, of COCO's `instances_*.json`, or of a machine (`boxes-jsonl`).
+
+    People's boxes weigh 1, a machine's its score. `names` are what ids count; by default `concept_names()`.
+    """
+    index = {name: id for id, name in enumerate(concept_names() if names is None else names)}
+    kind = identify(path)
+    if kind is entities.FORMAT:
+        annotated = entities.read_photos(path)
+        return TrueBoxes(tuple(annotated), lambda id: of_entities(annotated[id], index))
+    if kind is coco_instances.FORMAT:
+        drawn = coco_instances.read_instances(path)
+        return TrueBoxes(tuple(drawn), lambda id: of_instances(drawn[id], index))
+    if kind is boxes_jsonl.FORMAT:
+        machine = boxes_jsonl.read(path)
+        classes = np.array([index.get(name, -1) for name in COCO_80], np.int16)
+        return TrueBoxes(tuple(machine.ids()), lambda id: of_machine(machine, id, classes))
+    raise ConfigError(
+        f"{kind.name} holds no boxes with names",
+        where=path,
+        fix="give Flickr30k Entities, COCO's instances_*.json, or machine-made boxes (`sightline data formats`)",
+    )
+
+
+def of_entities(photo: EntitiesPhoto, index: Mapping[str, int]) -> PhotoBoxes:
+    """The boxes of all chains, named by the phrases of the five captions, the most frequent names first.
+
+    A box whose phrases end in no known name is a box without one. Pixels are those of the original size.
+    """
+    said: dict[str, Counter[int]] = {}
+    for sentence in photo.sentences:
+        for phrase in sentence.phrases:
+            name = name_of(phrase.words, index) if phrase.chain in photo.boxes else None
+            if name is not None:
+                said.setdefault(phrase.chain, Counter())[index[name]] += 1
+    of_box: dict[PixelBox, Counter[int]] = {}  # one box may belong to two chains
+    for chain, boxes in photo.boxes.items():
+        for box in boxes:
+            of_box.setdefault(box, Counter()).update(said.get(chain, Counter()))
+    width, height = photo.size
+    corners: Floats = np.array(list(of_box), np.float32).reshape(-1, 4)
+    corners[:, 2:] += 1  # the last pixel is inside
+    ids = [[id for id, _ in counts.most_common(NAMES)] for counts in of_box.values()]
+    corners /= np.array([width, height, width, height], np.float32)
+    return _drawn(corners, ids, np.ones(len(ids), np.float32))
+
+
+def of_instances(photo: InstancePhoto, index: Mapping[str, int]) -> PhotoBoxes:
+    """The boxes that people drew; those around crowds are left out."""
+    single = [instance for instance in photo.instances if not instance.crowd]
+    boxes = np.array([instance.box for instance in single], np.float32).reshape(-1, 4)
+    ids = [[index[instance.name]] if instance.name in index else [] for instance in single]
+    return _drawn(boxes, ids, np.ones(len(single), np.float32))
+
+
+def of_machine(machine: MachineBoxes, id: str, classes: Ids) -> PhotoBoxes:
+    """A machine's boxes; `classes` are the ids of COCO's 80 classes."""
+    rows = machine.rows(id)
+    names = np.full((len(rows), NAMES), -1, np.int16)
+    names[:, 0] = classes[rows[:, 0].astype(np.int64)]
+    return PhotoBoxes(rows[:, 2:] / np.float32(1000), names, rows[:, 1])
+
+
+def _drawn(boxes: Floats, ids: Sequence[Sequence[int]], weights: Floats) -> PhotoBoxes:
+    names = np.full((len(boxes), NAMES), -1, np.int16)
+    for row, own in zip(names, ids, strict=True):
+        row[: len(own)] = own
+    return PhotoBoxes(boxes, names, weights)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxTable:
+    """The boxes of all photos of a split, padded.
+
+    Attributes:
+        boxes: (P, m, 4) normalised.
+        names: (P, m, 3) ids, -1 where there are no more.
+        weights: (P, m), 0 in padding.
+        counts: (P,) boxes of each photo.
+        cut: boxes that were left out, of photos with more than the most.
+    """
+
+    boxes: Tensor
+    names: Tensor
+    weights: Tensor
+    counts: Tensor
+    cut: int = 0
+
+    @classmethod
+    def build(cls, photos: Iterable[PhotoBoxes | None], most: int = MOST) -> BoxTable:
+        """Pad. Of more than `most` boxes, the heaviest are kept, the largest of equals; boxes without area are not."""
+        kept = [_heaviest(drawn, most) for drawn in photos]
+        counts = torch.tensor([0 if drawn is None else len(drawn.boxes) for drawn, _ in kept], dtype=torch.long)
+        longest = max(1, int(counts.max()) if len(kept) else 1)
+        boxes = np.zeros((len(kept), longest, 4), np.float32)
+        names = np.full((len(kept), longest, NAMES), -1, np.int16)
+        weights = np.zeros((len(kept), longest), np.float32)
+        for row, (drawn, _) in enumerate(kept):
+            if drawn is not None:
+                count = len(drawn.boxes)
+                boxes[row, :count], names[row, :count], weights[row, :count] = drawn
+        cut = sum(cut for _, cut in kept)
+        return cls(torch.from_numpy(boxes), torch.from_numpy(names), torch.from_numpy(weights), counts, cut)
+
+    def __len__(self) -> int:
+        """How many photos there are."""
+        return len(self.counts)
+
+    def without(self, rows: Sequence[int]) -> BoxTable:
+        """The same without some photos."""
+        keep = torch.ones(len(self), dtype=torch.bool)
+        keep[list(rows)] = False
+        return BoxTable(self.boxes[keep], self.names[keep], self.weights[keep], self.counts[keep], self.cut)
+
+    def batch(self, rows: Tensor) -> dict[str, Tensor]:
+        """The parts of a SceneBatch that detectors learn from, as wide as the photo with most boxes needs."""
+        counts = self.counts[rows]
+        longest = max(1, int(counts.max()))
+        return {
+            "things": self.boxes[rows, :longest],
+            "thing_mask": torch.arange(longest) < counts[:, None],
+            "thing_names": self.names[rows, :longest].long(),
+            "thing_weights": self.weights[rows, :longest],
+        }
+
+
+def _heaviest(drawn: PhotoBoxes | None, most: int) -> tuple[PhotoBoxes | None, int]:
+    if drawn is None:
+        return None, 0
+    sides = drawn.boxes[:, 2:] - drawn.boxes[:, :2]
+    order = np.flatnonzero((sides > 0).all(1))
+    cut = max(0, len(order) - most)
+    if cut:
+        by_weight = np.lexsort((-sides[order].prod(1), -drawn.weights[order]))
+        order = np.sort(order[by_weight[:most]])
+    return PhotoBoxes(drawn.boxes[order], drawn.names[order], drawn.weights[order]), cut

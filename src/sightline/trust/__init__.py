@@ -1,1 +1,0 @@
-"""How far words are to be trusted: the evidence, and the rules that weigh it. numpy only."""

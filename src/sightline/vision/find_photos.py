@@ -1,0 +1,168 @@
+"""Which photos are meant: paths, folders, patterns, and lists on standard input."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from sightline.errors import DataError, SightlineError
+from sightline.files import PathLike, existing
+
+JPEGS = (".jpg", ".jpeg", ".jpe", ".jfif")
+SUFFIXES = (*JPEGS, ".png", ".webp", ".avif", ".heic", ".heif", ".gif", ".bmp", ".tif", ".tiff")
+Place = tuple[int, int]  # device and inode of a folder: the same folder by any name
+
+
+@dataclass
+class PhotoPaths:
+    """What was found.
+
+    Attributes:
+        photos: each once, in the order given; those of a folder by name.
+        problems: names that lead nowhere or cannot be written down, and folders that cannot be read.
+    """
+
+    photos: list[Path] = field(default_factory=list)
+    problems: list[SightlineError] = field(default_factory=list)
+
+
+def find_photos(sources: Iterable[PathLike], *, listing: IO[bytes] | None = None) -> PhotoPaths:
+    """The photos that are meant by some names; what cannot be found is told, and never stops the rest.
+
+    A file is taken whatever it is called. Of a folder, everything below it that is called like a picture is taken, but
+    for hidden files and folders; links to folders are followed, and each folder is entered once. A name with `*`, `?`
+    or `[…]` that is no file is a pattern (`**` for any depth). `-` reads names from `listing` (default: standard
+    input), one a line, or separated by NUL bytes as `find -print0` writes them.
+    """
+    search = _Search()
+    for source in sources:
+        name = os.fspath(source)
+        if name == "-":
+            for line in _lines(listing or sys.stdin.buffer):
+                search.add(line)
+        else:
+            search.add(name, patterns=True)
+    return search.found
+
+
+def photos_in(folder: PathLike) -> list[Path]:
+    """Every picture under a folder, by name; hidden ones and folders that cannot be read are left out."""
+    return walk_folder(folder).photos
+
+
+def walk_folder(folder: PathLike) -> PhotoPaths:
+    """Every picture under a folder, by name, and what is wrong below it; a DataError where there is no such folder."""
+    if not existing(folder).is_dir():
+        raise DataError("this is a file, a folder was expected", where=folder, fix="name the folder it is in")
+    search = _Search()
+    search.add(os.fspath(folder))
+    return search.found
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file is called like a picture, and is not hidden."""
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+class _Search:
+    def __init__(self) -> None:
+        self.found = PhotoPaths()
+        self._entered: set[Place] = set()
+        self._met: set[tuple[Place, str]] = set()
+
+    def add(self, name: str, *, patterns: bool = False) -> None:
+        """Take what a name means, or note why that cannot be done."""
+        path = Path(name)
+        try:
+            if not name:
+                raise DataError("a name is empty", fix="give a file, a folder or a pattern")
+            if path.is_dir():
+                self._walk(path)
+            elif path.exists():
+                self._take(path, _place(path.parent))
+            elif patterns and glob.has_magic(name):
+                self._match(name)
+            else:
+                existing(path)
+        except OSError as error:
+            self._refuse(path, error)
+        except SightlineError as error:
+            self.found.problems.append(error)
+
+    def _match(self, pattern: str) -> None:
+        matches = sorted(map(Path, glob.iglob(pattern, recursive=True)))  # noqa: PTH207 - Path's knows no absolute ones
+        if not matches:
+            raise DataError("nothing is called like this pattern", where=pattern, fix="check the pattern")
+        for path in matches:
+            if path.is_dir() or is_picture(path.name):
+                self.add(str(path))
+
+    def _walk(self, top: Path) -> None:
+        """Depth first, by name: the order in which sorting all paths would put them."""
+        waiting: list[tuple[Path, Place | None]] = [(top, None)]  # pictures come with the place of their folder
+        while waiting:
+            path, within = waiting.pop()
+            if within is not None:
+                self._take(path, within)
+                continue
+            try:
+                place = _place(path)
+                if place not in self._entered:
+                    self._entered.add(place)
+                    waiting.extend(reversed(_inside(path, place)))
+            except OSError as error:
+                self._refuse(path, error)
+
+    def _take(self, path: Path, place: Place) -> None:
+        if (place, path.name) in self._met:
+            return
+        self._met.add((place, path.name))
+        if _is_text(path):
+            self.found.photos.append(path)
+        else:
+            what = "the name of this photo is not UTF-8 text"
+            self.found.problems.append(DataError(what, where=ascii(str(path)), fix="rename it"))
+
+    def _refuse(self, path: Path, error: OSError) -> None:
+        where = str(path) if _is_text(path) else ascii(str(path))
+        told = os.strerror(error.errno) if error.errno else str(error)
+        fix = "change its permissions, or leave it out"
+        self.found.problems.append(DataError(f"this cannot be read ({told})", where=where, fix=fix))
+
+
+def _inside(folder: Path, place: Place) -> list[tuple[Path, Place | None]]:
+    """The pictures of a folder, each with the folder's place, and the folders in it, by name."""
+    with os.scandir(folder) as entries:
+        shown = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    found: list[tuple[Path, Place | None]] = []
+    for entry in shown:
+        if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and Path(entry).is_dir()):
+            found.append((folder / entry.name, None))
+        elif is_picture(entry.name):
+            found.append((folder / entry.name, place))
+    return found
+
+
+def _place(folder: Path) -> Place:
+    known = folder.stat()
+    return known.st_dev, known.st_ino
+
+
+def _is_text(path: Path) -> bool:
+    """Whether a path can be printed and stored: names of files may be any bytes."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _lines(listing: IO[bytes]) -> Iterator[str]:
+    raw = listing.read()
+    lines = raw.split(b"\0") if b"\0" in raw else (line.rstrip(b"\r") for line in raw.split(b"\n"))
+    return (os.fsdecode(line) for line in lines if line.strip())

@@ -1,0 +1,109 @@
+"""Files on object storage by address, such as s3://bucket/photos/cat.jpg, and local ones by path; needs pyarrow.
+
+Keys, region and endpoint come from the environment (`AWS_…`), as for an index there.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from sightline.errors import DataError, MissingExtraError
+from sightline.files import PathLike
+from sightline.vision.find_photos import is_picture
+
+Mark = tuple[int, int]  # bytes, and nanoseconds of the last change
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def is_address(path: PathLike) -> bool:
+    """Whether something is not on this machine's disks, but at an address such as s3://bucket/photos."""
+    return _ADDRESS.match(os.fspath(path)) is not None
+
+
+def read_address(address: str) -> IO[bytes]:
+    """The bytes of an object."""
+    with storage_error(address), open_address(address) as file:
+        return io.BytesIO(file.read())
+
+
+def open_address(path: PathLike) -> Any:
+    """An object or a local file, open for reading anywhere in it."""
+    system, name = _place(path)
+    return system.open_input_file(name)
+
+
+def mark_at(path: PathLike) -> Mark | None:
+    """What tells an object from its later versions; None where there is none."""
+    with storage_error(path):
+        system, name = _place(path)
+        return _mark(system.get_file_info(name))
+
+
+def pictures_at(address: str) -> list[tuple[str, Mark]]:
+    """The object at an address, or everything below it that is called like a picture, by name, with their marks."""
+    with storage_error(address):
+        system, name = _place(address)
+        if (mark := _mark(system.get_file_info(name))) is not None:
+            return [(address, mark)]
+        found = _below(system, name)
+    top, scheme = f"{name}/", address.partition("://")[0]
+    below = [(info.path.removeprefix(top).split("/"), info) for info in found if info.is_file]
+    shown = [(parts, info) for parts, info in below if is_picture(parts[-1]) and not any(p[:1] == "." for p in parts)]
+    return [(f"{scheme}://{info.path}", (info.size, info.mtime_ns or 0)) for _, info in sorted(shown, key=_parts)]
+
+
+@contextmanager
+def storage_error(path: PathLike) -> Iterator[None]:
+    """What storage complains of, as an error that says where."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError("nothing is there", where=path, fix="check the name of the bucket and what follows") from error
+    except OSError as error:
+        said = str(error).strip().splitlines()[0]
+        raise DataError(f"this cannot be read ({said})", where=path, fix="check keys, region and endpoint") from error
+
+
+def _below(system: Any, name: str) -> Any:
+    from pyarrow import fs
+
+    return system.get_file_info(fs.FileSelector(name, recursive=True))
+
+
+def _parts(found: tuple[list[str], Any]) -> list[str]:
+    return found[0]
+
+
+def _mark(info: Any) -> Mark | None:
+    return (info.size, info.mtime_ns or 0) if info.is_file else None
+
+
+def _place(path: PathLike) -> tuple[Any, str]:
+    """The file system of a path, and what it calls it."""
+    try:
+        from pyarrow import fs
+    except ImportError as error:
+        raise MissingExtraError.of("pyarrow", "search", "reading from object storage and parquet files") from error
+    text = os.fspath(path)
+    if not is_address(text):
+        return fs.LocalFileSystem(), os.path.abspath(text)  # noqa: PTH100 - resolve would follow links
+    scheme, _, name = text.partition("://")
+    if scheme in ("http", "https"):
+        raise DataError("this is a web address; nothing is downloaded", where=text, fix="save the picture first")
+    if scheme not in ("s3", "gs"):
+        raise DataError(f"photos cannot be read from {scheme}://", where=text, fix="use a folder, s3:// or gs://")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return _system(scheme, os.environ.get("AWS_ENDPOINT_URL"), region), name.rstrip("/")
+
+
+@functools.lru_cache(maxsize=4)
+def _system(scheme: str, endpoint: str | None, region: str | None) -> Any:
+    from pyarrow import fs
+
+    return fs.GcsFileSystem() if scheme == "gs" else fs.S3FileSystem(endpoint_override=endpoint, region=region)

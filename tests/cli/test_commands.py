@@ -1,0 +1,320 @@
+import inspect
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from sightline import __version__
+from sightline.cli import commands
+
+
+def sightline(*arguments: str, **kwargs) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "sightline", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **kwargs)
+
+
+def test_help_lists_every_command_with_a_line_about_it(capsys):
+    assert commands.main([]) == 0
+    shown = capsys.readouterr().out
+    for name, command in commands.COMMANDS.items():
+        assert name in shown
+        assert command.about in shown
+
+
+def test_a_group_lists_its_own_commands(capsys):
+    assert commands.main(["data"]) == 0
+    shown = capsys.readouterr().out
+    assert "data inspect" in shown
+    assert "doctor" not in shown
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        commands.main([*name.split(), "--help"])
+    assert stop.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"sightline {name}" in shown
+    about = " ".join((commands.COMMANDS[name].load().__doc__ or "").split("\n\n")[0].split())
+    assert about[:40] in shown.replace("│ ", "")
+
+
+@pytest.mark.parametrize("name", [n for n in commands.COMMANDS if n != "completion"])
+def test_every_command_takes_json_and_quiet(name):
+    assert {"json", "quiet"} <= set(inspect.signature(commands.COMMANDS[name].load()).parameters)
+
+
+def test_version_is_the_package_version(capsys):
+    assert commands.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"sightline {__version__}"
+
+
+def help_of(name, capsys) -> str:
+    with pytest.raises(SystemExit) as stop:
+        commands.main([*name.split(), "--help"])
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_help_keeps_examples_as_lines_and_says_nothing_that_tells_nothing(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = help_of(name, capsys)
+    examples = [
+        line for line in inspect.getdoc(commands.COMMANDS[name].load()).splitlines() if "    sightline " in line
+    ]
+    assert set(examples) <= set(shown.splitlines())
+    assert "None" not in shown
+    assert not re.search(r"default: *(│\s*)?(False|True|\)|'')", shown)
+    paragraphs = [line for line in shown.splitlines()[1:] if not line.startswith(("  --", "    sightline"))]
+    assert max(map(len, paragraphs)) <= 80
+
+
+def test_help_names_values_and_has_one_name_for_a_switch(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = help_of("index", capsys)
+    for text in ("FOLDER ", "--threads N ", "--model FILE ", "--engine exact|lance ", "--json ", "--no-captions "):
+        assert re.search(rf"^(│|) +{re.escape(text)}", shown, re.MULTILINE)
+    assert "(default: auto)" in shown
+    assert "--no-json" not in shown
+    assert "--captions" not in shown
+    assert " --hyps PATH … " in help_of("score", capsys)
+    assert "(repeatable)" in help_of("caption", capsys)
+
+
+def test_help_tells_a_default_of_zero_or_one(monkeypatch, capsys):
+    def shrink(*, port: int = 0, beam: int = 1, quiet: bool = False) -> None:
+        """Shrink."""
+
+    monkeypatch.setattr(commands.Command, "load", lambda self: shrink)
+    shown = help_of("doctor", capsys)
+    assert re.findall(r"--(\w+).*default: (.*?)\)", shown) == [("port", "0"), ("beam", "1")]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "encoding", "boxes", "colour"),
+    [(True, "utf-8", True, True), (False, "utf-8", True, False), (False, "ascii", False, False)],
+)
+def test_help_is_as_plain_as_its_reader_needs(terminal, encoding, boxes, colour):
+    command = [sys.executable, "-m", "sightline", "serve", "--help"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "TERM": "xterm", "COLUMNS": "80"}
+    if terminal:
+        master, slave = pty.openpty()
+        subprocess.run(command, stdout=slave, check=True, env=environment)
+        os.close(slave)
+        shown = os.read(master, 1 << 16).decode()
+        os.close(master)
+    else:
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    assert ("╭" in shown) is boxes
+    assert ("\033[" in shown) is colour
+    bare = re.sub("\033[^m]*m", "", shown)
+    assert "--model" in bare
+    assert not re.search(r"^│\s+│\s*$", bare, re.MULTILINE)  # tyro leaves a row empty where a text just fits
+
+
+NO_TORCH = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ImportError("torch is asked for")
+sys.meta_path.insert(0, Refuse())
+from sightline.cli import commands as cli
+"""
+
+
+def without_torch(*arguments: str) -> str:
+    """What a command tells where torch cannot be imported."""
+    command = [sys.executable, "-c", f"{NO_TORCH}sys.exit(cli.main({list(arguments)}))"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_help_does_not_wait_for_torch(name):
+    assert f"usage: sightline {name} " in without_torch(*name.split(), "--help")
+
+
+@pytest.mark.parametrize("command", [["search", "a dog"], ["serve", "--port", "0"]])
+def test_that_there_is_no_index_is_told_without_torch(command, tmp_path):
+    told = without_torch(*command, "--store", str(tmp_path))
+    assert told.startswith(f"{tmp_path}: there is no photo index here")
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (
+            "score --jsn",
+            "`sightline score` has no --jsn. To fix: did you mean --json? `sightline score --help` tells how.",
+        ),
+        ("score --ref a --hyps b", "`sightline score` has no --ref. To fix: did you mean --refs? "),
+        (
+            "doctor --frobnicate=3",
+            "`sightline doctor` has no --frobnicate. To fix: `sightline doctor --help` tells how.",
+        ),
+        ("caption a.jpg --no-json", "`sightline caption` has no --no-json. To fix: did you mean --json? "),
+        ("search cat -x", "`sightline search` does not know what to do with '-x'. "),
+        ("ground a.jpg dog cat", "`sightline ground` does not know what to do with 'cat'. "),
+        ("score", "`sightline score` needs --refs PATH and --hyps PATH …. "),
+        ("score --refs a --hyps", "--hyps needs a value: --hyps PATH …. "),
+        ("search cat -k --json", "-k needs a value: -k N. "),
+        ("caption a.jpg --json=yes", "--json takes no value. "),
+        ("ground a.jpg", "`sightline ground` needs PHOTO and SENTENCE. "),
+        ("train", "`sightline train` needs RECIPE. "),
+        ("extract", "`sightline extract` needs FOLDER and --out PATH. "),
+        ("caption a.jpg --beam three", "--beam takes a whole number, not 'three'. "),
+        ("caption a.jpg --threads=1.5", "--threads takes a whole number, not '1.5'. "),
+        ("audit a.json --threshold high", "--threshold takes a number, not 'high'. "),
+        ("index photos --engine lanse", "--engine takes exact or lance, not 'lanse'. "),
+        ("search cup --not -dash", "-dash looks like a flag. To fix: write --not=-dash, "),
+        ("search cup -x", "`sightline search` does not "),
+        ("completion tcsh", "shell takes bash or zsh or fish, not 'tcsh'. "),
+    ],
+)
+def test_words_that_do_not_fit_get_a_sentence_and_exit_code_2(command, sentence, capsys):
+    assert commands.main(command.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(sentence)
+    assert shown.err.endswith(f"`sightline {command.split()[0]} --help` tells how.\n")
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+
+
+def test_words_that_fit_reach_the_command_with_their_types(monkeypatch):
+    def shrink(
+        photos: tuple[str, ...],
+        *,
+        out: Path,
+        width: int | None = None,
+        by: float = 0.5,
+        how: Literal["fast", "well"] | None = None,
+        names: tuple[str, ...] = (),
+        colour: bool = True,
+        dry_run: bool = False,
+    ) -> int:
+        given.append((photos, out, width, by, how, names, colour, dry_run))
+        return 1
+
+    given: list[tuple[object, ...]] = []
+    monkeypatch.setattr(commands.Command, "load", lambda self: shrink)
+    words = "doctor a.jpg b.jpg --out=x --width -3 --by 2 --how well --names n m --no-colour --dry_run"
+    assert commands.main(words.split()) == 1
+    assert commands.main(["doctor", "--out", "-"]) == 1
+    assert commands.main(["doctor", "--out", "x", "--", "--odd.jpg"]) == 1
+    assert given == [
+        (("a.jpg", "b.jpg"), Path("x"), -3, 2.0, "well", ("n", "m"), False, True),
+        ((), Path("-"), None, 0.5, None, (), True, False),
+        (("--odd.jpg",), Path("x"), None, 0.5, None, (), True, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["docto"], "did you mean `sightline doctor`"),
+        (["data", "inspekt"], "did you mean `sightline data inspect`"),
+        (["xyzzy"], "`sightline --help` lists the commands"),
+        (["data", "inspect", "/no/such/file"], "no such file or folder"),
+        (["data", "inspect"], "no file was named"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_exit_code_2(arguments, words, capsys):
+    assert commands.main(arguments) == 2
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert shown.err.count("\n") == 1
+    assert "Traceback" not in shown.err
+
+
+def test_debug_shows_the_traceback(capsys):
+    assert commands.main(["data", "inspect", "/no/such/file", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_sentence_is_red_on_a_terminal_and_plain_in_a_pipe():
+    command = [sys.executable, "-m", "sightline", "nonsense"]
+    piped = sightline("nonsense")
+    assert "\033" not in piped.stderr
+    master, slave = pty.openpty()
+    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+    subprocess.run(command, stderr=slave, stdout=subprocess.DEVNULL, check=False, env=environment)
+    os.close(slave)
+    assert os.read(master, 4096).startswith(b"\033[31m")
+    os.close(master)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (KeyboardInterrupt(), 130, "Interrupted"),
+        (OSError(28, "No space left on device", "/out"), 2, "/out: No space left on device. Free some space"),
+        (ZeroDivisionError("division by zero"), 1, "Unexpected ZeroDivisionError"),
+    ],
+)
+def test_no_error_ends_in_a_traceback(error, code, words, monkeypatch, capsys):
+    def fail() -> int:
+        raise error
+
+    monkeypatch.setattr(commands.Command, "load", lambda self: fail)
+    assert commands.main(["doctor"]) == code
+    assert words in capsys.readouterr().err
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = f"{sys.executable} -m sightline data formats --json | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_doctor_tells_versions_devices_and_how_to_get_optional_parts(capsys):
+    assert commands.main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sightline"] == __version__
+    assert found["required"]["torch"]
+    assert "cpu" in found["devices"]
+    assert found["optional"]["lancedb"]["install"] == "pip install 'sightline[search]'"
+    assert commands.main(["doctor"]) == 0
+    assert "threads" in capsys.readouterr().out
+    assert commands.main(["doctor", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_doctor_tells_of_a_torch_that_cannot_be_imported(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libfoo is missing')")
+    done = sightline("doctor", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 1
+    assert "cannot be imported: OSError: libfoo is missing" in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(shell, capsys):
+    assert commands.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for name in commands.COMMANDS:
+        assert name.split()[-1] in script
+
+
+def test_bash_completes_commands_and_flags(capsys):
+    commands.main(["completion", "bash"])
+    script = capsys.readouterr().out
+
+    def complete(*words: str) -> set[str]:
+        line = f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words)}; _sightline; echo ${{COMPREPLY[@]}}"
+        done = subprocess.run(["bash", "-c", script + line], capture_output=True, text=True, check=True)
+        return set(done.stdout.split())
+
+    assert {"data", "doctor"} <= complete("sightline")
+    assert {"inspect", "convert"} <= complete("sightline", "data")
+    assert {"--to", "--json", "--help"} <= complete("sightline", "data", "convert")
+    assert "--quiet" in complete("sightline", "doctor")
+    assert {"--not", "--k"} <= complete("sightline", "search")
+    assert "--no-captions" in complete("sightline", "index")

@@ -1,0 +1,134 @@
+"""`sightline serve` as people start it."""
+
+import contextlib
+import json
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from bundle_samples import EXAMPLES, tiny_bundle
+from sightline.checkpoint.bundle import save_bundle
+from sightline.cli.commands import main
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    save_bundle(path, tiny_bundle(), "float32")
+    return path
+
+
+@contextlib.contextmanager
+def started(command):
+    """A server that does not outlive a test that fails."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_it_tells_where_it_is_answers_and_stops_when_asked_to(model, monkeypatch, stop):
+    monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
+    command = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--model", str(model), "--device", "cpu"]
+    with started(command) as process:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"Sightline is at (http://127\.0\.0\.1:\d+)/\?token=(\S{43}) \(Ctrl-C stops it\)\n", line)
+        address, token = found.groups()
+        photo = {"photos": (EXAMPLES / "cat.jpg").read_bytes()}
+        other = httpx.post(f"{address}/v1/caption", files=photo, timeout=60, trust_env=False)
+        right = {"Authorization": f"Bearer {token}"}
+        answer = httpx.post(f"{address}/v1/caption", files=photo, headers=right, timeout=60, trust_env=False)
+        process.send_signal(stop)
+        rest, errors = process.communicate(timeout=60)
+    assert other.status_code == 401  # another user of this machine
+    assert answer.status_code == 200
+    assert process.returncode == 0
+    assert rest == ""
+    assert errors == "Stopped.\n"
+
+
+def test_a_program_is_told_the_address_in_json(model, monkeypatch):
+    monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
+    command = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--model", str(model), "--json", "--quiet"]
+    with started(command) as process:
+        told = json.loads(process.stdout.readline())
+        right = {"Authorization": f"Bearer {told['token']}"}
+        answer = httpx.get(f"{told['address']}/v1/health", headers=right, timeout=60, trust_env=False)
+        process.terminate()
+        rest, errors = process.communicate(timeout=60)
+    assert answer.json()["model"] == told["model"] == "tiny"
+    assert process.returncode == 0
+    assert (rest, errors) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--host", "0.0.0.0"], "has no token"),
+        (["--host", "0.0.0.0", "--token", "short"], "16 or more"),
+        (["--no-token", "--token", "a-token-of-many-letters"], "exclude each other"),
+        (["--quiet"], "nobody would know the token"),
+        (["--port", "99999"], "port"),
+        (["--host", "no.such.host.invalid", "--token", "a-token-of-many-letters"], "no address"),
+        (["--queue", "0"], "queue"),
+        (["--max-mb", "0"], "max_mb"),
+        (["--model", "nowhere.safetensors"], "nowhere.safetensors"),
+    ],
+)
+def test_a_wrong_start_is_told(capsys, monkeypatch, options, told):
+    monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
+    assert main(["serve", "--port", "0", *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "variable"), [(["--no-token"], "a-token-of-many-letters"), ([], "")])
+def test_a_browser_is_led_to_the_page_by_a_file_of_its_owner(model, monkeypatch, capsys, options, variable):
+    opened = []
+    monkeypatch.setenv("SIGHTLINE_TOKEN", variable)
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append((address, _text_and_mode(address))))
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: None)
+    assert main(["serve", "--port", "0", "--model", str(model), "--device", "cpu", "--open", *options]) == 0
+    ((address, (text, mode)),) = opened
+    page = re.search(r"Sightline is at (\S+)", capsys.readouterr().out)[1]
+    assert f'url={page}"' in text
+    assert ("token=" in page) == (not options)
+    assert "token=" not in address
+    assert mode == 0o700
+
+
+def _text_and_mode(address):
+    file = Path(address.removeprefix("file://"))
+    return file.read_text(), stat.S_IMODE(file.parent.stat().st_mode)
+
+
+def test_a_port_that_is_taken_is_told_before_the_model_is_loaded(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert main(["serve", "--port", port, "--model", "nowhere.safetensors"]) == 2
+    assert f"port {port} cannot be used" in capsys.readouterr().err
+
+
+def test_an_index_that_is_not_there_or_of_another_model_is_told(capsys, model, tmp_path):
+    start = ["serve", "--port", "0", "--device", "cpu", "--store", str(tmp_path / "index")]
+    assert main([*start, "--model", str(model)]) == 2
+    assert "no photo index" in capsys.readouterr().err
+    other = tmp_path / "other.safetensors"
+    save_bundle(other, tiny_bundle(seed=5), "float32")
+    assert main(["index", str(EXAMPLES), "--store", str(tmp_path / "index"), "--model", str(other), "--quiet"]) == 0
+    assert main([*start, "--model", str(model)]) == 2
+    assert "another model" in capsys.readouterr().err
+
+
+def test_without_the_extra_it_is_named(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve"]) == 2
+    assert "pip install 'sightline[serve]'" in capsys.readouterr().err

@@ -1,0 +1,244 @@
+"""Words on boxes, attention panels and VSRN's attention map: facts about pixels."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.caption import Caption, WordTrace
+from sightline.draw.attention_maps import attention_panels, grid_map, overlay, region_map
+from sightline.draw.canvas import COLOURS, GAP, MARGIN, PAPER
+from sightline.draw.photo_boxes import Mark, draw_boxes, pixels, word_colours, words_on_boxes
+from sightline.draw.representation import rank_scores, representation_attention
+from sightline.errors import BoxError, ConfigError, CountError, DataError, MissingPartError, NonFiniteError
+from sightline.scene import Scene
+
+GREY = Image.new("RGB", (400, 300), (128, 128, 128))
+BOXES = np.array([(0.0, 0.0, 0.5, 0.5), (0.5, 0.5, 1.0, 1.0), (0.25, 0.25, 0.75, 0.75)])
+SCENE = Scene("photo", boxes=BOXES)
+
+
+def pointing(*boxes):
+    return Caption(tuple(f"word{i}" for i in range(len(boxes))), trace=tuple(WordTrace(box=box) for box in boxes))
+
+
+def attending(*weights, over="regions"):
+    traces = tuple(WordTrace(**{over: None if w is None else np.asarray(w, dtype=float)}) for w in weights)
+    return Caption(tuple(f"word{i}" for i in range(len(weights))), trace=traces)
+
+
+def test_each_box_is_outlined_in_its_words_colour_and_only_there():
+    caption = pointing((0.1, 0.2, 0.4, 0.8), None, (0.6, 0.1, 0.9, 0.5))
+    drawn = words_on_boxes(GREY, caption, width=400).crop((MARGIN, MARGIN, MARGIN + 400, MARGIN + 300))
+    assert drawn.getpixel((40, 150)) == COLOURS[0]
+    assert drawn.getpixel((159, 150)) == COLOURS[0]
+    assert drawn.getpixel((100, 239)) == COLOURS[0]
+    assert drawn.getpixel((240, 80)) == COLOURS[1]
+    assert drawn.getpixel((100, 150)) == drawn.getpixel((300, 250)) == (128, 128, 128)
+
+
+def test_all_boxes_of_a_plural_are_outlined_in_its_colour():
+    trace = WordTrace(box=(0.1, 0.2, 0.4, 0.8), others=((0.6, 0.1, 0.9, 0.5),))
+    caption = Caption(("dogs", "run"), trace=(trace, WordTrace()))
+    drawn = words_on_boxes(GREY, caption, width=400).crop((MARGIN, MARGIN, MARGIN + 400, MARGIN + 300))
+    assert drawn.getpixel((40, 150)) == drawn.getpixel((240, 80)) == COLOURS[0]
+
+
+def test_words_of_the_caption_have_the_colours_of_their_boxes():
+    caption = pointing((0, 0, 1, 1), None, (0, 0, 0.5, 0.5))
+    below = np.asarray(words_on_boxes(GREY, caption, width=400))[MARGIN + 300 :].reshape(-1, 3)
+    for colour, said in ((COLOURS[0], True), (COLOURS[1], True), (COLOURS[2], False)):
+        assert (below == colour).all(axis=1).any() == said
+    assert word_colours(caption) == {0: COLOURS[0], 2: COLOURS[1]}
+
+
+def test_a_caption_that_points_nowhere_is_drawn_with_its_photo():
+    plain = words_on_boxes(GREY, Caption(("a", "dog")), width=400)
+    assert (np.asarray(plain)[MARGIN : MARGIN + 300, MARGIN : MARGIN + 400] == 128).all()
+
+
+def test_after_the_seventh_word_the_colours_come_again():
+    colours = word_colours(pointing(*[(0, 0, 1, 1)] * 9))
+    assert colours[7] == colours[0]
+    assert len(set(colours.values())) == 7
+
+
+def test_labels_of_words_on_the_same_box_do_not_cover_each_other():
+    marks = [Mark((0.2, 0.2, 0.8, 0.8), f"label{i}", COLOURS[i]) for i in range(3)]
+    drawn = np.asarray(draw_boxes(GREY, marks))
+    areas = [(drawn == COLOURS[i]).all(axis=2).sum() for i in range(3)]
+    alone = [(np.asarray(draw_boxes(GREY, [m])) == m.colour).all(axis=2).sum() for m in marks]
+    outline = 2 * 3 * (240 + 180)
+    assert all(area > only - outline - 50 for area, only in zip(areas, alone, strict=True))
+
+
+def test_a_box_at_the_border_and_one_without_area_are_drawn():
+    edge = np.asarray(draw_boxes(GREY, [Mark((0, 0, 1, 1), "", COLOURS[0]), Mark((1, 1, 1, 1), "", COLOURS[1])]))
+    assert tuple(edge[150, 0]) == tuple(edge[150, 399]) == COLOURS[0]
+    assert tuple(edge[299, 399]) == COLOURS[1]
+    assert pixels((1.0, 1.0, 1.0, 1.0), (10, 10)) == (9, 9, 10, 10)
+
+
+def test_a_box_outside_the_photo_is_refused():
+    with pytest.raises(BoxError, match=r"outside \[0, 1\]"):
+        words_on_boxes(GREY, pointing((0.1, 0.1, 30.0, 40.0)))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3000, 2), (2, 3000), (90, 160)])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+def test_odd_photos_can_be_drawn_on(size, mode):
+    photo = Image.new(mode, size)
+    long = "pneumonoultramicroscopicsilicovolcanoconiosis " * 3
+    caption = Caption((long, "dog"), trace=(WordTrace(box=(0.9, 0.9, 1, 1)), WordTrace(box=(0, 0, 0, 0))))
+    assert words_on_boxes(photo, caption, width=200).width == 200 + 2 * MARGIN or size[0] < size[1]
+    attention_panels(photo, attending([0.1, 0.2, 0.7]), SCENE, width=300)
+    attention_panels(photo, attending([0.1, 0.2, 0.3, 0.4], over="grid"), Scene("photo"), "grid", width=300)
+
+
+def naive_map(boxes, weights, size):
+    width, height = size
+    total = np.zeros((height, width))
+    for box, weight in zip(boxes, weights, strict=True):
+        left, top, right, bottom = pixels(tuple(box), size)
+        for y in range(top, bottom):
+            for x in range(left, right):
+                total[y, x] += weight
+    return total
+
+
+def test_a_region_map_adds_up_the_weights_of_all_regions_over_a_pixel():
+    chance = np.random.default_rng(0)
+    corners = np.sort(chance.uniform(size=(9, 2, 2)), axis=1).reshape(9, 4)
+    weights = chance.uniform(size=9)
+    assert region_map(corners, weights, (31, 17)) == pytest.approx(naive_map(corners, weights, (31, 17)))
+
+
+def test_a_region_map_of_no_regions_is_empty():
+    assert (region_map(np.zeros((0, 4)), np.zeros(0), (5, 4)) == np.zeros((4, 5))).all()
+
+
+def test_a_grid_map_peaks_in_the_cell_with_the_largest_weight_and_is_smooth():
+    weights = np.zeros(49)
+    weights[2 * 7 + 5] = 1.0
+    enlarged = grid_map(weights, (7, 7), (140, 70))
+    y, x = np.unravel_index(enlarged.argmax(), enlarged.shape)
+    assert (y // 10, x // 20) == (2, 5)
+    assert enlarged.min() >= 0
+    assert np.abs(np.diff(enlarged, axis=1)).max() < 0.1
+
+
+def test_the_brightest_glow_lies_on_the_attended_region():
+    shown = np.asarray(overlay(GREY, region_map(BOXES, np.array([0.05, 0.9, 0.05]), GREY.size))).mean(axis=2)
+    y, x = np.unravel_index(shown.argmax(), shown.shape)
+    assert (x >= 200) & (y >= 150)
+    assert shown[225, 350] > shown[20, 20] > shown[20, 390]
+
+
+@pytest.mark.parametrize("level", [0, 90, 128, 255])
+def test_a_pixel_is_the_brighter_the_larger_its_weight_on_any_photo(level):
+    photo = Image.new("RGB", (50, 1), (level, level, level))
+    shown = np.asarray(overlay(photo, np.linspace(0, 1, 50)[None])) @ np.array([0.2126, 0.7152, 0.0722])
+    assert (np.diff(shown[0]) > 0).all()
+
+
+def test_weight_zero_only_dims_the_photo():
+    dimmed = np.asarray(overlay(GREY, np.zeros((300, 400))))
+    assert len(np.unique(dimmed)) == 1
+    assert dimmed.max() < 128
+
+
+def panel(picture, place, size, columns=2):
+    """The photo of a panel: row and column of the sheet follow from its place."""
+    width, height = size
+    left = MARGIN + (place % columns) * (width + GAP)
+    return np.asarray(picture.crop((left, MARGIN, left + width, MARGIN + height)))
+
+
+def test_every_word_has_a_panel_and_its_most_attended_region_is_outlined():
+    picture = attention_panels(GREY, attending([0.8, 0.1, 0.1], [0.1, 0.8, 0.1]), SCENE, width=400, columns=2)
+    first, second = (panel(picture, i, (192, 144)) for i in range(2))
+    assert tuple(first[30, 95]) == COLOURS[0]
+    assert tuple(second[120, 96]) == COLOURS[0]
+    assert not (first[100:, 120:] == COLOURS[0]).all(axis=2).any()
+
+
+def test_words_without_attention_have_a_dimmed_panel_without_outline():
+    picture = attention_panels(GREY, attending([0.2, 0.3, 0.5], None), SCENE, width=400, columns=2)
+    nothing = panel(picture, 1, (192, 144))
+    assert len(np.unique(nothing)) == 1
+    zero = attention_panels(GREY, attending([0.2, 0.3, 0.5], [0, 0, 0]), SCENE, width=400, columns=2)
+    assert np.array_equal(panel(zero, 1, (192, 144)), nothing)
+
+
+def test_on_one_scale_faint_attention_is_faint():
+    caption = attending([0.9, 0.05, 0.05], [0.1, 0.0, 0.0])
+    own, shared = (
+        panel(attention_panels(GREY, caption, SCENE, width=400, columns=2, one_scale=s), 1, (192, 144))[20, 20].mean()
+        for s in (False, True)
+    )
+    assert shared < own - 20
+
+
+def test_grid_attention_takes_the_scenes_shape_or_a_square():
+    weights = np.zeros(8)
+    weights[7] = 1.0
+    scene = Scene("photo", grid=np.zeros((8, 1)), grid_shape=(2, 4))
+    shown = panel(attention_panels(GREY, attending(weights, over="grid"), scene, "grid", 400, 1), 0, (400, 300), 1)
+    y, x = np.unravel_index(shown.mean(axis=2).argmax(), (300, 400))
+    assert (y >= 150) & (x >= 300)
+    with pytest.raises(MissingPartError, match="make no square"):
+        attention_panels(GREY, attending(weights, over="grid"), Scene("photo"), "grid")
+
+
+def test_attention_that_does_not_fit_the_scene_is_refused():
+    with pytest.raises(CountError, match="3 weights were expected"):
+        attention_panels(GREY, attending([0.5, 0.5]), SCENE)
+    gridded = Scene("photo", grid=np.zeros((8, 1)), grid_shape=(2, 4))
+    with pytest.raises(CountError, match="8 weights were expected"):
+        attention_panels(GREY, attending(np.ones(49), over="grid"), gridded, "grid")
+    with pytest.raises(NonFiniteError, match="word0"):
+        attention_panels(GREY, attending([0.5, np.nan, 0.5]), SCENE)
+    with pytest.raises(DataError, match="negative"):
+        attention_panels(GREY, attending([0.5, -0.5, 1]), SCENE)
+    with pytest.raises(MissingPartError, match="boxes"):
+        attention_panels(GREY, attending([1.0]), Scene("photo"))
+    with pytest.raises(MissingPartError, match="over grid"):
+        attention_panels(GREY, attending([0.2, 0.3, 0.5]), SCENE, "grid")
+    with pytest.raises(MissingPartError, match="over regions"):
+        attention_panels(GREY, Caption(("no", "trace")), SCENE)
+    with pytest.raises(ConfigError, match="fewer columns"):
+        attention_panels(GREY, attending([0.2, 0.3, 0.5]), SCENE, columns=40)
+
+
+def test_a_scene_of_no_regions_gives_panels_without_attention():
+    picture = attention_panels(GREY, attending([]), Scene("photo", boxes=np.zeros((0, 4))), width=200, columns=1)
+    assert len(np.unique(panel(picture, 0, (200, 150), 1))) == 1
+
+
+def test_vsrn_scores_follow_the_papers_formula():
+    correlations = [0.2, 0.9, -0.4, 0.5]
+    k = len(correlations)
+    naive = []
+    for own in correlations:
+        rank = sum(other > own for other in correlations)
+        naive.append(50 * (k - rank) ** 2)
+    assert rank_scores(np.array(correlations)).tolist() == naive
+    assert rank_scores(np.zeros(0)).tolist() == []
+
+
+def test_vsrn_attention_glows_where_the_best_ranked_regions_lie():
+    shown = np.asarray(representation_attention(GREY, SCENE, np.array([0.1, 0.3, 0.2]), width=400)).mean(axis=2)
+    y, x = np.unravel_index(shown.argmax(), shown.shape)
+    assert (200 <= x < 300) & (150 <= y < 225)  # where the first and the second region overlap
+    assert shown[280, 390] > shown[10, 10] > shown[10, 390]
+
+
+def test_vsrn_attention_refuses_correlations_of_another_scene():
+    with pytest.raises(CountError, match="3 weights"):
+        representation_attention(GREY, SCENE, np.zeros(36))
+    with pytest.raises(MissingPartError, match="boxes"):
+        representation_attention(GREY, Scene("photo"), np.zeros(0))
+
+
+def test_the_hair_of_white_keeps_an_outline_visible_on_its_own_colour():
+    drawn = draw_boxes(Image.new("RGB", (100, 100), COLOURS[0]), [Mark((0.2, 0.2, 0.8, 0.8), "", COLOURS[0])])
+    assert drawn.getpixel((19, 50)) == drawn.getpixel((23, 50)) == PAPER

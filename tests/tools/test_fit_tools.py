@@ -1,0 +1,234 @@
+"""The tools that choose numbers, and the one that tells what was learned by heart, on a tiny model and few photos."""
+
+import json
+import shutil
+import sys
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bundle_samples import EXAMPLES, tiny_bundle
+from measure_samples import CAPTIONS, ENTITIES
+from sightline.caption import Caption, WordTrace
+from sightline.checkpoint.bundle import save_bundle
+from sightline.data.grounding_records import GroundedPhoto, GroundedSentence, GroundedWord
+from sightline.grounding.box_chooser import BoxChooser
+from sightline.search import query
+from sightline.search.rows import Candidate
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+
+import fit_choice
+import fit_pointing
+import fit_search
+import measure_gap
+import measure_regions
+from measured_photos import TestPhoto
+from measured_words import Heard
+
+torch.set_num_threads(1)
+
+ANNOTATION = (
+    "<annotation><size><width>200</width><height>120</height><depth>3</depth></size>"
+    "<object><name>1</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>90</xmax><ymax>70</ymax></bndbox></object>"
+    "<object><name>2</name><bndbox><xmin>60</xmin><ymin>40</ymin><xmax>150</xmax><ymax>110</ymax></bndbox></object>"
+    "</annotation>"
+)
+SPLITS = {"dev": range(1000, 1004), "test": range(1004, 1007), "train": range(1007, 1009)}
+COCO = {"train": [30, 9, 700], "val": [25, 42, 5]}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Four dev, three test and two train photos of Flickr8k; of COCO, three that were trained on, and three others."""
+    root, pictures = tmp_path_factory.mktemp("data"), cycle(sorted(EXAMPLES.glob("*.jpg")))
+    flickr, coco = root / "flickr8k", root / "coco"
+    entities = flickr / "flickr30k_entities"
+    for folder in (flickr / "images", entities / "Sentences", entities / "Annotations", coco / "images"):
+        folder.mkdir(parents=True)
+    said = ""
+    for split, ids in SPLITS.items():
+        names = [f"{id}_{id:010x}.jpg" for id in ids]
+        (flickr / f"Flickr_8k.{split}Images.txt").write_text("".join(f"{name}\n" for name in names))
+        said += "".join(f"{name}#{n}\t{text}\n" for name in names for n, text in enumerate(CAPTIONS))
+        for id, name in zip(ids, names, strict=True):
+            shutil.copy(next(pictures), flickr / "images" / name)
+            (entities / "Sentences" / f"{id}.txt").write_text(f"{ENTITIES}\n" * 5)
+            (entities / "Annotations" / f"{id}.xml").write_text(ANNOTATION)
+    (flickr / "Flickr8k.token.txt").write_text(said)
+    ids = [id for own in COCO.values() for id in own]
+    for id in ids:
+        shutil.copy(next(pictures), coco / "images" / f"{id:012d}.jpg")
+    for split, own in COCO.items():
+        (coco / f"karpathy_{split}.txt").write_text("".join(f"COCO_val2014_{id:012d}.jpg\n" for id in own))
+    with (coco / "karpathy_train.txt").open("a") as file:
+        file.write("COCO_train2014_000000000030.jpg\n")
+    images = [{"id": id, "file_name": f"COCO_val2014_{id:012d}.jpg"} for id in ids]
+    told = [{"image_id": id, "id": 10 * id + n, "caption": text} for id in ids for n, text in enumerate(CAPTIONS)]
+    (coco / "captions_val2014.json").write_text(json.dumps({"images": images, "annotations": told}))
+    return root
+
+
+@pytest.fixture(scope="module")
+def usual(data, tmp_path_factory):
+    model = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    save_bundle(model, tiny_bundle())
+    return ["--data", str(data), "--model", str(model)]
+
+
+@pytest.mark.parametrize("tool", [fit_pointing, fit_search, measure_gap, measure_regions])
+def test_data_has_to_be_named(tool, monkeypatch, capsys):
+    monkeypatch.delenv("SIGHTLINE_DATA", raising=False)
+    with pytest.raises(SystemExit):
+        tool.main([])
+    assert "--data" in capsys.readouterr().err
+
+
+def heard(looked, told):
+    """One word, of which the captioner looked at and the matcher found two boxes; the second one is right."""
+    boxes = np.array([[0, 0, 0.4, 0.4], [0.5, 0.5, 1, 1]], np.float32)
+    word = GroundedWord(0, "dog", ((100.0, 50.0, 200.0, 100.0),))
+    truth = GroundedPhoto("1", (GroundedSentence(("dog",), (word,)),), (200, 100))
+    caption = Caption(("dog",), 0.0, (WordTrace(regions=np.array(looked, np.float32)),))
+    return Heard(truth, (200, 100), boxes, [caption], [np.array([told], np.float32)])
+
+
+def test_the_matchers_share_is_chosen_where_it_is_right():
+    photos = [heard([0.9, 0.1], [0.1, 0.9]), heard([0.6, 0.4], [0.3, 0.7])]
+    leasts = [0.0, 0.8, 0.95]
+    grid = [one for share in (0.0, 0.5, 1.0) for one in fit_pointing.tried(photos, BoxChooser(share), leasts)]
+    found = {(one.matcher, one.least): (one.right, one.shown) for one in grid}
+    assert found[0.0, 0.0] == (0, 100)
+    assert found[0.5, 0.0] == (50, 100)
+    assert found[1.0, 0.0] == (100, 100)
+    assert found[1.0, 0.8] == (50, 50)
+    assert found[1.0, 0.95] == (0, 0)
+    assert fit_pointing.chosen(grid).rule == BoxChooser(1.0, 0.0)
+
+
+def test_boxes_that_are_mostly_wrong_are_better_not_shown():
+    photos = [heard([1, 0], [0.1, 0.9]), *[heard([1, 0], [0.55, 0.45])] * 4]
+    grid = fit_pointing.tried(photos, BoxChooser(1.0), [0.0, 0.6])
+    assert [(one.right, one.shown) for one in grid] == [(20, 100), (20, 20)]
+    assert fit_pointing.chosen(grid).least == 0.6
+
+
+def test_pointing_is_chosen_on_dev_and_told_of_test(usual, tmp_path, capsys):
+    out = tmp_path / "pointing.json"
+    found = fit_pointing.main([*usual, "--photos", "3", "--out", str(out), "--json"])
+    assert json.loads(capsys.readouterr().out) == found == json.loads(out.read_text())
+    assert found["photos"] == {"dev": 3, "test": 3}
+    assert found["words"] == {"dev": 30, "test": 30}
+    powers = len(fit_pointing.OBJECTNESS) * len(fit_pointing.NAME)
+    assert len(found["dev"]) == powers * len(fit_pointing.MATCHER) * len(fit_pointing.LEAST)
+    best = max(found["dev"], key=lambda one: one["f1"])
+    assert found["pointing"] == {key: best[key] for key in ("matcher", "least", "objectness", "name")}
+    assert {key: found["test"]["chosen"][key] for key in found["pointing"]} == found["pointing"]
+    assert found["test"]["the model's own"]["least"] == 0.02
+
+
+def test_what_is_told_of_the_models_own_rule_is_what_measuring_tells(data, usual):
+    from measured_models import grounded_photos, look, pointing
+    from measured_photos import entities_file, flickr8k
+
+    from sightline.data.entities import read_photos
+
+    bundle, photos, cpu = tiny_bundle(), flickr8k(data), torch.device("cpu")
+    grounded = grounded_photos(read_photos(entities_file(data)), photos)
+    told = pointing(bundle, look(bundle, photos, cpu, "", keep=True), photos, grounded)
+    heard = fit_pointing.hear_split(bundle, data, "test", 3, cpu)
+    for name, choosing in (("shipped rule", False), ("shipped rule, its own nouns", True)):
+        own = fit_pointing.tried(heard, bundle.pointing, [0.02], choosing)[0]
+        assert own.right == pytest.approx(told[name])
+
+
+def test_captions_count_as_much_as_finds_most():
+    found = [
+        [Candidate("/a.jpg", "", 0.50, 0.0), Candidate("/b.jpg", "", 0.48, 2.0), Candidate("/c.jpg", "", 0.30, 0.0)],
+        [Candidate("/a.jpg", "", 0.50, 1.0), Candidate("/b.jpg", "", 0.40, 2.0), Candidate("/c.jpg", "", 0.20, 0.0)],
+    ]
+    asked, told, usual = [("b.jpg", "dog"), ("a.jpg", "cat")], {}, query.SAYING
+    for weight in (0.0, 0.2, 0.4, 0.9):
+        with fit_search.weighed("SAYING", weight):
+            told[weight] = fit_search.recalls(asked, found)
+    assert usual == query.SAYING  # as before
+    assert [told[weight]["R@1"] for weight in told] == [50, 100, 100, 50]
+    assert told[0.0]["sum"] == 250
+    assert fit_search.chosen(told, "sum") == 0.2
+
+
+def test_nouns_are_paired_where_some_photos_have_both_and_some_only_one():
+    photos = {f"{n}.jpg": {"dog", "animal"} | ({"ball"} if n < 10 else set()) for n in range(20)}
+    assert fit_search.pairs(photos) == [("animal", "ball"), ("dog", "ball")]
+    assert fit_search.pairs(dict(list(photos.items())[:19])) == []
+
+
+def test_search_is_fitted_on_dev_photos_alone(usual, data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fit_search, "ENOUGH", 1)
+    token = data / "flickr8k" / "Flickr8k.token.txt"
+    before = token.read_text()
+    token.write_text(before.replace("cat", "ball", 3))  # so that photos have different nouns
+    try:
+        found = fit_search.main([*usual, "--captions", "2", "--out", str(tmp_path / "search.json"), "--json"])
+    finally:
+        token.write_text(before)
+    assert json.loads(capsys.readouterr().out) == found == json.loads((tmp_path / "search.json").read_text())
+    assert found["photos"] == len(SPLITS["dev"])
+    assert found["SAYING"]["queries"] == 2 * len(SPLITS["dev"])
+    assert found["SAYING"]["shipped"] == query.SAYING
+    assert [row["weight"] for row in found["SAYING"]["dev"]] == list(fit_search.SAYINGS)
+    assert [row["weight"] for row in found["AVOIDING"]["dev"]] == list(fit_search.AVOIDINGS)
+    for row in found["AVOIDING"]["dev"]:
+        assert 0 <= row["right"] <= row["with the wanted"] <= 100
+
+
+def test_photos_without_nouns_in_common_choose_how_much_captions_count_alone(usual, capsys):
+    assert fit_search.main(usual)["AVOIDING"] is None
+    assert "too few photos have two nouns in common" in capsys.readouterr().out
+
+
+def test_the_gap_is_that_of_captions_known_by_heart():
+    photos = {
+        name: [TestPhoto(f"{name}{n}", Path(f"{n}.jpg"), (CAPTIONS[n], CAPTIONS[n] + " Now.")) for n in range(4)]
+        for name in ("train", "val")
+    }
+    said = {photo.id: photo.references[0] for photo in photos["train"]}
+    said |= {photo.id: CAPTIONS[4] for photo in photos["val"]}
+    found = measure_gap.gap(said, photos)
+    assert found["train"]["CIDEr-D"] > 3 * found["val"]["CIDEr-D"]
+    assert found["gap"]["CIDEr-D"] == pytest.approx(found["train"]["CIDEr-D"] - found["val"]["CIDEr-D"])
+    same = measure_gap.gap({id: said[id.replace("val", "train")] for id in said}, photos)
+    assert same["gap"]["CIDEr-D"] == pytest.approx(0)
+
+
+def test_the_gap_is_told_of_photos_of_both_splits(usual, tmp_path, capsys):
+    found = measure_gap.main([*usual, "--photos", "2", "--out", str(tmp_path / "gap.json")])
+    assert json.loads((tmp_path / "gap.json").read_text()) == found
+    assert found["train"]["photos"] == found["val"]["photos"] == 2
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["train", "val", "gap"]
+
+
+def test_the_caption_that_is_likely_and_fits_is_the_best():
+    beams = {"1": [("a dog", -1.0, 0.1), ("a cat", -2.0, 0.3)]}
+    assert [fit_choice.best(beams, weight)["1"] for weight in (0, 4, 6)] == ["a dog", "a dog", "a cat"]
+
+
+def test_what_fit_counts_is_chosen_by_the_captions_of_val_photos(usual, tmp_path, capsys):
+    found = fit_choice.main([*usual, "--photos", "3", "--out", str(tmp_path / "choice.json"), "--json"])
+    assert json.loads(capsys.readouterr().out) == found == json.loads((tmp_path / "choice.json").read_text())
+    assert found["photos"] == len(COCO["val"])
+    told = {float(weight): value for weight, value in found["CIDEr-D"].items()}
+    assert list(told) == list(fit_choice.WEIGHTS)
+    assert found["fit"] == min(weight for weight, value in told.items() if value == max(told.values()))
+
+
+def test_boxes_that_people_drew_are_counted_in_every_split(usual, tmp_path, capsys):
+    found = measure_regions.main([*usual, "--out", str(tmp_path / "regions.json")])
+    assert json.loads((tmp_path / "regions.json").read_text()) == found
+    assert {split: own["boxes people drew"] for split, own in found.items()} == {"train": 4, "dev": 8, "test": 6}
+    for own in found.values():
+        assert 0 <= own["10 boxes"] <= own["36 boxes"] <= own["100 boxes"] <= 100
+    assert capsys.readouterr().out.count("36 boxes") == 3

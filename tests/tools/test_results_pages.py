@@ -1,0 +1,165 @@
+"""The pages of results are made of the records, and runs become records, ratios and curves."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from result_samples import record
+from sightline.metrics.per_image import PerImage, compare
+from sightline.training.launch import PER_IMAGE
+from sightline.training.recipe import SHIPPED, read_rows
+from sightline.training.results import Metrics, RecipeUsed, ResultRecord, read_records, write_record
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+
+def load(path: str):
+    sys.path.insert(0, str(ROOT / Path(path).parent))
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[Path(path).stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+collecting, pages = load("tools/collect_results.py"), load("tools/results_pages.py")
+
+
+def test_the_pages_are_what_the_command_writes(capsys):
+    assert pages.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_committed_records_are_whole_and_small():
+    read_records(DOCS / "results")
+    files = [*(DOCS / "results").iterdir(), *(DOCS / "images" / "results").glob("*")]
+    assert sum(path.stat().st_size for path in files) < 2**20
+
+
+def test_pairs_name_rows_of_the_recipes():
+    for pair in collecting.read_pairs(DOCS / "results"):
+        for address in (pair.row, pair.base):
+            table, _, row = address.partition("#")
+            assert row in read_rows(SHIPPED / f"{table}.yaml"), f"{address} is no row: correct comparisons.yaml"
+
+
+def scores(ids: int, seed: int) -> PerImage:
+    one = PerImage(tuple(map(str, range(ids))))
+    one.add("CIDEr", np.random.default_rng(seed).uniform(0.3 + 0.1 * seed, 1, ids))
+    return one
+
+
+def write_run(out: Path, one: ResultRecord, kept: PerImage) -> None:
+    folder = out / "jran" / one.table / one.row / (f"seed-{one.seeds[0]}" if one.seeds[0] else "")
+    write_record(folder / "record.json", one)
+    kept.write(folder / PER_IMAGE)
+    lines = [{"stage": "cross-entropy", "step": 10 * n, "val CIDEr": 5.0 * n} for n in range(4)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture
+def docs(tmp_path) -> Path:
+    """What was collected from runs of JRAN, with two seeds, and of its baseline."""
+    folder = tmp_path / "docs" / "results"
+    folder.mkdir(parents=True)
+    for path in (DOCS / "results").iterdir():
+        if path.suffix == ".md" or path.stem in ("comparisons", "speed"):
+            (folder / path.name).write_bytes(path.read_bytes())
+    base = record(
+        "Baseline-XE",
+        40.0,
+        table="table-2",
+        recipe=RecipeUsed("jran/table-2#Baseline-XE", "b"),
+        published={"CIDEr": 122.2},
+    )
+    write_run(tmp_path / "runs", base, scores(50, 0))
+    for seed in (0, 1):
+        write_run(tmp_path / "runs", replace(record(cider=50.0 + 2 * seed), seeds=(seed,)), scores(50, 1 + seed))
+    images = tmp_path / "docs" / "images"
+    assert collecting.main([str(tmp_path / "runs"), "--out", str(folder), "--images", str(images)]) == 0
+    return folder
+
+
+def test_runs_become_records_ratios_and_curves(docs):
+    held = {one.row: one for one in read_records(docs)}
+    assert held["line-6-XE"].seeds == (0, 1)
+    assert held["line-6-XE"].metrics.mean["CIDEr"] == 51.0
+    (found,) = collecting.read_comparisons(docs)
+    both = PerImage(scores(50, 1).ids)
+    both.add("CIDEr", (scores(50, 1).shares["CIDEr"].hits + scores(50, 2).shares["CIDEr"].hits)[:, 0] / 2)
+    wanted = compare(scores(50, 0), both, "CIDEr")
+    assert found.ratio.score == pytest.approx(wanted.ratio.score, abs=1e-4)
+    assert (found.ratio.low, found.ratio.high) == pytest.approx((wanted.ratio.low, wanted.ratio.high), abs=1e-4)
+    assert found.photos == 50
+    pictures = sorted(path.name for path in (docs.parent / "images").iterdir())
+    assert pictures == [
+        "jran-table-1-curves-cross-entropy-CIDEr-1.png",
+        "jran-table-2-curves-cross-entropy-CIDEr-1.png",
+    ]
+
+
+def test_ratios_of_rows_that_were_not_run_again_stay_unless_their_recipe_changed(docs, tmp_path):
+    (before,) = collecting.read_comparisons(docs)
+    other = tmp_path / "other"
+    write_run(other, record("line-1-XE", recipe=RecipeUsed("jran/table-1#line-1-XE", "c")), scores(50, 3))
+    arguments = [str(other), "--out", str(docs), "--images", str(tmp_path / "images")]
+    collecting.main(arguments)
+    assert collecting.read_comparisons(docs) == [before]
+    write_run(other, record(recipe=RecipeUsed("jran/table-1#line-6-XE", "new")), scores(50, 4))
+    collecting.main(arguments)
+    assert collecting.read_comparisons(docs) == []
+
+
+def test_the_page_shows_ours_the_papers_ratios_and_what_was_not_run(docs):
+    images = docs.parent / "images"
+    (images / "jran-picture-1.png").write_bytes(b"")
+    (images / "jran-picture-1.txt").write_text("a dog,\nand what each model says\n")
+    text = pages.results_page(docs, images)
+    assert "| line-6-XE | here | 51.00 ± 1.41 | other features | 2 | 5.0 |" in text
+    assert "|  | paper | 128.40 |  |  |  |" in text
+    assert "| table-1#line-6-XE | table-2#Baseline-XE | CIDEr | 1." in text
+    assert " | 1.05 | +" in text  # 128.4 / 122.2
+    assert "- Measured on: 4,407 photos of test (coco/karpathy_test.txt.gz)." in text
+    assert "- Features: `features/coco-lite2` (`f00`), which learned from ImageNet." in text
+    assert "![a dog, and what each model says](images/results/jran-picture-1.png)" in text
+    assert "images/results/jran-table-1-curves-cross-entropy-CIDEr-1.png" in text
+    own = text[text.index("## JRAN") :]
+    assert "`line-6-XE`" not in own
+    assert "`line-6`" in own[own.index("Not run: ") :]
+    assert "table 3: all rows" in own
+
+
+def test_the_plots_of_models_have_a_point_a_row(docs):
+    text, plots = pages.which_page(docs)
+    speed = next(one for one in json.loads((docs / "speed.json").read_text())["models"] if one["kind"] == "jran")
+    ((name, series),) = plots.items()
+    assert name == "which-model-captions-COCO.png"
+    points = [point for point in series["jran, cross-entropy"] if point[0] == point[0]]
+    assert sorted(points) == [(speed["ms"], 40.0), (speed["ms"], 51.0)]
+    assert f"| jran | {speed['parameters'] / 1e6:.1f} M | {speed['ms']:.1f} | 40.0 to 51.0 | not measured |" in text
+    assert "images/results/which-model-captions-COCO.png" in text
+    val = replace(record("line-1-XE"), split="val", recipe=RecipeUsed("jran/table-1#line-1-XE", "c"))
+    write_record(docs / val.file, val)  # what models are chosen by is no measure
+    assert pages.which_page(docs)[1] == plots
+
+
+def test_several_seeds_are_a_mean_with_its_deviation():
+    assert pages._value([1.0, 3.0]) == "2.00 ± 1.41"
+    assert pages._value([1.0]) == "1.00"
+    assert pages._value([1.0, None]) == "–"
+    assert Metrics({"CIDEr": 1.0}).of_seeds() == ({"CIDEr": 1.0},)
+
+
+@pytest.mark.parametrize("kind", ["vsepp", "r2m"])
+def test_the_benchmark_counts_and_times_a_model(kind):
+    found = load("benchmarks/model_speed.py").measure(kind, photos=1, repeat=1)
+    assert found["does"] == ("matching" if kind == "vsepp" else "captions")
+    assert found["parameters"] > 1e6
+    assert found["ms"] > 0

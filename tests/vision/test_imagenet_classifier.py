@@ -1,0 +1,50 @@
+"""EfficientNet-Lite as downloaded, from pixels to the classes of ImageNet."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sightline.errors import MissingExtraError
+from sightline.vision.grid_encoder import imagenet_weights
+from sightline.vision.imagenet_classifier import ImageNetClassifier, imagenet_probabilities
+from sightline.vision.imagenet_concepts import hedged
+from sightline.vision.imagenet_names import imagenet_classes
+from sightline.vision.pixels import read_pixels
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def downloaded():
+    try:
+        imagenet_weights("lite2")
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+
+
+def photo(name: str) -> torch.Tensor:
+    return torch.from_numpy(read_pixels(EXAMPLES / f"{name}.jpg", 260)[0]).permute(2, 0, 1)[None]
+
+
+@torch.no_grad()
+def test_logits_are_those_of_the_backbone_with_its_classes():
+    torch.manual_seed(0)
+    model = ImageNetClassifier("lite0").eval()
+    pixels = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
+    vector = model.backbone.pooled(model.backbone((pixels.float() - 127) / 128)[-1]).mean((2, 3))
+    torch.testing.assert_close(model(pixels), model.backbone.classifier(vector))
+    assert model.size == 224
+
+
+@pytest.mark.usefixtures("downloaded")
+@pytest.mark.parametrize(
+    ("name", "group", "told"),
+    [("cat", range(281, 286), "cat"), ("coffee", [967], "espresso"), ("photographer", [872], "tripod")],
+)
+def test_the_table_has_the_order_of_the_downloaded_weights(name, group, told):
+    chances = imagenet_probabilities(photo(name))
+    assert chances.sum().item() == pytest.approx(1, abs=1e-4)
+    assert int(chances.argmax()) in group
+    assert imagenet_classes()[int(chances.argmax())].name == told
+    assert hedged(chances.log())[0][0].name == told
