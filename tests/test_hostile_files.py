@@ -278,6 +278,7 @@ def test_aliases_of_aliases_are_refused(tmp_path):
     [
         ("base: &a\n  model: *a", "an alias stands inside what it stands for at line 1"),
         ("base: {model: {kind: [updown]}, data: {}, stages: {}}", "model.kind"),
+        ("base: {model: {kind: updown, hidden_size: 0}, data: {}, stages: {}}", "in `model`, `hidden_size` is 0"),
         ("base: [1, 2]", "`base` is"),
         ("rows: [1, 2]", "`rows` is"),
         ("rows: {short: [1]}", "`short` is"),
@@ -353,6 +354,17 @@ def test_layers_that_the_weights_do_not_have_are_refused_at_once(tmp_path):
     with pytest.raises(CheckpointError, match="far more layers than there are weights"):
         model_checkpoint.load(path)
     assert torch.is_grad_enabled()
+
+
+def test_no_size_of_a_description_takes_memory(tmp_path):
+    path = tmp_path / "model.safetensors"
+    vocabulary = Vocabulary(["a", "dog"])
+    model = UpDownConfig(region_width=4, word_size=5, hidden_size=6, attention_size=3).build(len(vocabulary))
+    model_checkpoint.save(path, model_checkpoint.Checkpoint(model, vocabulary))
+    for kind in ("sim-trans", "jran-trans", "scene-trans"):
+        rewritten(path, lambda header, kind=kind: header.update(model={"kind": kind, "hidden_size": 1 << 20}))
+        with pytest.raises(CheckpointError, match=r"hidden_size|do not fit"):
+            model_checkpoint.load(path)
 
 
 # What would kill Python

@@ -180,7 +180,12 @@ def _build_dataclass(kind: Any, values: Any, path: str, where: str) -> Any:
         missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if field.init and missing and field.name not in values:
             raise ConfigError(f"the key `{_join(path, field.name)}` is missing", where=where, fix="add it")
-    return kind(**{key: _build(hints[key], value, _join(path, key), where) for key, value in values.items()})
+    built = {key: _build(hints[key], value, _join(path, key), where) for key, value in values.items()}
+    try:
+        return kind(**built)
+    except ConfigError as error:  # of the dataclass itself, which does not know where it stands
+        place = f"in `{path}`, " if path and f"`{path}." not in error.what else ""
+        raise ConfigError(f"{place}{error.what}", where=error.where or where or None, fix=error.fix) from error
 
 
 def _build(hint: Any, value: Any, path: str, where: str) -> Any:

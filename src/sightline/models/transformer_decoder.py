@@ -25,6 +25,7 @@ from sightline.text.vocabulary import PAD
 KeysValues = tuple[Tensor, Tensor]
 
 PLACES = 64  # whose encodings are kept; more are computed when a longer caption is read
+WIDEST = 65_536  # channels: the table of places is computed even where a model has no weights yet
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,10 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         check_config(self)
-        if self.hidden_size < 4 or self.hidden_size % 2 or self.hidden_size % self.heads:
+        if not 4 <= self.hidden_size <= WIDEST or self.hidden_size % 2 or self.hidden_size % self.heads:
             raise ConfigError(
                 f"`hidden_size` is {self.hidden_size} with {self.heads} heads",
-                fix="give an even number of at least 4 that `heads` divides",
+                fix=f"give an even number from 4 to {WIDEST:,} that `heads` divides",
             )
 
 
