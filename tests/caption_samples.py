@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sightline.data.format import Format
-from sightline.data.records import CaptionSet, Photo, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Sentence
 
 # The modules in the order in which their formats should be tried.
 MODULES = (
@@ -295,7 +295,7 @@ def caption_sets(tokens: bool = False, most: int | None = None) -> st.SearchStra
     """Sets of photos with one to `most` captions."""
     sentence = st.builds(Sentence, TEXT, st.lists(WORD, min_size=1).map(tuple) if tokens else st.none())
     photo = st.builds(
-        Photo,
+        CaptionedPhoto,
         ID,
         st.lists(sentence, min_size=1, max_size=most or 4).map(tuple),
         st.one_of(st.none(), WORD, st.tuples(WORD, WORD).map("/".join)),

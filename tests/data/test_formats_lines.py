@@ -11,7 +11,7 @@ import pytest
 
 from caption_samples import CONCEPTUAL, JUDGEMENTS, TOKENS, WORD_COUNTS, format_of
 from sightline.data import class_names, conceptual_captions, corpus, flickr_token, image_list, judgements, word_counts
-from sightline.data.records import CaptionSet, Photo, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Sentence
 from sightline.errors import ByteStringError, DataError, DuplicateRecordError, MissingRecordError, TruncatedError
 
 READERS: dict[str, Callable[[Path], Any]] = {
@@ -71,7 +71,7 @@ def test_a_corpus_is_its_lines_as_they_are(tmp_path: Path) -> None:
 
 def test_conceptual_captions_are_numbered_by_line(tmp_path: Path) -> None:
     captions = conceptual_captions.read(written(tmp_path, CONCEPTUAL))
-    assert captions["2"] == Photo("2", (Sentence("sierra looked stunning"),), "https://b.org/a")
+    assert captions["2"] == CaptionedPhoto("2", (Sentence("sierra looked stunning"),), "https://b.org/a")
 
 
 def test_class_names_count_from_zero(tmp_path: Path) -> None:
@@ -168,17 +168,25 @@ def lists(tmp_path: Path, **names: str) -> dict[str, Path]:
     return found
 
 
-CAPTIONS = CaptionSet((Photo("1", (), "train2014/a.jpg"), Photo("b.jpg"), Photo("3", (), "c.jpg")), "all.json")
+CAPTIONS = CaptionSet(
+    (CaptionedPhoto("1", (), "train2014/a.jpg"), CaptionedPhoto("b.jpg"), CaptionedPhoto("3", (), "c.jpg")), "all.json"
+)
 
 
 def test_lists_of_names_give_photos_their_split(tmp_path: Path) -> None:
     found = image_list.with_splits(CAPTIONS, lists(tmp_path, train="a.jpg", test="b.jpg"))
     assert [photo.split for photo in found] == ["train", "test", None]
-    assert found.split("test").photos == (Photo("b.jpg", split="test"),)
+    assert found.split("test").photos == (CaptionedPhoto("b.jpg", split="test"),)
 
 
 def test_lists_of_ids_give_photos_their_split_by_file_or_id(tmp_path: Path) -> None:
-    captions = CaptionSet((Photo("0", (), "images/36979.jpg"), Photo("65567.jpg"), Photo("391895", (), "a.jpg")))
+    captions = CaptionSet(
+        (
+            CaptionedPhoto("0", (), "images/36979.jpg"),
+            CaptionedPhoto("65567.jpg"),
+            CaptionedPhoto("391895", (), "a.jpg"),
+        )
+    )
     found = image_list.with_splits(captions, lists(tmp_path, train="36979 391895", val="65567"))
     assert [photo.split for photo in found] == ["train", "val", "train"]
     with pytest.raises(MissingRecordError, match="such as 7 of test"):

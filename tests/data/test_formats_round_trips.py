@@ -23,11 +23,13 @@ from sightline.data import (
 )
 from sightline.data.grounding_records import GroundedPrediction
 from sightline.data.grounding_submission import Submission
-from sightline.data.records import CaptionSet, Photo, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Sentence
 from sightline.errors import ConfigError, CountError, DataError, DuplicateRecordError, MissingRecordError
 
-SOME = CaptionSet((Photo("1", (Sentence("a"),), "same.jpg"), Photo("2", (Sentence("b"),), "same.jpg")))
-BARE = CaptionSet((Photo("1", (Sentence("a"),)), Photo("2")), "some.json")
+SOME = CaptionSet(
+    (CaptionedPhoto("1", (Sentence("a"),), "same.jpg"), CaptionedPhoto("2", (Sentence("b"),), "same.jpg"))
+)
+BARE = CaptionSet((CaptionedPhoto("1", (Sentence("a"),)), CaptionedPhoto("2")), "some.json")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_karpathy_files_keep_everything_but_sentence_ids(captions: CaptionSet, f
 
 @given(text=TEXT)
 def test_karpathy_tokens_are_lower_case_words_without_ascii_punctuation(text: str, folder: Path) -> None:
-    karpathy.write(folder / "one.json", CaptionSet((Photo("1", (Sentence(text),)),)))
+    karpathy.write(folder / "one.json", CaptionSet((CaptionedPhoto("1", (Sentence(text),)),)))
     (sentence,) = karpathy.read(folder / "one.json").sentences()
     kept = "".join(character for character in text.lower() if character not in string.punctuation)
     assert sentence.tokens == tuple(kept.split())
@@ -72,7 +74,7 @@ def test_karpathy_tokens_are_lower_case_words_without_ascii_punctuation(text: st
 @given(ids=st.lists(st.integers(0, 10**9), unique=True, min_size=2, max_size=5))
 @pytest.mark.parametrize("format", [coco_captions, karpathy])
 def test_distinct_numbers_of_sentences_are_kept(format: object, ids: list[int], folder: Path) -> None:
-    captions = CaptionSet((Photo("5", tuple(Sentence("x", id=str(id)) for id in ids)),))
+    captions = CaptionSet((CaptionedPhoto("5", tuple(Sentence("x", id=str(id)) for id in ids)),))
     format.FORMAT.write_captions(folder / "numbered.json", captions)  # type: ignore[attr-defined]
     back = format.FORMAT.captions(folder / "numbered.json")  # type: ignore[attr-defined]
     assert [sentence.id for sentence in back.sentences()] == list(map(str, ids))
@@ -160,7 +162,7 @@ def test_two_photos_of_one_file_are_refused(format: object, tmp_path: Path) -> N
 
 def test_results_refuse_a_second_caption(tmp_path: Path) -> None:
     with pytest.raises(CountError, match="image 1 has 2 captions"):
-        coco_results.write(tmp_path / "r.json", CaptionSet((Photo("1", (Sentence("a"), Sentence("b"))),)))
+        coco_results.write(tmp_path / "r.json", CaptionSet((CaptionedPhoto("1", (Sentence("a"), Sentence("b"))),)))
 
 
 def test_a_submission_of_the_wrong_number_of_sentences_is_not_written(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from learning_samples import DATA, names, scene, sentences, write_dataset, write_store
 from sightline.config import build
-from sightline.data.records import Photo
+from sightline.data.records import CaptionedPhoto
 from sightline.errors import (
     ConfigError,
     CountError,
@@ -132,20 +132,20 @@ def test_features_under_numbers_or_paths_find_their_photos(root):
 
 
 def test_coco_names_ids_and_numbers_are_the_same_photo():
-    photo = Photo("391895", (), "COCO_val2014_000000391895.jpg")
+    photo = CaptionedPhoto("391895", (), "COCO_val2014_000000391895.jpg")
     for id in ("391895", "COCO_val2014_000000391895.jpg", "COCO_val2014_000000391895", "train2017/000000391895.jpg"):
         assert match([photo], [id, "12"], Path("x")) == {"391895": id}
 
 
 def test_two_features_of_one_number_are_nobodys():
-    assert match([Photo("7.jpg")], ["a/7.jpg", "b/7.jpg"], Path("x")) == {}
+    assert match([CaptionedPhoto("7.jpg")], ["a/7.jpg", "b/7.jpg"], Path("x")) == {}
 
 
 def test_one_feature_for_two_photos_is_refused():
     with pytest.raises(
         DuplicateRecordError, match=r"feature 7.jpg would be that of photo a/7.jpg and of photo b/7.jpg"
     ):
-        match([Photo("a/7.jpg"), Photo("b/7.jpg")], ["7.jpg"], Path("x"))
+        match([CaptionedPhoto("a/7.jpg"), CaptionedPhoto("b/7.jpg")], ["7.jpg"], Path("x"))
 
 
 def test_a_photo_without_features_is_named(root):

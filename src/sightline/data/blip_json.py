@@ -7,7 +7,7 @@ from pathlib import Path
 from sightline.data.caption_format import CaptionCollector, checked, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, parse_each, read_list
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption_count
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption_count
 from sightline.errors import DuplicateRecordError
 
 
@@ -28,7 +28,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
         if known is not None and known.file != file:
             raise DuplicateRecordError(f"image {id} is {known.file} and {file}", where=record.where)
         check_caption_count(id, len(texts), record.where, met)
-        gathering.add(Photo(id, tuple(Sentence(checked(text, record, met)) for text in texts), file))
+        gathering.add(CaptionedPhoto(id, tuple(Sentence(checked(text, record, met)) for text in texts), file))
 
     for _ in parse_each(read_list(path), path, "", met, add):
         pass

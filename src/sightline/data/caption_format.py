@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from sightline.data.format import Format, Report
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import open_text
 
 T = TypeVar("T")
 
 
-def caption_set(photos: Iterable[Photo], path: Path, problems: Problems) -> CaptionSet:
+def caption_set(photos: Iterable[CaptionedPhoto], path: Path, problems: Problems) -> CaptionSet:
     """The photos as a set; a second photo of the same id is reported, and left out when collecting."""
-    unique: dict[str, Photo] = {}
+    unique: dict[str, CaptionedPhoto] = {}
     for photo in photos:
         if unique.setdefault(photo.id, photo) is not photo:
             problems.report(
@@ -38,22 +38,22 @@ class CaptionCollector:
     """Photos whose captions come in several rows: `add` each row, then `photos` in order of first appearance."""
 
     def __init__(self) -> None:
-        self._photos: dict[str, Photo] = {}
+        self._photos: dict[str, CaptionedPhoto] = {}
         self._sentences: dict[str, list[Sentence]] = {}
 
-    def add(self, photo: Photo) -> None:
+    def add(self, photo: CaptionedPhoto) -> None:
         """Add a row; the first row of an id gives the photo's file, split and size."""
         self._photos.setdefault(photo.id, photo)
         self._sentences.setdefault(photo.id, []).extend(photo.sentences)
 
-    def get(self, id: str) -> Photo | None:
+    def get(self, id: str) -> CaptionedPhoto | None:
         """The first row of photo `id`."""
         return self._photos.get(id)
 
-    def photos(self) -> Iterator[Photo]:
+    def photos(self) -> Iterator[CaptionedPhoto]:
         """Each photo once, with all its sentences."""
         for id, photo in self._photos.items():
-            yield Photo(id, tuple(self._sentences[id]), photo.file, photo.split, photo.size)
+            yield CaptionedPhoto(id, tuple(self._sentences[id]), photo.file, photo.split, photo.size)
 
 
 def collect(path: Path, read: Callable[[Path, Problems], T]) -> tuple[T | None, Problems]:
@@ -87,7 +87,7 @@ def caption_report(
     return Report.of(path, format, counts, problems, found)
 
 
-def each_captioned(captions: CaptionSet) -> Iterator[Photo]:
+def each_captioned(captions: CaptionSet) -> Iterator[CaptionedPhoto]:
     """The photos a writer is given; one without a caption is an error, since most formats could not hold it."""
     for photo in captions:
         if not photo.sentences:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sightline.data.caption_format import CaptionCollector, checked, each_captioned, line_of
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 
 FILE_COLUMNS = ("file", "filename", "file_name", "filepath", "image", "path")
@@ -45,7 +45,7 @@ def from_rows(rows: Iterable[Row], path: Path, problems: Problems, check_files: 
                 )
             )
         sentences = tuple(Sentence(checked(text, where, problems)) for text in row.captions)
-        gathering.add(Photo(row.file, sentences, row.file))
+        gathering.add(CaptionedPhoto(row.file, sentences, row.file))
     return CaptionSet(tuple(gathering.photos()), str(path))
 
 

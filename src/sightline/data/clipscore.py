@@ -9,7 +9,7 @@ from sightline.data.caption_format import caption_set, checked, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.gvd_split import SPLITS
 from sightline.data.json_records import Record, read_object, report_repeated_keys
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption_count
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption_count
 from sightline.errors import DataError
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
@@ -42,7 +42,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
     return caption_set(_photos(whole, met), path, met)
 
 
-def _photos(whole: Record, problems: Problems) -> list[Photo]:
+def _photos(whole: Record, problems: Problems) -> list[CaptionedPhoto]:
     photos = []
     for id in whole.value:
         try:
@@ -52,7 +52,7 @@ def _photos(whole: Record, problems: Problems) -> list[Photo]:
             continue
         where = f"{whole.path}, {id!r}"
         check_caption_count(id, len(texts), where, problems)
-        photos.append(Photo(id, tuple(Sentence(checked(text, where, problems)) for text in texts)))
+        photos.append(CaptionedPhoto(id, tuple(Sentence(checked(text, where, problems)) for text in texts)))
     return photos
 
 

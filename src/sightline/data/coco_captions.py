@@ -8,7 +8,7 @@ from typing import Any
 from sightline.data.caption_format import caption_set, checked, each_captioned, report_captions, sentence_numbers
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, first_key, json_id, parse_each, read_object
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption_count
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption_count
 from sightline.errors import DuplicateRecordError, MissingRecordError
 from sightline.files import write_json
 
@@ -57,7 +57,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
         pass
     for image, found in sentences.items():
         check_caption_count(image, len(found), str(path), met)
-    filled = (Photo(p.id, tuple(sentences[p.id]), p.file, p.split, p.size) for p in photos)
+    filled = (CaptionedPhoto(p.id, tuple(sentences[p.id]), p.file, p.split, p.size) for p in photos)
     return caption_set(filled, path, met)
 
 
@@ -78,9 +78,9 @@ def write(path: Path, captions: CaptionSet) -> int:
     return len(images)
 
 
-def _photo(image: Record) -> Photo:
+def _photo(image: Record) -> CaptionedPhoto:
     file = image.text("file_name") if image.has("file_name") else None
-    return Photo(image.identity("id"), (), file, None, image.size())
+    return CaptionedPhoto(image.identity("id"), (), file, None, image.size())
 
 
 FORMAT: Format = Format(

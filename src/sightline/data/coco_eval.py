@@ -9,7 +9,7 @@ from typing import Any
 from sightline.data.caption_format import checked, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, is_number, parse_each, read_object
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ def read_evaluation(path: Path, problems: Problems | None = None) -> Evaluation:
     scores = {} if overall is None else {k: overall.number(k) for k, v in overall.value.items() if is_number(v)}
     images: dict[str, dict[str, Any]] = {}
 
-    def photo(record: Record) -> Photo:
+    def photo(record: Record) -> CaptionedPhoto:
         id = str(record.index)
         images[id] = {key: value for key, value in record.value.items() if key not in ("caption", "image_id")}
-        return Photo(id, (Sentence(checked(record.text("caption"), record, met)),))
+        return CaptionedPhoto(id, (Sentence(checked(record.text("caption"), record, met)),))
 
     photos = tuple(parse_each(whole.mapping("imgToEval"), path, "imgToEval", met, photo))
     return Evaluation(scores, images, CaptionSet(photos, str(path)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from sightline.data.caption_format import caption_set, checked, each_captioned, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, json_id, parse_each, read_list
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.errors import CountError
 from sightline.files import write_json
 
@@ -49,9 +49,9 @@ def write(path: Path, captions: CaptionSet) -> int:
     return write_results(path, results)
 
 
-def _photo(record: Record, problems: Problems) -> Photo:
+def _photo(record: Record, problems: Problems) -> CaptionedPhoto:
     caption = checked(record.text("caption"), record, problems)
-    return Photo(record.identity("image_id"), (Sentence(caption),))
+    return CaptionedPhoto(record.identity("image_id"), (Sentence(caption),))
 
 
 FORMAT: Format = Format(

@@ -14,7 +14,7 @@ from typing import Any
 from sightline.data.caption_format import caption_set, collect
 from sightline.data.format import Format, Probe, Report
 from sightline.data.json_records import Record, parse_each, read_object, told
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.data.talk_labels import Labels, is_label_file, read_labels
 from sightline.errors import CountError, DataError, MissingExtraError, MissingRecordError
 
@@ -67,7 +67,7 @@ def read_talk(path: Path, labels: Path | None = None, problems: Problems | None 
     whole = read_object(path)
     words = _words(whole)
     images = whole.items("images")
-    photos: Sequence[Photo] = tuple(parse_each(images, path, "images", met, _photo))
+    photos: Sequence[CaptionedPhoto] = tuple(parse_each(images, path, "images", met, _photo))
     bpe = whole.text("bpe") if whole.has("bpe") else None
     label_path = labels or label_file(path)
     if label_path is not None:
@@ -143,10 +143,10 @@ def _words(whole: Record) -> tuple[str, ...]:
     return tuple(table[str(id)] for id in range(1, len(table) + 1))
 
 
-def _photo(image: Record) -> Photo:
+def _photo(image: Record) -> CaptionedPhoto:
     file = image.text("file_path") if image.has("file_path") else None
     id = image.identity("id") if image.has("id") or file is None else file
-    return Photo(id, (), file, image.text("split") if image.has("split") else None, image.size())
+    return CaptionedPhoto(id, (), file, image.text("split") if image.has("split") else None, image.size())
 
 
 def _table(whole: Record, key: str, kind: type, expected: str) -> dict[str, Any]:
@@ -160,8 +160,8 @@ def _table(whole: Record, key: str, kind: type, expected: str) -> dict[str, Any]
 
 
 def _captioned(
-    photos: Sequence[Photo], words: tuple[str, ...], labels: Labels, byte_pairs: bool, problems: Problems
-) -> Iterator[Photo]:
+    photos: Sequence[CaptionedPhoto], words: tuple[str, ...], labels: Labels, byte_pairs: bool, problems: Problems
+) -> Iterator[CaptionedPhoto]:
     largest = labels.rows.max(axis=1, initial=0)
     for row in (largest > len(words)).nonzero()[0]:
         problems.report(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sightline.data.caption_format import checked, line_of, mostly, numbered_lines, report_captions
 from sightline.data.format import Format, Probe
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.errors import DataError
 
 _LINE = re.compile(r"([^\t]*)\t(https?://\S+)\s*$")
@@ -28,7 +28,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
             met.report(DataError("not `caption<TAB>https://…`", where=where, fix="write the line like the others"))
             continue
         caption = checked(found[1], where, met)
-        photos.append(Photo(str(number), (Sentence(caption),), found[2]))
+        photos.append(CaptionedPhoto(str(number), (Sentence(caption),), found[2]))
     return CaptionSet(tuple(photos), str(path))
 
 

@@ -18,7 +18,7 @@ from sightline.data.caption_format import collect
 from sightline.data.entities_annotation import Annotation, PixelBox, parse_annotation
 from sightline.data.entities_sentence import NOT_VISUAL, EntitiesSentence, parse_sentence
 from sightline.data.format import Format, Probe, Report
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.errors import DataError, MissingRecordError, TruncatedError
 from sightline.files import existing, refuse_special
 
@@ -91,7 +91,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
     photos = read_photos(path, problems).values()
     captions = ((photo, tuple(Sentence(" ".join(s.tokens), s.tokens) for s in photo.sentences)) for photo in photos)
     return CaptionSet(
-        tuple(Photo(p.id, sentences, f"{p.id}.jpg", None, p.size) for p, sentences in captions), str(path)
+        tuple(CaptionedPhoto(p.id, sentences, f"{p.id}.jpg", None, p.size) for p, sentences in captions), str(path)
     )
 
 

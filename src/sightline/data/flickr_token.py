@@ -15,7 +15,7 @@ from sightline.data.caption_format import (
     numbered_lines,
 )
 from sightline.data.format import Format, Probe, Report
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.errors import DataError, DuplicateRecordError
 from sightline.vision.find_photos import SUFFIXES
 
@@ -43,7 +43,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
             continue
         seen.add(f"{name}#{place}")
         checked(caption, where, met)
-        gathering.add(Photo(name, (Sentence(caption, id=f"{name}#{place}"),), name))
+        gathering.add(CaptionedPhoto(name, (Sentence(caption, id=f"{name}#{place}"),), name))
     return CaptionSet(tuple(gathering.photos()), str(path))
 
 

@@ -12,7 +12,7 @@ from sightline.data.caption_format import collect
 from sightline.data.format import Format, Probe, Report
 from sightline.data.grounding_records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.data.json_records import Record, four_numbers, parse_each, read_object
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.errors import BoxError, CountError, DuplicateRecordError, MissingRecordError
 from sightline.scene import Box
 
@@ -101,10 +101,10 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
     return CaptionSet(tuple(map(plain_photo, photos)), str(path))
 
 
-def plain_photo(photo: GroundedPhoto) -> Photo:
+def plain_photo(photo: GroundedPhoto) -> CaptionedPhoto:
     """The photo with its captions as plain sentences."""
     sentences = tuple(Sentence(" ".join(caption.tokens), caption.tokens) for caption in photo.sentences)
-    return Photo(photo.id, sentences, f"{photo.id}.jpg", photo.split, photo.size)
+    return CaptionedPhoto(photo.id, sentences, f"{photo.id}.jpg", photo.split, photo.size)
 
 
 def inspect(path: Path) -> Report:

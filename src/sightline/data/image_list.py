@@ -10,7 +10,7 @@ from posixpath import basename, splitext
 
 from sightline.data.caption_format import collect, line_of, mostly, numbered_lines
 from sightline.data.format import Format, Probe, Report
-from sightline.data.records import CaptionSet, Photo, Problems
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.vision.find_photos import SUFFIXES
 
@@ -85,7 +85,7 @@ def inspect(path: Path) -> Report:
     return Report.of(path, FORMAT, {"photos": len(names or ())}, problems)
 
 
-def _taken(split_of: dict[str, str], photo: Photo) -> str | None:
+def _taken(split_of: dict[str, str], photo: CaptionedPhoto) -> str | None:
     file = PurePosixPath(photo.file or photo.id)
     name = next((name for name in (file.name, file.stem, photo.id) if name in split_of), None)
     return None if name is None else split_of.pop(name)

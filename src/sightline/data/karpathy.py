@@ -9,7 +9,7 @@ from typing import Any
 from sightline.data.caption_format import caption_set, checked, each_captioned, report_captions, sentence_numbers
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, json_id, parse_each, read_object
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption_count
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption_count
 from sightline.errors import CountError
 from sightline.files import write_json
 
@@ -29,7 +29,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
     return caption_set(parse_each(images, path, "images", met, lambda r: parse_photo(r, met)), path, met)
 
 
-def parse_photo(image: Record, problems: Problems) -> Photo:
+def parse_photo(image: Record, problems: Problems) -> CaptionedPhoto:
     """One entry of `images`."""
     id = image.identity("cocoid" if image.has("cocoid") else "imgid")
     entries = image.items("sentences")
@@ -39,7 +39,9 @@ def parse_photo(image: Record, problems: Problems) -> Photo:
     if image.has("sentids"):
         _check_sentids(image, entries)
     check_caption_count(id, len(entries), str(image.path), problems)
-    return Photo(id, sentences, file_of(image), image.text("split") if image.has("split") else None, image.size())
+    return CaptionedPhoto(
+        id, sentences, file_of(image), image.text("split") if image.has("split") else None, image.size()
+    )
 
 
 def parse_sentence(record: Record, problems: Problems) -> Sentence:

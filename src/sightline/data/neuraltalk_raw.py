@@ -7,7 +7,7 @@ from pathlib import Path
 from sightline.data.caption_format import caption_set, checked, report_captions
 from sightline.data.format import Format, Probe
 from sightline.data.json_records import Record, parse_each, read_list
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption_count
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption_count
 
 
 def matches(probe: Probe) -> bool:
@@ -21,11 +21,11 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
     return caption_set(parse_each(read_list(path), path, "", met, lambda r: _photo(r, met)), path, met)
 
 
-def _photo(record: Record, problems: Problems) -> Photo:
+def _photo(record: Record, problems: Problems) -> CaptionedPhoto:
     file, texts = record.text("file_path"), record.texts("captions")
     id = record.identity("id") if record.has("id") else file
     check_caption_count(id, len(texts), str(record.path), problems)
-    return Photo(id, tuple(Sentence(checked(text, record, problems)) for text in texts), file)
+    return CaptionedPhoto(id, tuple(Sentence(checked(text, record, problems)) for text in texts), file)
 
 
 FORMAT: Format = Format(

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from sightline.data import captions_csv, captions_jsonl
 from sightline.data.caption_format import report_captions
 from sightline.data.format import Format, Probe, Report
-from sightline.data.records import CaptionSet, Photo, Problems
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, TruncatedError
 from sightline.vision.find_photos import is_picture
 
@@ -69,7 +69,7 @@ def read(path: Path, problems: Problems | None = None) -> CaptionSet:
     files = photo_files(path)
     for file in files:
         _check_picture(path / file, met)
-    bare = tuple(Photo(file, (), file) for file in files if file not in named)
+    bare = tuple(CaptionedPhoto(file, (), file) for file in files if file not in named)
     return CaptionSet((*captions.photos, *bare), str(path))
 
 

@@ -26,7 +26,7 @@ from sightline.data.feature_source import (
 )
 from sightline.data.format import Format, Probe, Report
 from sightline.data.precomp_split import PARTS, Split, find_splits, image_ids
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence, check_caption
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import CountError, DataError, MissingRecordError
 from sightline.files import PathLike, write_text
 from sightline.scene import Array, Scene
@@ -89,7 +89,7 @@ def read_captions(path: PathLike, problems: Problems | None = None, split: str |
     if split is not None and not splits:
         raise MissingRecordError(f"no split {split!r}", where=folder, fix=f"there must be {split}_caps.txt")
     ids = image_ids(splits.values())
-    photos: list[Photo] = []
+    photos: list[CaptionedPhoto] = []
     for one in splits.values():
         if one.part("caps.txt"):
             try:
@@ -99,12 +99,12 @@ def read_captions(path: PathLike, problems: Problems | None = None, split: str |
     return CaptionSet(tuple(photos), source=str(folder))
 
 
-def _photos(split: Split, ids: list[str], problems: Problems) -> Iterator[Photo]:
+def _photos(split: Split, ids: list[str], problems: Problems) -> Iterator[CaptionedPhoto]:
     sentences = list(_sentences(split, problems))
     ratio = split.captions_per_image
     for row, id in enumerate(ids):
         file = None if split.files is None else split.files[row]
-        yield Photo(id, tuple(sentences[row * ratio : (row + 1) * ratio]), file=file, split=split.name)
+        yield CaptionedPhoto(id, tuple(sentences[row * ratio : (row + 1) * ratio]), file=file, split=split.name)
 
 
 def _sentences(split: Split, problems: Problems) -> Iterator[Sentence]:

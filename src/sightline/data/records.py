@@ -22,7 +22,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Photo:
+class CaptionedPhoto:
     """One image and what people said about it. `file` is as the source names it, often relative to an image folder."""
 
     id: str
@@ -36,7 +36,7 @@ class Photo:
 class CaptionSet:
     """Photos with their sentences, in file order."""
 
-    photos: tuple[Photo, ...]
+    photos: tuple[CaptionedPhoto, ...]
     source: str = ""
     _index: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
 
@@ -51,10 +51,10 @@ class CaptionSet:
         """How many photos there are."""
         return len(self.photos)
 
-    def __iter__(self) -> Iterator[Photo]:
+    def __iter__(self) -> Iterator[CaptionedPhoto]:
         return iter(self.photos)
 
-    def __getitem__(self, id: str) -> Photo:
+    def __getitem__(self, id: str) -> CaptionedPhoto:
         try:
             return self.photos[self._index[id]]
         except KeyError:

@@ -11,7 +11,7 @@ from sightline.data.caption_format import CaptionCollector, caption_report, coll
 from sightline.data.format import Format, Probe, Report
 from sightline.data.json_records import Record, parse_each, read_object
 from sightline.data.karpathy import file_of, parse_sentence
-from sightline.data.records import CaptionSet, Photo, Problems, Sentence
+from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
 
 SENTIMENTS = {1: "positive", 0: "negative"}
 
@@ -64,11 +64,11 @@ def inspect(path: Path) -> Report:
     return replace(report, counts={**report.counts, **{f"{name} captions": n for name, n in found.items()}})
 
 
-def _photo(image: Record, problems: Problems) -> Photo:
+def _photo(image: Record, problems: Problems) -> CaptionedPhoto:
     id = image.identity("imgid")
     entries, place = image.items("sentences"), f"image {id}, sentences"
     sentences = tuple(parse_each(entries, image.path, place, problems, lambda r: _sentence(id, r, problems)))
-    return Photo(id, sentences, file_of(image), image.text("split") if image.has("split") else None)
+    return CaptionedPhoto(id, sentences, file_of(image), image.text("split") if image.has("split") else None)
 
 
 def _sentence(photo: str, record: Record, problems: Problems) -> Sentence:

@@ -16,7 +16,7 @@ from sightline.data.entities import read_photos as read_entities
 from sightline.data.entities_classes import ground, read_classes
 from sightline.data.grounding_records import GroundedPhoto
 from sightline.data.image_list import photo_number
-from sightline.data.records import Photo
+from sightline.data.records import CaptionedPhoto
 from sightline.data.senticap import sentiment_words
 from sightline.errors import ConfigError
 from sightline.files import fingerprint
@@ -211,5 +211,5 @@ def _grounded(config: DataConfig, base: Path, seen: Mapping[str, SplitScenes]) -
     return found
 
 
-def _number(photo: Photo) -> str:
+def _number(photo: CaptionedPhoto) -> str:
     return photo_number(photo.file or photo.id)

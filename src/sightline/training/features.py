@@ -13,7 +13,7 @@ import numpy as np
 from sightline.data.concept_dictionary import MIN_SCORE, ConceptDictionary
 from sightline.data.image_list import photo_number
 from sightline.data.inspect import identify
-from sightline.data.records import Photo, SceneSource
+from sightline.data.records import CaptionedPhoto, SceneSource
 from sightline.errors import ConfigError, CountError, DuplicateRecordError, MissingRecordError
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
@@ -28,7 +28,7 @@ SAMPLES = 16  # scenes by which the memory of all is estimated
 class SplitScenes:
     """The photos of a split that are used, and their scenes."""
 
-    photos: tuple[Photo, ...]
+    photos: tuple[CaptionedPhoto, ...]
     scenes: Scenes | None = None
     fingerprint: str = ""
 
@@ -79,7 +79,7 @@ class PhotoScenes:
 def split_scenes(
     config: DataConfig,
     base: Path,
-    photos: Mapping[str, Sequence[Photo]],
+    photos: Mapping[str, Sequence[CaptionedPhoto]],
     needs: Sequence[str],
     dictionary: ConceptDictionary | None,
     vocabulary: Vocabulary,
@@ -133,7 +133,7 @@ def open_scenes(path: Path) -> SceneSource:
     return found.scenes(path)
 
 
-def match(photos: Sequence[Photo], ids: Sequence[str], where: Path) -> dict[str, str]:
+def match(photos: Sequence[CaptionedPhoto], ids: Sequence[str], where: Path) -> dict[str, str]:
     """Photo id to feature id: the same text, the photo's file with or without folder and suffix, or the same number."""
     known = set(ids)
     by_number: dict[str, str | None] = {}
@@ -160,7 +160,7 @@ def match(photos: Sequence[Photo], ids: Sequence[str], where: Path) -> dict[str,
 
 
 def _tell_missing(
-    config: DataConfig, where: Path, photos: Sequence[Photo], feature_of: Mapping[str, str], told: list[str]
+    config: DataConfig, where: Path, photos: Sequence[CaptionedPhoto], feature_of: Mapping[str, str], told: list[str]
 ) -> None:
     missing = [photo.id for photo in photos if photo.id not in feature_of]
     if not missing:
@@ -176,7 +176,7 @@ def _tell_missing(
     told.append(f"{what}. They are left out.")
 
 
-def _unsure(photos: Mapping[str, Sequence[Photo]], source: PhotoScenes, told: list[str]) -> dict[str, Concept]:
+def _unsure(photos: Mapping[str, Sequence[CaptionedPhoto]], source: PhotoScenes, told: list[str]) -> dict[str, Concept]:
     """A concept for each photo without a sure one that models are measured by, so that none is left out there.
 
     It is the surest that the detector found; where it found nothing, the most frequent of the training photos, or of
@@ -210,11 +210,11 @@ def _usual(ids: Sequence[str], source: PhotoScenes) -> Concept | None:
 
 
 def _kept(
-    config: DataConfig, photos: Sequence[Photo], source: PhotoScenes, told: list[str], role: str
-) -> tuple[Photo, ...]:
+    config: DataConfig, photos: Sequence[CaptionedPhoto], source: PhotoScenes, told: list[str], role: str
+) -> tuple[CaptionedPhoto, ...]:
     """The photos of a split that have features and, where needed, a concept; at most `max_photos`."""
     most = config.max_photos or len(photos)
-    kept: list[Photo] = []
+    kept: list[CaptionedPhoto] = []
     without = 0
     for photo in photos:
         if len(kept) == most:
@@ -255,7 +255,11 @@ def _bytes(scene: Scene, needs: Sequence[str]) -> int:
 
 
 def _seen(
-    photos: tuple[Photo, ...], source: PhotoScenes, needs: Sequence[str], vocabulary: Vocabulary, in_memory: bool
+    photos: tuple[CaptionedPhoto, ...],
+    source: PhotoScenes,
+    needs: Sequence[str],
+    vocabulary: Vocabulary,
+    in_memory: bool,
 ) -> SplitScenes:
     ids = tuple(photo.id for photo in photos)
     first = source[ids[0]]

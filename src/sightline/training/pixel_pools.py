@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch
-from sightline.data.records import Photo
+from sightline.data.records import CaptionedPhoto
 from sightline.errors import CountError, ImageError, SightlineError
 from sightline.training.data_config import DataConfig
 from sightline.training.features import SplitScenes
@@ -144,7 +144,7 @@ class PixelTable:
 def pixel_pools(
     config: DataConfig,
     base: Path,
-    photos: Mapping[str, Sequence[Photo]],
+    photos: Mapping[str, Sequence[CaptionedPhoto]],
     size: int,
     told: list[str],
     *,

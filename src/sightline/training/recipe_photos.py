@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from sightline.data.any_captions import any_captions
 from sightline.data.image_list import with_splits
 from sightline.data.photo_folder import photo_files
-from sightline.data.records import CaptionSet, Photo
+from sightline.data.records import CaptionedPhoto, CaptionSet
 from sightline.errors import ConfigError, DataError, MissingRecordError
 from sightline.files import existing
 from sightline.metrics.novel import novel_objects
@@ -20,7 +20,7 @@ from sightline.training.data_config import DataConfig
 ROLES = ("train", "val", "test")
 
 
-def read_photos(config: DataConfig, base: Path, told: list[str]) -> dict[str, tuple[Photo, ...]]:
+def read_photos(config: DataConfig, base: Path, told: list[str]) -> dict[str, tuple[CaptionedPhoto, ...]]:
     """The photos of each role that has some. Without captions they are the photos of the folder."""
     given = config.captions if isinstance(config.captions, tuple) else (config.captions,)
     images = None if config.images is None else existing(config.path(config.images, base))
@@ -28,7 +28,7 @@ def read_photos(config: DataConfig, base: Path, told: list[str]) -> dict[str, tu
         sets = [read_captions(config.path(path, base), images) for path in given]
         captions = CaptionSet(tuple(photo for one in sets for photo in one), ", ".join(one.source for one in sets))
     elif images is not None:
-        captions = CaptionSet(tuple(Photo(file, (), file) for file in photo_files(images)), str(images))
+        captions = CaptionSet(tuple(CaptionedPhoto(file, (), file) for file in photo_files(images)), str(images))
     elif config.corpus is not None:
         return {}  # sentences alone
     else:
@@ -88,7 +88,7 @@ def hashed(text: str) -> float:
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big") / (1 << 48)
 
 
-def _by_role(config: DataConfig, captions: CaptionSet, told: list[str]) -> dict[str, tuple[Photo, ...]]:
+def _by_role(config: DataConfig, captions: CaptionSet, told: list[str]) -> dict[str, tuple[CaptionedPhoto, ...]]:
     known = captions.splits()
     if not known:
         raise ConfigError(
@@ -97,7 +97,7 @@ def _by_role(config: DataConfig, captions: CaptionSet, told: list[str]) -> dict[
             fix="give data.splits (a list of photos each), or data.shares such as {train: 0.9, val: 0.05, test: 0.05}",
         )
     role_of = {name: role for role in ROLES for name in getattr(config, role)}
-    found: dict[str, list[Photo]] = {}
+    found: dict[str, list[CaptionedPhoto]] = {}
     for photo in captions:
         if photo.split in role_of:
             found.setdefault(role_of[photo.split], []).append(photo)
@@ -116,7 +116,9 @@ def _by_role(config: DataConfig, captions: CaptionSet, told: list[str]) -> dict[
     return {role: tuple(found[role]) for role in ROLES if role in found}
 
 
-def _without_novel(photos: dict[str, tuple[Photo, ...]], told: list[str]) -> dict[str, tuple[Photo, ...]]:
+def _without_novel(
+    photos: dict[str, tuple[CaptionedPhoto, ...]], told: list[str]
+) -> dict[str, tuple[CaptionedPhoto, ...]]:
     """All photos but those of train that a caption describes with a novel object."""
     train = photos.get("train", ())
     kept = tuple(photo for photo in train if not any(novel_objects(one.text) for one in photo.sentences))
@@ -126,7 +128,7 @@ def _without_novel(photos: dict[str, tuple[Photo, ...]], told: list[str]) -> dic
     return photos | ({"train": kept} if kept else {})
 
 
-def _refuse_uncaptioned(found: dict[str, list[Photo]], source: str) -> None:
+def _refuse_uncaptioned(found: dict[str, list[CaptionedPhoto]], source: str) -> None:
     """Either all photos have captions or none has."""
     photos = [photo for part in found.values() for photo in part]
     bare = [photo.id for photo in photos if not photo.sentences]

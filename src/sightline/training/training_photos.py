@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sightline.data.image_list import photo_number, read_names
 from sightline.data.photo_folder import photo_files
-from sightline.data.records import Photo
+from sightline.data.records import CaptionedPhoto
 from sightline.errors import ConfigError, CountError, MissingRecordError
 from sightline.files import existing
 from sightline.training.data_config import Boxed, DataConfig
@@ -25,7 +25,7 @@ TRAINED = ("train", BOXED)  # the pools whose boxes are read
 class PoolFiles:
     """The photos of a pool, and where they are."""
 
-    photos: tuple[Photo, ...]
+    photos: tuple[CaptionedPhoto, ...]
     paths: tuple[Path, ...]
 
 
@@ -52,7 +52,7 @@ def training_photos(config: DataConfig, base: Path = Path()) -> list[TrainingPho
 
 
 def files_of_pools(
-    config: DataConfig, base: Path, photos: Mapping[str, Sequence[Photo]], told: list[str]
+    config: DataConfig, base: Path, photos: Mapping[str, Sequence[CaptionedPhoto]], told: list[str]
 ) -> dict[str, PoolFiles]:
     """The files of the photos of each split, and those of `data.boxed`."""
     if config.images is None:
@@ -86,7 +86,7 @@ def _find_boxed(config: DataConfig, boxed: Boxed, base: Path, spared: set[str], 
     files = photo_files(folder)
     if boxed.photos is not None:
         path = config.path(boxed.photos, base)
-        listed = [Photo(name, (), name) for name in read_names(path)]
+        listed = [CaptionedPhoto(name, (), name) for name in read_names(path)]
         file_of = match(listed, files, folder)
         missing = [photo.id for photo in listed if photo.id not in file_of]
         if missing and (not file_of or not (config.allow_missing or config.max_photos)):
@@ -102,7 +102,7 @@ def _find_boxed(config: DataConfig, boxed: Boxed, base: Path, spared: set[str], 
     kept = kept[: config.max_photos or None]
     if not kept:
         raise CountError("no photo of data.boxed is left to train on", where=folder, fix="correct data.boxed")
-    return PoolFiles(tuple(Photo(file, (), file) for file in kept), tuple(folder / file for file in kept))
+    return PoolFiles(tuple(CaptionedPhoto(file, (), file) for file in kept), tuple(folder / file for file in kept))
 
 
 def boxes_of_pools(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from sightline.data.records import Photo, Sentence
+from sightline.data.records import CaptionedPhoto, Sentence
 from sightline.errors import CountError, DataError
 from sightline.text.vocabulary import Rule, Vocabulary, build_vocabulary
 
@@ -24,11 +24,11 @@ class Splitter:
             self._known[key] = tuple(self.rule.all_words(text, tokens))
         return self._known[key]
 
-    def sentences(self, photo: Photo) -> list[tuple[str, ...]]:
+    def sentences(self, photo: CaptionedPhoto) -> list[tuple[str, ...]]:
         """The words of each caption of a photo; a caption of no words is an error."""
         return [self._checked(sentence, photo) for sentence in photo.sentences]
 
-    def _checked(self, sentence: Sentence, photo: Photo) -> tuple[str, ...]:
+    def _checked(self, sentence: Sentence, photo: CaptionedPhoto) -> tuple[str, ...]:
         words = self.words(sentence.text, sentence.tokens)
         if not words:
             raise DataError(
@@ -41,7 +41,7 @@ class Splitter:
 def choose_vocabulary(
     source: Literal["rule", "train", "corpus"],
     splitter: Splitter,
-    photos: Mapping[str, Sequence[Photo]],
+    photos: Mapping[str, Sequence[CaptionedPhoto]],
     corpus: Sequence[str],
     always: Iterable[str],
     told: list[str],
