@@ -37,8 +37,7 @@ from sightline.training.data import Data, DataConfig, build_data
 from sightline.training.evaluation import token_loss
 from sightline.training.loop import Run, train
 from sightline.training.objective import Context, Progress
-from sightline.training.objectives.r2m_image import R2MImageConfig
-from sightline.training.objectives.r2m_text import R2MTextConfig
+from sightline.training.objectives.r2m_stages import R2MImageConfig, R2MTextConfig
 from sightline.training.stage import Optimiser, Selection, Stage
 from sightline.training.tensor_tables import Pool, SceneTable
 

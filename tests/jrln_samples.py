@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
 from sightline.text.vocabulary import END, START
-from sightline.training.output_bias import start_output_bias
+from sightline.training.new_model import start_output_bias
 
 M = TypeVar("M", bound=nn.Module)
 

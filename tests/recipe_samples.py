@@ -16,7 +16,7 @@ from sightline.data.boxes_jsonl import COCO_80
 from sightline.decoding.constraints import Rules
 from sightline.scene import Scene
 from sightline.training.objectives.adversarial import AdversarialConfig
-from sightline.training.objectives.r2m_image import R2MImageConfig
+from sightline.training.objectives.r2m_stages import R2MImageConfig
 from sightline.training.objectives.self_critical import SelfCriticalConfig
 from sightline.training.recipe import Recipe
 from sightline.training.stage import Schedule, Stage

@@ -52,7 +52,7 @@ from sightline.models.updown import UpDownConfig
 from sightline.search.exact import ExactIndex
 from sightline.search.query import Hit
 from sightline.text.vocabulary import Vocabulary
-from sightline.training.model_size import build_model
+from sightline.training.new_model import build_model
 from sightline.training.recipe import read_rows
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.images import open_image

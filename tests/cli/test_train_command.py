@@ -16,11 +16,11 @@ from sightline.cli.commands import main
 from sightline.errors import CheckpointError, ConfigError, LearningError
 from sightline.training import loop
 from sightline.training.checkpoint_finder import Finder
+from sightline.training.distributed import choose_device, processes
 from sightline.training.launch import Callbacks, launch, to_yaml
-from sightline.training.processes import choose_device, processes
 from sightline.training.recipe import read_recipe
+from sightline.training.run_log import Reporter, curves, duration
 from sightline.training.stage import Stage
-from sightline.training.terminal_report import Reporter, curves, duration
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from sightline.models.updown import UpDownConfig
 from sightline.training.auto_recipe import KINDS, OwnData, auto_recipe
 from sightline.training.data import build_data
 from sightline.training.data_config import DataConfig
-from sightline.training.make_features import extract
+from sightline.training.feature_cache import extract
 from sightline.training.recipe import read_recipe
 from sightline.vision.detector import DetectorConfig
 from sightline.vision.feature_store import FeatureStore

@@ -17,9 +17,8 @@ from sightline.cli import reproduce_command as command
 from sightline.cli.commands import main
 from sightline.errors import ConfigError
 from sightline.training.checkpoint_finder import MODEL as WEIGHTS
-from sightline.training.evaluation import Evaluation
+from sightline.training.evaluation import Evaluation, measure
 from sightline.training.launch import Callbacks
-from sightline.training.measure import measure
 from sightline.training.reproduce import choose, finished_run, plan, run
 from sightline.training.results_page import Line, Table, curves_of, html, markdown, notes
 

@@ -17,12 +17,13 @@ from sightline.cli.commands import main
 from sightline.errors import CheckpointError, ConfigError
 from sightline.metrics.per_image import PerImage
 from sightline.training.checkpoint_finder import Finder
-from sightline.training.dry import Checker
 from sightline.training.launch import CAPTIONS, PER_IMAGE
 from sightline.training.recipe import SHIPPED, read_recipe
-from sightline.training.reproduce import choose, plan, run
+from sightline.training.reproduce import Checker, choose, plan, run
 from sightline.training.results import (
+    DETECTOR,
     PAPERS,
+    SHIPPED_VISION,
     DataUsed,
     ResultRecord,
     collect,
@@ -31,10 +32,10 @@ from sightline.training.results import (
     merge,
     read_record,
     read_records,
+    supervision,
     write_record,
     write_records,
 )
-from sightline.training.supervision import DETECTOR, SHIPPED_VISION, supervision
 
 FIELDS = (
     "paper table row recipe commit seeds data split features supervision stage metrics published comparable minutes "

@@ -16,8 +16,7 @@ from sightline.training.checkpoint_finder import MODEL
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to measure
     from sightline.checkpoint.model_checkpoint import Checkpoint
     from sightline.decoding.strategies import Strategy
-    from sightline.training.evaluation import Evaluation
-    from sightline.training.measure import Measurement
+    from sightline.training.evaluation import Evaluation, Measurement
 
 ALL = "all"  # instead of the split's name, where the captions have no splits
 
@@ -76,7 +75,7 @@ def evaluate(
     from sightline.devices import choose_device
     from sightline.models.captioner import Captioner
     from sightline.training.data_config import DataConfig
-    from sightline.training.measure import measure
+    from sightline.training.evaluation import measure
 
     place = choose_device(device)
     members = [load(path / MODEL if path.is_dir() else path, place) for path in checkpoints]

@@ -65,11 +65,11 @@ def reproduce(
             raise ConfigError(f"{text!r} is not KEY=VALUE", fix="name rows with --rows a,b and tables with --table 2")
     if len(set(seeds)) < len(seeds) or min(seeds, default=-1) < 0:
         raise ConfigError(f"--seeds is {' '.join(map(str, seeds))}", fix="give each seed once, 0 or more")
+    from sightline.training.distributed import first_process
     from sightline.training.launch import Callbacks, data_root
-    from sightline.training.processes import first_process
     from sightline.training.reproduce import SHORT, choose, plan, run
     from sightline.training.results import RECORDS, write_records
-    from sightline.training.terminal_report import Reporter
+    from sightline.training.run_log import Reporter
 
     paper = SHORT.get(paper, paper)
     chosen = choose(paper, table, [name.strip() for name in rows.split(",") if name.strip()])
@@ -103,9 +103,9 @@ def reproduce(
 
 def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
     """Print what would be run and what is in its way; 1 where something is."""
-    from sightline.training.dry import Checker
     from sightline.training.launch import data_root
     from sightline.training.recipe_photos import plural
+    from sightline.training.reproduce import Checker
 
     check, good, missing = Checker(data_root()), True, dict[Path, int]()
     for row in planned:
@@ -244,7 +244,7 @@ def _told(recipe: Recipe) -> str:
 
 
 def _line(outcome: Outcome) -> str:
-    from sightline.training.terminal_report import duration
+    from sightline.training.run_log import duration
 
     if outcome.why:
         return f"{_title(outcome.row)}: {outcome.state}. {outcome.why}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to 
     from sightline.checkpoint.model_checkpoint import Checkpoint
     from sightline.training.auto_recipe import OwnData
     from sightline.training.recipe import Recipe
-    from sightline.training.terminal_report import Reporter
+    from sightline.training.run_log import Reporter
 
 _GIVEN = {"": "--images photos/ --captions captions.csv", "r2m": "--corpus my.txt"}
 
@@ -65,9 +65,9 @@ def train(
         quiet: tell nothing on the way.
     """
     from sightline.training.auto_recipe import OwnData
+    from sightline.training.distributed import first_process
     from sightline.training.launch import Callbacks, data_root, launch
-    from sightline.training.processes import first_process
-    from sightline.training.terminal_report import Reporter, curves
+    from sightline.training.run_log import Reporter, curves
 
     own = OwnData(images, captions, corpus, features, concepts)
     changes = [text for text in settings if "=" in text]

@@ -17,8 +17,7 @@ from sightline.training.data_config import DataConfig
 from sightline.training.features import open_scenes
 from sightline.training.recipe import Recipe
 from sightline.training.recipe_photos import plural, read_captions
-from sightline.training.text_corpus import read_corpus
-from sightline.training.vocabularies import times
+from sightline.training.recipe_text import read_corpus, times
 
 KINDS = {config().kind: config for config in get_args(CaptionerConfig)}
 ENCODER = "lite2"

@@ -1,15 +1,18 @@
-"""Several processes that train one model together: what they add up, and what they agree on."""
+"""Several processes that train one model together: what they add up, what they agree on, and when they stop."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from sightline.devices import choose_device
 from sightline.errors import LearningError
 
 
@@ -96,3 +99,50 @@ def _answered() -> Iterator[None]:
             "another process of this run has stopped",
             fix="see what it said, then start all of them again: they go on from the last state",
         ) from error
+
+
+@contextlib.contextmanager
+def processes(device: str) -> Iterator[torch.device]:
+    """The device of this process; joined with the other processes if `torchrun` started several."""
+    chosen = choose_device(device)
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2 or dist.is_initialized():
+        yield chosen
+        return
+    if chosen.type == "cuda":
+        chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(chosen)
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield chosen
+    finally:
+        dist.destroy_process_group()
+
+
+def first_process() -> bool:
+    """Whether this is the process that prints and writes."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Gives what tells whether somebody asked to stop; whoever is asked twice stops at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    try:
+        old = {number: signal.signal(number, ask) for number in SIGNALS}
+    except ValueError:  # not the main thread, which alone is told of signals
+        yield lambda: False
+        return
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -24,14 +24,12 @@ from sightline.models.end_to_end import EndToEnd
 from sightline.training import evaluation
 from sightline.training.checkpoint_finder import MODEL, Finder
 from sightline.training.data import Data, build_data
-from sightline.training.feature_cache import cache_features
+from sightline.training.distributed import first_process, processes
+from sightline.training.feature_cache import Progress, cache_features, extract
 from sightline.training.loop import Run, train
-from sightline.training.make_features import Progress, extract
-from sightline.training.model_size import build_model
+from sightline.training.new_model import build_model, start_output_bias
 from sightline.training.objective import Context
-from sightline.training.objectives.r2m_text import R2MTextConfig, text_loss
-from sightline.training.output_bias import start_output_bias
-from sightline.training.processes import first_process, processes
+from sightline.training.objectives.r2m_stages import R2MTextConfig, text_loss
 from sightline.training.recipe import Recipe, read_saved
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import Pool

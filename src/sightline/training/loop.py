@@ -28,10 +28,9 @@ from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.errors import ConfigError, LearningError
 from sightline.files import lock, unwritable
 from sightline.training.batches import Batch, Batches, Batching, prefetch
-from sightline.training.clock import Clock
-from sightline.training.distributed import Distributed
-from sightline.training.interruption import interruptible
+from sightline.training.distributed import Distributed, interruptible
 from sightline.training.objective import Context, Losses, Objective, Progress
+from sightline.training.run_log import Clock
 from sightline.training.stage import Stage
 from sightline.training.state import Counters, cut, load_state, newest, restore, restore_optimiser, save_state
 from sightline.training.tensor_tables import Pool

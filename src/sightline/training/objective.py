@@ -1,22 +1,28 @@
-"""What an objective is: sums over a batch, and what to divide them by.
+"""What an objective is, and what all share: checks of model and batch, frozen teachers, passes without gradients.
 
-An objective is a module, so that what it trains beside the model (the evaluator of a GAN) joins the optimiser, and what
-it keeps (a replaced reference) is saved with the training state. Frozen teachers are kept outside of it (`Frozen`).
+An objective gives sums over a batch and what to divide them by. It is a module, so that what it trains beside the model
+(the evaluator of a GAN) joins the optimiser, and what it keeps (a replaced reference) is saved with the training state.
+Frozen teachers are kept outside of it (`Frozen`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sightline.batch import SceneBatch, TextBatch
 from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.errors import ConfigError
-from sightline.text.vocabulary import Vocabulary
+from sightline.models.captioner import Captioner
+from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
+from sightline.text.vocabulary import UNK, Vocabulary
 from sightline.training.batches import Batch, Batching
 from sightline.training.tensor_tables import Pool
 
@@ -95,3 +101,129 @@ class Frozen(Generic[M]):
 
     def __init__(self, model: M) -> None:
         self.model = model.eval().requires_grad_(False)
+
+
+def captioner(model: Any, by: str) -> Captioner:
+    """The model, if it is a captioner."""
+    if isinstance(model, Captioner):
+        return model
+    kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
+    raise ConfigError(
+        f"the objective {by} trains captioners, and {kind} is none", fix="choose a captioner, or the objective triplet"
+    )
+
+
+def matcher(model: Any, by: str) -> Any:
+    """The model, if it is a matcher."""
+    if isinstance(model, Matcher):
+        return model
+    kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
+    raise ConfigError(
+        f"the objective {by} trains matchers, and {kind} is none",
+        fix="choose a matcher, or the objective cross-entropy",
+    )
+
+
+@contextmanager
+def mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """The model in training or evaluation mode, and afterwards as it was."""
+    before = model.training
+    model.train(training)
+    try:
+        yield
+    finally:
+        model.train(before)
+
+
+def scenes(batch: Batch, by: str) -> SceneBatch:
+    """The batch's photos."""
+    if batch.scenes is None:
+        raise ConfigError(f"the objective {by} needs photos", fix="set batch.pool to train, and give data.features")
+    return batch.scenes
+
+
+def captions(batch: Batch, by: str) -> TextBatch:
+    """The batch's captions."""
+    if batch.texts is None:
+        raise ConfigError(f"the objective {by} needs captions", fix="set batch.of to images or pairs")
+    return batch.texts
+
+
+def count_captions(batch: Batch, by: str) -> float:
+    """How many captions the batch has."""
+    return float(len(captions(batch, by)))
+
+
+@contextmanager
+def no_gradients(device: torch.device) -> Iterator[None]:
+    """No gradients, and no weights left behind that lack them.
+
+    Autocast keeps the half-precision copy of a weight until its block ends. PyTorch releases differ in whether one that
+    was made without gradients then serves the pass with gradients too, and the weight silently does not learn.
+    """
+    enabled, dtype = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+    with torch.no_grad(), torch.autocast(device.type, dtype, enabled=enabled, cache_enabled=False):
+        yield
+
+
+class Teacher(Frozen[Matcher]):
+    """A matcher's checkpoint as a recipe names it. Two models meet at surface words, each with its own table of ids.
+
+    Args:
+        context: where training runs, and which finds the checkpoint.
+        name: of the checkpoint.
+        full_stop: captions are given to it with a full stop at the end, for matchers whose training captions had one.
+    """
+
+    def __init__(self, context: Context, name: str, full_stop: bool = False) -> None:
+        checkpoint = context.checkpoint(name)
+        super().__init__(checkpoint.matcher(name).to(context.device))
+        self.name, self.vocabulary, self.fingerprint = name, checkpoint.vocabulary, checkpoint.fingerprint
+        self.full_stop = full_stop
+
+    def images(self, scenes: SceneBatch) -> Embedding:
+        """Embedded images; scenes of another vision model than it was trained on are refused."""
+        if self.fingerprint and scenes.fingerprint and self.fingerprint != scenes.fingerprint:
+            raise ConfigError(
+                f"{self.name} was trained on scenes {self.fingerprint}, and these are {scenes.fingerprint}",
+                fix="train both models on features of one vision model",
+            )
+        return self.model.embed_images(scenes)
+
+    def texts(self, sentences: Sequence[Sequence[str]], device: torch.device, nouns: Tensor | None = None) -> TextBatch:
+        """Sentences as its ids; places are those of the captioner's own batch, a full stop comes after them.
+
+        `nouns` (N, T) marks the words that matchers of parts of speech look at; by default their own config does. A
+        word that it does not know is never one of them.
+        """
+        stop = ["."] if self.full_stop else []
+        mark = getattr(self.model.config, "mark", None) if nouns is None else None
+        texts = TextBatch.collate([[*words, *stop] for words in sentences], self.vocabulary, mark=mark).to(device)
+        if nouns is not None:
+            tagged = F.pad(nouns, (0, texts.ids.shape[1] - nouns.shape[1]))
+        elif texts.tagged is not None:
+            tagged = texts.tagged
+        else:
+            return texts
+        return TextBatch(texts.words, texts.ids, texts.mask, tagged & (texts.ids != UNK))
+
+    def fit(self, scenes: SceneBatch, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """(N,) raw similarity of each sentence with its image; the N / B of an image are next to each other."""
+        images = self.images(scenes)
+        device = next(iter(images.values())).device
+        texts = self.model.embed_texts(self.texts(sentences, device))
+        count, copies = len(scenes), len(sentences) // len(scenes)
+        # Pairs across images are not needed; a GPU computes them sooner than it starts many small blocks.
+        together = count if isinstance(self.model, GlobalMatcher) or device.type != "cpu" else 1
+        found = []
+        for start in range(0, count, together):
+            some = _rows(images, start, start + together)
+            few = _rows(texts, start * copies, (start + together) * copies)
+            scores = self.model.similarity(some, few)  # (b, b · copies)
+            own = torch.arange(scores.shape[1], device=device)
+            found.append(scores[own // copies, own])
+        return torch.cat(found).float()
+
+
+def _rows(parts: Embedding, start: int, stop: int) -> Embedding:
+    return {name: part[start:stop] for name, part in parts.items()}

@@ -19,8 +19,7 @@ from sightline.metrics.meteor import ALPHA, BETA, DELTA, GAMMA
 from sightline.metrics.spice import Spice
 from sightline.text.vocabulary import END, PAD, UNK, Vocabulary
 from sightline.training.batches import Batch
-from sightline.training.objective import Context
-from sightline.training.teachers import Teacher
+from sightline.training.objective import Context, Teacher
 from sightline.training.tensor_tables import Pool, TextTable
 
 FUNCTION_WORDS = frozenset(

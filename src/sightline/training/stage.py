@@ -11,7 +11,7 @@ from torch import nn
 
 from sightline.errors import ConfigError
 from sightline.training.batches import Batching
-from sightline.training.objectives.objective_kinds import ObjectiveConfig
+from sightline.training.objectives import ObjectiveConfig
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ from sightline.models.updown import UpDown
 from sightline.text.vocabulary import END, PAD, START, UNK
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Progress
-from sightline.training.objectives.adversarial import Adversarial, AdversarialConfig
-from sightline.training.objectives.rollouts import roll_out
+from sightline.training.objectives.adversarial import Adversarial, AdversarialConfig, roll_out
 from sightline.training.tensor_tables import Pool, SceneTable
 
 SMALL = AdversarialConfig(word_size=6, hidden_size=6, max_words=6, rollouts=2)

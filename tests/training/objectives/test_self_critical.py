@@ -26,8 +26,7 @@ from sightline.metrics.scorecard import installed
 from sightline.metrics.spice import Spice
 from sightline.text.vocabulary import END, PAD, START, UNK
 from sightline.training.batches import Batch
-from sightline.training.no_gradients import no_gradients
-from sightline.training.objective import Context, Progress
+from sightline.training.objective import Context, Progress, no_gradients
 from sightline.training.objectives.self_critical import SelfCriticalConfig
 from sightline.training.rewards import BleuReward, CiderReward, MatcherReward, MeteorReward, SpiceReward
 

@@ -17,17 +17,26 @@ from sightline.batch import SceneBatch
 from sightline.decoding.constraints import Rules, WordRules
 from sightline.decoding.decode import decode
 from sightline.decoding.decode_result import DecodeResult
+from sightline.decoding.sampling import sampler
 from sightline.decoding.strategies import Sample
 from sightline.errors import ConfigError
 from sightline.models.attention import masked_mean
-from sightline.models.captioner import Captioner, Memory, expand
+from sightline.models.captioner import Captioner, Memory, State, expand
 from sightline.models.word_gru import WordGRU
 from sightline.text.vocabulary import END, PAD
 from sightline.training.batches import Batch
-from sightline.training.no_gradients import no_gradients
-from sightline.training.objective import Context, Losses, Objective, Progress
-from sightline.training.objectives.pairs import captioner, captions, count_captions, mode, scenes
-from sightline.training.objectives.rollouts import roll_out
+from sightline.training.objective import (
+    Context,
+    Losses,
+    Objective,
+    Progress,
+    captioner,
+    captions,
+    count_captions,
+    mode,
+    no_gradients,
+    scenes,
+)
 
 NAME: Final = "adversarial"
 
@@ -204,3 +213,32 @@ class Adversarial(Objective):
 
     def _rules(self) -> Rules:
         return Rules(max_words=self.config.max_words, suppress_unk=False)  # what people wrote has unknown words too
+
+
+@torch.no_grad()
+def roll_out(model: Captioner, memory: Memory, said: Tensor, state: State, rules: WordRules, depth: int = 0) -> Tensor:
+    """Complete captions (N, …) from their beginnings.
+
+    Args:
+        model: in the mode in which it is to draw.
+        memory: of the images.
+        said: (N, 1 + t) START and t words; a row that has its END already is left alone.
+        state: N rows, after all of `said` but its last word was read.
+        rules: what may be said; a caption that reaches `max_words` ends there.
+        depth: the most words that are drawn, END counted; what is not ended by then gets its END there. 0: no limit.
+    """
+    pick = sampler(Sample(), said.device)
+    going = (said[:, -1] != END) & (said[:, -1] != PAD)
+    left = rules.rules.max_words + 2 - said.shape[1]
+    for _ in range(min(depth, left) if depth else left):
+        rows = going.nonzero().squeeze(1)
+        if not len(rows):
+            break
+        values, state = model.step(said[:, -1], memory, state, rows)  # (n, V)
+        rules.apply(values, said[rows])
+        chosen = torch.full_like(said[:, -1], PAD).index_copy(0, rows, pick(values).squeeze(1))
+        said = torch.cat([said, chosen.unsqueeze(1)], 1)
+        going = going & (chosen != END)
+    if not going.any():
+        return said
+    return torch.cat([said, torch.full_like(said[:, :1], PAD).masked_fill(going.unsqueeze(1), END)], 1)

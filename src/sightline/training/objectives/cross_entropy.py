@@ -14,8 +14,7 @@ from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, expand
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress
-from sightline.training.objectives.pairs import captioner, captions, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress, captioner, captions, scenes
 
 NAME: Final = "cross-entropy"
 

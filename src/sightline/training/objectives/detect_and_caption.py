@@ -15,9 +15,8 @@ from sightline.models.end_to_end import EndToEndCaptioner
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.augmentation import cut_windows, random_windows, recolour
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Frozen, Losses, Objective, Progress
+from sightline.training.objective import Context, Frozen, Losses, Objective, Progress, captions, scenes
 from sightline.training.objectives.detection import Things, box_losses, jitter, name_loss
-from sightline.training.objectives.pairs import captions, scenes
 from sightline.vision.boxes import crop, flip
 from sightline.vision.concept_names import concept_names, relations
 from sightline.vision.detector import Detector, Maps

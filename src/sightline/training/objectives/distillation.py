@@ -20,12 +20,19 @@ from sightline.models.matcher import AligningMatcher
 from sightline.text.tagger import NOUNS, Tagger
 from sightline.text.vocabulary import PAD, UNK
 from sightline.training.batches import Batch
-from sightline.training.no_gradients import no_gradients
-from sightline.training.objective import Context, Losses, Objective, Progress
+from sightline.training.objective import (
+    Context,
+    Losses,
+    Objective,
+    Progress,
+    Teacher,
+    captioner,
+    captions,
+    no_gradients,
+    scenes,
+)
 from sightline.training.objectives.cross_entropy import ScheduledSampling
-from sightline.training.objectives.pairs import captioner, captions, scenes
 from sightline.training.positives import POSITIVE
-from sightline.training.teachers import Teacher
 
 NAME: Final = "distillation"
 BOXES = "boxes"

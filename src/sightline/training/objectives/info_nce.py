@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from sightline.errors import ConfigError
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress
-from sightline.training.objectives.pairs import captions, count_captions, matcher, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress, captions, count_captions, matcher, scenes
 from sightline.training.objectives.triplet import hinge
 
 NAME: Final = "info-nce"

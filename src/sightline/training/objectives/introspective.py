@@ -16,8 +16,17 @@ from torch import Tensor
 
 from sightline.errors import ConfigError, CountError
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress
-from sightline.training.objectives.pairs import captioner, captions, count_captions, mode, scenes
+from sightline.training.objective import (
+    Context,
+    Losses,
+    Objective,
+    Progress,
+    captioner,
+    captions,
+    count_captions,
+    mode,
+    scenes,
+)
 from sightline.training.tensor_tables import Pool, Scenes
 
 NAME: Final = "introspective"

@@ -25,9 +25,7 @@ from sightline.models.captioner import Captioner, Memory
 from sightline.models.end_to_end import frozen_scenes
 from sightline.text.vocabulary import END, PAD
 from sightline.training.batches import Batch
-from sightline.training.no_gradients import no_gradients
-from sightline.training.objective import Context, Losses, Objective, Progress
-from sightline.training.objectives.pairs import captioner, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress, captioner, no_gradients, scenes
 from sightline.training.rewards import CiderReward, Reward, RewardConfig
 
 NAME: Final = "self-critical"

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from sightline.errors import ConfigError
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress
-from sightline.training.objectives.pairs import captions, count_captions, matcher, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress, captions, count_captions, matcher, scenes
 
 NAME: Final = "triplet"
 

@@ -1,7 +1,7 @@
-"""The text corpus of R²M: sentences that nobody wrote for our images, each with the concepts it mentions (section 3.2).
+"""The words of a recipe: captions split once, the vocabulary, and the text corpus of R²M (section 3.2).
 
-A sentence is kept if it has 8 to 28 words (Treebank words, punctuation counts), at most 15 % of them unknown, and at
-least one concept. 1 % of what is kept is held out: each text stage stops by its loss.
+A sentence of the corpus is kept if it has 8 to 28 words (Treebank words, punctuation counts), at most 15 % of them
+unknown, and at least one concept. 1 % of what is kept is held out: each text stage stops by its loss.
 
 The authors' code replaces plurals of concept words by the singular throughout the captions. Here only the list of
 concepts is in the singular, *two dogs* mentions *dog*; the sentence itself keeps its words, since it is what the model
@@ -10,8 +10,9 @@ learns to say, and it should not learn to say *two dog*.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -19,14 +20,78 @@ from sightline.data import corpus as plain
 from sightline.data import senticap
 from sightline.data.concept_dictionary import ConceptDictionary
 from sightline.data.inspect import identify
-from sightline.errors import ConfigError, CountError
+from sightline.data.records import CaptionedPhoto, Sentence
+from sightline.errors import ConfigError, CountError, DataError
 from sightline.files import PathLike
 from sightline.scene import Concept, Scene
-from sightline.text.vocabulary import Vocabulary
+from sightline.text.vocabulary import Rule, Vocabulary, build_vocabulary
 from sightline.training.data_config import DataConfig, Sentiment
 from sightline.training.recipe_photos import hashed, plural
 from sightline.training.tensor_tables import Pool, SceneTable, TextTable
-from sightline.training.vocabularies import Splitter
+
+
+class Splitter:
+    """A rule that remembers what it split: Treebank words take longer than everything else that reading does."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._known: dict[tuple[str, tuple[str, ...] | None], tuple[str, ...]] = {}
+
+    def words(self, text: str, tokens: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        """The words of a caption, uncut."""
+        key = (text, tokens if self.rule.given_tokens else None)
+        if key not in self._known:
+            self._known[key] = tuple(self.rule.all_words(text, tokens))
+        return self._known[key]
+
+    def sentences(self, photo: CaptionedPhoto) -> list[tuple[str, ...]]:
+        """The words of each caption of a photo; a caption of no words is an error."""
+        return [self._checked(sentence, photo) for sentence in photo.sentences]
+
+    def _checked(self, sentence: Sentence, photo: CaptionedPhoto) -> tuple[str, ...]:
+        words = self.words(sentence.text, sentence.tokens)
+        if not words:
+            raise DataError(
+                f"the caption {sentence.text[:40]!r} of photo {photo.id} has no word",
+                fix="write one, or remove it",
+            )
+        return words
+
+
+def choose_vocabulary(
+    source: Literal["rule", "train", "corpus"],
+    splitter: Splitter,
+    photos: Mapping[str, Sequence[CaptionedPhoto]],
+    corpus: Sequence[str],
+    always: Iterable[str],
+    told: list[str],
+) -> Vocabulary:
+    """The words that occur often enough where `source` says, then `always`."""
+    rule = splitter.rule
+    if source == "corpus":
+        counted: Iterable[Sequence[str]] = (splitter.words(sentence) for sentence in corpus)
+        where = "the corpus"
+    else:
+        roles = [role for role in photos if (role == "train" if source == "train" else rule.counted(role))]
+        counted = (words for role in roles for photo in photos[role] for words in splitter.sentences(photo))
+        where = ", ".join(roles)
+    vocabulary = build_vocabulary(counted, rule.min_count, always)
+    if not vocabulary.words:
+        raise CountError(
+            f"no word occurs {times(rule.min_count)} in {where}",
+            fix="give more captions, or lower data.min_count",
+        )
+    told.append(
+        f"The vocabulary has {len(vocabulary.words):,} words: those that occur at least {times(rule.min_count)} in "
+        f"{where} (rule {rule.name})."
+    )
+    return vocabulary
+
+
+def times(count: int) -> str:
+    """`once`, `2 times`."""
+    return "once" if count == 1 else f"{count} times"
+
 
 Row = tuple[tuple[str, ...], Scene]  # words, and what they mention
 

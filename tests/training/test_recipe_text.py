@@ -16,8 +16,8 @@ from sightline.text.vocabulary import Vocabulary
 from sightline.training import cuda_graphs
 from sightline.training.batches import Batches, Batching
 from sightline.training.data import Data, DataConfig, build_data
+from sightline.training.recipe_text import read_corpus
 from sightline.training.tensor_tables import Pool
-from sightline.training.text_corpus import read_corpus
 
 DICTIONARY = ConceptDictionary.coco()
 LONG = "two dogs run across the green grass ."

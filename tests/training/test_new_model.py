@@ -28,7 +28,7 @@ from sightline.models.vsrn import VSRNConfig
 from sightline.text.vocabulary import END, PAD, START, UNK
 from sightline.training.data import build_data
 from sightline.training.launch import _model, launch
-from sightline.training.output_bias import NEVER, log_frequencies, start_output_bias
+from sightline.training.new_model import NEVER, log_frequencies, start_output_bias
 from sightline.training.recipe import read_recipe
 from sightline.vision.grid_encoder import GridEncoder
 

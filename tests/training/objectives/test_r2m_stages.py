@@ -28,8 +28,15 @@ from sightline.training.cuda_graphs import Graphs
 from sightline.training.evaluation import token_loss
 from sightline.training.loop import Run, train
 from sightline.training.objective import Context, Losses, Progress
-from sightline.training.objectives.r2m_image import R2MImage, R2MImageConfig, released_matching
-from sightline.training.objectives.r2m_text import R2MText, R2MTextConfig, shuffle_concepts, text_loss
+from sightline.training.objectives.r2m_stages import (
+    R2MImage,
+    R2MImageConfig,
+    R2MText,
+    R2MTextConfig,
+    released_matching,
+    shuffle_concepts,
+    text_loss,
+)
 from sightline.training.stage import Optimiser, Selection, Stage
 from sightline.training.tensor_tables import Pool, SceneTable, TextTable
 

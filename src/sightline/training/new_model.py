@@ -1,4 +1,4 @@
-"""The output bias of a new captioner: the log frequencies of the words it will learn to write.
+"""The model a run begins with: refused where it would take all memory, its output bias set to word frequencies.
 
 A bias of zeros makes all words equally likely, and the first gradients then teach how often each word occurs through
 whatever the words are predicted from, the image among it. A bias that knows it from the start leaves the image to tell
@@ -7,12 +7,51 @@ what is in it.
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor
 
+from sightline.checkpoint.checkpoint_file import meta_init
+from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import Matcher
+from sightline.models.model_configs import ModelConfig
 from sightline.text.vocabulary import PAD, START
+
+FIX = "check the numbers under `model` in the recipe"
+
+
+def outline(config: ModelConfig, words: int) -> Captioner | Matcher:
+    """The model without weights: what it needs and how large it is."""
+    try:
+        with meta_init():
+            return config.build(words)
+    except (ArithmeticError, AssertionError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"no {config.kind} model can have these sizes ({reason})", where="model", fix=FIX) from error
+
+
+def build_model(config: ModelConfig, words: int) -> Captioner | Matcher:
+    """The model, unless its weights alone are more than this machine's memory."""
+    size = sum(part.numel() * part.element_size() for part in outline(config, words).parameters())
+    if size > (memory := _memory()):
+        raise ConfigError(
+            f"the weights of a {config.kind} model of these sizes take {size / 1e9:,.0f} GB; "
+            f"this machine has {memory / 1e9:,.0f}",
+            where="model",
+            fix=FIX,
+        )
+    return config.build(words)
+
+
+def _memory() -> int:
+    """Bytes of this machine, where the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return 1 << 40
+
 
 UNSEEN = 1.0  # occurrences that an id without any is given, so that its logarithm is finite and it can be learned
 NEVER = 1e-3  # the same for PAD and START, which no caption predicts: e⁷ times less likely than an unseen word
