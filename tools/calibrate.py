@@ -2,7 +2,7 @@
 
     python tools/calibrate.py in.safetensors out.safetensors --captions dataset_coco.json --split val --images coco/
 
-A caption is good if its CIDEr-D reaches the median of people's (`sightline.metrics.human_bar`). The calibration error
+A caption is good if its CIDEr-D reaches the median of people's (`human_bar.py`). The calibration error
 is told for each half of the photos under the fit on the other half; what is saved is fitted on all.
 """
 
@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from human_bar import good
 
 from sightline.checkpoint.bundle import load_bundle, save_bundle
 from sightline.data.convert import read_captions
 from sightline.data.inspect import identify
 from sightline.devices import choose_device
 from sightline.grounding.calibration import Calibration, calibration_error, features, fit
-from sightline.metrics.human_bar import good
 from sightline.pipeline import Pipeline
 from sightline.text.tokenizer import ptb_tokenize
 from sightline.vision.photo_reader import progress_bar

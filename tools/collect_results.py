@@ -24,8 +24,7 @@ from sightline.config import build
 from sightline.draw.curves import curves
 from sightline.errors import SightlineError
 from sightline.files import read_json, write_json
-from sightline.metrics.bootstrap import Interval
-from sightline.metrics.per_image import PerImage, compare, together
+from sightline.metrics.bootstrap import Interval, PerImage, compare, together
 from sightline.training.launch import PER_IMAGE
 from sightline.training.results import RECORD, ResultRecord, collect, read_record, write_record
 from sightline.training.results_page import Points, curves_of

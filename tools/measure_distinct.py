@@ -88,7 +88,7 @@ class Folder:
 
     @torch.inference_mode()
     def _by_captioner(self, captions: Sequence[str]) -> dict[int, float]:
-        """As `sightline.metrics.self_retrieval`; a caption that was scored before is not scored again."""
+        """As `sightline.metrics.retrieval`; a caption that was scored before is not scored again."""
         captioner, vocabulary = self.pipeline.captioner, self.pipeline.bundle.captioner.vocabulary
         new = [caption for caption in dict.fromkeys(captions) if caption not in self._scored]
         for scenes in progress_bar("self-retrieval")(self.scenes if new else []):

@@ -3,7 +3,7 @@ import pytest
 
 from sightline.errors import CountError
 from sightline.metrics.bleu import Bleu
-from sightline.metrics.bootstrap import bootstrap, compare, interval, resamples, same_images
+from sightline.metrics.bootstrap import bootstrap, difference, interval, resamples, same_images
 from sightline.metrics.rouge import RougeL
 
 HYPOTHESES = {"1": "a dog runs on grass", "2": "a man with a hat", "3": "two cats sleep", "4": "a red bus on a street"}
@@ -53,11 +53,11 @@ def test_the_interval_holds_the_score_and_narrows_to_it_where_images_agree():
 
 def test_a_comparison_pairs_the_same_images():
     base, other = np.array([0.1, 0.5, 0.9, 0.2]), np.array([0.2, 0.6, 1.0, 0.3])
-    found = compare(base, other, 0.1)
+    found = difference(base, other, 0.1)
     assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.1))
     assert found.wins == 1.0
     with pytest.raises(CountError, match="resampled differently"):
-        compare(base, other[:2], 0.1)
+        difference(base, other[:2], 0.1)
 
 
 def test_systems_on_different_images_are_not_compared():

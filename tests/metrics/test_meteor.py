@@ -15,10 +15,8 @@ from sightline.errors import DataError, MissingExtraError, MissingRecordError, T
 from sightline.files import lock
 from sightline.metrics import meteor_data
 from sightline.metrics.meteor import Meteor, corpus_score, score
-from sightline.metrics.meteor_align import BEAM, NOTHING, align, match
-from sightline.metrics.meteor_data import Source, compile_index
-from sightline.metrics.meteor_index import BACKWARD, FORWARD, MeteorIndex, TextHashes, line_hashes
-from sightline.metrics.meteor_text import java_hash, normalise
+from sightline.metrics.meteor_data import BACKWARD, FORWARD, MeteorIndex, Source, TextHashes, compile_index, line_hashes
+from sightline.metrics.meteor_match import BEAM, NOTHING, align, java_hash, match, normalise
 from sightline.metrics.scorecard import installed
 from sightline.text.tokenizer import ptb_tokenize_all
 

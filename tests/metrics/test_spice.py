@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -14,12 +15,22 @@ from hypothesis import strategies as st
 
 from sightline.data.flickr_token import read as read_captions
 from sightline.data.judgements import read_judgements
-from sightline.metrics.kendall import tau_c
 from sightline.metrics.scene_graph import SceneGraph, parse
-from sightline.metrics.scene_matching import first_hits, merge_graphs, same_object, same_tuple, same_word
-from sightline.metrics.spice import CATEGORIES, Agreement, Spice
+from sightline.metrics.spice import (
+    CATEGORIES,
+    Agreement,
+    Spice,
+    first_hits,
+    merge_graphs,
+    same_object,
+    same_tuple,
+    same_word,
+)
 from sightline.text import wordnet
 from sightline.text.tokenizer import ptb_tokenize_all
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+from expert_judgements import tau_c
 
 CAPTIONS = [
     "a black dog running through the snow",

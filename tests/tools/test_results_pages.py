@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from result_samples import record
-from sightline.metrics.per_image import PerImage, compare
+from sightline.metrics.bootstrap import PerImage, compare
 from sightline.training.launch import PER_IMAGE
 from sightline.training.recipe import SHIPPED, read_rows
 from sightline.training.results import Metrics, RecipeUsed, ResultRecord, read_records, write_record

@@ -15,7 +15,7 @@ from sightline.checkpoint.bundle import default_bundle, load_bundle
 from sightline.cli import reproduce_command as command
 from sightline.cli.commands import main
 from sightline.errors import CheckpointError, ConfigError
-from sightline.metrics.per_image import PerImage
+from sightline.metrics.bootstrap import PerImage
 from sightline.training.checkpoint_finder import Finder
 from sightline.training.launch import CAPTIONS, PER_IMAGE
 from sightline.training.recipe import SHIPPED, read_recipe

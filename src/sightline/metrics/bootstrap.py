@@ -1,14 +1,23 @@
-"""Is one system better, or lucky? Paired bootstrap over images (Koehn 2004)."""
+"""Is one system better, or lucky? Paired bootstrap over images (Koehn 2004).
+
+`PerImage` holds what a metric is made of, image by image, so that two models can be compared on the same resampled
+images. Every metric there is a share: hits of an image over what could be hit, summed over images, and averaged over
+classes where the metric does so. CIDEr of an image is a hit of its size out of 1; recall at k is hit captions out of
+all; attention accuracy has hits and words of each class; F1 is the harmonic mean of two such shares.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from sightline.errors import CountError
+from sightline.errors import CountError, DataError
+from sightline.files import PathLike, atomic_write, existing
 from sightline.metrics.language_metric import LanguageMetric
 
 FloatArray = npt.NDArray[np.float64]
@@ -24,7 +33,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Difference:
     """System `other` minus system `base`, on the same resampled images; `wins` is the share in which it is ahead."""
 
     difference: float
@@ -53,13 +62,13 @@ def interval(score: float, resampled: FloatArray) -> Interval:
     return Interval(score, float(low), float(high))
 
 
-def compare(base: FloatArray, other: FloatArray, difference: float) -> Comparison:
-    """The 95 % interval of a difference, from resamples of the same images."""
+def difference(base: FloatArray, other: FloatArray, observed: float) -> Difference:
+    """The 95 % interval of an `observed` difference of scores, from resamples of the same images."""
     if base.shape != other.shape:
         raise CountError("the two systems were resampled differently", fix="use the same weights for both")
     gaps = other - base
     low, high = np.percentile(gaps, [2.5, 97.5])
-    return Comparison(difference, float(low), float(high), float((gaps > 0).mean()))
+    return Difference(observed, float(low), float(high), float((gaps > 0).mean()))
 
 
 def same_images(systems: Sequence[Sequence[str]]) -> None:
@@ -70,3 +79,148 @@ def same_images(systems: Sequence[Sequence[str]]) -> None:
             raise CountError(
                 "the systems were scored on different images", fix="give captions of the same images for every system"
             )
+
+
+PARTS = ("hits", "totals")  # names of a share's arrays in a file
+PRECISION, RECALL = " precision", " recall"  # the two shares of an F1
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """Hits out of totals, each (images, classes).
+
+    Attributes:
+        hits: what was reached.
+        totals: what could be.
+        labels: the classes; one without a name where there are none.
+        classes: what the mean over classes divides by; 0 counts those that have a total.
+    """
+
+    hits: FloatArray
+    totals: FloatArray
+    labels: tuple[str, ...] = ("",)
+    classes: int = 0
+
+    def resampled(self, weights: FloatArray) -> FloatArray:
+        """(R,) the share in percent of R resamples; `weights` (R, images) tells how often each draws an image."""
+        hits, totals = weights @ self.hits, weights @ self.totals
+        shares = np.divide(hits, totals, out=np.zeros_like(hits), where=totals > 0)
+        classes = self.classes or np.maximum(1, (totals > 0).sum(axis=1))
+        found: FloatArray = 100 * shares.sum(axis=1) / classes
+        return found
+
+    def __add__(self, other: Share) -> Share:
+        labels = tuple(sorted({*self.labels, *other.labels}))
+        one, two = self._spread(labels), other._spread(labels)
+        return Share(one[0] + two[0], one[1] + two[1], labels, max(self.classes, other.classes))
+
+    def _spread(self, labels: tuple[str, ...]) -> FloatArray:
+        """(2, images, labels) hits and totals, 0 in the classes that are not here."""
+        spread: FloatArray = np.zeros((2, len(self.hits), len(labels)))
+        spread[..., [labels.index(label) for label in self.labels]] = self.hits, self.totals
+        return spread
+
+
+@dataclass
+class PerImage:
+    """Shares of one model by the names of metrics, over the same images."""
+
+    ids: tuple[str, ...] = ()
+    shares: dict[str, Share] = field(default_factory=dict)
+
+    def begin(self, ids: Iterable[str]) -> None:
+        """Name the images, in the order of everything that follows; what was held is forgotten."""
+        self.ids, self.shares = tuple(ids), {}
+
+    def add(self, name: str, hits: npt.ArrayLike, totals: npt.ArrayLike = 1.0) -> None:
+        """A metric without classes: (images,) hits and totals."""
+        reached = np.asarray(hits, np.float64)
+        if reached.shape != (len(self.ids),):
+            raise CountError(f"{name} has scores of shape {reached.shape} for {len(self.ids)} images")
+        possible = np.broadcast_to(np.asarray(totals, np.float64), reached.shape)
+        self.shares[name] = Share(reached[:, None], possible[:, None].copy())
+
+    def add_classes(self, name: str, outcomes: Mapping[str, Sequence[tuple[str, bool]]], classes: int = 0) -> None:
+        """A metric averaged over classes: the image id and the outcome of every try, by class."""
+        row = {id: number for number, id in enumerate(self.ids)}
+        labels = tuple(sorted(outcomes))
+        hits, totals = np.zeros((2, len(self.ids), len(labels)))
+        for column, label in enumerate(labels):
+            for id, hit in outcomes[label]:
+                hits[row[id], column] += hit
+                totals[row[id], column] += 1
+        self.shares[name] = Share(hits, totals, labels, classes)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that can be computed."""
+        alone = [name for name in self.shares if not name.endswith((PRECISION, RECALL))]
+        return (*alone, *(name.removesuffix(RECALL) for name in self.shares if name.endswith(RECALL)))
+
+    def resampled(self, metric: str, weights: FloatArray) -> FloatArray:
+        """(R,) the metric of R resamples."""
+        if metric in self.shares:
+            return self.shares[metric].resampled(weights)
+        precision, recall = (self.shares[metric + part].resampled(weights) for part in (PRECISION, RECALL))
+        both = precision + recall
+        return np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
+
+    def score(self, metric: str) -> float:
+        """The metric of all images."""
+        return float(self.resampled(metric, np.ones((1, len(self.ids))))[0])
+
+    def write(self, path: PathLike) -> None:
+        """Write a small .npz."""
+        arrays: dict[str, npt.NDArray[np.float32]] = {}
+        for number, share in enumerate(self.shares.values()):
+            arrays |= {f"{part}{number}": getattr(share, part).astype(np.float32) for part in PARTS}
+        head = {
+            "ids": self.ids,
+            "shares": [[name, share.labels, share.classes] for name, share in self.shares.items()],
+        }
+        with atomic_write(path) as file:
+            np.savez_compressed(file, head=np.frombuffer(json.dumps(head).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+
+    @classmethod
+    def read(cls, path: PathLike) -> PerImage:
+        """Read what `write` wrote."""
+        try:
+            with np.load(existing(path), allow_pickle=False) as held:
+                head = json.loads(held["head"].tobytes())
+                shares = {}
+                for number, (name, labels, classes) in enumerate(head["shares"]):
+                    hits, totals = (held[f"{part}{number}"].astype(np.float64) for part in PARTS)
+                    shares[name] = Share(hits, totals, tuple(labels), classes)
+        except (ValueError, KeyError, OSError) as error:
+            raise DataError(f"no scores by image: {error}", where=Path(path), fix="measure the model again") from error
+        return cls(tuple(head["ids"]), shares)
+
+
+def together(seeds: Sequence[PerImage]) -> PerImage:
+    """Several seeds of one row as one: hits and totals are added, so that a mean over images is that of all seeds."""
+    same_images([one.ids for one in seeds])
+    pooled = dict(seeds[0].shares)
+    for one in seeds[1:]:
+        pooled = {name: share + one.shares[name] for name, share in pooled.items() if name in one.shares}
+    return PerImage(seeds[0].ids, pooled)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A metric of `other` against that of `base`: their ratio and their difference, with 95 % intervals."""
+
+    base: float
+    other: float
+    ratio: Interval
+    difference: Interval
+
+
+def compare(base: PerImage, other: PerImage, metric: str, rounds: int = 1000, seed: int = 0) -> Comparison:
+    """Paired bootstrap over images: both models are scored on the same resamples."""
+    same_images([base.ids, other.ids])
+    weights = resamples(len(base.ids), rounds, seed)
+    ours, theirs = other.resampled(metric, weights), base.resampled(metric, weights)
+    one, two = base.score(metric), other.score(metric)
+    if one <= 0 or (theirs <= 0).any():
+        raise CountError(f"{metric} of the model compared with is 0 in a resample, so that there is no ratio")
+    return Comparison(one, two, interval(two / one, ours / theirs), interval(two - one, ours - theirs))

@@ -16,10 +16,8 @@ import numpy.typing as npt
 
 from sightline.errors import MissingRecordError
 from sightline.metrics.language_metric import LanguageMetric, Scores
-from sightline.metrics.meteor_align import MODULES, Alignment, align
 from sightline.metrics.meteor_data import open_data
-from sightline.metrics.meteor_lexicon import Lexicon, Sentence
-from sightline.metrics.meteor_match import Candidates, Matcher
+from sightline.metrics.meteor_match import MODULES, Alignment, Candidates, Lexicon, Matcher, Sentence, align
 
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase

@@ -17,26 +17,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from sightline.errors import DataError, MissingExtraError, TruncatedError
-from sightline.files import cache_dir, fingerprint, lock, open_bytes, sync_folder, write_json
-from sightline.metrics import meteor_index as index
+from sightline.files import cache_dir, fingerprint, lock, open_bytes, read_json, sync_folder, write_json
 
 _CHUNK = 1 << 22  # bytes of text hashed at a time
 
 Progress = Callable[[int], None]
 
 
-def open_data() -> index.MeteorIndex:
+def open_data() -> MeteorIndex:
     """The index in the user's cache, compiled first where it is not there yet (some seconds, once)."""
     source = Source.installed()
     folder = cache_dir() / f"meteor-1.5-{source.fingerprint}"
     if not folder.exists():
         _compile_once(source, folder)
-    return index.MeteorIndex.open(folder)
+    return MeteorIndex.open(folder)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Source:
             sums = [f"{item.filename}:{item.CRC}" for item in jar.infolist() if not item.filename.endswith(".class")]
         with self.paraphrases.open("rb") as file:
             file.seek(max(0, self.paraphrases.stat().st_size - 8))
-            return fingerprint(index.LAYOUT, *sums, file.read())
+            return fingerprint(LAYOUT, *sums, file.read())
 
     def lines(self, name: str) -> list[str]:
         """The lines of a text file in the jar."""
@@ -113,7 +116,7 @@ def compile_index(source: Source, folder: Path) -> None:
             "prefixes": dict(_prefixes(source.lines("nonbreaking/english.prefixes"))),
             "longest_phrase": longest,
         }
-        write_json(work / index.SMALL, small)
+        write_json(work / SMALL, small)
         work.chmod(0o755)
         work.rename(folder)
         sync_folder(folder.parent)
@@ -141,26 +144,26 @@ def _compile_paraphrases(path: Path, folder: Path, tell: Progress) -> int:
     hashes, longest = _read_pairs(path, tell)
     phrases, ids = np.unique(hashes, return_inverse=True)
     del hashes
-    np.save(folder / index.PHRASES, phrases)
-    np.save(folder / index.BUCKETS, index.buckets(phrases))
-    np.save(folder / index.SIEVE, index.sieve(phrases))
+    np.save(folder / PHRASES, phrases)
+    np.save(folder / BUCKETS, buckets(phrases))
+    np.save(folder / SIEVE, sieve(phrases))
     left, right = ids.reshape(-1, 2).T.astype(np.uint64)
     del ids
-    pairs = np.concatenate([left << 34 | right << 2 | index.FORWARD, right << 34 | left << 2 | index.BACKWARD])
+    pairs = np.concatenate([left << 34 | right << 2 | FORWARD, right << 34 | left << 2 | BACKWARD])
     del left, right
     pairs.sort()
     both = np.flatnonzero(pairs[1:] >> 2 == pairs[:-1] >> 2)  # pairs that stand in the table in both directions
-    pairs[both] |= np.uint64(index.BACKWARD)
+    pairs[both] |= np.uint64(BACKWARD)
     pairs = np.delete(pairs, both + 1)
-    np.save(folder / index.PARTNERS, (pairs & 0xFFFFFFFF).astype(np.uint32))
+    np.save(folder / PARTNERS, (pairs & 0xFFFFFFFF).astype(np.uint32))
     starts = np.searchsorted(pairs >> 34, np.arange(len(phrases) + 1, dtype=np.uint64))
-    np.save(folder / index.STARTS, starts.astype(np.uint32))
+    np.save(folder / STARTS, starts.astype(np.uint32))
     return longest
 
 
-def _read_pairs(path: Path, tell: Progress) -> tuple[index.U64, int]:
+def _read_pairs(path: Path, tell: Progress) -> tuple[U64, int]:
     """Hashes of the phrases of every pair, one after the other, from records of three lines: score, phrase, phrase."""
-    parts: list[index.U64] = []
+    parts: list[U64] = []
     rest = b""
     lines = longest = 0
     with open_bytes(path) as file:
@@ -168,7 +171,7 @@ def _read_pairs(path: Path, tell: Progress) -> tuple[index.U64, int]:
             text = rest + chunk
             cut = text.rfind(b"\n") + 1
             text, rest = text[:cut], text[cut:]
-            found = index.line_hashes(text)
+            found = line_hashes(text)
             parts.append(found[np.arange(lines, lines + len(found)) % 3 != 0])
             longest = max(longest, _most_words(text))
             lines += len(found)
@@ -191,13 +194,13 @@ def _compile_synsets(source: Source, folder: Path) -> None:
     lines = source.lines("synonym/english.exceptions")
     for base, forms in zip(lines[::2], lines[1::2], strict=True):
         for form in forms.split():
-            entries.setdefault(index.IRREGULAR + form, []).extend(lemmas.get(base, ()))
-    hashes = index.line_hashes("".join([word + "\n" for word in entries]).encode())
+            entries.setdefault(IRREGULAR + form, []).extend(lemmas.get(base, ()))
+    hashes = line_hashes("".join([word + "\n" for word in entries]).encode())
     values = list(entries.values())
     ordered = [values[k] for k in np.argsort(hashes)]
-    np.save(folder / index.LEMMAS, np.sort(hashes))
-    np.save(folder / index.SYNSET_STARTS, np.cumsum([0, *map(len, ordered)]).astype(np.uint32))
-    np.save(folder / index.SYNSETS, np.array([int(number) for numbers in ordered for number in numbers], np.uint32))
+    np.save(folder / LEMMAS, np.sort(hashes))
+    np.save(folder / SYNSET_STARTS, np.cumsum([0, *map(len, ordered)]).astype(np.uint32))
+    np.save(folder / SYNSETS, np.array([int(number) for numbers in ordered for number in numbers], np.uint32))
 
 
 def _prefixes(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
@@ -205,3 +208,198 @@ def _prefixes(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
     for line in lines:
         if line and not line.startswith("#"):
             yield line.split()[0], "#NUMERIC_ONLY#" in line
+
+
+LAYOUT = "2"  # a new one makes old caches useless
+PHRASES, BUCKETS, SIEVE = "phrases.npy", "phrase-buckets.npy", "phrase-sieve.npy"
+STARTS, PARTNERS = "partner-starts.npy", "partners.npy"
+LEMMAS, SYNSET_STARTS, SYNSETS = "lemmas.npy", "synset-starts.npy", "synsets.npy"
+SMALL = "small.json"
+
+FORWARD, BACKWARD = 1, 2  # a pair stands in the table in this direction, against it, or both
+IRREGULAR = "\x00"  # before an inflected form that WordNet lists as irregular
+# WordNet's detachment rules; the first that gives a lemma counts.
+_ENDINGS = (
+    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
+    ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""),
+    ("er", ""), ("est", ""), ("er", "e"), ("est", "e"),
+)  # fmt: skip
+
+_SIEVE_BITS = 24
+
+U64 = npt.NDArray[np.uint64]
+U32 = npt.NDArray[np.uint32]
+Places = npt.NDArray[np.int64]
+
+_MULTIPLIER = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
+_INVERSE = pow(_MULTIPLIER, -1, 1 << 64)
+_BYTE_VALUES = np.frombuffer(
+    b"".join(blake2b(bytes([byte]), digest_size=8, person=b"sightline").digest() for byte in range(256)), "<u8"
+).astype(np.uint64)
+
+
+class TextHashes:
+    """64-bit hashes of any slices of one text: the sum of value(byte i) · multiplier^(i - start), modulo 2**64."""
+
+    def __init__(self, text: bytes) -> None:
+        powers = np.full(len(text) + 1, _MULTIPLIER, np.uint64)
+        self._shifts = np.full(len(text) + 1, _INVERSE, np.uint64)
+        powers[0] = self._shifts[0] = 1
+        np.multiply.accumulate(powers, out=powers)
+        np.multiply.accumulate(self._shifts, out=self._shifts)
+        self._sums = np.zeros(len(text) + 1, np.uint64)
+        np.cumsum(_BYTE_VALUES[np.frombuffer(text, np.uint8)] * powers[:-1], out=self._sums[1:])
+
+    def __call__(self, starts: Places, ends: Places) -> U64:
+        """The hashes of text[starts[k]:ends[k]]; equal slices have equal hashes."""
+        hashes: U64 = (self._sums[ends] - self._sums[starts]) * self._shifts[starts]
+        return hashes
+
+
+def line_hashes(text: bytes) -> U64:
+    """The hash of every line of a text that ends in a newline."""
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+    return TextHashes(text)(np.append(0, ends[:-1] + 1)[: len(ends)], ends)
+
+
+def buckets(table: U64) -> U32:
+    """Where the hashes with each first bits begin in a sorted table; about one hash a bucket."""
+    bits = max(1, len(table).bit_length() - 1)
+    counts = np.bincount((table >> np.uint64(64 - bits)).astype(np.int64), minlength=1 << bits)
+    return np.append(0, np.cumsum(counts)).astype(np.uint32)
+
+
+def find(table: U64, buckets: U32, wanted: U64) -> Places:
+    """Where each wanted hash stands in a sorted table, or -1."""
+    bits = (len(buckets) - 1).bit_length() - 1
+    bucket = (wanted >> np.uint64(64 - bits)).astype(np.intp)
+    places = buckets[bucket].astype(np.int64)
+    left = buckets[bucket + 1] - places
+    found = np.full(len(wanted), -1, np.int64)
+    active = np.flatnonzero(left)
+    while len(active):
+        here = places[active]
+        same = table[here] == wanted[active]
+        found[active[same]] = here[same]
+        places[active] += 1
+        left[active] -= 1
+        active = active[~same & (left[active] > 0)]
+    return found
+
+
+def sieve(table: U64) -> npt.NDArray[np.uint8]:
+    """The first bits of hashes, as a bit map: small enough to stay in the processor's cache."""
+    first = np.zeros(1 << _SIEVE_BITS, np.bool_)
+    first[table >> np.uint64(64 - _SIEVE_BITS)] = True
+    return np.packbits(first, bitorder="little")
+
+
+def sift(sieve: npt.NDArray[np.uint8], wanted: U64) -> Places:
+    """Which of the wanted hashes may be in the table: all that are, and few of the others."""
+    first = wanted >> np.uint64(64 - _SIEVE_BITS)
+    return np.flatnonzero(sieve[first >> np.uint64(3)] >> (first & np.uint64(7)).astype(np.uint8) & 1)
+
+
+@dataclass(frozen=True)
+class MeteorIndex:
+    """METEOR's data: small lists in memory, large arrays memory-mapped on first use."""
+
+    folder: Path
+    function_words: frozenset[str]
+    prefixes: dict[str, bool]  # words whose final full stop stays; True: only before a number
+    longest_phrase: int  # in words
+
+    @classmethod
+    def open(cls, folder: Path) -> MeteorIndex:
+        """The index in a folder that `meteor_data` compiled."""
+        small = read_json(folder / SMALL)
+        return cls(folder, frozenset(small["function_words"]), small["prefixes"], small["longest_phrase"])
+
+    def phrase_ids(self, hashes: U64) -> Places:
+        """The phrase of the paraphrase table with each hash, or -1."""
+        found = np.full(len(hashes), -1, np.int64)
+        likely = sift(self._sieve, hashes)
+        found[likely] = find(self._phrases, self._buckets, hashes[likely])
+        return found
+
+    def partners(self, phrases: Places) -> tuple[Places, U32, U32]:
+        """Every pair that some phrases are in: which of them, the other phrase, and the directions."""
+        starts = self._starts[phrases].astype(np.int64)
+        counts = self._starts[phrases + 1].astype(np.int64) - starts
+        which = np.repeat(np.arange(len(phrases)), counts)
+        within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+        found = self._partners[np.repeat(starts, counts) + within]
+        return which, found >> 2, found & 3
+
+    @cached_property
+    def synsets(self) -> Synsets:
+        """WordNet's synonym sets."""
+        return Synsets(*(_load(self.folder / name) for name in (LEMMAS, SYNSET_STARTS, SYNSETS)))
+
+    @cached_property
+    def _phrases(self) -> U64:
+        return _load(self.folder / PHRASES)
+
+    @cached_property
+    def _buckets(self) -> U32:
+        return _load(self.folder / BUCKETS)
+
+    @cached_property
+    def _sieve(self) -> npt.NDArray[np.uint8]:
+        return _load(self.folder / SIEVE)
+
+    @cached_property
+    def _starts(self) -> U32:
+        return _load(self.folder / STARTS)
+
+    @cached_property
+    def _partners(self) -> U32:
+        return _load(self.folder / PARTNERS)
+
+
+class Synsets:
+    """The synonym sets of words, those of their regular and irregular base forms included."""
+
+    def __init__(self, lemmas: U64, starts: U32, synsets: U32) -> None:
+        self._lemmas, self._buckets = lemmas, buckets(lemmas)
+        self._starts, self._synsets = starts.tolist(), synsets.tolist()
+
+    def of(self, words: Sequence[str]) -> list[frozenset[int]]:
+        """The synonym sets of each word."""
+        forms: list[str] = []
+        bounds = [0]
+        for word in words:
+            forms += (word, IRREGULAR + word, *_bases(word))
+            bounds.append(len(forms))
+        text = "".join([form.replace("\n", " ") + "\n" for form in forms])
+        places = find(self._lemmas, self._buckets, line_hashes(text.encode("utf-8", "surrogatepass"))).tolist()
+        return [self._union(_entries(*places[start:stop])) for start, stop in pairwise(bounds)]
+
+    def _union(self, places: list[int]) -> frozenset[int]:
+        starts = self._starts
+        return frozenset([synset for at in places for synset in self._synsets[starts[at] : starts[at + 1]]])
+
+
+def _entries(own: int, irregular: int, *bases: int) -> list[int]:
+    """A word's own entry, and that of its irregular form or else of its first known base."""
+    base = irregular if irregular >= 0 else next((at for at in bases if at >= 0), -1)
+    return [at for at in (own, base) if at >= 0]
+
+
+def _bases(word: str) -> list[str]:
+    if len(word) <= 2 or word[-1] not in "sndgrt":
+        return []
+    return [
+        word[: -len(ending)] + replacement
+        for ending, replacement in _ENDINGS
+        if word.endswith(ending) and not (ending == "s" and word.endswith("ss"))
+    ]
+
+
+def _load(path: Path) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(
+            "the METEOR index is damaged", where=path, fix="remove its folder; it is compiled again at the next use"
+        ) from error

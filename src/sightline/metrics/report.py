@@ -11,7 +11,7 @@ from typing import Any
 
 from sightline.files import PathLike, write_text
 from sightline.metrics.bleu import Bleu
-from sightline.metrics.bootstrap import bootstrap, compare, interval, resamples, same_images
+from sightline.metrics.bootstrap import bootstrap, difference, interval, resamples, same_images
 from sightline.metrics.cider import CIDErD
 from sightline.metrics.language_metric import LanguageMetric
 from sightline.metrics.meteor import Meteor
@@ -60,7 +60,7 @@ def report_data(systems: Mapping[str, Scorecard], rounds: int = 1000) -> dict[st
 
 def _compared(systems: Mapping[str, Scorecard], drawn: Mapping[str, Any], a: str, b: str, keys: Sequence[str]) -> Any:
     gaps = {key: systems[b].scores.corpus[key] - systems[a].scores.corpus[key] for key in keys}
-    return {key: asdict(compare(drawn[a][key], drawn[b][key], gaps[key])) for key in keys}
+    return {key: asdict(difference(drawn[a][key], drawn[b][key], gaps[key])) for key in keys}
 
 
 def _image(id: str, cards: Sequence[Scorecard], keys: Sequence[str]) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sightline.metrics.caption_phrases import Action, Phrase, Thing, Word, phrases
-from sightline.metrics.scene_words import COLORS, PLACED, is_alive
+from sightline.metrics.caption_phrases import COLORS, PLACED, Action, Phrase, Thing, Word, is_alive, phrases
 from sightline.text.tagger import Tagger
 
 SceneTuple = tuple[str, ...]

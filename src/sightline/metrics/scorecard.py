@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from sightline import __version__
 from sightline.errors import ConfigError, DataError, MissingRecordError
 from sightline.metrics.bleu import Bleu
+from sightline.metrics.caption_style import Diversity, Wording
 from sightline.metrics.chair import Chair
 from sightline.metrics.cider import ONE_IMAGE, CIDErD, DocumentFrequencies
-from sightline.metrics.diversity import Diversity
-from sightline.metrics.language_errors import Wording
 from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.metrics.meteor import Meteor
 from sightline.metrics.rouge import RougeL

@@ -22,13 +22,18 @@ from sightline.decoding.constraints import Rules
 from sightline.decoding.strategies import Beam, Greedy, Strategy
 from sightline.errors import ConfigError
 from sightline.metrics import retrieval as recalls
+from sightline.metrics.bootstrap import PerImage
+from sightline.metrics.caption_style import sentiment_shares
 from sightline.metrics.ngrams import IntArray
 from sightline.metrics.novel import novel_f1
-from sightline.metrics.per_image import PerImage
-from sightline.metrics.retrieval import RetrievalScores, Similarity, consecutive_folds, evaluate_retrieval
+from sightline.metrics.retrieval import (
+    RetrievalScores,
+    Similarity,
+    consecutive_folds,
+    evaluate_retrieval,
+    self_retrieval,
+)
 from sightline.metrics.scorecard import METRICS, scorecard
-from sightline.metrics.self_retrieval import self_retrieval
-from sightline.metrics.sentiment import sentiment_shares
 from sightline.models.captioner import Captioner, select
 from sightline.models.end_to_end import EndToEnd
 from sightline.models.ensemble import Ensemble

@@ -13,8 +13,8 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
 from sightline.data.grounding_records import GroundedPhoto, GroundedSentence
 from sightline.errors import ConfigError
+from sightline.metrics.bootstrap import PRECISION, RECALL, PerImage
 from sightline.metrics.grounding_accuracy import AccuracyScores, AttentionAccuracy, GroundingF1, mentions
-from sightline.metrics.per_image import PRECISION, RECALL, PerImage
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Box

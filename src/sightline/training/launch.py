@@ -19,7 +19,7 @@ from sightline.caption import Caption
 from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.errors import CheckpointError, ConfigError, LearningError
 from sightline.files import read_json, write_json, write_text
-from sightline.metrics.per_image import PerImage
+from sightline.metrics.bootstrap import PerImage
 from sightline.models.end_to_end import EndToEnd
 from sightline.training import evaluation
 from sightline.training.checkpoint_finder import MODEL, Finder

@@ -9,9 +9,8 @@ import pytest
 
 from sightline.data.grounding_records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.errors import CountError, DataError
-from sightline.metrics.bootstrap import resamples
+from sightline.metrics.bootstrap import PRECISION, RECALL, PerImage, compare, resamples, together
 from sightline.metrics.grounding_accuracy import AttentionAccuracy, GroundingF1
-from sightline.metrics.per_image import PRECISION, RECALL, PerImage, compare, together
 
 IDS = tuple("abcdefgh")
 RIGHT, WRONG = (0.0, 0.0, 9.0, 9.0), (50.0, 50.0, 59.0, 59.0)

@@ -6,7 +6,7 @@ import pytest
 
 from language_samples import score
 from sightline.cli import commands
-from sightline.metrics.language_errors import Wording, faults_all
+from sightline.metrics.caption_style import Wording, faults_all
 from sightline.text.articles import indefinite_article, wrong_articles
 from sightline.text.endings import BAD_ENDINGS, DANGLING
 

@@ -1,18 +1,68 @@
-"""Faults of language in captions, whatever the photo: a wrong article, a dangling end, words said twice."""
+"""How captions are worded, whatever the photo: how varied they are, their faults of language, their sentiment."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.text.articles import wrong_articles
 from sightline.text.endings import dangles
 from sightline.text.lemmas import lemma_of_tag
 from sightline.text.tagger import NOUNS, Tagger
+
+
+class Diversity(LanguageMetric):
+    """Statistics of captions, one an image. References play no part.
+
+    - `length`: the mean number of words.
+    - `vocabulary`: how many different words there are in all.
+    - `distinct_1`, `distinct_2`: different words (pairs of neighbouring words) out of all, in %.
+    - `unique`: captions that no other image has, in %.
+
+    All but `length` depend on how many captions there are: compare systems on the same images. They are properties of
+    the whole set, so only `length` is known per image.
+    """
+
+    keys = ("length", "vocabulary", "distinct_1", "distinct_2", "unique")
+    title = "Diversity"
+    titles = (
+        "Words a caption",
+        "Vocabulary",
+        "Distinct-1 (%)",
+        "Distinct-2 (%)",
+        "Captions no other image has (%)",
+    )
+    fraction = False
+
+    def compute(self) -> Scores:
+        """Scores of everything since the last reset; zero for no image at all."""
+        captions = [tuple(text.split()) for text in self._hypotheses.values()]
+        words = [word for caption in captions for word in caption]
+        pairs = [pair for caption in captions for pair in pairwise(caption)]
+        corpus = {
+            "length": len(words) / max(1, len(captions)),
+            "vocabulary": len(set(words)),
+            "distinct_1": _percent(set(words), words),
+            "distinct_2": _percent(set(pairs), pairs),
+            "unique": _percent([one for one, count in Counter(captions).items() if count == 1], captions),
+        }
+        lengths = map(len, captions)
+        return Scores(corpus, {id: {"length": n} for id, n in zip(self._hypotheses, lengths, strict=True)})
+
+    def resampled(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+        """The mean length of resamples. An image drawn twice adds no word, so there is no bootstrap of the others."""
+        lengths = np.array([len(text.split()) for text in self._hypotheses.values()], np.float64)
+        return {"length": weights @ lengths / weights.sum(axis=1)}
+
+
+def _percent(part: Collection[object], whole: Collection[object]) -> float:
+    return 100 * len(part) / max(1, len(whole))
+
 
 # Between the two nouns of "side by side", "back to back", "hand in hand", "row upon row".
 _BETWEEN = frozenset("by to in on upon after for over".split())
@@ -83,3 +133,20 @@ def _may_come_again(words: Sequence[str], place: int) -> bool:
     """Whether a noun is the second of *side by side* or *choo choo*, or after *another* and at most one adjective."""
     two, one, word = (["", "", *words])[place : place + 3]
     return word in _DOUBLED or (two == word and one in _BETWEEN) or one in _ANOTHER or two in _ANOTHER
+
+
+def sentiment_shares(captions: Collection[Sequence[str]], words: Mapping[str, Collection[str]]) -> dict[str, float]:
+    """For each sentiment the percentage of words that carry it, and of captions with one at least.
+
+    Which words do is read from SentiCap (`sightline.data.senticap.sentiment_words`).
+
+    >>> sentiment_shares([["a", "lovely", "dog"], ["a", "dog"]], {"positive": {"lovely"}})
+    {'positive words': 20.0, 'captions with positive words': 50.0}
+    """
+    total = max(1, sum(map(len, captions)))
+    shares: dict[str, float] = {}
+    for sentiment, carrying in words.items():
+        found = [sum(word in carrying for word in caption) for caption in captions]
+        shares[f"{sentiment} words"] = 100 * sum(found) / total
+        shares[f"captions with {sentiment} words"] = 100 * sum(map(bool, found)) / max(1, len(captions))
+    return shares

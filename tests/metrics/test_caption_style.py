@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from language_samples import SENTENCE, score
 from sightline.cli import commands
-from sightline.metrics.diversity import Diversity
+from sightline.metrics.caption_style import Diversity
 from sightline.metrics.report import report_data
 from sightline.metrics.scorecard import scorecard
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.errors import ConfigError, CountError
-from sightline.metrics.self_retrieval import self_retrieval
+from sightline.metrics.retrieval import self_retrieval
 
 PAD, START, END = 0, 1, 2
 
