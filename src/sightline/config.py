@@ -297,3 +297,23 @@ def _shown(value: object) -> str:
 def _join(path: str, key: object) -> str:
     name = key if isinstance(key, str) else _shown(key)
     return f"{path}.{name}" if path else name
+
+
+def check_config(config: Any, *, may_be_zero: tuple[str, ...] = ()) -> None:
+    """Refuse choices that a Literal does not list, whole numbers below 1 (sizes and counts), and dropout of 1 or more.
+
+    Args:
+        config: the config of a model, a dataclass.
+        may_be_zero: names of whole numbers that may be 0.
+    """
+    hints = typing.get_type_hints(type(config))
+    for item in dataclasses.fields(config):
+        name, value, hint = item.name, getattr(config, item.name), hints[item.name]
+        least = 0 if name in may_be_zero else 1
+        choices = typing.get_args(hint)
+        if typing.get_origin(hint) is typing.Literal and value not in choices:
+            raise ConfigError(f"`{name}` is {value!r}", fix=f"choose one of {', '.join(map(str, choices))}")
+        if hint is int and (not isinstance(value, int) or value < least):
+            raise ConfigError(f"`{name}` is {value}", fix=f"give a whole number of at least {least}")
+        if name == "dropout" and not 0 <= value < 1:
+            raise ConfigError(f"`{name}` is {value}", fix="give a share from 0 up to, not including, 1")

@@ -19,7 +19,8 @@ from captioner_contract import (
 from sightline.batch import SceneBatch
 from sightline.errors import ConfigError, CountError
 from sightline.models.captioner import expand, select
-from sightline.models.sim_trans import SimTrans, SimTransConfig, corners_and_area
+from sightline.models.layers import corners_and_area
+from sightline.models.sim_trans import SimTrans, SimTransConfig
 from sightline.models.transformer_decoder import (
     PLACES,
     DecoderLayer,

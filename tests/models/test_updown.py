@@ -129,17 +129,6 @@ def test_regions_without_a_mask_are_all_there():
     assert torch.equal(full.log_probs, unmasked.log_probs)
 
 
-def test_attention_in_small_blocks_is_the_same_attention(monkeypatch):
-    model, scenes, words = small(), random_scenes(5), random_words(15)
-    whole = model(model.encode(scenes), words)
-    for block in (1, 2 * 3 * 5 * 14):
-        monkeypatch.setattr("sightline.models.blocked_scores.BLOCK", block)
-        with torch.no_grad():
-            parts = model(model.encode(scenes), words)
-        torch.testing.assert_close(whole.log_probs, parts.log_probs)
-        torch.testing.assert_close(whole.trace.regions, parts.trace.regions)
-
-
 def test_steps_without_gradients_are_the_same_steps_and_leave_what_they_read():
     model, scenes, words = small(), random_scenes(3), random_words(6)
     memory = model.encode(scenes)

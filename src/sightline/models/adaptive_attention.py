@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.models.attention import masked_softmax
+from sightline.config import check_config
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand, per_image
-from sightline.models.checks import check_config
+from sightline.models.layers import masked_softmax
 
 CHUNK = 2**23  # numbers of tanh(W_v V + W_g h) that exist at the same time where no gradient is wanted
 
@@ -55,7 +55,7 @@ class AdaptiveAttentionConfig:
         check_config(self)
 
     def build(self, vocab_size: int) -> AdaptiveAttention:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return AdaptiveAttention(self, vocab_size)
 
 
@@ -127,10 +127,6 @@ class AdaptiveAttention(Captioner):
         """Hidden (…, d) to scores (…, V)."""
         scores: Tensor = self.output(hidden)  # Eq. 13, W_p; the softmax is the contract's
         return scores
-
-    def output_bias(self) -> nn.Parameter:
-        """That of the output layer."""
-        return self.output.bias
 
     def _inputs(self, words: Tensor, memory: Memory) -> Tensor:
         """What words (N, T) and their image bring to the gates: (N, T, 5d)."""

@@ -96,8 +96,10 @@ class Captioner(nn.Module, ABC):
         """(…, d) to unnormalised scores (…, V) of the next word: a new tensor, which no gradient needs as it is."""
 
     def output_bias(self) -> nn.Parameter | None:
-        """(V,) the bias of `predict`, which training starts at log word frequencies; None where there is none."""
-        return None
+        """(V,) the bias of `predict`, here that of `self.output`, which training starts at log word frequencies; None
+        where there is none."""
+        output = getattr(self, "output", None)
+        return output.bias if isinstance(output, nn.Linear) else None
 
     def step(self, words: Tensor, memory: Memory, state: State, rows: Tensor | None = None) -> tuple[Tensor, State]:
         """Read one word of each hypothesis: log-probabilities (N, V) of the next, and the new state.

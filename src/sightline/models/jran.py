@@ -25,12 +25,12 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
+from sightline.config import check_config
 from sightline.errors import ConfigError
-from sightline.models.attention import masked_mean
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand, images, per_image
-from sightline.models.checks import check_config
 from sightline.models.jran_decoder import Decoder, LSTMDecoder, UpDownDecoder
 from sightline.models.jrln import JRLN, JRLNConfig, Scheme
+from sightline.models.layers import masked_mean
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class JRANConfig:
             )
 
     def build(self, vocab_size: int) -> JRAN:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return JRAN(self, vocab_size)
 
 
@@ -191,10 +191,6 @@ class JRAN(Captioner):
         """A linear layer on h_t."""
         scores: Tensor = self.output(hidden)
         return scores
-
-    def output_bias(self) -> nn.Parameter:
-        """That of the output layer."""
-        return self.output.bias
 
     def _word_gates(self, words: Tensor, memory: Memory) -> Tensor:
         return self.decoder.word_gates(self.dropout(self.embedding(words)), memory)

@@ -11,9 +11,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from sightline.models.attention import masked_mean, masked_softmax
 from sightline.models.captioner import Memory, State, per_image
-from sightline.models.recurrent import lstm_step
+from sightline.models.layers import lstm_step, masked_mean, masked_softmax
 
 
 class RelationshipAttention(nn.Module):

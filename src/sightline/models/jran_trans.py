@@ -40,7 +40,7 @@ class JRANTransConfig(TransformerConfig):
             )
 
     def build(self, vocab_size: int) -> JRANTrans:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return JRANTrans(self, vocab_size)
 
 

@@ -23,9 +23,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from sightline.config import check_config
 from sightline.errors import ConfigError, MissingPartError
-from sightline.models.attention import masked_softmax
-from sightline.models.checks import check_config
+from sightline.models.layers import masked_softmax
 
 Scheme = Literal["none", "concat", "no-gate", "rc"]
 

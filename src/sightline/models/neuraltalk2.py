@@ -12,9 +12,9 @@ from typing import Literal
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
+from sightline.config import check_config
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand
-from sightline.models.checks import check_config
-from sightline.models.recurrent import LSTM
+from sightline.models.layers import LSTM
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class NeuralTalk2Config:
         check_config(self)
 
     def build(self, vocab_size: int) -> NeuralTalk2:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return NeuralTalk2(self, vocab_size)
 
 
@@ -85,10 +85,6 @@ class NeuralTalk2(Captioner):
         """Hidden (…, d) to scores (…, V)."""
         scores: Tensor = self.output(hidden)  # Eq. 9; the softmax is the contract's
         return scores
-
-    def output_bias(self) -> nn.Parameter:
-        """That of the output layer."""
-        return self.output.bias
 
     def _read(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Inputs (N, T, word_size) through the LSTM, from zeros where there is no state."""

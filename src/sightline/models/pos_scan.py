@@ -48,7 +48,7 @@ class POSSCANConfig(SCANConfig):
         ]
 
     def build(self, vocab_size: int) -> POSSCAN:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return POSSCAN(self, vocab_size)
 
 

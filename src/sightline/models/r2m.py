@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
+from sightline.config import check_config
 from sightline.errors import ConfigError, DataError
 from sightline.models.captioner import Captioner, Memory, State, Trace, per_image
-from sightline.models.checks import check_config
 from sightline.models.loop_weights import LoopWeights
 from sightline.models.r2m_ablations import LinearFusion, LSTMMemory, remembering_lstm
 
@@ -69,7 +69,7 @@ class R2MConfig:
             )
 
     def build(self, vocab_size: int) -> R2M:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return R2M(self, vocab_size)
 
 
@@ -263,10 +263,6 @@ class R2M(Captioner):
         """W_d · M_t, of which Eq. 8 takes the softmax; decoding chooses the word."""
         logits: Tensor = self.output(hidden)  # Eq. 8
         return logits
-
-    def output_bias(self) -> nn.Parameter:
-        """That of the output layer."""
-        return self.output.bias
 
     def reconstruct(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """Section 2.3: the concepts ṽ (N, d) rebuilt from M^d (N, T, d), not normalised.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.models.captioner import State
-from sightline.models.recurrent import LSTM
+from sightline.models.layers import LSTM
 
 
 class LinearFusion(nn.Module):

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch, TextBatch
+from sightline.config import check_config
 from sightline.errors import ConfigError
-from sightline.models.attention import masked_softmax
-from sightline.models.checks import check_config
+from sightline.models.layers import masked_softmax
 from sightline.models.matcher import AligningMatcher, Embedding, count, full_precision, l2norm
 from sightline.models.word_gru import WordGRU
 
@@ -69,7 +69,7 @@ class SCANConfig:
         return {"t2i": 9.0, "i2t": 4.0}[self.direction] if self.lambda_softmax is None else self.lambda_softmax
 
     def build(self, vocab_size: int) -> SCAN:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return SCAN(self, vocab_size)
 
 

@@ -17,12 +17,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
 from sightline.batch import SceneBatch, TextBatch
+from sightline.config import check_config
 from sightline.errors import ConfigError
-from sightline.models.attention import masked_mean, masked_softmax
-from sightline.models.checks import check_config
+from sightline.models.layers import GRU, corners_and_area, masked_mean, masked_softmax
 from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher, count, full_precision, l2norm
-from sightline.models.recurrent import GRU
-from sightline.models.sim_trans import corners_and_area
 from sightline.models.transformer_decoder import MultiHeadAttention
 from sightline.text.vocabulary import END, PAD, START
 
@@ -62,7 +60,7 @@ class SceneMatcherConfig:
             raise ConfigError(f"`sharpness` is {self.sharpness}", fix="give a number above 0, at most 100")
 
     def build(self, vocab_size: int) -> SceneMatcher:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return SceneMatcher(self, vocab_size)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
 from sightline.models.captioner import Memory, Trace
-from sightline.models.sim_trans import corners_and_area
+from sightline.models.layers import corners_and_area
 from sightline.models.transformer_decoder import EncoderLayer, TransformerCaptioner, TransformerConfig, bias_of
 
 NAME = "Scene-Trans"
@@ -44,7 +44,7 @@ class SceneTransConfig(TransformerConfig):
     """What of a scene is read."""
 
     def build(self, vocab_size: int) -> SceneTrans:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return SceneTrans(self, vocab_size)
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sightline.batch import SceneBatch
 from sightline.models.captioner import Memory
+from sightline.models.layers import corners_and_area
 from sightline.models.transformer_decoder import TransformerCaptioner, TransformerConfig
 
 
@@ -28,7 +28,7 @@ class SimTransConfig(TransformerConfig):
     """Add a projection of each region's box (its corners and its area) to the region; needs `boxes`."""
 
     def build(self, vocab_size: int) -> SimTrans:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return SimTrans(self, vocab_size)
 
 
@@ -49,9 +49,3 @@ class SimTrans(TransformerCaptioner):
         if self.boxes is not None:
             rows = rows + self.boxes(corners_and_area(scenes.part("boxes", by="Sim-Trans")).to(rows.dtype))
         return self.remember(rows, scenes.mask("regions"))
-
-
-def corners_and_area(boxes: Tensor) -> Tensor:
-    """(…, 4) normalised corners x1, y1, x2, y2 with the share of the picture they cover: (…, 5)."""
-    sides = boxes[..., 2:] - boxes[..., :2]
-    return torch.cat([boxes, sides.prod(-1, keepdim=True)], -1)

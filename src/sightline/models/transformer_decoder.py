@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sightline.config import check_config
 from sightline.errors import ConfigError
-from sightline.models.attention import masked_softmax
 from sightline.models.captioner import Captioner, Memory, State, Trace, per_image
-from sightline.models.checks import check_config
+from sightline.models.layers import masked_softmax
 from sightline.text.vocabulary import PAD
 
 KeysValues = tuple[Tensor, Tensor]

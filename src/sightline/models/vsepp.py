@@ -11,9 +11,8 @@ from typing import Literal
 from torch import nn
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.models.attention import masked_mean
-from sightline.models.batch_norm import BatchNorm
-from sightline.models.checks import check_config
+from sightline.config import check_config
+from sightline.models.layers import BatchNorm, masked_mean
 from sightline.models.matcher import Embedding, GlobalMatcher, l2norm
 from sightline.models.word_gru import SentenceGRU
 
@@ -49,7 +48,7 @@ class VSEPPConfig:
         return self.region_width if self.image == "regions" else self.vector_width
 
     def build(self, vocab_size: int) -> VSEPP:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return VSEPP(self, vocab_size)
 
 

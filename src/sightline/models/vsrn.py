@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch, TextBatch
+from sightline.config import check_config
 from sightline.errors import ConfigError
-from sightline.models.attention import masked_mean
-from sightline.models.batch_norm import BatchNorm
 from sightline.models.captioner import Memory
-from sightline.models.checks import check_config
+from sightline.models.layers import BatchNorm, masked_mean
 from sightline.models.matcher import Embedding, GlobalMatcher, l2norm
 from sightline.models.vsrn_captioner import VSRNCaptioner, VSRNCaptionerConfig
 from sightline.models.vsrn_reasoning import Order, RegionRelationship, ResetAfterGRU, ResetBeforeGRU, reading_order
@@ -81,7 +80,7 @@ class VSRNConfig:
         check_config(self, may_be_zero=("rrr_layers",))
 
     def build(self, vocab_size: int) -> VSRN:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return VSRN(self, vocab_size)
 
 

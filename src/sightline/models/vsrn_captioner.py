@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.models.attention import masked_softmax
+from sightline.config import check_config
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand, per_image
-from sightline.models.checks import check_config
-from sightline.models.recurrent import GRU, read_sequence
+from sightline.models.layers import GRU, masked_softmax, read_sequence
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class VSRNCaptionerConfig:
         check_config(self)
 
     def build(self, vocab_size: int) -> VSRNCaptioner:
-        """The model for a vocabulary of `words` ids."""
+        """The model for a vocabulary of `vocab_size` ids."""
         return VSRNCaptioner(self, vocab_size)
 
 

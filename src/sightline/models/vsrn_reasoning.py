@@ -13,9 +13,15 @@ from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
 from sightline.errors import DataError, MissingPartError
-from sightline.models.attention import masked_softmax
-from sightline.models.batch_norm import BatchNorm
-from sightline.models.recurrent import GRU, LONG_REGIONS, chrono_biases, read_sequence, remember_long
+from sightline.models.layers import (
+    GRU,
+    LONG_REGIONS,
+    BatchNorm,
+    chrono_biases,
+    masked_softmax,
+    read_sequence,
+    remember_long,
+)
 
 Order = Literal["stored", "confidence", "box-size", "random", "redrawn"]
 EQUAL = 0.02  # areas that differ by less are equal: cells of a grid do, by the rounding of half precision

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from sightline.batch import TextBatch
+from sightline.models.layers import GRU, LONG_WORDS, read_sequence, remember_long
 from sightline.models.matcher import l2norm
-from sightline.models.recurrent import GRU, LONG_WORDS, read_sequence, remember_long
 
 
 class WordGRU(nn.Module):

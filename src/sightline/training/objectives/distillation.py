@@ -14,8 +14,8 @@ from torch import Tensor
 from sightline.batch import SceneBatch, TextBatch
 from sightline.decoding.sampling import draw
 from sightline.errors import ConfigError
-from sightline.models.attention import masked_softmax
 from sightline.models.captioner import Captioner, Memory, expand
+from sightline.models.layers import masked_softmax
 from sightline.models.matcher import AligningMatcher
 from sightline.text.tagger import NOUNS, Tagger
 from sightline.text.vocabulary import PAD, UNK

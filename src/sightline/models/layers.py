@@ -1,18 +1,52 @@
-"""What the recurrent models share: PyTorch's GRU and LSTM, reading padded rows, and an LSTM after its matrices."""
+"""Small parts that several models are built of: masked attention, batch norm, recurrences, box features."""
 
 from __future__ import annotations
 
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+LONG_REGIONS = 36  # rows that a long memory of a photo spans: the regions that detectors give
+LONG_WORDS = 12  # the same of a sentence: a caption's words, START and END
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None, dim: int = -1) -> Tensor:
+    """Softmax over the places where `mask` (broadcastable) is True; the others, and rows without any, get 0."""
+    if mask is None:
+        return scores.softmax(dim)
+    filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return filled.softmax(dim) * mask
+
+
+def masked_mean(rows: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, n, d) to (B, d): the mean over the n rows where `mask` (B, n) is True; 0 where there is none."""
+    if mask is None:
+        return rows.mean(1)
+    kept = mask.unsqueeze(-1).to(rows.dtype)
+    return (rows * kept).sum(1) / kept.sum(1).clamp(min=1)
+
+
+def corners_and_area(boxes: Tensor) -> Tensor:
+    """(…, 4) normalised corners x1, y1, x2, y2 with the share of the picture they cover: (…, 5)."""
+    sides = boxes[..., 2:] - boxes[..., :2]
+    return torch.cat([boxes, sides.prod(-1, keepdim=True)], -1)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Batch norm of rows (N, d). One row has no variance: in training too, it is normalised by what was seen before."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The rows, normalised."""
+        if self.training and len(input) < 2:
+            return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return super().forward(input)
+
 
 # cuDNN gives gradients only of recurrences that ran in training mode, and gradients are wanted of evaluated models too:
 # of a frozen teacher's inputs, of captions compared without dropout. So these two always stay in training mode. It
 # changes no result, since their only use of the mode is dropout between layers, and they are built with one layer.
-
-LONG_REGIONS = 36  # rows that a long memory of a photo spans: the regions that detectors give
-LONG_WORDS = 12  # the same of a sentence: a caption's words, START and END
 
 
 class GRU(nn.GRU):
@@ -35,8 +69,7 @@ def chrono_biases(biases: Tensor, rows: int) -> None:
     """Biases of "keep the old state" drawn as log U(1, rows − 1), in place: some units forget in a few rows, some after
     all of them (Tallec and Ollivier, "Can recurrent neural networks warp time?", ICLR 2018, section 3).
 
-    Biases around 0, as GRUs usually start, halve what is remembered at every row, so that a new GRU knows the last few
-    alone.
+    Biases around 0, as GRUs usually start, halve what is remembered at every row: a new GRU knows the last few alone.
     """
     with torch.no_grad():
         biases.uniform_(1, rows - 1).log_()
