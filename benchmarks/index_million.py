@@ -26,8 +26,8 @@ import numpy as np
 
 from sightline.scene import Array
 from sightline.search import lance
+from sightline.search.engine import Row
 from sightline.search.lance import LanceIndex
-from sightline.search.rows import Row
 from sightline.search.sync import TIDY
 
 WIDTH, CENTRES, SEED, HITS = 256, 1000, 20, 10

@@ -26,9 +26,9 @@ from sightline.jobs.job import Done, run
 from sightline.jobs.job_photos import Photo
 from sightline.jobs.ledger import Ledger
 from sightline.scene import Concept
+from sightline.search.engine import Row
 from sightline.search.exact import ExactIndex
 from sightline.search.lance import LanceIndex
-from sightline.search.rows import Row
 from sightline.search.sync import IndexSink
 from sightline.vision.photo_reader import Progress
 

@@ -43,7 +43,7 @@ def run(photos: Sequence[Path], said: dict[str, str], pipeline: Pipeline, store:
             (Path(folder) / photo.name).symlink_to(photo.absolute())
         pipeline.index(folder, store, progress=progress_bar("indexing"))
         engine, index = open_index(store), PhotoIndex(store)
-        rows = engine.rows(list(engine.known()))
+        rows = engine.rows(list(engine.states()))
         by_person = [(row.path, said[Path(row.path).name]) for row in rows]
         by_model = [(row.path, row.caption or "") for row in rows]
         return {

@@ -11,7 +11,7 @@ from PIL import Image
 from sightline.caption import PhotoCaption
 from sightline.jobs.job_photos import LoadedPhoto
 from sightline.photo_embedding import PhotoEmbedding
-from sightline.search.rows import Row
+from sightline.search.engine import Row
 from sightline.search.sync import SyncReport, sync
 
 NAMES = ("red", "green", "blue")

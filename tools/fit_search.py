@@ -31,10 +31,10 @@ from measured_scores import named_by_people
 from sightline.grounding.synonyms import related
 from sightline.pipeline import Pipeline, load
 from sightline.search import query
+from sightline.search.engine import Candidate
 from sightline.search.index_store import open_index
 from sightline.search.keywords import keywords
 from sightline.search.query import PhotoIndex
-from sightline.search.rows import Candidate
 from sightline.vision.photo_reader import progress_bar
 
 SAYINGS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.7)
@@ -59,7 +59,7 @@ def recalls(asked: Sequence[tuple[str, str]], found: Sequence[Sequence[Candidate
     """Shares of photos that are among the first of their candidates, and the sum of the shares, in per cent."""
     places = []
     for (name, _), own in zip(asked, found, strict=True):
-        names = [Path(one.path).name for one, _ in query.ranked(own)[:MOST]]
+        names = [Path(one.path).name for one, _ in query.rank(own)[:MOST]]
         places.append(names.index(name) if name in names else MOST)
     scores = {f"R@{rank}": 100 * float(np.mean([place < rank for place in places])) for rank in RANKS}
     return {**scores, "sum": sum(scores.values())}

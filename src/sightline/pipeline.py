@@ -246,8 +246,7 @@ class Pipeline(PipelineBase):
         >>> pipeline.index("photos", "photos.index").total
         5
         """
-        from sightline.search.index_model import model_of
-        from sightline.search.index_store import default_store
+        from sightline.search.index_store import default_store, model_of
         from sightline.search.sync import sync
 
         return sync(

@@ -288,9 +288,9 @@ def test_an_index_has_the_rows_of_one_process(cluster, tiny_model, photos, tmp_p
     for name, ray_ in (("here", ()), ("there", ("--ray", "auto"))):
         assert commands.main(["index", str(photos), "--store", str(tmp_path / name), *ray_, *options(tiny_model)]) == 0
     here, there = (open_index(tmp_path / name) for name in ("here", "there"))
-    assert there.known() == here.known()
+    assert there.states() == here.states()
     assert len(there) == PHOTOS
-    by_path = [sorted(index.rows(index.known()), key=lambda row: row.path) for index in (here, there)]
+    by_path = [sorted(index.rows(index.states()), key=lambda row: row.path) for index in (here, there)]
     for one, other in zip(*by_path, strict=True):
         assert (one.path, one.caption, one.size) == (other.path, other.caption, other.size)
         np.testing.assert_allclose(one.vector, other.vector, atol=1e-6)

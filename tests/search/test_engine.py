@@ -16,13 +16,13 @@ import pytest
 from search_samples import row, unit_vectors
 from sightline.errors import DataError, MissingExtraError
 from sightline.search import lance
+from sightline.search.engine import RowState
 from sightline.search.exact import FILE, ExactIndex
 from sightline.search.keywords import keywords
 from sightline.search.lance import LanceIndex
-from sightline.search.rows import RowState
 
 WEIRD = ["it's.jpg", 'say "hi" %_;--.jpg', "zwei\nZeilen.jpg", "größe 😀.jpg", "a\\b.jpg", " .jpg"]
-NEEDS_LANCE = pytest.mark.skipif(not lance.installed(), reason="LanceDB is not installed")
+NEEDS_LANCE = pytest.mark.skipif(not lance.is_installed(), reason="LanceDB is not installed")
 
 
 @pytest.fixture(params=["exact", pytest.param("lance", marks=NEEDS_LANCE)])
@@ -48,7 +48,7 @@ def test_what_is_written_is_read_whole(engine):
         for name in ("root", "mark", "content", "size", "caption"):
             assert getattr(other, name) == getattr(one, name)
     assert again(engine).maker == "me"
-    assert again(engine).known() == {
+    assert again(engine).states() == {
         "/photos/a.jpg": RowState((100, 7), "c-a.jpg", True),
         "/photos/b.jpg": RowState((5, 2**60), "c-b.jpg", False),
     }
@@ -141,7 +141,7 @@ def test_an_empty_index_finds_nothing(tmp_path):
     empty = ExactIndex(tmp_path)
     empty.clear("me")
     assert empty.find(np.ones(4), ["dog"], 5) == []
-    assert empty.known() == {}
+    assert empty.states() == {}
 
 
 def test_a_reader_sees_whole_batches_while_a_writer_adds(engine):
@@ -213,7 +213,7 @@ def test_a_store_that_nobody_may_write_to_can_be_searched(tmp_path):
 def test_a_damaged_file_is_told(tmp_path):
     (tmp_path / FILE).write_bytes(b"no database" * 1000)
     with pytest.raises(DataError, match="cannot be used"):
-        ExactIndex(tmp_path).known()
+        ExactIndex(tmp_path).states()
     with pytest.raises(DataError, match="no such file"):
         ExactIndex(tmp_path / "nowhere").find(np.ones(2), [], 1)
 
@@ -297,7 +297,7 @@ def test_exact_search_has_no_approximate_index(tmp_path):
 
 def test_without_lancedb_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "lancedb", None)
-    assert not lance.installed()
+    assert not lance.is_installed()
     with pytest.raises(MissingExtraError, match=r"sightline\[search\]"):
         len(LanceIndex(tmp_path))
 
@@ -309,7 +309,7 @@ def test_a_damaged_table_is_told(tmp_path):
     index.write([row("a.jpg", [1, 0])])
     shutil.rmtree(tmp_path / "photos.lance" / "data")
     with pytest.raises(DataError, match="cannot be used"):
-        LanceIndex(tmp_path).known()
+        LanceIndex(tmp_path).states()
 
 
 def test_sqlite_knows_what_is_needed():

@@ -11,8 +11,7 @@ import pytest
 
 from search_samples import bring, paint
 from sightline.errors import DataError
-from sightline.search.lance import LanceIndex
-from sightline.search.lance_rows import storage_options
+from sightline.search.lance import LanceIndex, storage_options
 from sightline.search.query import PhotoIndex
 
 pytest.importorskip("lancedb", reason="LanceDB is not installed")
@@ -62,7 +61,7 @@ def test_an_index_on_s3_is_written_searched_and_followed(bucket, tmp_path):
     (folder / "green.png").unlink()
     report, seen = bring(folder, bucket)
     assert (report.moved, report.gone, report.total, seen) == (1, 1, 2, [])
-    assert {Path(path).name for path in LanceIndex(bucket).known()} == {"crimson.png", "blue.png"}
+    assert {Path(path).name for path in LanceIndex(bucket).states()} == {"crimson.png", "blue.png"}
     assert not (tmp_path / "s3:").exists()
 
 

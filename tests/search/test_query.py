@@ -13,14 +13,14 @@ from search_samples import row, unit_vectors
 from sightline.errors import ConfigError, DataError
 from sightline.pipeline import Pipeline
 from sightline.search import lance
+from sightline.search.engine import Candidate
 from sightline.search.exact import ExactIndex
-from sightline.search.index_model import model_of
+from sightline.search.index_store import model_of
 from sightline.search.lance import LanceIndex
-from sightline.search.query import AVOIDING, CANDIDATES, SAYING, PhotoIndex, ranked, without
-from sightline.search.rows import Candidate
+from sightline.search.query import AVOIDING, CANDIDATES, SAYING, PhotoIndex, rank, without
 
 torch.set_num_threads(1)
-NEEDS_LANCE = pytest.mark.skipif(not lance.installed(), reason="LanceDB is not installed")
+NEEDS_LANCE = pytest.mark.skipif(not lance.is_installed(), reason="LanceDB is not installed")
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
 SAID = ["a dog on a table", "two cats", "a man with a cup", None, "a dog runs in the park"]
 
@@ -103,13 +103,13 @@ def test_words_to_avoid_that_mean_nothing_change_nothing(index, pipeline):
 
 def test_a_score_is_the_cosine_and_the_share_of_what_the_best_caption_says():
     found = [Candidate("a", None, 0.5), Candidate("b", "x", 0.4, 2.0), Candidate("c", "y", 0.3, 4.0)]
-    scored = {one.path: score for one, score in ranked(found)}
+    scored = {one.path: score for one, score in rank(found)}
     assert scored == pytest.approx({"a": 0.5, "b": 0.4 + SAYING * 0.2 / 2, "c": 0.3 + SAYING * 0.2})
-    assert ranked([]) == []
+    assert rank([]) == []
     many = [Candidate(f"{i:03}", None, 1 - i / 1000) for i in range(300)] + [Candidate("far", "said", -1, 3.0)]
     apart = (CANDIDATES - 1) / 1000
-    assert {one.path: score for one, score in ranked(many)}["far"] == pytest.approx(-1 + SAYING * apart)
-    assert [one.path for one, _ in ranked([Candidate("b", None, 0.5), Candidate("a", None, 0.5)])] == ["a", "b"]
+    assert {one.path: score for one, score in rank(many)}["far"] == pytest.approx(-1 + SAYING * apart)
+    assert [one.path for one, _ in rank([Candidate("b", None, 0.5), Candidate("a", None, 0.5)])] == ["a", "b"]
 
 
 def test_avoiding_subtracts_only_what_the_query_does_not_mean():
@@ -202,14 +202,14 @@ def test_a_place_without_an_index_is_told(tmp_path):
 
 def test_an_open_index_goes_on_when_it_moves_to_another_engine(pipeline, tmp_path, monkeypatch):
     pytest.importorskip("lancedb")
-    from sightline.search.index_store import engine_for, engine_kind
+    from sightline.search.index_store import engine_for, hold_store
 
     engine = ExactIndex(tmp_path)
     engine.clear(model_of(pipeline.bundle))
     engine.write([row(f"{i}.jpg", vector) for i, vector in enumerate(pipeline.vectors(PHOTOS))])
     index = PhotoIndex(tmp_path)
     before = [hit.path for hit in index.search(pipeline, "a dog")]
-    with engine_kind(tmp_path):
+    with hold_store(tmp_path):
         assert engine_for(tmp_path, 5, "lance").kind == "lance"
     assert [hit.path for hit in index.search(pipeline, "a dog")] == before
     assert len(index) == 5

@@ -16,7 +16,7 @@ from sightline.search.exact import FILE, ExactIndex
 from sightline.search.index_store import engine_at
 
 RED, GREEN, BLUE, DEEP_BLUE = (250, 9, 9), (9, 250, 9), (9, 9, 250), (3, 3, 200)
-NEEDS_LANCE = pytest.mark.skipif(not lance.installed(), reason="LanceDB is not installed")
+NEEDS_LANCE = pytest.mark.skipif(not lance.is_installed(), reason="LanceDB is not installed")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def kind(request):
 def held(at: Path) -> dict[str, str | None]:
     """Names of the photos of an index below the folder of their own, with their captions."""
     index = engine_at(at)
-    return {Path(row.path).name: row.caption for row in index.rows(list(index.known()))}
+    return {Path(row.path).name: row.caption for row in index.rows(list(index.states()))}
 
 
 def nearest(at: Path, axis: int) -> str:
@@ -275,7 +275,7 @@ def test_interrupted_it_keeps_what_is_done(tmp_path):
 
 
 def test_two_writers_at_once_are_refused(folder, tmp_path):
-    with index_store.engine_kind(tmp_path / "store"), pytest.raises(DataError, match="another process is writing"):
+    with index_store.hold_store(tmp_path / "store"), pytest.raises(DataError, match="another process is writing"):
         bring(folder, tmp_path / "store")
 
 
@@ -318,7 +318,7 @@ def test_a_move_that_was_killed_is_done_again_or_finished(folder, tmp_path):
 
 
 def test_without_lancedb_big_folders_stay_exact_and_asking_for_it_is_told(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(lance, "installed", lambda: False)
+    monkeypatch.setattr(lance, "is_installed", lambda: False)
     monkeypatch.setattr(index_store, "LANCE_FROM", 1)
     assert bring(folder, tmp_path / "store")[0].engine == "exact"
     with pytest.raises(MissingExtraError, match=r"sightline\[search\]"):

@@ -17,7 +17,7 @@ from sightline.checkpoint.bundle import save_bundle
 from sightline.data.grounding_records import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.search import query
-from sightline.search.rows import Candidate
+from sightline.search.engine import Candidate
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 

@@ -155,7 +155,7 @@ def test_an_index_of_storage_follows_it(filled, tmp_path):
     options = {"maker": "eyes", "size": 4}
     report = sync(address, store, Eyes(), **options)
     assert (report.made, report.total, report.engine) == (4, 4, "lance")
-    assert sorted(open_index(store).known()) == sorted(f"{address}/{name}" for name in NAMES)
+    assert sorted(open_index(store).states()) == sorted(f"{address}/{name}" for name in NAMES)
     put("photos/z.png", picture(8))
     put("photos/new.png", picture(5))
     report = sync(f"{address}/", store, Eyes(), **options)
@@ -177,7 +177,7 @@ def test_a_parquet_file_of_pictures_is_a_folder_of_photos(tmp_path, tiny_model, 
     assert command("extract", tiny_model, "photos.parquet", "--out", "scenes") == 0
     assert FeatureStore("scenes")["dog"].size == (21, 12)
     assert command("index", tiny_model, "photos.parquet", "--store", "index") == 0
-    assert sorted(open_index("index").known()) == [f"{tmp_path}/photos.parquet/{id}" for id in ids]
+    assert sorted(open_index("index").states()) == [f"{tmp_path}/photos.parquet/{id}" for id in ids]
     assert command("caption", tiny_model, "photos.parquet", "--out", "out", "--json") == 0
     told = json.loads((tmp_path / "out/captions.json").read_text())
     assert [one["path"] for one in told] == [f"photos.parquet/{id}" for id in ids]

@@ -62,7 +62,7 @@ def index(
     place, began = str(default_store()) if store is None else store, time.monotonic()
     from sightline.jobs.cluster import executor_of
     from sightline.jobs.job_photos import is_elsewhere
-    from sightline.search.index_model import model_of
+    from sightline.search.index_store import model_of
     from sightline.search.sync import sync
     from sightline.vision.photo_reader import progress_bar
 

@@ -21,9 +21,8 @@ import numpy as np
 from sightline.errors import DataError
 from sightline.files import PathLike, existing
 from sightline.scene import Array
-from sightline.search import bm25
-from sightline.search.keywords import keywords
-from sightline.search.rows import Candidate, Row, RowState
+from sightline.search.engine import Candidate, Row, RowState
+from sightline.search.keywords import idf, keywords, term_weights
 
 FILE = "photos.sqlite"
 PATIENCE = 60.0  # seconds that a reader or the writer waits for the other's transaction
@@ -66,7 +65,7 @@ class ExactIndex:
         with self._reading() as db:
             return int(db.execute("SELECT count(*) FROM photos").fetchone()[0])
 
-    def known(self) -> dict[str, RowState]:
+    def states(self) -> dict[str, RowState]:
         """What is known of every photo, by path."""
         if not self.path.exists():
             return {}
@@ -80,7 +79,7 @@ class ExactIndex:
         columns = "path, root, bytes, changed, content, width, height, caption, vector"
         question = f"SELECT {columns} FROM photos JOIN vectors USING (id) WHERE path IN "
         with self._reading() as db:
-            for path, root, size, time, content, width, height, caption, vector in _asked(db, question, paths):
+            for path, root, size, time, content, width, height, caption, vector in _select(db, question, paths):
                 own = np.frombuffer(vector, np.float32)
                 found.append(Row(path, root, (size, time), content, (width, height), own, caption))
         return found
@@ -90,7 +89,7 @@ class ExactIndex:
         if not add and not drop:
             return
         with self._writing() as db:
-            ids = [id for (id,) in _asked(db, "SELECT id FROM photos WHERE path IN ", drop)]
+            ids = [id for (id,) in _select(db, "SELECT id FROM photos WHERE path IN ", drop)]
             for table in ("photos", "vectors", "words"):
                 db.executemany(f"DELETE FROM {table} WHERE id = ?", ((id,) for id in ids))
             for row in add:
@@ -122,25 +121,25 @@ class ExactIndex:
             said = self._matrix.said(db, words)
             chosen = np.union1d(_best(near, count), _best(said, count, least=1e-9))
             ids = self._matrix.ids[chosen]
-            told = dict(_asked(db, "SELECT id, path FROM photos WHERE id IN ", ids))
-            captions = dict(_asked(db, "SELECT id, caption FROM photos WHERE id IN ", ids))
+            told = dict(_select(db, "SELECT id, path FROM photos WHERE id IN ", ids))
+            captions = dict(_select(db, "SELECT id, caption FROM photos WHERE id IN ", ids))
         pairs = zip(ids.tolist(), near[chosen].tolist(), said[chosen].tolist(), strict=True)
         return [Candidate(told[id], captions[id], one, other) for id, one, other in pairs]
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         existing(self.path)
-        with self._told(), contextlib.closing(self._open()) as db:
+        with self._clear_errors(), contextlib.closing(self._open()) as db:
             db.execute("BEGIN")
             _refuse_foreign(db)
             yield db
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._told():
+        with self._clear_errors():
             if not self.path.exists():
                 self._create()
-        with self._told(), contextlib.closing(self._connect("rw")) as db:
+        with self._clear_errors(), contextlib.closing(self._connect("rw")) as db:
             db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("UPDATE state SET value = value + 1 WHERE name = 'version'")
@@ -170,7 +169,7 @@ class ExactIndex:
         return sqlite3.connect(name, uri=True, timeout=PATIENCE, isolation_level=None)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _clear_errors(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, LookupError, TypeError, ValueError) as error:  # the latter on rows that are nonsense
@@ -211,7 +210,7 @@ class _Matrix:
         for word in dict.fromkeys(words):
             table = np.array(db.execute(question, (word,)).fetchall(), np.int64).reshape(-1, 3)
             rows, counts, lengths = np.searchsorted(self.ids, table[:, 0]), table[:, 1], table[:, 2]
-            scores[rows] += bm25.idf(self._captions, len(table)) * bm25.weights(counts, lengths, self._mean_words)
+            scores[rows] += idf(self._captions, len(table)) * term_weights(counts, lengths, self._mean_words)
         return scores
 
 
@@ -231,7 +230,7 @@ def _insert(db: sqlite3.Connection, row: Row) -> None:
     db.executemany("INSERT INTO words VALUES (?, ?, ?, ?)", words)
 
 
-def _asked(db: sqlite3.Connection, question: str, values: Iterable[Any]) -> Iterator[Any]:
+def _select(db: sqlite3.Connection, question: str, values: Iterable[Any]) -> Iterator[Any]:
     """The answers to a question that ends in `IN`, for any number of values."""
     coming = iter(values if not isinstance(values, np.ndarray) else values.tolist())
     while some := list(itertools.islice(coming, AT_ONCE)):

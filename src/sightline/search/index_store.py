@@ -1,4 +1,4 @@
-"""Where an index is, and which engine keeps it."""
+"""Where an index is, which engine keeps it, and which model made it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+from weakref import WeakKeyDictionary
 
 from sightline.errors import ConfigError, DataError, MissingExtraError
 from sightline.files import PathLike, cache_dir, fingerprint, lock, unwritable
@@ -17,12 +18,16 @@ from sightline.search.exact import ExactIndex
 from sightline.search.lance import LanceIndex
 from sightline.vision.object_storage import is_address
 
+if TYPE_CHECKING:  # it brings PyTorch, for which whoever has no index need not wait
+    from sightline.checkpoint.bundle import Bundle
+
 NAME = ".sightline-index"
 LANCE_FROM = 100_000  # photos: from here on, comparing every vector takes longer than people like to wait
 LOCK, LEDGER, MOVING = "lock", "ledger.jsonl", ".moving"
 COPIED = 1000  # rows that go to another engine at once
 
 Kind = Literal["exact", "lance"]
+_MODELS: WeakKeyDictionary[Bundle, str] = WeakKeyDictionary()  # names that were computed
 
 
 def default_store() -> Path:
@@ -57,7 +62,7 @@ def open_index(store: PathLike) -> Engine:
 
 
 @contextlib.contextmanager
-def engine_kind(store: PathLike) -> Iterator[Path]:
+def hold_store(store: PathLike) -> Iterator[Path]:
     """Hold the store as its only writer; the folder is that of its ledger, which is on this machine in any case."""
     folder = cache_dir() / "indexes" / fingerprint(os.fspath(store)) if is_address(store) else Path(store)
     try:
@@ -80,12 +85,12 @@ def engine_for(store: PathLike, photos: int, kind: Kind | None = None) -> Engine
     there = engine_at(store)
     if kind == "exact" and there is not None and there.kind == "lance":
         raise ConfigError("this index is one of LanceDB", where=os.fspath(store), fix="name another place with --store")
-    if kind == "lance" and not lance.installed():
+    if kind == "lance" and not lance.is_installed():
         raise MissingExtraError.of("lancedb", "search", "`--engine lance`")
     many = max(photos, 0 if there is None else len(there)) >= LANCE_FROM
-    big = kind == "lance" or (kind is None and many and lance.installed())
+    big = kind == "lance" or (kind is None and many and lance.is_installed())
     if isinstance(there, ExactIndex) and big:
-        return _moved(there, Path(store))
+        return _move(there, Path(store))
     if there is None:
         return LanceIndex(store) if big else ExactIndex(store)
     if there.kind == "lance" and not is_address(store):  # what a move that was killed at its end left
@@ -93,10 +98,10 @@ def engine_for(store: PathLike, photos: int, kind: Kind | None = None) -> Engine
     return there
 
 
-def _moved(there: ExactIndex, folder: Path) -> Engine:
+def _move(there: ExactIndex, folder: Path) -> Engine:
     """The same index in LanceDB. Killed half-way, the old one is still there."""
     shutil.rmtree(folder / MOVING, ignore_errors=True)
-    new, paths = LanceIndex(folder / MOVING), sorted(there.known())
+    new, paths = LanceIndex(folder / MOVING), sorted(there.states())
     new.clear(there.maker)
     for start in range(0, len(paths), COPIED):
         new.write(there.rows(paths[start : start + COPIED]))
@@ -105,3 +110,15 @@ def _moved(there: ExactIndex, folder: Path) -> Engine:
     there.path.unlink()
     shutil.rmtree(folder / MOVING, ignore_errors=True)
     return LanceIndex(folder)
+
+
+def model_of(bundle: Bundle) -> str:
+    """A short name for the vision model and the matcher of a bundle; captions may be of any captioner."""
+    if bundle not in _MODELS:
+        finds = bundle.matcher
+        if finds is None:
+            raise ConfigError("this model has no matcher, and cannot search", fix="use one that has")
+        weights = (tensor.detach().float().cpu().numpy().tobytes() for tensor in finds.model.state_dict().values())
+        words = "\n".join(finds.vocabulary)
+        _MODELS[bundle] = fingerprint(bundle.vision.fingerprint(), finds.text_rule, words, *weights)
+    return _MODELS[bundle]

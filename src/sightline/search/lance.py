@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,10 +19,12 @@ import numpy as np
 from sightline.errors import DataError, MissingExtraError
 from sightline.files import PathLike
 from sightline.scene import Array
-from sightline.search.lance_rows import AT_ONCE, COLUMNS, among, arrow_of, row_of, schema_of, storage_options
-from sightline.search.rows import Candidate, Row, RowState
+from sightline.search.engine import Candidate, Row, RowState
+from sightline.search.keywords import keywords
 
 TABLE = "photos"
+COLUMNS = ["path", "root", "bytes", "changed", "content", "width", "height", "caption", "vector"]
+AT_ONCE = 1000  # paths in one question
 ANN_FROM = 20_000  # rows: below, comparing all is as fast
 SAMPLED, ROUNDS = 32, 10  # of k-means: vectors for each cell, and how often they are assigned anew
 PIECES = 20  # of the approximate index: each time that rows join it, they are a piece more, which is searched too
@@ -32,7 +34,7 @@ for _name in ("LANCEDB_LOG", "LANCE_LOG"):  # read when it is imported; its warn
     os.environ.setdefault(_name, "error")
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether LanceDB is there."""
     try:
         import lancedb  # noqa: F401
@@ -70,12 +72,12 @@ class LanceIndex:
         table = self._opened()
         return 0 if table is None else int(table.count_rows())
 
-    def known(self) -> dict[str, RowState]:
+    def states(self) -> dict[str, RowState]:
         """What is known of every photo, by path."""
         table = self._opened()
         if table is None:
             return {}
-        with self._told():
+        with self._clear_errors():
             chosen = table.search().select(["path", "bytes", "changed", "content", "captioned"]).to_arrow()
         rows = zip(*(column.to_pylist() for column in chosen.columns), strict=True)
         return {path: RowState((size, time), content, said) for path, size, time, content, said in rows}
@@ -83,26 +85,26 @@ class LanceIndex:
     def rows(self, paths: Collection[str]) -> list[Row]:
         """The rows of some photos, as far as there are any."""
         table, found = self._opened(), list[Row]()
-        for condition in among(paths) if table is not None else ():
-            with self._told():
+        for condition in _among(paths) if table is not None else ():
+            with self._clear_errors():
                 told = table.search().where(condition).select(COLUMNS).limit(AT_ONCE).to_arrow()
-            found += map(row_of, told.to_pylist())
+            found += map(_row, told.to_pylist())
         return found
 
     def write(self, add: Sequence[Row], drop: Collection[str] = ()) -> None:
         """Drop some photos, then add others: each all or nothing."""
-        with self._told():
+        with self._clear_errors():
             table = self._opened()
-            for condition in among(drop) if table is not None else ():
+            for condition in _among(drop) if table is not None else ():
                 table.delete(condition)
             if add and (table is None or self._new):
                 table = self._create(len(add[0].vector))
             if add:
-                table.add(arrow_of(add, table.schema))
+                table.add(_arrow(add, table.schema))
 
     def clear(self, maker: str) -> None:
         """Drop everything, for rows of another model: the next write makes the table anew, and readers follow."""
-        with self._told():
+        with self._clear_errors():
             if (table := self._opened()) is not None:
                 table.delete("true")
         self._maker, self._new = maker, True
@@ -112,7 +114,7 @@ class LanceIndex:
         table = self._opened()
         if table is None:
             return
-        with self._told():
+        with self._clear_errors():
             rows, cells = table.count_rows(), [i.name for i in table.list_indices() if i.columns == ["vector"]]
             made_for = max((int(name.rpartition("_")[2]) for name in cells), default=0)
             pieces = sum(table.index_stats(name).num_indices for name in cells)
@@ -128,7 +130,7 @@ class LanceIndex:
         if table is None:
             raise DataError("there is no index", where=self.place, fix="make one with `sightline index`")
         query, found = vector.astype(np.float32), dict[str, Candidate]()
-        with self._told():
+        with self._clear_errors():
             near = table.search(query).distance_type("l2").limit(count).select(["path", "caption", "_distance"])
             refined = max(2, -(-REFINED // count))
             near = near.bypass_vector_index() if exact else near.nprobes(NPROBES).refine_factor(refined)
@@ -142,7 +144,7 @@ class LanceIndex:
     def _saying(self, table: Any, words: Sequence[str], count: int, near: Collection[str]) -> list[dict[str, Any]]:
         """The photos whose captions say most of some words; and of those near that say any."""
         told = list[dict[str, Any]]()
-        for condition in (None, *among(near)) if words else ():
+        for condition in (None, *_among(near)) if words else ():
             question = table.search(" ".join(words), query_type="fts", fts_columns="words").limit(count)
             if condition is not None:
                 question = question.where(condition, prefilter=True)
@@ -151,7 +153,7 @@ class LanceIndex:
 
     def _opened(self) -> Any:
         """The table; None where there is none yet."""
-        with self._turn, self._told():
+        with self._turn, self._clear_errors():
             if self._table is None:
                 place = self._connection()
                 if TABLE in place.list_tables().tables:
@@ -161,7 +163,7 @@ class LanceIndex:
     def _create(self, width: int) -> Any:
         from lancedb.index import FTS, BTree
 
-        table = self._connection().create_table(TABLE, schema=schema_of(width, self._maker), mode="overwrite")
+        table = self._connection().create_table(TABLE, schema=_schema(width, self._maker), mode="overwrite")
         table.create_index("path", config=BTree())
         as_they_are = FTS(base_tokenizer="whitespace", stem=False, remove_stop_words=False, ascii_folding=False)
         table.create_index("words", config=as_they_are)
@@ -177,7 +179,7 @@ class LanceIndex:
         return lancedb.connect(self.place, storage_options=options, read_consistency_interval=timedelta(0))
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _clear_errors(self) -> Iterator[None]:
         """LanceDB speaks in exceptions of many kinds, and in long lines of its own."""
         try:
             yield
@@ -197,3 +199,62 @@ def _make_cells(table: Any, rows: int) -> None:
     size = max(1, round(rows**0.5 / 2))
     cells = IvfSq(distance_type="l2", target_partition_size=size, sample_rate=SAMPLED, max_iterations=ROUNDS)
     table.create_index("vector", config=cells, name=f"cells_{rows}")
+
+
+def _schema(width: int, maker: str) -> Any:
+    """The table's columns; which model made the rows is written beside them."""
+    import pyarrow as pa
+
+    numbers = {name: pa.int64() for name in ("bytes", "changed", "width", "height")}
+    texts = {name: pa.string() for name in ("path", "root", "content", "caption", "words")}
+    kinds = {**texts, **numbers, "captioned": pa.bool_(), "vector": pa.list_(pa.float32(), width)}
+    return pa.schema(kinds.items(), metadata={"maker": maker})
+
+
+def storage_options(environment: Mapping[str, str]) -> dict[str, str]:
+    """What object storage has to be told: the AWS_… variables that other tools read too.
+
+    >>> storage_options({"AWS_ENDPOINT_URL": "http://localhost:9000", "HOME": "/root"})
+    {'aws_endpoint': 'http://localhost:9000', 'allow_http': 'true'}
+    """
+    options = {name.lower(): value for name, value in environment.items() if name.startswith("AWS_")}
+    if endpoint := options.pop("aws_endpoint_url", ""):
+        options["aws_endpoint"] = endpoint
+    if options.get("aws_endpoint", "").startswith("http://"):
+        options["allow_http"] = "true"
+    return options
+
+
+def _among(paths: Iterable[str]) -> Iterator[str]:
+    """Conditions that hold for some paths."""
+    quoted = ["'" + path.replace("'", "''") + "'" for path in paths]
+    for start in range(0, len(quoted), AT_ONCE):
+        yield f"path IN ({', '.join(quoted[start : start + AT_ONCE])})"
+
+
+def _row(told: Mapping[str, Any]) -> Row:
+    """A row of what was told of one."""
+    mark, size = (told["bytes"], told["changed"]), (told["width"], told["height"])
+    vector: Array = np.asarray(told["vector"], np.float32)
+    return Row(told["path"], told["root"], mark, told["content"], size, vector, told["caption"])
+
+
+def _arrow(rows: Sequence[Row], schema: Any) -> Any:
+    """Some rows as columns."""
+    import pyarrow as pa
+
+    width, flat = len(rows[0].vector), np.concatenate([row.vector for row in rows]).astype(np.float32)
+    columns = {
+        "path": [row.path for row in rows],
+        "root": [row.root for row in rows],
+        "bytes": [row.mark[0] for row in rows],
+        "changed": [row.mark[1] for row in rows],
+        "content": [row.content for row in rows],
+        "width": [row.size[0] for row in rows],
+        "height": [row.size[1] for row in rows],
+        "caption": [row.caption for row in rows],
+        "captioned": [row.caption is not None for row in rows],
+        "words": [" ".join(keywords(row.caption or "")) for row in rows],
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), width),
+    }
+    return pa.table(columns, schema=schema)

@@ -13,10 +13,9 @@ from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.files import PathLike
 from sightline.scene import Array
 from sightline.search import index_store as stores
-from sightline.search.engine import Engine
-from sightline.search.index_model import model_of
+from sightline.search.engine import Candidate, Engine
+from sightline.search.index_store import model_of
 from sightline.search.keywords import SAY_NOTHING, keywords
-from sightline.search.rows import Candidate
 from sightline.text.vocabulary import Rule, Vocabulary, rule
 from sightline.vision.images import Source
 
@@ -105,7 +104,7 @@ class PhotoIndex:
         Words of which the model knows none find only photos whose captions say them.
 
         Args:
-            sight: the model that the index was made with.
+            pipeline: the model that the index was made with.
             words: what to look for.
             photo: what to look for; with words, both count alike.
             avoid: what not to find.
@@ -131,9 +130,9 @@ class PhotoIndex:
         many = max(CANDIDATES, 2 * count) if said or unsaid else count
         found = engine.find(wanted, said, many, exact)
         found = [one for one in found if not unsaid or not unsaid <= set(keywords(one.caption or ""))]
-        best = ranked_by_text(found) if by_text else ranked(found)
+        best = rank_by_text(found) if by_text else rank(found)
         hits = [Hit(one.path, score, one.caption) for one, score in best[:count]]
-        return [_explained(hit, pipeline, words) for hit in hits] if explain and words.strip() else hits
+        return [_explain(hit, pipeline, words) for hit in hits] if explain and words.strip() else hits
 
     def relative(self, paths: Sequence[str]) -> list[str]:
         """Paths of photos as seen from the folder that was indexed; of photos that are not there, the name alone."""
@@ -171,7 +170,7 @@ def without(wanted: Array, avoid: Array) -> Array:
     return _unit(wanted - AVOIDING * apart)
 
 
-def ranked(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
+def rank(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
     """Candidates with their scores, the best first.
 
     The score is the cosine, plus what the caption says: BM25 as a part of that of the best caption, which is worth
@@ -187,7 +186,7 @@ def ranked(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
     return [(found[i], float(scores[i])) for i in order]
 
 
-def ranked_by_text(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
+def rank_by_text(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
     """Candidates whose captions say something of the words, with their part of what the best says, the best first."""
     saying = sorted((one for one in found if one.text > 0), key=lambda one: (-one.text, one.path))
     return [(one, one.text / saying[0].text) for one in saying]
@@ -228,7 +227,7 @@ def _unit(vector: Array) -> Array:
     return unit
 
 
-def _explained(hit: Hit, pipeline: SearchModel, words: str) -> Hit:
+def _explain(hit: Hit, pipeline: SearchModel, words: str) -> Hit:
     try:
         told = pipeline.ground(hit.path, words).to_json()
     except SightlineError as error:  # the file is gone since, or can no longer be read
