@@ -19,9 +19,9 @@ from bundle_samples import WORDS, draw_photo
 from serve_samples import PHOTOS, index_of, served, tiny_pipeline
 from sightline.decoding.length_options import rules_of
 from sightline.errors import ConfigError
-from sightline.serve.guard import Door
 from sightline.serve.limits import Limits
-from sightline.serve.response_schemas import Audits, Captions, Ground, Health, Hits
+from sightline.serve.schemas import Audits, Captions, Ground, Health, Hits
+from sightline.serve.security import Door
 
 torch.set_num_threads(1)
 CAT = next(photo for photo in PHOTOS if photo.name == "cat.jpg")

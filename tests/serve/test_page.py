@@ -15,7 +15,7 @@ import torch
 from bundle_samples import EXAMPLES
 from serve_samples import PHOTOS, index_of, served, tiny_pipeline
 from sightline.pipeline import load
-from sightline.serve.guard import Door
+from sightline.serve.security import Door
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -69,9 +69,9 @@ def serve(
     try:
         import uvicorn
 
-        from sightline.serve.guard import LOOPBACK, TOKEN_VARIABLE, Door
         from sightline.serve.limits import Limits
         from sightline.serve.protocol import server_config
+        from sightline.serve.security import LOOPBACK, TOKEN_VARIABLE, Door
     except ImportError as error:
         raise MissingExtraError.of(error.name or "fastapi", "serve", "`sightline serve`") from error
     if no_token and token is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sightline.errors import SightlineError
 
 STATUS = {
@@ -41,7 +39,7 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a defect
         again = max(1, min(60, round(seconds)))
         return cls(503, "the server is busy", f"ask again in {again} s", again=again)
 
-    def told(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str]:
         """The body."""
         return {"error": self.what, "fix": self.fix}
 
@@ -49,9 +47,3 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a defect
         """Headers that belong to the status."""
         found = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}}.get(self.status, {})
         return found if self.again is None else {**found, "Retry-After": str(self.again)}
-
-
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The part of an OpenAPI document about these answers."""
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {s: {"description": STATUS[s], "content": {"application/json": {"schema": schema}}} for s in statuses}

@@ -11,20 +11,30 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import torch
+
 from sightline import __version__
 from sightline.caption import PhotoCaption
-from sightline.decoding.constraints import Rules
-from sightline.errors import DataError, SightlineError
+from sightline.decoding.constraints import Rules, WordRules
+from sightline.decoding.length_options import phrases_of, rules_of
+from sightline.errors import ConfigError, DataError, SightlineError
+from sightline.models.captioner import Captioner
+from sightline.models.reader import Reader
 from sightline.pipeline import Pipeline
 from sightline.scene import Array
 from sightline.search.query import Hit, PhotoIndex, unknown_words
-from sightline.serve.caption_rules import rules_for
-from sightline.serve.captions_file import base, captions_by_name
 from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal
-from sightline.serve.request_schemas import MOST_CAPTIONS, AuditRequest, CaptionRequest, GroundRequest, SearchRequest
+from sightline.serve.schemas import (
+    MOST_CAPTIONS,
+    AuditRequest,
+    CaptionRequest,
+    GroundRequest,
+    SearchRequest,
+    Upload,
+)
 from sightline.serve.thumbnails import Thumbnails, thumbnail
-from sightline.serve.uploads import Upload
+from sightline.serve.uploads import base_name, captions_by_name
 from sightline.serve.worker import Worker
 from sightline.vision.pixels import Pixels, read_pixels
 
@@ -62,7 +72,7 @@ class Service:
 
     async def caption(self, ask: CaptionRequest) -> dict[str, Any]:
         """Captions of photos, in their order; one that cannot be read stops no other."""
-        rules = rules_for(ask, self.pipeline.bundle.captioner)
+        rules = _rules(ask, self.pipeline.bundle.captioner)
         run = functools.partial(self._captions, beam=ask.beam, rules=rules)
         kind = ("caption", ask.beam, rules)
         with self.worker.room(self._few(ask.photos)):
@@ -80,13 +90,13 @@ class Service:
     async def ground(self, ask: GroundRequest) -> dict[str, Any]:
         """Where the words of a sentence are in a photo."""
         with self.worker.room(1):
-            return await self._grounded(await self._one(ask.photo), ask.sentence)
+            return await self._ground(await self._one(ask.photo), ask.sentence)
 
     async def why(self, id: str, sentence: str) -> dict[str, Any]:
         """Where the words of a sentence are in a photo of the index."""
         self.thumbnails.photo_of(id)  # one that is not there needs no room
         with self.worker.room(1):
-            return await self._grounded(await self._found_photo(id), sentence)
+            return await self._ground(await self._found_photo(id), sentence)
 
     async def search(self, ask: SearchRequest) -> dict[str, Any]:
         """Photos of the index that are like words, a photo, or both."""
@@ -103,7 +113,7 @@ class Service:
                 sentence = said.text
             hits = [{"id": self.thumbnails.id_of(hit.path, name), **_hit_json(hit, name)} for hit, name in found]
             if ask.explain:
-                reasons = await self._explained([hit["id"] for hit in hits], sentence)
+                reasons = await self._explain([hit["id"] for hit in hits], sentence)
                 hits = [{**hit, "why": why} for hit, why in zip(hits, reasons, strict=True)]
         unknown = unknown_words(self.pipeline, f"{ask.text or ''} {ask.without or ''}")
         return {"sentence": sentence, "unknown": unknown, "hits": hits}
@@ -147,7 +157,7 @@ class Service:
         except SightlineError as error:
             raise Refusal.of(error, given.name or "captions") from error
         by_stem = {name.rpartition(".")[0] or name: own for name, own in by_name.items()}
-        names = [base(photo.name) for photo in ask.photos]
+        names = [base_name(photo.name) for photo in ask.photos]
         return [by_name.get(name) or by_stem.get(name.rpartition(".")[0] or name, []) for name in names]
 
     async def _indexed(self) -> int | None:
@@ -175,7 +185,7 @@ class Service:
     async def _thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, call)
 
-    async def _decoded(self, source: str | bytes, name: str) -> Read:
+    async def _decode(self, source: str | bytes, name: str) -> Read:
         size, most = self.pipeline.bundle.vision.size, self.limits.pixels
         try:
             pixels, full = await self._thread(lambda: read_pixels(source, size, max_pixels=most))
@@ -186,12 +196,12 @@ class Service:
     async def _found_photo(self, id: str) -> Read:
         path, name = self.thumbnails.photo_of(id)
         try:
-            return await self._decoded(path, name)
+            return await self._decode(path, name)
         except Refusal as refusal:  # its words are for whoever may know the path
             raise _unreadable() from refusal
 
     async def _one(self, upload: Upload) -> Read:
-        return await self._decoded(upload.data, upload.name)
+        return await self._decode(upload.data, upload.name)
 
     async def _read(self, uploads: Sequence[Upload]) -> list[Read | Refusal]:
         return list(await asyncio.gather(*(_or_refusal(self._one(upload)) for upload in uploads)))
@@ -203,18 +213,18 @@ class Service:
         except SightlineError as error:
             raise Refusal.of(error, status=status) from error
 
-    async def _grounded(self, photo: Read, sentence: str) -> dict[str, Any]:
+    async def _ground(self, photo: Read, sentence: str) -> dict[str, Any]:
         (found,) = await self._ask("ground", self._grounds, [(photo, sentence)])
         told: dict[str, Any] = found.to_json()
         return {**told, "path": _printable(told["path"])}
 
-    async def _explained(self, ids: Sequence[str], sentence: str) -> list[dict[str, Any] | None]:
+    async def _explain(self, ids: Sequence[str], sentence: str) -> list[dict[str, Any] | None]:
         """Where a sentence is in photos of the index; None where a photo has gone, or the sentence has no word."""
         photos = await asyncio.gather(*(_or_refusal(self._found_photo(id)) for id in ids))
         asks = [(photo, sentence) for photo in photos if not isinstance(photo, Refusal)]
         found = await _or_refusal(self._ask("ground", self._grounds, asks))
         told = iter([] if isinstance(found, Refusal) else [one.to_json() for one in found])
-        return [None if isinstance(photo, Refusal) else _why_told(next(told, None)) for photo in photos]
+        return [None if isinstance(photo, Refusal) else _why_json(next(told, None)) for photo in photos]
 
     def _captions(self, photos: list[Read], beam: int, rules: Rules | None) -> list[PhotoCaption]:
         said = self.pipeline.caption([pixels for _, pixels, _ in photos], beam=beam, rules=rules)
@@ -243,6 +253,19 @@ class Service:
     def _audits(self, asks: list[tuple[Read, list[str]]]) -> list[list[dict[str, Any]]]:
         found = self.pipeline.audit_photos([photo for photo, _ in asks], [captions for _, captions in asks])
         return [[audit.to_json() for audit in own] for own in found]
+
+
+def _rules(ask: CaptionRequest, says: Reader[Captioner]) -> Rules | None:
+    """The rules of a request, None where captions are free; a refusal where nobody could keep them."""
+    phrases = phrases_of(ask.must_include)
+    if phrases and ask.beam == 1:
+        raise Refusal(409, "`must_include` needs a beam, which can look ahead", "ask for a beam of 3 or more")
+    rules = rules_of(str(ask.length), phrases)
+    try:
+        WordRules(rules or Rules(), len(says.vocabulary), says.vocabulary, torch.device("cpu"))
+    except ConfigError as error:
+        raise Refusal.of(error, status=409) from error
+    return rules
 
 
 async def _or_refusal(work: Awaitable[T]) -> T | Refusal:
@@ -278,12 +301,12 @@ def _hit_json(hit: Hit, name: str) -> dict[str, Any]:
     return {**hit.to_json(), "path": _printable(name)}
 
 
-def _why_told(grounding: dict[str, Any] | None) -> dict[str, Any] | None:
+def _why_json(grounding: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if grounding is None else {"words": grounding["words"], "size": grounding["size"]}
 
 
 def _unread(upload: Upload, refusal: Refusal) -> dict[str, Any]:
-    return {"path": upload.name, **refusal.told()}
+    return {"path": upload.name, **refusal.to_json()}
 
 
 def _printable(path: str) -> str:

@@ -1,0 +1,291 @@
+"""What is asked and what is answered. A form has the same names as the JSON, with files in place of uploads.
+
+FastAPI checks every answer against its schema (`response_model`), and writes both into the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+
+from sightline.decoding.length_options import LEAST_WORDS, LENGTHS, MOST_WORDS, words_of
+from sightline.errors import ConfigError
+
+MOST_CAPTIONS, MOST_HITS, LONGEST = 500, 200, 1000
+MOST_PHRASES, LONGEST_PHRASE, LONGEST_NAME = 10, 100, 300
+
+
+def _decode(given: object) -> object:
+    """Bytes of base64, with or without the beginning of a data URL."""
+    if not isinstance(given, str):
+        return given
+    coded = given.partition(",")[2] if given.startswith("data:") else given
+    try:
+        return base64.b64decode(coded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError("this is not base64") from error
+
+
+def _whole(given: object) -> object:
+    """JSON knows one kind of numbers: 3.0 is a whole one."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+def _length(given: object) -> object:
+    """JSON may give the number of words as a number."""
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    text = str(_whole(given)) if number else given
+    if isinstance(text, str):
+        try:
+            words_of(text)
+        except ConfigError as error:
+            raise ValueError(f"{text[:20]!r} is no length; {error.fix}") from error
+    return text
+
+
+_NUMBERS = "|".join(map(str, range(LEAST_WORDS, MOST_WORDS + 1)))
+_LENGTH_SCHEMA: dict[str, JsonValue] = {
+    "anyOf": [
+        {"type": "string", "pattern": f"^({'|'.join(LENGTHS)}|{_NUMBERS})$"},
+        {"type": "integer", "minimum": LEAST_WORDS, "maximum": MOST_WORDS},
+    ]
+}
+Whole = Annotated[int, BeforeValidator(_whole)]
+Length = Annotated[str, BeforeValidator(_length), WithJsonSchema(_LENGTH_SCHEMA)]
+Sentence = Annotated[str, StringConstraints(max_length=LONGEST, pattern="[A-Za-z]")]
+Phrase = Annotated[str, StringConstraints(max_length=LONGEST_PHRASE, pattern="[A-Za-z0-9]")]
+Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
+Box = list[float]  # x1 y1 x2 y2 in pixels of the upright photo
+
+
+class Ask(BaseModel):
+    """Base of what is asked: nothing is guessed, and an unknown name is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def _file(what: str) -> dict[str, JsonValue]:
+    return {"type": "string", "format": f"base64-{what}", "description": f"The {what} file in base64."}
+
+
+class Upload(Ask):
+    """A file in a JSON body."""
+
+    name: Name = Field("", description="Comes back as `path`.")
+    data: Annotated[bytes, BeforeValidator(_decode)] = Field(json_schema_extra=_file("photo"))
+
+
+class CaptionsUpload(Upload):
+    """A file of captions in a JSON body; the end of its name, such as .csv, helps to tell its format."""
+
+    name: Name = ""
+    data: Annotated[bytes, BeforeValidator(_decode)] = Field(json_schema_extra=_file("captions"))
+
+
+def _given(name: str, kind: str) -> JsonValue:
+    return {"required": [name], "properties": {name: {"type": kind}}}
+
+
+class CaptionRequest(Ask):
+    """Photos to be captioned."""
+
+    photos: list[Upload] = Field(min_length=1)
+    beam: Whole = Field(3, ge=1, le=10, description="Hypotheses that are followed at once; 1 is fastest.")
+    length: Length = Field(
+        "normal", description=f"short, normal, long, or the most words, {LEAST_WORDS} to {MOST_WORDS}."
+    )
+    must_include: list[Phrase] = Field(
+        default_factory=list,
+        max_length=MOST_PHRASES,
+        description="Words and phrases that every caption has; needs a beam of more than 1.",
+    )
+    attention: bool = Field(False, description="Give for each word a grid of where the model looked.")
+
+
+class GroundRequest(Ask):
+    """A sentence to be found in a photo."""
+
+    sentence: Sentence
+    photo: Upload
+
+
+class WhyRequest(Ask):
+    """A sentence to be found in a photo of the index."""
+
+    sentence: Sentence
+
+
+class SearchRequest(Ask):
+    """What photos of the index should be like: words, a photo, or both."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_given("text", "string"), _given("photo", "object")]})
+
+    text: Sentence | None = None
+    photo: Upload | None = None
+    without: Sentence | None = Field(None, description="Words for what should not be there.")
+    k: Whole = Field(10, ge=1, le=MOST_HITS, description="Hits that are wanted.")
+    explain: bool = Field(False, description="Give for each hit where the words are.")
+
+    @model_validator(mode="after")
+    def _something(self) -> SearchRequest:
+        if self.text is None and self.photo is None:
+            raise ValueError("give `text`, `photo` or both")
+        return self
+
+
+class AuditRequest(Ask):
+    """Photos and captions of them: a file of captions, or sentences that are held against every photo.
+
+    The file may be of any format that Sightline reads; names of photos tell which captions are whose.
+    """
+
+    photos: list[Upload] = Field(min_length=1)
+    captions: CaptionsUpload | Annotated[list[Sentence], Field(min_length=1, max_length=MOST_CAPTIONS)]
+
+
+class Problem(BaseModel):
+    """What is wrong, and what to do."""
+
+    error: str
+    fix: str
+
+
+class Word(BaseModel):
+    """A word; box and score are null where it points nowhere. A plural may have several boxes, the first in `box`."""
+
+    word: str
+    box: Box | None
+    boxes: list[Box]
+    score: float | None
+
+
+class CaptionWord(Word):
+    """A word of a caption that Sightline wrote."""
+
+    model_config = ConfigDict(extra="allow")  # values of gates, for models that have some
+
+    attention: list[list[float]] | None = Field(None, description="Rows from the top; shares of the largest.")
+
+
+class Thing(BaseModel):
+    """A named thing in a photo."""
+
+    name: str
+    score: float
+    box: Box | None
+
+
+class CaptionResponse(BaseModel):
+    """A photo's caption."""
+
+    path: str
+    caption: str
+    log_prob: float
+    confidence: float
+    low_confidence: bool
+    words: list[CaptionWord]
+    concepts: list[Thing]
+    size: list[int]
+
+
+class UnreadablePhoto(Problem):
+    """A photo that cannot be used, among others that can."""
+
+    path: str
+
+
+class Captions(BaseModel):
+    """One entry for each photo, in the order they were sent."""
+
+    captions: list[CaptionResponse | UnreadablePhoto]
+
+
+class Ground(BaseModel):
+    """Where the words of a sentence are."""
+
+    path: str
+    sentence: str
+    size: list[int]
+    words: list[Word]
+
+
+class Why(BaseModel):
+    """What of the question is where in a hit."""
+
+    words: list[Word]
+    size: list[int]
+
+
+class Hit(BaseModel):
+    """A photo of the index; `id` asks for it at /v1/photos."""
+
+    id: str
+    path: str
+    score: float
+    caption: str | None
+    why: Why | None = None
+
+
+class Hits(BaseModel):
+    """The best first. `sentence` is what was looked for: the text, or the caption of the photo that was sent.
+
+    `unknown` are words of `text` and `without` that the model never learned: they find only captions that say them.
+    """
+
+    sentence: str
+    unknown: list[str]
+    hits: list[Hit]
+
+
+class Noun(BaseModel):
+    """A noun of a caption, and whether the photo supports it."""
+
+    word: str
+    index: int
+    supported: bool
+    support: float
+    box: Box | None
+    instead: list[str]
+
+
+class CaptionAudit(BaseModel):
+    """A caption and its nouns."""
+
+    path: str
+    caption: str
+    size: list[int]
+    nouns: list[Noun]
+    flagged: int
+
+
+class Audits(BaseModel):
+    """Captions of photos that were sent; `unread` photos, and `unmatched` ones that no caption is about."""
+
+    audits: list[CaptionAudit]
+    flagged: int
+    unread: list[UnreadablePhoto]
+    unmatched: list[str]
+
+
+class Health(BaseModel):
+    """How the server is, what it can do, and what it takes on."""
+
+    status: str
+    version: str
+    model: str
+    queue: int = Field(description="Photos that are waiting or worked on.")
+    indexed: int | None = Field(description="Photos of the index; null without one.")
+    can: list[str]
+    limits: dict[str, int]
