@@ -26,7 +26,7 @@ from objective_samples import updown
 from sightline.checkpoint.model_checkpoint import load
 from sightline.errors import CheckpointError, DataError, LearningError
 from sightline.files import lock
-from sightline.training import clock, loop, state
+from sightline.training import loop, run_log, state
 from sightline.training.batches import Batches, Batching
 from sightline.training.loop import train
 from sightline.training.objective import Losses, Objective, Progress
@@ -294,8 +294,8 @@ def test_every_line_is_reported_and_has_a_speed_after_the_first_step(tmp_path):
 
 def test_the_clock_leaves_out_the_first_step_and_pauses(monkeypatch):
     times = iter([10.0, 12.0, 15.0, 16.0])  # first step ends; pause begins, ends; asked
-    monkeypatch.setattr(clock.time, "perf_counter", lambda: next(times))
-    one = clock.Clock()
+    monkeypatch.setattr(run_log.time, "perf_counter", lambda: next(times))
+    one = run_log.Clock()
     one.count(1000)
     assert one.told(5) == {}
     one.count(30)
