@@ -297,11 +297,11 @@ def test_the_clock_leaves_out_the_first_step_and_pauses(monkeypatch):
     monkeypatch.setattr(run_log.time, "perf_counter", lambda: next(times))
     one = run_log.Clock()
     one.count(1000)
-    assert one.told(5) == {}
+    assert one.speed(5) == {}
     one.count(30)
     with one.paused():
         pass
-    assert one.told(2) == {"images/s": 10.0, "seconds left": 12.0}
+    assert one.speed(2) == {"images/s": 10.0, "seconds left": 12.0}
 
 
 # going on
@@ -564,7 +564,7 @@ def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path, whole, monkeypatch
     def full(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(loop.os, "fsync", full)
+    monkeypatch.setattr(run_log.os, "fsync", full)
     with pytest.raises(DataError, match=r"metrics.jsonl: cannot write: No space left"):
         train(tiny_run(tmp_path, save_every=100))
     monkeypatch.undo()

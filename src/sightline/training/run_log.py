@@ -1,8 +1,11 @@
-"""What a run tells while it runs: its speed, one line on the terminal, and curves where TensorBoard is installed."""
+"""What a run tells while it runs: losses and speed in metrics.jsonl, a line on the terminal, TensorBoard's curves."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -10,12 +13,131 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import track
 from rich.status import Status
+from torch import Tensor
+
+from sightline.errors import LearningError
+from sightline.files import unwritable
+from sightline.training.distributed import Distributed
+from sightline.training.state import Counters
 
 PLACES = ("stage", "epoch", "step", "steps", "rate", "images/s", "seconds left")
 QUIET_SECONDS = 30  # between two lines where nobody watches a terminal
+
+
+class Clock:
+    """Images a second without the first step, which warms up, and without pauses; and the time left, with them."""
+
+    def __init__(self) -> None:
+        self.steps, self.images, self.since, self.pauses = -1, 0, 0.0, 0.0
+
+    def count(self, images: int) -> None:
+        """A step over so many images has ended."""
+        self.steps += 1
+        if self.steps == 0:
+            self.since = time.perf_counter()
+        else:
+            self.images += images
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is not training: evaluation, writing."""
+        began = time.perf_counter()
+        yield
+        self.pauses += time.perf_counter() - began
+
+    def speed(self, left: int) -> dict[str, float]:
+        """`images/s`, and `seconds left` if so many steps are left; nothing after the first step."""
+        if self.steps < 1:
+            return {}
+        seconds = time.perf_counter() - self.since
+        rate = self.images / max(1e-9, seconds - self.pauses)
+        return {"images/s": round(rate, 1), "seconds left": round(left * seconds / self.steps, 1)}
+
+
+class StageLog:
+    """The lines of metrics.jsonl of one stage, and the losses that wait to be written there.
+
+    Losses stay on the device until a line, an evaluation or a state needs them: reading one waits for the device.
+
+    Args:
+        path: of metrics.jsonl.
+        stage: its name.
+        counters: of the run; they hold the losses since the last line, so that a resumed run logs the same means.
+        distributed: losses are summed over processes, and process 0 writes.
+        parameters: they must be finite whenever losses are read.
+        report: is given each line.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        stage: str,
+        counters: Counters,
+        distributed: Distributed,
+        parameters: Iterable[Tensor],
+        report: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.path, self.stage, self.counters, self.distributed = path, stage, counters, distributed
+        self.parameters, self.report, self.clock = list(parameters), report, Clock()
+        self._step: dict[str, Tensor] = {}
+        self._unread: list[dict[str, Tensor]] = []
+
+    def add(self, sums: dict[str, Tensor], weight: float) -> None:
+        """Add the loss of a batch and its parts, each over the weight of the whole step."""
+        for name, value in sums.items():
+            self._step[name] = self._step.get(name, 0) + value.detach() / weight
+
+    def end_step(self, images: int) -> None:
+        """A step over so many images has been taken."""
+        self._unread.append(self._step)
+        self._step = {}
+        self.clock.count(images)
+
+    def read(self) -> None:
+        """Move losses from the device to the counters; raise where one of them or a weight is no number."""
+        if not self._unread:
+            return
+        counters = self.counters
+        rows = [{name: float(value) for name, value in step.items()} for step in self._unread]
+        first = counters.step - len(rows) + 1
+        self._unread.clear()
+        fix = "lower the learning rate or clip gradients (optimiser.clip); the last good state is kept"
+        for number, shares in enumerate(zip(*self.distributed.gather(rows), strict=True), first):
+            losses = {name: sum(share.get(name, 0.0) for share in shares) for share in shares for name in share}
+            if not math.isfinite(losses["loss"]):
+                raise LearningError(f"the loss is {losses['loss']} at step {number} of stage `{self.stage}`", fix=fix)
+            counters.sums |= {name: counters.sums.get(name, 0.0) + value for name, value in losses.items()}
+            counters.summed += 1
+        if not torch.stack([parameter.isfinite().all() for parameter in self.parameters]).all():
+            raise LearningError(f"weights are not finite after step {counters.step} of stage `{self.stage}`", fix=fix)
+
+    def write_step(self, epoch: int, steps: int, lr: float) -> None:
+        """Write the means over the steps since the last such line, and the speed."""
+        self.read()
+        counters = self.counters
+        means = {name: value / counters.summed for name, value in counters.sums.items()}
+        counters.sums, counters.summed = {}, 0
+        place = {"epoch": epoch, "step": counters.step, "steps": steps, "rate": lr}
+        self.write({**place, **means, **self.clock.speed(steps - counters.step)})
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add a line to metrics.jsonl. It is on disk before a state that counts it."""
+        self.counters.lines += 1
+        if not self.distributed.first:
+            return
+        line = {"stage": self.stage, **line}
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        self.report(line)
 
 
 class Reporter:
@@ -106,33 +228,3 @@ def curves(out: Path) -> Callable[[dict[str, Any]], None] | None:
         writer.flush()
 
     return draw
-
-
-class Clock:
-    """Images a second without the first step, which warms up, and without pauses; and the time left, with them."""
-
-    def __init__(self) -> None:
-        self.steps, self.images, self.since, self.pauses = -1, 0, 0.0, 0.0
-
-    def count(self, images: int) -> None:
-        """A step over so many images has ended."""
-        self.steps += 1
-        if self.steps == 0:
-            self.since = time.perf_counter()
-        else:
-            self.images += images
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """What is not training: evaluation, writing."""
-        began = time.perf_counter()
-        yield
-        self.pauses += time.perf_counter() - began
-
-    def told(self, left: int) -> dict[str, float]:
-        """`images/s`, and `seconds left` if so many steps are left; nothing after the first step."""
-        if self.steps < 1:
-            return {}
-        seconds = time.perf_counter() - self.since
-        rate = self.images / max(1e-9, seconds - self.pauses)
-        return {"images/s": round(rate, 1), "seconds left": round(left * seconds / self.steps, 1)}
