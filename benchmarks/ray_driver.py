@@ -23,7 +23,7 @@ import numpy as np
 from sightline.caption import PhotoCaption, WordTrace
 from sightline.jobs.caption_log import CaptionLog
 from sightline.jobs.job import Done, run
-from sightline.jobs.job_photos import Photo
+from sightline.jobs.job_photos import PhotoRef
 from sightline.jobs.ledger import Ledger
 from sightline.scene import Concept
 from sightline.search.engine import Row
@@ -37,17 +37,17 @@ PLACE = "/photos/2024/some folder/IMG_%08d.jpg"
 BOX = (0.1, 0.2, 0.3, 0.4)
 
 
-def photos(count: int) -> list[Photo]:
-    return [Photo(PLACE % number, PLACE % number, (number + 1, number)) for number in range(count)]
+def photos(count: int) -> list[PhotoRef]:
+    return [PhotoRef(PLACE % number, PLACE % number, (number + 1, number)) for number in range(count)]
 
 
-def caption_of(photo: Photo) -> PhotoCaption:
+def caption_of(photo: PhotoRef) -> PhotoCaption:
     trace = tuple(WordTrace(log_prob=-0.5, box=BOX, score=0.5) for _ in range(12))
     things = tuple(Concept(f"thing {number}", 0.5, BOX) for number in range(12))
     return PhotoCaption(("word",) * 12, -6.0, trace, str(photo.path), (640, 480), 0.8, False, things)
 
 
-def row_of(photo: Photo) -> Row:
+def row_of(photo: PhotoRef) -> Row:
     vector = np.full(WIDTH, WIDTH**-0.5, np.float32)
     return Row(photo.id, "/photos", photo.mark, "", (640, 480), vector, "a dog runs on a beach with a ball")
 
@@ -59,14 +59,14 @@ class Ready:
         self.results = results
 
     def __call__(
-        self, some: Sequence[Photo], work: Any, *, size: int, batch: int, progress: Progress
+        self, some: Sequence[PhotoRef], work: Any, *, size: int, batch: int, progress: Progress
     ) -> Iterator[Done[Any]]:
         """A batch at a time."""
         for start in range(0, len(some), batch):
             yield Done([(photo, self.results[photo.id]) for photo in some[start : start + batch]])
 
 
-def speed(results: dict[str, Any], listed: list[Photo], sink: Any, batch: int, folder: Path) -> float:
+def speed(results: dict[str, Any], listed: list[PhotoRef], sink: Any, batch: int, folder: Path) -> float:
     """Photos that are taken a second."""
     began = time.perf_counter()
     with Ledger(folder / "ledger.jsonl") as ledger:

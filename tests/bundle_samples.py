@@ -17,7 +17,7 @@ from sightline.models.scene_matcher import SceneMatcherConfig
 from sightline.models.scene_trans import SceneTransConfig
 from sightline.text.vocabulary import END, Vocabulary
 from sightline.vision.detector import Detector, DetectorConfig
-from sightline.vision.pixels import read_pixels
+from sightline.vision.images import read_pixels
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 WORDS = "a the dog cat man woman ball park table cup sits runs holds with on in front of red two".split()

@@ -9,8 +9,7 @@ import numpy as np
 from PIL import Image
 
 from sightline.caption import PhotoCaption
-from sightline.jobs.job_photos import LoadedPhoto
-from sightline.photo_embedding import PhotoEmbedding
+from sightline.photo import Photo, PhotoEmbedding
 from sightline.search.engine import Row
 from sightline.search.sync import SyncReport, sync
 
@@ -29,11 +28,11 @@ class Eyes:
     def __init__(self, captions: bool = True) -> None:
         self.captions, self.seen = captions, list[str]()
 
-    def __call__(self, photos: Sequence[LoadedPhoto]) -> list[PhotoEmbedding]:
+    def __call__(self, photos: Sequence[Photo]) -> list[PhotoEmbedding]:
         self.seen += [Path(photo.path).name for photo in photos]
         return [self._look(photo) for photo in photos]
 
-    def _look(self, photo: LoadedPhoto) -> PhotoEmbedding:
+    def _look(self, photo: Photo) -> PhotoEmbedding:
         colour = photo.pixels.reshape(-1, 3).mean(0).astype(np.float32) + 1
         said = PhotoCaption(("a", NAMES[int(colour.argmax())], "wall"), path=str(photo.path), size=photo.size)
         return PhotoEmbedding(

@@ -28,8 +28,8 @@ from sightline.models.vsepp import VSEPPConfig
 from sightline.pipeline import Pipeline, load
 from sightline.text.tagger import Tagger
 from sightline.vision.grid_encoder import GridEncoder
+from sightline.vision.images import read_pixels
 from sightline.vision.int8_backbone import fold_int8
-from sightline.vision.pixels import read_pixels
 
 torch.set_num_threads(1)
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))

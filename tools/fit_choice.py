@@ -25,8 +25,7 @@ from sightline.errors import ConfigError
 from sightline.grounding.rerank import photo_cosines
 from sightline.metrics.scorecard import scorecard
 from sightline.models.matcher import GlobalMatcher
-from sightline.pipeline import Pipeline, load
-from sightline.pipeline_base import groups
+from sightline.pipeline import Pipeline, groups, load
 from sightline.vision.photo_reader import progress_bar
 
 WEIGHTS = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0)

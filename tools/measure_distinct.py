@@ -37,7 +37,7 @@ from sightline.files import write_json
 from sightline.metrics.retrieval import Direction, rank_pool
 from sightline.metrics.scorecard import scorecard
 from sightline.models.matcher import GlobalMatcher
-from sightline.pipeline import BATCH, Pipeline
+from sightline.pipeline import BATCH, Pipeline, groups
 from sightline.vision.photo_reader import progress_bar
 
 KS = (1, 5, 10)
@@ -59,7 +59,7 @@ class Folder:
         paths = [photo.path for photo in photos]
         self.scenes: list[SceneBatch] = []
         with torch.inference_mode():
-            for group in pipeline._read_many(paths, BATCH, None, progress_bar("looking")):
+            for group in groups(map(pipeline.read, progress_bar("looking")(paths)), BATCH):
                 self.scenes.append(pipeline.scenes(group))
         finds = pipeline.bundle.matcher
         self.vectors = None

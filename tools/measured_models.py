@@ -26,6 +26,7 @@ from sightline.metrics.grounding_accuracy import AttentionAccuracy
 from sightline.metrics.retrieval import consecutive_folds, evaluate_retrieval
 from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher
 from sightline.models.scene_matcher import SceneMatcher
+from sightline.photo import Pixels
 from sightline.text.vocabulary import rule
 from sightline.training.grounding_evaluation import accuracy_of_captioner, accuracy_of_matcher
 from sightline.training.tensor_tables import Pool, SceneTable
@@ -34,7 +35,6 @@ from sightline.vision.coverage import coverage
 from sightline.vision.detector import Detector, Maps
 from sightline.vision.int8_backbone import fold_int8
 from sightline.vision.photo_reader import progress_bar, read_photos
-from sightline.vision.pixels import Pixels
 
 BATCH, TEXTS = 8, 1000
 FOLD, FOLDS = 1000, 4

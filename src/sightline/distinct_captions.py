@@ -13,26 +13,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import PhotoCaption
+from sightline.checkpoint.bundle import Bundle
 from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
 from sightline.decoding.likelihood import likelihood
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError, SightlineError
 from sightline.grounding.caption_boxes import choose_boxes
-from sightline.models.captioner import Memory, select
-from sightline.pipeline_base import Photo, PipelineBase
+from sightline.models.captioner import Captioner, Memory, select
+from sightline.photo import Photo
 from sightline.scene import Array
+from sightline.vision.images import Source
 
 AT_ONCE = 16  # photos of a group that are looked at together
 MORE = 4  # times as many candidates, where all are taken
 SMALL = frozenset("a an the is are was were be being some this that his her its their there".split())
 Words = tuple[str, ...]
+
+
+class CaptionModel(Protocol):
+    """What is asked of a `sightline.Pipeline` here."""
+
+    bundle: Bundle
+    captioner: Captioner
+    device: torch.device
+
+    def read(self, photo: Source) -> Photo:
+        """A photo, read."""
+
+    def scenes(self, photos: Sequence[Photo]) -> SceneBatch:
+        """What vision sees in photos."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +90,7 @@ def alike(said: Sequence[Sequence[str]]) -> list[list[int]]:
 
 
 def tell_apart(
-    pipeline: PipelineBase,
+    pipeline: CaptionModel,
     said: Sequence[PhotoCaption],
     *,
     rules: Rules | None = None,
@@ -83,7 +100,7 @@ def tell_apart(
     """Captions of a folder, in their order, those that are alike rewritten.
 
     Args:
-        sight: the model that made them.
+        pipeline: the model that made them.
         said: captions with the paths of their photos, which are looked at again.
         rules: that they were made with.
         contrast: how to choose.
@@ -100,7 +117,7 @@ def tell_apart(
 
 
 def tell_group_apart(
-    pipeline: PipelineBase,
+    pipeline: CaptionModel,
     said: Sequence[PhotoCaption],
     taken: set[Words],
     rules: Rules | None = None,
@@ -127,7 +144,7 @@ def tell_group_apart(
 
 @torch.inference_mode()
 def _chosen(
-    pipeline: PipelineBase,
+    pipeline: CaptionModel,
     group: Sequence[tuple[PhotoCaption, Photo]],
     taken: set[Words],
     rules: Rules | None,
@@ -135,7 +152,7 @@ def _chosen(
 ) -> list[PhotoCaption]:
     """The captions of photos that are compared with each other. Copies of one picture share theirs."""
     first: dict[bytes, int] = {}
-    copy_of = [first.setdefault(photo[1].tobytes(), place) for place, (_, photo) in enumerate(group)]
+    copy_of = [first.setdefault(photo.pixels.tobytes(), place) for place, (_, photo) in enumerate(group)]
     distinct = sorted(set(copy_of))
     if not distinct:
         return []
@@ -152,7 +169,7 @@ def _chosen(
 
 
 def _apart(
-    pipeline: PipelineBase,
+    pipeline: CaptionModel,
     memory: Memory,
     said: Sequence[Words],
     taken: set[Words],
@@ -174,7 +191,7 @@ def _apart(
 
 
 def _choices(
-    pipeline: PipelineBase,
+    pipeline: CaptionModel,
     memory: Memory,
     places: Sequence[int],
     said: Sequence[Words],
@@ -191,7 +208,7 @@ def _choices(
     return found
 
 
-def _scores(pipeline: PipelineBase, memory: Memory, choices: Sequence[Words], place: int, contrast: Contrast) -> Array:
+def _scores(pipeline: CaptionModel, memory: Memory, choices: Sequence[Words], place: int, contrast: Contrast) -> Array:
     """(choices,) how well each tells the photo at `place` from its neighbours."""
     count = len(next(iter(memory.values())))
     near = [(place + step) % count for step in range(1, min(contrast.neighbours, count - 1) + 1)]
@@ -231,7 +248,7 @@ def choose(scores: Sequence[Array], gists: Sequence[Sequence[Words]], taken: set
 
 
 def _told(
-    pipeline: PipelineBase, scenes: SceneBatch, before: Sequence[PhotoCaption], words: Sequence[Words]
+    pipeline: CaptionModel, scenes: SceneBatch, before: Sequence[PhotoCaption], words: Sequence[Words]
 ) -> list[PhotoCaption]:
     """The photos' captions with other words, which point where they point."""
     bundle = pipeline.bundle

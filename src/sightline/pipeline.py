@@ -1,45 +1,63 @@
 """What people call: a model loaded once, and photos in, captions with boxes out.
 
-sight = sightline.load()
-said = sight.caption("photo.jpg")
-print(said, said.confidence, said.to_json()["words"])
-sight.index("photos")
-sight.search("a dog on a beach")
+pipeline = sightline.load()
+caption = pipeline.caption("photo.jpg")
+print(caption, caption.confidence, caption.to_json()["words"])
+pipeline.index("photos")
+pipeline.search("a dog on a beach")
+
+One photo or many, from Python, the command line, a job or the server, all go the same way:
+
+    read ─► see (`scenes`) ─► decode ─► choose the caption that fits the photo ─► trace ─► boxes, confidence
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import numpy as np
 import torch
 
+from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import PhotoCaption
 from sightline.checkpoint.bundle import Bundle, load_bundle
 from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.checkpoint.model_checkpoint import load as load_checkpoint
+from sightline.decoding.caption_scenes import trace_captions, words_of
 from sightline.decoding.constraints import Rules
+from sightline.decoding.decode import decode
+from sightline.decoding.strategies import Beam, Greedy
 from sightline.devices import choose_device
 from sightline.errors import CheckpointError, ConfigError, CountError, SightlineError
 from sightline.files import PathLike, model_file
 from sightline.grounding.calibration import Calibration
+from sightline.grounding.caption_boxes import choose_boxes
 from sightline.grounding.evidence import Audit, Grounding
+from sightline.grounding.noun_scores import Grounder
+from sightline.grounding.rerank import photo_cosines
 from sightline.grounding.support_model import SupportModel
+from sightline.jobs.job import run_locally
+from sightline.jobs.job_photos import PhotoRef
 from sightline.models.end_to_end import EndToEnd
+from sightline.models.int8_linear import with_int8
+from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
 from sightline.models.r2m import R2M
 from sightline.models.reader import Reader
-from sightline.photo_embedding import PhotoEmbedding
-from sightline.pipeline_base import Photo, PipelineBase, groups
+from sightline.photo import Photo, PhotoEmbedding
 from sightline.scene import Array
+from sightline.text.vocabulary import rule
+from sightline.vision.detector import Detector
 from sightline.vision.find_photos import is_picture
-from sightline.vision.images import Source
-from sightline.vision.photo_reader import Progress, left_out, read_photos
+from sightline.vision.images import Source, read_pixels
+from sightline.vision.int8_backbone import fold_int8
+from sightline.vision.photo_reader import Progress, left_out
 
 if TYPE_CHECKING:  # what only some verbs need is imported by them: a caption is to start fast
     from sightline.distinct_captions import Contrast
@@ -47,10 +65,15 @@ if TYPE_CHECKING:  # what only some verbs need is imported by them: a caption is
     from sightline.search.query import Hit
     from sightline.search.sync import SyncReport
 
+Result = TypeVar("Result")
 BATCH = 8  # photos that are looked at together
+BATCH_ELSEWHERE = 64  # so too, to index them on a GPU
+WIDE = 10  # hypotheses, at least, where captions have little room: whole sentences are rare among the first few
 
 
-def load(path: PathLike | None = None, device: str = "auto", threads: int | None = None) -> Pipeline:
+def load(
+    path: PathLike | None = None, device: str = "auto", threads: int | None = None, *, style: PathLike | None = None
+) -> Pipeline:
     """The model that comes with Sightline, or that of a file, ready for photos.
 
     Args:
@@ -58,13 +81,19 @@ def load(path: PathLike | None = None, device: str = "auto", threads: int | None
             `sightline train` saved.
         device: auto, cpu, cuda, cuda:1 or mps; auto takes an accelerator where there is one.
         threads: that a CPU computes with, in this whole process; by default as many as PyTorch chooses.
+        style: the checkpoint of an R²M model, whose words are used (`sightline.checkpoint.style_captions`).
     """
     if threads is not None:
         if threads < 1:
             raise ConfigError(f"`threads` is {threads}", fix="give 1 or more")
         torch.set_num_threads(threads)
     place = choose_device(device)
-    return Pipeline(load_model(path, place), place)
+    bundle = load_model(path, place)
+    if style is not None:
+        from sightline.checkpoint.style_captions import with_style
+
+        bundle = with_style(bundle, style, place)
+    return Pipeline(bundle, place)
 
 
 def load_model(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
@@ -98,17 +127,46 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
     )
 
 
-class Pipeline(PipelineBase):
-    """A bundle at work. Photos are paths, bytes of files, Pillow images or arrays (`sightline.vision.images`)."""
+class Pipeline:
+    """A bundle at work.
+
+    Photos are paths, bytes of files, Pillow images, arrays (`sightline.vision.images`), or `Photo`s that were read.
+    """
+
+    def __init__(self, bundle: Bundle, device: torch.device | str = "cpu") -> None:
+        self.bundle, self.device = bundle, torch.device(device)
+        self.size = bundle.vision.size
+        self._vision = fold_int8(bundle.vision)
+        self._fingerprint = bundle.vision.fingerprint()
+        model = bundle.captioner.model
+        self.captioner = with_int8(model) if self.device.type == "cpu" else model
+        self.auditing = bundle.auditing
+        self._grounder = Grounder(bundle, self._vision, self.captioner, self.auditing)
+
+    def read(self, photo: Source | Photo) -> Photo:
+        """A photo, read; one that was read before is itself."""
+        if isinstance(photo, Photo):
+            return photo
+        path = os.fspath(photo) if isinstance(photo, str | os.PathLike) else ""
+        return Photo(path, path, *read_pixels(photo, self.size))
+
+    def scenes(self, photos: Sequence[Photo]) -> SceneBatch:
+        """What vision sees in them."""
+        pixels = torch.from_numpy(np.stack([photo.pixels for photo in photos])).permute(0, 3, 1, 2).to(self.device)
+        return self._vision.scenes(pixels, tuple(photo.id for photo in photos), self._fingerprint)
 
     @overload
     def caption(
-        self, photos: list[Source] | tuple[Source, ...], *, beam: int = 3, rules: Rules | None = None
+        self, photos: list[Source | Photo] | tuple[Source | Photo, ...], *, beam: int = 3, rules: Rules | None = None
     ) -> list[PhotoCaption]: ...
     @overload
-    def caption(self, photos: Source, *, beam: int = 3, rules: Rules | None = None) -> PhotoCaption: ...
+    def caption(self, photos: Source | Photo, *, beam: int = 3, rules: Rules | None = None) -> PhotoCaption: ...
     def caption(
-        self, photos: Source | list[Source] | tuple[Source, ...], *, beam: int = 3, rules: Rules | None = None
+        self,
+        photos: Source | Photo | list[Source | Photo] | tuple[Source | Photo, ...],
+        *,
+        beam: int = 3,
+        rules: Rules | None = None,
     ) -> PhotoCaption | list[PhotoCaption]:
         """The caption of one photo, or those of a list in its order.
 
@@ -120,7 +178,7 @@ class Pipeline(PipelineBase):
         if not isinstance(photos, list | tuple):
             return self.caption_photos([self.read(photos)], beam, rules)[0]
         coming = map(self.read, photos)
-        return [said for group in groups(coming, BATCH) for said in self.caption_photos(group, beam, rules)]
+        return [caption for group in groups(coming, BATCH) for caption in self.caption_photos(group, beam, rules)]
 
     def caption_many(
         self,
@@ -143,8 +201,7 @@ class Pipeline(PipelineBase):
                 warning at the end.
             progress: wraps the paths, such as `sightline.vision.photo_reader.progress_bar("captioning")`.
         """
-        for group in self._read_many(paths, batch, bad, progress):
-            yield from self.caption_photos(group, beam, rules)
+        yield from self._map(partial(self.caption_photos, beam=beam, rules=rules), paths, batch, bad, progress)
 
     def embed_many(
         self,
@@ -158,31 +215,121 @@ class Pipeline(PipelineBase):
         progress: Progress = iter,
     ) -> Iterator[PhotoEmbedding]:
         """The vectors of the photos at `paths`, and captions where asked for; the rest is as for `caption_many`."""
-        for group in self._read_many(paths, batch, bad, progress):
-            yield from self.look(group, captions=captions, beam=beam, rules=rules)
+        work = partial(self.embed_photos, captions=captions, beam=beam, rules=rules)
+        yield from self._map(work, paths, batch, bad, progress)
 
-    def vectors(self, photos: Sequence[Source]) -> Array:
+    def _map(
+        self,
+        work: Callable[[Sequence[Photo]], list[Result]],
+        paths: Iterable[PathLike],
+        batch: int,
+        bad: Callable[[SightlineError], None] | None,
+        progress: Progress,
+    ) -> Iterator[Result]:
+        """What `work` makes of the photos at `paths`, by the executor of jobs."""
+        if batch < 1:
+            raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
+        refused: list[SightlineError] = []
+        refs = [PhotoRef(os.fspath(path), path) for path in paths]
+        for done in run_locally(refs, work, size=self.size, batch=batch, progress=progress):
+            for _, error in done.bad:
+                (bad or refused.append)(error)
+            yield from (result for _, result in done.made)
+        if refused:
+            warnings.warn(left_out(refused), stacklevel=3)
+
+    @torch.inference_mode()
+    def caption_photos(self, photos: Sequence[Photo], beam: int = 3, rules: Rules | None = None) -> list[PhotoCaption]:
+        """The captions of photos that were read, looked at together; beam and rules are those of `caption`."""
+        return self._caption(photos, self.scenes(photos), beam, rules)
+
+    @torch.inference_mode()
+    def embed_photos(
+        self, photos: Iterable[Photo], *, captions: bool = True, beam: int = 3, rules: Rules | None = None
+    ) -> list[PhotoEmbedding]:
+        """The vectors of photos that were read, however many, and their captions where asked for."""
+        matcher, found = self._matcher(), list[PhotoEmbedding]()
+        for group in groups(photos, BATCH if self.device.type == "cpu" else BATCH_ELSEWHERE):
+            scenes = self.scenes(group)
+            images = matcher.model.embed_images(scenes)
+            vectors: Array = images["vector"].float().cpu().numpy()
+            said = self._caption(group, scenes, beam, rules, images) if captions else [None] * len(group)
+            for photo, vector, caption in zip(group, vectors, said, strict=True):
+                found.append(PhotoEmbedding(os.fspath(photo.path), photo.size, vector, caption))
+        return found
+
+    def _caption(
+        self,
+        photos: Sequence[Photo],
+        scenes: SceneBatch,
+        beam: int,
+        rules: Rules | None,
+        images: Embedding | None = None,
+    ) -> list[PhotoCaption]:
+        """Captions of scenes, with boxes and confidence; `images` is what the matcher makes of them, where known."""
+        bundle, vocabulary, matcher = self.bundle, self.bundle.captioner.vocabulary, self.bundle.matcher
+        if rules is not None and rules.whole:
+            beam = max(beam, WIDE)
+        if matcher is not None and images is None:
+            images = matcher.model.embed_images(scenes)
+        reranks = beam > 1 and bool(bundle.fit) and matcher is not None and isinstance(matcher.model, GlobalMatcher)
+        memory = self.captioner.encode(scenes)
+        strategy = Greedy() if beam == 1 else Beam(beam, keep=beam if reranks else 1)
+        decoded = decode(self.captioner, memory, strategy, rules, vocabulary)
+        if reranks and matcher is not None and images is not None:
+            fit = photo_cosines(matcher, images, words_of(decoded, vocabulary))  # (B, K)
+            decoded = decoded.only((decoded.scores + bundle.fit * fit).argmax(1))
+        traced = [best for best, *_ in trace_captions(self.captioner, memory, decoded, scenes, vocabulary)]
+        traced = choose_boxes(bundle, traced, scenes, images=images)
+        concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(photos)
+        captions = []
+        for caption, photo, named in zip(traced, photos, concepts, strict=True):
+            path, sure = os.fspath(photo.path), bundle.calibration.of(caption)
+            low = sure < bundle.calibration.low
+            captions.append(
+                PhotoCaption(caption.words, caption.log_prob, caption.trace, path, photo.size, sure, low, named)
+            )
+        return captions
+
+    def vectors(self, photos: Sequence[Source | Photo]) -> Array:
         """(n, d) vectors of photos, to search with."""
-        looks = [look for group in groups(map(self.read, photos), BATCH) for look in self.look(group, captions=False)]
-        return np.stack([look.vector for look in looks])
+        return np.stack([found.vector for found in self.embed_photos(map(self.read, photos), captions=False)])
 
-    def ground(self, photo: Source, sentence: str) -> Grounding:
+    @torch.inference_mode()
+    def text_vectors(self, sentences: Sequence[str]) -> Array:
+        """(n, d) vectors of sentences, or of a few words each, to search with."""
+        matcher = self._matcher()
+        split = rule(matcher.text_rule)
+        words = [split.words(sentence) for sentence in sentences]
+        texts = TextBatch.collate(words, matcher.vocabulary).to(self.device)
+        return np.asarray(matcher.model.embed_texts(texts)["vector"].float().cpu())
+
+    def _matcher(self) -> Reader[Matcher]:
+        matcher = self.bundle.matcher
+        if matcher is None or not isinstance(matcher.model, GlobalMatcher):
+            raise ConfigError(
+                "this model has no matcher of whole photos", fix="use the model that comes with Sightline"
+            )
+        return matcher
+
+    def ground(self, photo: Source | Photo, sentence: str) -> Grounding:
         """Where in a photo the nouns of a sentence are: a box and a score for each that a model knows."""
         return self.ground_many([photo], [sentence])[0]
 
     @torch.inference_mode()
-    def ground_many(self, photos: Sequence[Source], sentences: Sequence[str]) -> list[Grounding]:
+    def ground_many(self, photos: Sequence[Source | Photo], sentences: Sequence[str]) -> list[Grounding]:
         """The same of many photos, each with its own sentence."""
         if len(photos) != len(sentences):
             raise CountError(f"{len(photos)} photos with {len(sentences)} sentences", fix="give a sentence for each")
         results: list[Grounding] = []
         for group in groups(map(self.read, photos), BATCH):
             scenes, done = self.scenes(group), len(results)
-            for row, (path, _, size) in enumerate(group):
-                results.append(self._grounder.ground(sentences[done + row], scenes, row, path, size))
+            for row, photo in enumerate(group):
+                path = os.fspath(photo.path)
+                results.append(self._grounder.ground(sentences[done + row], scenes, row, path, photo.size))
         return results
 
-    def audit(self, photo: Source, captions: str | Sequence[str], *, least: float | None = None) -> list[Audit]:
+    def audit(self, photo: Source | Photo, captions: str | Sequence[str], *, least: float | None = None) -> list[Audit]:
         """Which nouns of captions that someone wrote the photo does not support, and what is seen instead.
 
         Args:
@@ -192,6 +339,17 @@ class Pipeline(PipelineBase):
         """
         given = [captions] if isinstance(captions, str) else captions
         return self.audit_photos([self.read(photo)], [given], least=least)[0]
+
+    @torch.inference_mode()
+    def audit_photos(
+        self, photos: Sequence[Photo], captions: Sequence[Sequence[str]], *, least: float | None = None
+    ) -> list[list[Audit]]:
+        """The audits of the captions of each photo that was read; `least` is that of `audit`."""
+        scenes = self.scenes(photos)
+        return [
+            self._grounder.audit(own, scenes, row, os.fspath(photo.path), photo.size, least)
+            for row, (photo, own) in enumerate(zip(photos, captions, strict=True))
+        ]
 
     def distinct(
         self,
@@ -213,14 +371,14 @@ class Pipeline(PipelineBase):
             bad: as for `caption_many`.
             progress: as for `caption_many`.
 
-        >>> said = pipeline.distinct(["photos/cat.jpg", "photos/coffee.jpg"])
-        >>> len({one.text for one in said})
+        >>> captions = pipeline.distinct(["photos/cat.jpg", "photos/coffee.jpg"])
+        >>> len({one.text for one in captions})
         2
         """
         from sightline.distinct_captions import tell_apart
 
-        said = list(self.caption_many(paths, beam=beam, rules=rules, bad=bad, progress=progress))
-        return tell_apart(self, said, rules=rules, contrast=contrast, bad=bad)
+        captions = list(self.caption_many(paths, beam=beam, rules=rules, bad=bad, progress=progress))
+        return tell_apart(self, captions, rules=rules, contrast=contrast, bad=bad)
 
     def index(
         self,
@@ -252,9 +410,9 @@ class Pipeline(PipelineBase):
         return sync(
             folder,
             default_store() if store is None else store,
-            partial(self.embed_loaded, captions=captions),
+            partial(self.embed_photos, captions=captions),
             maker=model_of(self.bundle),
-            size=self.bundle.vision.size,
+            size=self.size,
             captions=captions,
             engine=engine,
             force=force,
@@ -304,17 +462,9 @@ class Pipeline(PipelineBase):
             self, wanted, photo=image, avoid=avoid, count=k, captions=captions, exact=exact, explain=explain
         )
 
-    def _read_many(
-        self,
-        paths: Iterable[PathLike],
-        batch: int,
-        bad: Callable[[SightlineError], None] | None,
-        progress: Progress,
-    ) -> Iterator[list[Photo]]:
-        if batch < 1:
-            raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
-        refused: list[SightlineError] = []
-        reading = read_photos(list(paths), self._vision.size, bad=bad or refused.append, progress=progress)
-        yield from groups(((os.fspath(photo.path), photo.pixels, photo.size) for photo in reading), batch)
-        if refused:
-            warnings.warn(left_out(refused), stacklevel=3)
+
+def groups(photos: Iterable[Photo], size: int) -> Iterator[list[Photo]]:
+    """So many photos at a time, in their order."""
+    coming = iter(photos)
+    while group := list(itertools.islice(coming, size)):
+        yield group

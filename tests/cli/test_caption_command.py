@@ -20,9 +20,9 @@ from PIL import Image
 from bundle_samples import EXAMPLES, draw_photo, package_without_weights
 from interrupting import start
 from sightline.caption import PhotoCaption, WordTrace
-from sightline.caption_work import BATCH
 from sightline.cli import commands
 from sightline.cli.caption_pictures import Pictures, box_table, viewer
+from sightline.cli.pipeline_work import BATCH
 
 torch.set_num_threads(1)
 

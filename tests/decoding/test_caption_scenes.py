@@ -11,7 +11,7 @@ from torch import Tensor
 
 from captioner_contract import REGION_WIDTH, VECTOR_WIDTH, WORDS, greedy, random_scenes
 from decoding_samples import VOCABULARY, HashCaptioner, Naive, said
-from sightline.decoding.caption_scenes import captions
+from sightline.decoding.caption_scenes import captions, trace_captions, words_of
 from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
 from sightline.decoding.strategies import Beam, DiverseBeam, Greedy, Sample
@@ -79,17 +79,13 @@ def test_without_a_trace_the_words_are_the_same_and_no_forward_is_made(monkeypat
 
 
 def test_one_caption_of_each_image_is_left_where_somebody_chooses():
-    model, scenes, asked = TracingCaptioner(), scenes_of(4), []
-
-    def choose(said, scores):
-        asked.append((said, scores))
-        return torch.tensor([2, 0, 1, 2])
-
+    model, scenes = TracingCaptioner(), scenes_of(4)
+    memory, places = model.encode(scenes), [2, 0, 1, 2]
     whole = captions(model, scenes, VOCABULARY, Beam(3, keep=3), Rules(5))
-    left = captions(model, scenes, VOCABULARY, Beam(3, keep=3), Rules(5), choose=choose)
-    assert asked[0][0] == [[caption.words for caption in of] for of in whole]
-    assert asked[0][1].tolist() == [[pytest.approx(c.log_prob, abs=1e-5) for c in of] for of in whole]
-    for (chosen,), of, place in zip(left, whole, (2, 0, 1, 2), strict=True):
+    decoded = decode(model, memory, Beam(3, keep=3), Rules(5), VOCABULARY)
+    assert words_of(decoded, VOCABULARY) == [[caption.words for caption in of] for of in whole]
+    left = trace_captions(model, memory, decoded.only(torch.tensor(places)), scenes, VOCABULARY)
+    for (chosen,), of, place in zip(left, whole, places, strict=True):
         assert (chosen.words, chosen.log_prob) == (of[place].words, of[place].log_prob)
         assert [word.log_prob for word in chosen.trace] == [word.log_prob for word in of[place].trace]
 

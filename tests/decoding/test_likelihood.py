@@ -24,7 +24,7 @@ from sightline.scene import Scene
 from sightline.text.vocabulary import END, START, UNK, Vocabulary
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.grid_encoder import GridEncoder
-from sightline.vision.pixels import read_pixels
+from sightline.vision.images import read_pixels
 
 VOCABULARY = Vocabulary(["a", "man", "on", "dog", "the", *(f"word{i}" for i in range(WORDS - 9))])
 SENTENCES = [["a", "dog"], ["the", "man", "on", "a", "dog"], ["zebra"], ["a"], ["dog", "man"], ["on", "the"]]

@@ -12,8 +12,7 @@ from sightline.draw.canvas import COLOURS, INK, MARGIN, PAPER, blank, column, co
 from sightline.draw.photo_boxes import words_on_boxes
 from sightline.draw.text_layout import BODY, Span, lay_out, text_block, text_width, written
 from sightline.errors import ConfigError, DataError, ImageError
-from sightline.vision.images import open_image
-from sightline.vision.pixels import read_pixels
+from sightline.vision.images import open_image, read_pixels
 
 
 def luminance(colour):

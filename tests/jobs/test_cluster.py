@@ -22,7 +22,7 @@ from sightline.cli import commands
 from sightline.errors import ClusterError, ConfigError
 from sightline.jobs.cluster import AHEAD, LIVES, _again, _Batch, executor_of
 from sightline.jobs.job import run
-from sightline.jobs.job_photos import Photo, photos_below
+from sightline.jobs.job_photos import PhotoRef, photos_below
 from sightline.jobs.ledger import Ledger
 from sightline.search.index_store import open_index
 from sightline.vision.feature_store import FeatureStore
@@ -315,8 +315,8 @@ def test_an_address_where_nobody_answers_is_told(photos, tmp_path, monkeypatch, 
 
 
 def test_a_photo_pays_only_for_workers_that_it_had_to_itself():
-    photos = [Photo(name, Path(name), (0, 0)) for name in "ab"]
-    waiting: deque[_Batch] = deque([_Batch([Photo("c", Path("c"), (0, 0))])])
+    photos = [PhotoRef(name, Path(name), (0, 0)) for name in "ab"]
+    waiting: deque[_Batch] = deque([_Batch([PhotoRef("c", Path("c"), (0, 0))])])
     assert list(_again(_Batch(photos), waiting)) == []  # either may have done it
     assert [([photo.id for photo in one.photos], one.alone, one.deaths) for one in waiting] == [
         (["a"], True, 0),

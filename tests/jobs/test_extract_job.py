@@ -19,14 +19,14 @@ from bundle_samples import awaken
 from sightline import SceneBatch
 from sightline.errors import ConfigError, DataError
 from sightline.jobs.extract_job import LEDGER, SceneMaker, extract
-from sightline.jobs.job_photos import LoadedPhoto
+from sightline.photo import Photo
 from sightline.scene import Concept
 from sightline.vision.box_rule import BoxRule
 from sightline.vision.detector import Detector, DetectorConfig
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.grid_encoder import GridEncoder, cell_boxes
+from sightline.vision.images import read_pixels
 from sightline.vision.inference_encoder import InferenceEncoder
-from sightline.vision.pixels import read_pixels
 
 torch.set_num_threads(1)
 DOCS = Path(__file__).parents[2] / "docs" / "scenes.md"
@@ -210,7 +210,7 @@ def test_cells_cannot_be_chosen(grid):
 
 def test_work_crosses_to_another_process_by_pickle(detector, photos):
     maker = SceneMaker(InferenceEncoder(detector))
-    loaded = [LoadedPhoto(p.name, p, *read_pixels(p, 64)) for p in sorted(photos.glob("*.*g"))]
+    loaded = [Photo(p.name, p, *read_pixels(p, 64)) for p in sorted(photos.glob("*.*g"))]
     first = maker(loaded)
     assert [scene.id for scene in first] == ["a.png", "b.jpg"]
     assert pickle.loads(pickle.dumps(maker))(pickle.loads(pickle.dumps(loaded))) == first

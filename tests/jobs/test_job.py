@@ -18,8 +18,9 @@ from PIL import Image
 from sightline.errors import ConfigError, CountError, DataError
 from sightline.jobs.audit_job import AuditLog
 from sightline.jobs.job import run
-from sightline.jobs.job_photos import GONE, LoadedPhoto, mark_of, photos_below
+from sightline.jobs.job_photos import GONE, mark_of, photos_below
 from sightline.jobs.ledger import Entry, Ledger
+from sightline.photo import Photo
 from sightline.scene import Scene
 from sightline.vision.feature_store import FeatureStore
 
@@ -50,7 +51,7 @@ class Kept:
         self.events.append("flush")
 
 
-def brightness(photos: list[LoadedPhoto]) -> list[tuple[str, float]]:
+def brightness(photos: list[Photo]) -> list[tuple[str, float]]:
     return [(photo.id, float(photo.pixels.mean())) for photo in photos]
 
 
@@ -287,7 +288,7 @@ def test_a_store_forgets_dropped_scenes_and_takes_others_for_them(tmp_path):
     assert store.verify() == {}
 
 
-def scenes_of(photos: list[LoadedPhoto]) -> list[Scene]:
+def scenes_of(photos: list[Photo]) -> list[Scene]:
     return [a_scene(photo.id, float(photo.pixels.mean())) for photo in photos]
 
 
@@ -295,7 +296,7 @@ def work_slowly(folder: str, store: str) -> None:
     """Go on with a job, telling of each batch that is safe; runs in a child process."""
     photos, _ = photos_below(folder)
 
-    def told(batch: list[LoadedPhoto]) -> list[Scene]:
+    def told(batch: list[Photo]) -> list[Scene]:
         if len(done):
             print(json.dumps(done), flush=True)
         done[:] = [photo.id for photo in batch]

@@ -33,7 +33,7 @@ from sightline.training.recipe import read_recipe
 from sightline.training.stage import Optimiser, Selection, Stage
 from sightline.training.vision_config import Cached, Grid
 from sightline.vision.grid_encoder import WIDTH, GridEncoder
-from sightline.vision.pixels import read_pixels
+from sightline.vision.images import read_pixels
 
 torch.set_num_threads(1)
 SIZE = 64

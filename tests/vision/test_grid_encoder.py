@@ -7,8 +7,9 @@ from PIL import Image
 
 from sightline.errors import CheckpointError, ConfigError, ImageError, MissingExtraError
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, EfficientNetLite
+from sightline.vision.find_photos import photos_in
 from sightline.vision.grid_encoder import GridEncoder, cell_boxes, imagenet_weights
-from sightline.vision.pixels import photos_in, read_pixels
+from sightline.vision.images import read_pixels
 
 torch.set_num_threads(1)
 

@@ -10,7 +10,7 @@ from sightline.vision.grid_encoder import imagenet_weights
 from sightline.vision.imagenet_classifier import ImageNetClassifier, imagenet_probabilities
 from sightline.vision.imagenet_concepts import hedged
 from sightline.vision.imagenet_names import imagenet_classes
-from sightline.vision.pixels import read_pixels
+from sightline.vision.images import read_pixels
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -19,9 +19,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from sightline.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sightline.vision import images
-from sightline.vision.images import MAX_PIXELS, decoded, open_image
+from sightline.vision.images import MAX_PIXELS, decode_image, open_image, read_pixels
 from sightline.vision.picture_formats import HEAD, kind_of
-from sightline.vision.pixels import read_pixels
 
 HEADERS = {
     "jpeg": b"\xff\xd8\xff\xe0",
@@ -492,7 +491,7 @@ def test_of_very_large_pictures_one_is_decoded_at_a_time(monkeypatch):
     usual = Image.core.get_block_size()
 
     def read(_: int) -> None:
-        with decoded(raw) as found:
+        with decode_image(raw) as found:
             with counting:
                 inside.append(found)
                 most.append(len(inside))
@@ -515,7 +514,7 @@ def test_of_very_large_pictures_one_is_decoded_at_a_time(monkeypatch):
 def test_a_large_jpeg_is_decoded_at_a_fraction_that_leaves_enough():
     raw = encoded(smooth(1200, 1600), "JPEG", quality=95)
     for least, expected in ((None, (1600, 1200)), (700, (1600, 1200)), (600, (800, 600)), (128, (200, 150))):
-        with decoded(raw, least=least) as found:
+        with decode_image(raw, least=least) as found:
             assert found.image.size == expected
             assert found.size == (1600, 1200)
 

@@ -11,8 +11,8 @@ from sightline.pipeline import load_model
 from sightline.vision import int8_backbone
 from sightline.vision.efficientnet_lite import Block, Convolution, EfficientNetLite, same_padding
 from sightline.vision.fold_batch_norm import FusedConvolution, fold
+from sightline.vision.images import read_pixels
 from sightline.vision.int8_backbone import SIX, Int8Block, Int8Convolution, fold_int8
-from sightline.vision.pixels import read_pixels
 
 needs_int8 = pytest.mark.skipif(not int8_backbone.available(), reason="this machine is not faster with 8-bit integers")
 

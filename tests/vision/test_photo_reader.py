@@ -10,8 +10,8 @@ from PIL import Image
 
 from sightline.errors import ImageError
 from sightline.vision import photo_reader
+from sightline.vision.images import read_pixels
 from sightline.vision.photo_reader import left_out, progress_bar, read_photos
-from sightline.vision.pixels import read_pixels
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json as json_module
 import os
 import shutil
@@ -18,12 +19,7 @@ from sightline.errors import ConfigError, printable
 from sightline.files import cache_dir, existing, fingerprint, model_file, write_json
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are captions to audit
-    from collections.abc import Sequence
-
-    from sightline.grounding.evidence import Audit
     from sightline.jobs.job import Report
-    from sightline.jobs.job_photos import LoadedPhoto
-    from sightline.pipeline import Pipeline
 
 AUDITS = "audits.json"
 
@@ -135,16 +131,8 @@ def _audited(
     least = pipeline.auditing.least if threshold is None else threshold
     made = fingerprint(model_file(model or default_bundle()).read_bytes(), repr(pipeline.auditing), repr(least))
     progress = progress_bar("auditing") if bar else iter
-    size = pipeline.bundle.vision.size
-    return audit_job.audit(captions, folder, _auditor(pipeline, least), made, size=size, progress=progress)
-
-
-def _auditor(pipeline: Pipeline, least: float) -> Any:
-    def work(photos: Sequence[LoadedPhoto], captions: Sequence[Sequence[str]]) -> list[list[Audit]]:
-        read = [(str(photo.path), photo.pixels, photo.size) for photo in photos]
-        return pipeline.audit_photos(read, captions, least=least)
-
-    return work
+    auditor = functools.partial(pipeline.audit_photos, least=least)
+    return audit_job.audit(captions, folder, auditor, made, size=pipeline.size, progress=progress)
 
 
 def _told(one: dict[str, Any]) -> str:

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import tyro
 
-from sightline.caption_work import BATCH, CaptionOptions, CaptionWork
 from sightline.cli.caption_pictures import Pictures, box_table, open_with, viewer
+from sightline.cli.pipeline_work import CaptionOptions, CaptionWork
 from sightline.decoding.length_options import phrases_of
-from sightline.errors import ConfigError, DataError, SightlineError, printable
+from sightline.errors import ConfigError, DataError, printable
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
     from sightline.caption import PhotoCaption
     from sightline.export.caption_json import CaptionJson
-    from sightline.jobs.job import Done
     from sightline.jobs.job_photos import PhotoList
     from sightline.vision.photo_reader import Progress
 
@@ -76,8 +75,7 @@ def caption(
         raise ConfigError("no photo was named", fix="name photos or folders: `sightline caption photo.jpg`")
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and pictures go to a folder", where=out, fix="name another with --out")
-    include = phrases_of(must_include)
-    wanted = CaptionOptions(model, style, beam, length, include)
+    options = CaptionOptions(model, style, beam, length, phrases_of(must_include))
     named = _formats(format, out, json)
     if ray is not None and out is None and "xmp" not in named:
         raise ConfigError("--ray works on files, which can be gone on with", fix="name a folder for them with --out")
@@ -88,12 +86,12 @@ def caption(
     beside = sorted(named & {"xmp", "html"})
     if beside and (lone := next((photo for photo in found.photos if not has_file(photo)), None)):
         raise ConfigError(f"{beside[0]} needs photos that are files", where=lone.path, fix="use json, csv or pictures")
-    talk = _Talk(found, CaptionWork(wanted, device, threads), json, quiet, show)
+    output = _Output(found, CaptionWork(options, device, threads), json, quiet, show)
     if out is None and named <= set(STREAMS):
-        done = talk.stream(next(iter(named), "json" if json else ""), distinct)
+        done = output.stream(next(iter(named), "json" if json else ""), distinct)
     else:
-        done = talk.file(paths, named, out, force, distinct, ray)
-    talk.end()
+        done = output.file(paths, named, out, force, distinct, ray)
+    output.end()
     if gone := [folder for folder in folders if not os.path.isdir(folder)]:  # noqa: PTH112
         raise DataError("this folder was deleted while its photos were read", where=gone[0], fix="put it back")
     return 0 if done else 1
@@ -103,7 +101,7 @@ def _formats(format: tuple[str, ...], out: Path | None, json: bool) -> frozenset
     """What to write; what cannot go anywhere is an error."""
     if not format:
         return frozenset() if out is None else frozenset(("pictures", "json"))
-    from sightline.cli.caption_files import formats_of
+    from sightline.cli.caption_folder import formats_of
 
     named = formats_of(format)
     if out is None and (homeless := sorted(named - {"xmp"})) and (len(named) > 1 or homeless[0] not in STREAMS or json):
@@ -113,7 +111,7 @@ def _formats(format: tuple[str, ...], out: Path | None, json: bool) -> frozenset
     return named
 
 
-class _Talk:
+class _Output:
     """What the command tells while it works: lines on standard output, everything else on standard error."""
 
     def __init__(self, found: PhotoList, work: CaptionWork, json: bool, quiet: bool, show: bool) -> None:
@@ -121,33 +119,52 @@ class _Talk:
         self.opener = viewer() if show else None
         self.pictures: list[Path] = []
         self.note = ""
+        self.count = 0
+        self.stop: BaseException | None = None
 
     def stream(self, form: str, distinct: bool) -> int:
         """Captions to standard output as they come, none of which is kept; how many."""
         stdout = sys.stdout  # as it is now: a progress bar takes its place
-        coming = _Counted(self._shown(self._captions(distinct, bar=bool(form)), sys.stderr if form else stdout))
+        captions = self._captions(distinct, bool(form) or distinct, sys.stderr if form else stdout)
         try:
-            if form:  # also when interrupted: what is done is a whole array
-                _print(form, (said.to_json() for said in coming), stdout)
+            if form:
+                _print(form, (caption.to_json() for caption in captions), stdout)
             else:
-                for said in coming:
-                    self._line(f"{said.path}: {said}", stdout)
-            if coming.stopped is not None:
-                raise coming.stopped
+                for caption in captions:
+                    self._line(f"{caption.path}: {caption}", stdout)
+            if self.stop is not None:
+                raise self.stop
         except KeyboardInterrupt:
             raise KeyboardInterrupt("Interrupted. With --out DIR, the same command could go on.") from None
-        return coming.count
+        return self.count
 
-    def _shown(self, captions: Iterable[PhotoCaption], tables: TextIO) -> Iterator[PhotoCaption]:
-        """The captions, with pictures or tables of their boxes where they are to be shown."""
+    def _captions(self, distinct: bool, silent: bool, tables: TextIO) -> Iterator[PhotoCaption]:
+        """The captions, with pictures or tables of their boxes where they are to be shown.
+
+        What stops them ends them, and is kept in `stop`: so what is printed by then is a whole array.
+        """
+        if not self.found.photos:
+            return
+        from sightline.vision.photo_reader import progress_bar
+
+        progress = progress_bar("captioning") if self._wants_bar(silent) else iter
         pictures = Pictures(Path(tempfile.mkdtemp(prefix="sightline-"))) if self.opener is not None else None
-        for said in captions:
-            if pictures is not None:
-                pictures.draw(said, bad=self.found.problems.append)
-                self.pictures = pictures.written
-            yield said
-            if self.show and self.opener is None:
-                print(box_table(said), file=tables, flush=True)
+        try:
+            pipeline, options, bad = self.work.load(), self.work.options, self.found.problems.append
+            caption_all = pipeline.distinct if distinct else pipeline.caption_many
+            paths = [photo.path for photo in self.found.photos]
+            for caption in caption_all(paths, beam=options.beam, rules=options.rules(), bad=bad, progress=progress):
+                self.count += 1
+                if pictures is not None:
+                    pictures.draw(caption, bad)
+                    self.pictures = pictures.written
+                yield caption
+                if self.show and self.opener is None:
+                    print(box_table(caption), file=tables, flush=True)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # also SystemExit, by which a signal ends the command
+            self.stop = error
 
     def file(
         self,
@@ -163,8 +180,7 @@ class _Talk:
             if self.json:
                 _print("json", (), sys.stdout)
             return 0
-        from sightline.cli.caption_files import FileOptions, Listeners
-        from sightline.cli.caption_folder import file_captions
+        from sightline.cli.caption_folder import FileOptions, Listeners, file_captions
         from sightline.export.caption_json import caption_of
         from sightline.jobs.cluster import executor_of
         from sightline.vision.photo_reader import progress_bar
@@ -192,23 +208,6 @@ class _Talk:
             self.note = f"dropped {filed.forgot:,} {many} of another model or other settings"
         return filed.made + filed.kept
 
-    def _captions(self, distinct: bool, bar: bool) -> Iterator[PhotoCaption]:
-        if not self.found.photos:
-            return
-        from sightline.jobs.job import run_locally
-        from sightline.vision.photo_reader import progress_bar
-
-        progress = progress_bar("captioning") if self._wants_bar(bar or distinct) else iter
-        size, problems = self.work.size, self.found.problems
-        done = run_locally(self.found.photos, self.work, size=size, batch=BATCH, progress=progress)
-        coming = (said for batch in done for said in _told_of(batch, problems))
-        if not distinct:
-            yield from coming
-            return
-        from sightline.distinct_captions import tell_apart
-
-        yield from tell_apart(self.work.pipeline, list(coming), rules=self.work.wanted.rules(), bad=problems.append)
-
     def _wants_bar(self, silent: bool) -> bool:
         """Lines that appear on a terminal are progress enough."""
         return sys.stderr.isatty() and not self.quiet and (silent or not sys.stdout.isatty())
@@ -232,31 +231,6 @@ class _Talk:
         if self.pictures and not self.quiet:
             many = "1 picture is" if len(self.pictures) == 1 else f"{len(self.pictures):,} pictures are"
             print(f"{many} in {printable(self.pictures[0].parent)}", file=sys.stderr)
-
-
-class _Counted:
-    """Captions that are counted as they pass; what stops them ends them, and is told afterwards by `stopped`."""
-
-    def __init__(self, captions: Iterable[PhotoCaption]) -> None:
-        self._captions = captions
-        self.count = 0
-        self.stopped: BaseException | None = None
-
-    def __iter__(self) -> Iterator[PhotoCaption]:
-        try:
-            for said in self._captions:
-                self.count += 1
-                yield said
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # also SystemExit, by which a signal ends the command
-            self.stopped = error
-
-
-def _told_of(batch: Done[PhotoCaption], problems: list[SightlineError]) -> Iterator[PhotoCaption]:
-    """The captions of a batch; what is wrong with photos goes to `problems`, each before what was read after it."""
-    problems += [error for _, error in batch.bad]
-    return (said for _, said in batch.made)
 
 
 def _print(form: str, captions: Iterable[CaptionJson], stdout: TextIO) -> None:

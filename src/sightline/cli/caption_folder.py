@@ -6,18 +6,182 @@ cache. A run does the photos that are new or changed, then writes the files anew
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sightline.caption_work import BATCH, CaptionWork
-from sightline.cli.caption_files import FileOptions, Files, Listeners, picture_name
-from sightline.files import lock
+from sightline.caption import PhotoCaption
+from sightline.cli.caption_pictures import draw_picture
+from sightline.cli.pipeline_work import BATCH, CaptionWork
+from sightline.errors import ConfigError, SightlineError
+from sightline.export.caption_json import CaptionJson, caption_of, sentence
+from sightline.export.caption_tables import csv_lines, json_array, json_lines
+from sightline.export.gallery import page
+from sightline.export.sidecar import sidecar_of, write_sidecar
+from sightline.files import atomic_write, cache_dir, fingerprint, lock, sweep
 from sightline.jobs.caption_log import CaptionLog
 from sightline.jobs.job import Executor, run, run_locally, waiting
-from sightline.jobs.job_photos import Photo, id_of
+from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of
 from sightline.jobs.ledger import Ledger
+from sightline.vision.photo_reader import Progress
+
+HIDDEN = ".sightline"
+WHOLE = ("csv", "jsonl", "json", "html")  # one file of all captions
+EACH = ("pictures", "xmp")  # a file of each photo
+FORMATS = (*WHOLE, *EACH)
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Where captions go, and in what form.
+
+    Attributes:
+        formats: of `FORMATS`.
+        out: the folder of all files but sidecars; None where only sidecars are wanted.
+        force: do again what is done, and replace descriptions that others wrote into sidecars.
+        distinct: rewrite captions that are alike.
+    """
+
+    formats: frozenset[str]
+    out: Path | None = None
+    force: bool = False
+    distinct: bool = False
+
+    def sweep(self, photos: Sequence[PhotoRef]) -> None:
+        """Remove what killed runs left half-written, in the folder of files and beside the photos."""
+        folders = set() if self.out is None else {self.out}
+        if "xmp" in self.formats:
+            folders |= {Path(photo.id).parent for photo in photos}
+        for folder in folders:
+            sweep(folder)
+
+    def place(self, made: str, sources: Sequence[str]) -> Path:
+        """The folder of the log."""
+        if self.out is not None:
+            return self.out / HIDDEN
+        return cache_dir() / "captions" / fingerprint(made, *map(id_of, sources))
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told what happens.
+
+    Attributes:
+        caption: each caption that is new or has changed.
+        bad: the error of a photo, or of a sidecar, that is left out.
+        progress: from a title to a progress bar.
+        end: all captions of the photos that were named, in order; also when interrupted.
+    """
+
+    caption: Callable[[CaptionJson], None]
+    bad: Callable[[SightlineError], None]
+    progress: Callable[[str], Progress]
+    end: Callable[[Iterable[CaptionJson]], None] | None = None
+
+
+class Files:
+    """The sink of the job: captions go to the log, and from there to files.
+
+    Attributes:
+        log: captions as they were first said.
+        rewrites: those that were rewritten.
+        photos: that were named.
+        pictures: of those photos that have one.
+    """
+
+    def __init__(
+        self,
+        filing: FileOptions,
+        log: CaptionLog,
+        rewrites: CaptionLog,
+        photos: Sequence[PhotoRef],
+        listeners: Listeners,
+    ) -> None:
+        self.filing, self.log, self.rewrites, self.photos, self.listeners = filing, log, rewrites, photos, listeners
+        self.pictures: list[Path] = []
+        self._given = {photo.id: str(photo.path) for photo in photos}
+        self._fresh: set[str] = set()  # captions whose files are to be written, whatever is there
+        self._done: set[str] = set()  # photos whose files are written
+
+    def __contains__(self, id: object) -> bool:
+        return id in self.log
+
+    def add(self, said: PhotoCaption) -> None:
+        """Keep a caption, and write the files of its photo at once, unless it may change again."""
+        self.log.add(said)
+        self._fresh.add(id_of(said.path))
+        if not self.filing.distinct:
+            self._write(id_of(said.path))
+
+    def rewrite(self, said: PhotoCaption, mark: str) -> None:
+        """Keep another caption of a photo; `mark` tells what it depends on."""
+        self.rewrites.add(said, mark)
+        self._fresh.add(id_of(said.path))
+
+    def restore_first(self, ids: Iterable[str]) -> None:
+        """Forget that captions were rewritten."""
+        dropped = [id for id in ids if id in self.rewrites]
+        self.rewrites.drop(dropped)
+        self._fresh.update(dropped)
+
+    def drop(self, ids: Iterable[str]) -> None:
+        """Forget captions."""
+        dropped = list(ids)
+        self.log.drop(dropped)
+        self.rewrites.drop(dropped)
+
+    def flush(self) -> None:
+        """Return when all are safe."""
+        self.log.flush()
+        self.rewrites.flush()
+
+    def caption_json(self, id: str) -> CaptionJson:
+        """The caption that holds, its photo called as it was named now."""
+        told = self.rewrites[id] if id in self.rewrites else self.log[id]
+        return {**told, "path": self._given.get(id, told["path"])}
+
+    def close(self) -> None:
+        """Write what is not yet written. Where the log was deleted meanwhile, that is told, and nothing is written."""
+        self.flush()
+        for photo in self.photos:
+            if photo.id in self.log:
+                self._write(photo.id)
+        if self.listeners.end is not None:
+            self.listeners.end(self.caption_json(photo.id) for photo in self.photos if photo.id in self.log)
+        out, lines = self.filing.out, {"csv": csv_lines, "jsonl": json_lines, "json": json_array}
+        for name in WHOLE:
+            if out is not None and len(self.log) and name in self.filing.formats:
+                pieces = page(self._all(), out) if name == "html" else lines[name](self._all())
+                with atomic_write(out / f"captions.{name}") as file:
+                    for piece in pieces:
+                        file.write(piece.encode())
+
+    def _all(self) -> Iterator[CaptionJson]:
+        """The captions of this run, and of earlier ones whose photos are still there."""
+        for id in self._given:
+            if id in self.log:
+                yield self.caption_json(id)
+        for id in self.log:
+            if id not in self._given and mark_of(id) != GONE:
+                yield self.caption_json(id)
+
+    def _write(self, id: str) -> None:
+        """The files of one photo: those that are missing, or all where its caption is fresh."""
+        if id in self._done:
+            return
+        self._done.add(id)
+        told, fresh = self.caption_json(id), id in self._fresh
+        if fresh:
+            self.listeners.caption(told)
+        picture = None if self.filing.out is None else self.filing.out / picture_name(self.log, id)
+        if "pictures" in self.filing.formats and picture is not None:
+            here = not fresh and _exists(picture)
+            if here or draw_picture(caption_of(told), picture, self.listeners.bad):
+                self.pictures.append(picture)
+        if "xmp" in self.filing.formats and (fresh or not _exists(sidecar_of(id))):
+            write_sidecar(id, sentence(told["caption"]), replace=self.filing.force, bad=self.listeners.bad)
 
 
 @dataclass
@@ -38,7 +202,7 @@ class FolderReport:
 
 
 def file_captions(
-    named: Sequence[Photo],
+    named: Sequence[PhotoRef],
     sources: Sequence[str],
     work: CaptionWork,
     filing: FileOptions,
@@ -53,42 +217,92 @@ def file_captions(
         work: makes the captions.
         filing: where they go.
         listeners: are told what happens.
-        hands: who looks at the photos.
+        executor: who looks at the photos.
     """
-    made = work.wanted.fingerprint()
+    made = work.options.fingerprint()
     place = filing.place(made, sources)
     with (
         lock(place / "lock"),
         CaptionLog(place / "captions.jsonl", made) as log,
-        CaptionLog(place / "distinct.jsonl", made) as apart,
+        CaptionLog(place / "distinct.jsonl", made) as rewrites,
         Ledger(place / "ledger.jsonl") as ledger,
         ExitStack() as at_the_end,
     ):
         photos = _photos(named, filing, log)
         filing.sweep(photos)
-        files = Files(filing, log, apart, photos, listeners)
+        files = Files(filing, log, rewrites, photos, listeners)
         at_the_end.callback(files.close)
         filed = FolderReport(forgot=log.forgot, pictures=files.pictures)
         if filing.force:
             files.drop(photo.id for photo in photos)
-        if not filing.apart:
-            files.restore_first(list(apart))
+        if not filing.distinct:
+            files.restore_first(list(rewrites))
         todo = waiting(photos, files, ledger)
         filed.kept = len(photos) - len(todo)
-        if todo:  # else the model is not loaded
+        if todo:  # else no model is loaded
             bar = listeners.progress("captioning")
-            report = run(photos, work, files, ledger, size=work.size, batch=BATCH, progress=bar, executor=executor)
+            report = run(
+                photos, work, files, ledger, size=work.load().size, batch=BATCH, progress=bar, executor=executor
+            )
             for error in report.bad:
                 listeners.bad(error)
             filed.made = report.made
-        if filing.apart:
-            from sightline.cli.caption_rewrite import rewrite
-
-            rewrite(files, work, ledger)
+        if filing.distinct:
+            _rewrite(files, work, ledger)
     return filed
 
 
-def _photos(named: Sequence[Photo], filing: FileOptions, log: CaptionLog) -> list[Photo]:
+def _photos(named: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> list[PhotoRef]:
     """The photos that were named, without the pictures that were drawn of photos before."""
     drawn = set() if filing.out is None else {id_of(filing.out / picture_name(log, id)) for id in log}
     return [photo for photo in named if photo.id not in drawn]
+
+
+def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
+    """The second pass of `--distinct`: rewrite what is alike. A group that is as it was keeps what it has."""
+    from sightline.distinct_captions import Words, alike, gist, tell_group_apart
+
+    ids = [photo.id for photo in files.photos if photo.id in files.log]
+    groups = [[ids[at] for at in group] for group in alike([files.log[id]["caption"].split() for id in ids])]
+    marks = {id: mark for group in groups for mark in [_mark(group, ledger)] for id in group}
+    files.restore_first(id for id in list(files.rewrites) if files.rewrites.mark(id) != marks.get(id))
+    waiting = [group for group in groups if not all(id in files.rewrites for id in group)]
+    if not waiting:
+        return
+    files.restore_first(id for group in waiting for id in group)
+    again = {id for group in waiting for id in group}
+    taken: set[Words] = {gist(files.caption_json(id)["caption"].split()) for id in files.log if id not in again}
+    paths = {id: photo.path for photo in files.photos for id in [photo.id]}
+    group_of = {paths[group[-1]]: group for group in waiting}
+    for last in files.listeners.progress("telling apart")([paths[id] for group in waiting for id in group]):
+        if (group := group_of.get(last)) is not None:
+            said = [caption_of(files.caption_json(id)) for id in group]
+            for one in tell_group_apart(work.load(), said, taken, work.options.rules(), bad=files.listeners.bad):
+                files.rewrite(one, marks[group[0]])
+            files.flush()
+
+
+def _mark(group: list[str], ledger: Ledger) -> str:
+    """What the captions of a group depend on: which photos they are, and as what they were."""
+    return fingerprint(*(f"{id} {ledger.get(id)}" for id in sorted(group)))
+
+
+def picture_name(log: CaptionLog, id: str) -> str:
+    """What the picture of a photo is called."""
+    return f"{log.name(id)}.captioned.jpg"
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where a name is too long
+
+
+def formats_of(named: Sequence[str]) -> frozenset[str]:
+    """Formats from options such as `csv,html`.
+
+    >>> sorted(formats_of(["csv,HTML", "xmp"]))
+    ['csv', 'html', 'xmp']
+    """
+    found = frozenset(name.strip().lower() for some in named for name in some.split(",") if name.strip())
+    if unknown := sorted(found - set(FORMATS)):
+        raise ConfigError(f"there is no format {unknown[0]!r}", fix=f"choose of {', '.join(FORMATS)}")
+    return found

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json as json_module
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from sightline.cli.job_report import as_json, tell
+from sightline.cli.pipeline_work import EmbedWork
 from sightline.errors import ConfigError, printable
 from sightline.search.index_store import Kind, default_store
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a folder to index
-    from sightline.jobs.job_photos import LoadedPhoto
-    from sightline.photo_embedding import PhotoEmbedding
-    from sightline.pipeline import Pipeline
     from sightline.search.sync import SyncReport
 
 
@@ -68,15 +63,15 @@ def index(
 
     if not (Path(folder).is_dir() or is_elsewhere(folder)):
         raise ConfigError("this is no folder", where=folder, fix="name the folder that the photos are in")
-    looking = EmbedWork(model, captions, device, threads)
-    bundle = looking.pipeline.bundle
+    work = EmbedWork(captions, model, device, threads)
+    pipeline = work.load()
     with executor_of(ray, threads, device) as executor:
         report = sync(
             folder,
             place,
-            looking,
-            maker=model_of(bundle),
-            size=bundle.vision.size,
+            work,
+            maker=model_of(pipeline.bundle),
+            size=pipeline.size,
             captions=captions,
             engine=engine,
             force=force,
@@ -95,31 +90,6 @@ def index(
         print(f"{printable(place)}: {summary(report)}")
     tell(report)
     return 0 if report.made or report.kept else 1
-
-
-@dataclass(frozen=True)
-class EmbedWork:
-    """From photos that were read to vectors and captions, by a model that is loaded at the first; travels by pickle."""
-
-    model: Path | None
-    captions: bool
-    device: str
-    threads: int | None
-
-    def __call__(self, photos: Sequence[LoadedPhoto]) -> list[PhotoEmbedding]:
-        """What the model makes of them, in their order."""
-        return self.pipeline.embed_loaded(photos, captions=self.captions)
-
-    @cached_property
-    def pipeline(self) -> Pipeline:
-        """The model at work."""
-        from sightline.pipeline import load
-
-        return load(self.model, self.device, self.threads)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Without the model, which is loaded where the work is done."""
-        return EmbedWork, (self.model, self.captions, self.device, self.threads)
 
 
 def summary(report: SyncReport) -> str:

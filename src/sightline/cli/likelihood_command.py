@@ -93,7 +93,7 @@ def _look(captioner: EndToEndCaptioner, photo: str, place: torch.device) -> Scen
     import torch
 
     from sightline.batch import SceneBatch
-    from sightline.vision.pixels import read_pixels
+    from sightline.vision.images import read_pixels
 
     pixels, size = read_pixels(photo, captioner.vision.size)
     picture = torch.from_numpy(pixels).permute(2, 0, 1)[None].to(place)

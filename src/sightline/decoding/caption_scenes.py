@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -21,9 +19,6 @@ AT_ONCE = 2**26  # probabilities that one forward may hold while words are trace
 
 Traces = list[list[list[WordTrace]]]  # of each position of each caption of each image
 CaptionWords = list[list[tuple[str, ...]]]  # the words of each caption of each image
-Choose = Callable[
-    [CaptionWords, Tensor], Tensor
-]  # from captions and their scores (B, K) to the places (B,) of the best
 
 
 @torch.no_grad()
@@ -34,22 +29,35 @@ def captions(
     strategy: Strategy | None = None,
     rules: Rules | None = None,
     trace: bool = True,
-    choose: Choose | None = None,
 ) -> list[list[Caption]]:
     """For each scene its captions, best first: one, or as many as `strategy` gives (the best of a beam of 3 by
     default).
-
-    With `trace`, each word carries its log-probability, its attention over the scene's own regions and grid cells, and
-    the model's gates, from one forward over the words chosen. `choose` leaves one caption of each image.
     """
     memory = model.encode(scenes)
-    found = decode(model, memory, strategy or Beam(), rules, vocabulary)
-    words = _said(found, vocabulary)
-    if choose is not None:
-        found = found.only(choose(words, found.scores))
-        words = _said(found, vocabulary)
-    log_probs = found.log_probs.tolist()
-    traces: Traces = trace_words(model, memory, found.words, scenes) if trace else [[[] for _ in i] for i in words]
+    decoded = decode(model, memory, strategy or Beam(), rules, vocabulary)
+    return trace_captions(model, memory, decoded, scenes, vocabulary, trace)
+
+
+def words_of(decoded: DecodeResult, vocabulary: Vocabulary) -> CaptionWords:
+    """The words of what was decoded."""
+    return [[tuple(vocabulary.decode(ids)) for ids in image] for image in decoded.words.tolist()]
+
+
+def trace_captions(
+    model: Captioner,
+    memory: Memory,
+    decoded: DecodeResult,
+    scenes: SceneBatch,
+    vocabulary: Vocabulary,
+    trace: bool = True,
+) -> list[list[Caption]]:
+    """What was decoded, as people read it.
+
+    With `trace`, each word carries its log-probability, its attention over the scene's own regions and grid cells, and
+    the model's gates, from one forward over the words chosen.
+    """
+    words, log_probs = words_of(decoded, vocabulary), decoded.log_probs.tolist()
+    traces: Traces = trace_words(model, memory, decoded.words, scenes) if trace else [[[] for _ in i] for i in words]
     return [
         [
             Caption(said, log_prob, tuple(steps[: len(said)]))
@@ -58,10 +66,6 @@ def captions(
         ]
         for image in zip(words, log_probs, traces, strict=True)
     ]
-
-
-def _said(found: DecodeResult, vocabulary: Vocabulary) -> CaptionWords:
-    return [[tuple(vocabulary.decode(ids)) for ids in image] for image in found.words.tolist()]
 
 
 @torch.no_grad()

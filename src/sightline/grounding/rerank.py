@@ -1,8 +1,8 @@
-"""Choosing among the captions of a beam: the captioner's own scores, and how well each fits the photo as a whole."""
+"""How well the captions of a beam fit their photo as a whole, by which one of them is chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -11,13 +11,6 @@ from sightline.models.matcher import Embedding, Matcher
 from sightline.models.reader import Reader
 
 CaptionWords = Sequence[Sequence[Sequence[str]]]  # the words of each caption of each photo
-
-
-def rerank_by_photo(
-    finds: Reader[Matcher], images: Embedding, weight: float
-) -> Callable[[CaptionWords, Tensor], Tensor]:
-    """The caption with the best score + weight · cosine with the photo, by the vectors of a matcher of whole photos."""
-    return lambda said, scores: (scores + weight * photo_cosines(finds, images, said)).argmax(1)
 
 
 def photo_cosines(finds: Reader[Matcher], images: Embedding, said: CaptionWords) -> Tensor:

@@ -16,12 +16,13 @@ from sightline.files import PathLike, fingerprint, lock, unwritable
 from sightline.grounding.evidence import Audit
 from sightline.jobs.checksum_lines import ChecksumLines
 from sightline.jobs.job import Report, run
-from sightline.jobs.job_photos import LoadedPhoto, Photo, mark_of
+from sightline.jobs.job_photos import PhotoRef, mark_of
 from sightline.jobs.ledger import Ledger
+from sightline.photo import Photo
 from sightline.vision.photo_reader import Progress
 
 LOG, LEDGER, LOCK = "audits.log", "ledger.jsonl", "lock"
-Auditor = Callable[[Sequence[LoadedPhoto], Sequence[Sequence[str]]], Sequence[Sequence[Audit]]]
+Auditor = Callable[[Sequence[Photo], Sequence[Sequence[str]]], Sequence[Sequence[Audit]]]
 AuditRecord = tuple[str, list[dict[str, Any]]]
 
 
@@ -53,9 +54,9 @@ def audit(
         raise unwritable(place, error) from error
     ids = {path: f"{path}#{fingerprint(made, json.dumps(list(own)))}" for path, own in captions.items()}
     texts = {ids[path]: own for path, own in captions.items()}
-    photos = [Photo(ids[path], Path(path), mark_of(Path(path))) for path in captions]
+    photos = [PhotoRef(ids[path], Path(path), mark_of(Path(path))) for path in captions]
 
-    def work(some: Sequence[LoadedPhoto]) -> list[AuditRecord]:
+    def work(some: Sequence[Photo]) -> list[AuditRecord]:
         found = auditor(some, [texts[photo.id] for photo in some])
         return [(photo.id, [one.to_json() for one in own]) for photo, own in zip(some, found, strict=True)]
 

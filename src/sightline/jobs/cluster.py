@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sightline.errors import ClusterError, DataError, MissingExtraError, SightlineError
-from sightline.jobs.job import Done, Executor, Work, loaded_photos, run_batch, run_locally
-from sightline.jobs.job_photos import Photo
+from sightline.jobs.job import Done, Executor, Work, run_locally
+from sightline.jobs.job_photos import PhotoRef
+from sightline.photo import Photo
 from sightline.vision.photo_reader import Progress
 
 Result = TypeVar("Result")
@@ -84,7 +85,7 @@ class _Batch:
     `deaths` are the workers that it has cost since.
     """
 
-    photos: Sequence[Photo]
+    photos: Sequence[PhotoRef]
     alone: bool = False
     deaths: int = 0
 
@@ -106,7 +107,7 @@ class Cluster:
         self.cpus, self.gpus = cpus, gpus
 
     def __call__(
-        self, photos: Sequence[Photo], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
+        self, photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
     ) -> Iterator[Done[Result]]:
         """The photos as they are done, as soon as they are a batch."""
         if not photos:
@@ -239,13 +240,11 @@ class _Worker:
     def ready(self) -> None:
         """Say that it is there."""
 
-    def look(self, photos: Sequence[Photo]) -> Done[Any]:
+    def look(self, photos: Sequence[PhotoRef]) -> Done[Any]:
         """A batch, done; another is read meanwhile."""
-        done, group = Done[Any](), []
-        for photo, loaded in loaded_photos(photos, self.size):
-            if isinstance(loaded, SightlineError):
-                done.bad.append((photo, loaded))
-            else:
-                group.append((photo, loaded))
+        (done,) = run_locally(photos, self._work_in_turn, size=self.size, batch=len(photos))
+        return done
+
+    def _work_in_turn(self, photos: Sequence[Photo]) -> Sequence[Any]:
         with self.turn:
-            return run_batch(group, self.work, done)
+            return self.work(photos)

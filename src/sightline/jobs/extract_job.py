@@ -19,8 +19,9 @@ from sightline.batch import MASKS, SceneBatch
 from sightline.devices import choose_device
 from sightline.files import PathLike
 from sightline.jobs.job import Executor, Report, run, run_locally
-from sightline.jobs.job_photos import LoadedPhoto, photos_below
+from sightline.jobs.job_photos import photos_below
 from sightline.jobs.ledger import Ledger
+from sightline.photo import Photo
 from sightline.scene import Array, Scene
 from sightline.vision.encoder import Encoder, Naming
 from sightline.vision.feature_store import FeatureStore
@@ -59,7 +60,7 @@ def extract(
         batch: photos that are looked at together; by default 16 on a CPU, 64 elsewhere.
         dtype: the numbers that a new store holds; by default float16.
         progress: wraps the paths of the photos, such as `sightline.vision.photo_reader.progress_bar("extracting")`.
-        hands: who looks at them: this process, or a cluster (`sightline.jobs.cluster`), each of whose workers has a
+        executor: who looks at them: this process, or a cluster (`sightline.jobs.cluster`), each of whose workers has a
             device of its own.
     """
     if isinstance(encoder, VisionModel):
@@ -102,7 +103,7 @@ class SceneMaker:
         return SceneMaker, (encoder, self.asked, self.narrow)
 
     @torch.inference_mode()
-    def __call__(self, photos: Sequence[LoadedPhoto]) -> list[Scene]:
+    def __call__(self, photos: Sequence[Photo]) -> list[Scene]:
         """The scenes of the photos, in their order."""
         pixels = torch.from_numpy(np.stack([photo.pixels for photo in photos])).permute(0, 3, 1, 2).to(self.device)
         seen = self.encoder.scenes(pixels, [photo.id for photo in photos])

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from sightline.errors import ConfigError, CountError, SightlineError
-from sightline.jobs.job_photos import LoadedPhoto, Photo
+from sightline.jobs.job_photos import PhotoRef
 from sightline.jobs.ledger import Entry, Ledger
-from sightline.vision.photo_reader import Progress, read_photos
+from sightline.photo import Photo
+from sightline.vision.photo_reader import Progress, read_each
 
 Result = TypeVar("Result")
 Kept = TypeVar("Kept", contravariant=True)
-Work = Callable[[Sequence[LoadedPhoto]], Sequence[Result]]
+Work = Callable[[Sequence[Photo]], Sequence[Result]]
 """From a batch of photos to a result for each; picklable, so that other processes and machines can do it."""
 
 
@@ -44,15 +45,15 @@ class Sink(Protocol[Kept]):
 class Done(Generic[Result]):
     """A batch that was worked on: the results of its photos, and the errors of those that cannot be read."""
 
-    made: list[tuple[Photo, Result]] = field(default_factory=list)
-    bad: list[tuple[Photo, SightlineError]] = field(default_factory=list)
+    made: list[tuple[PhotoRef, Result]] = field(default_factory=list)
+    bad: list[tuple[PhotoRef, SightlineError]] = field(default_factory=list)
 
 
 class Executor(Protocol):
     """Who reads photos and works on them."""
 
     def __call__(
-        self, photos: Sequence[Photo], work: Work[Result], *, size: int, batch: int, progress: Progress
+        self, photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress
     ) -> Iterator[Done[Result]]:
         """All photos, at most `batch` of them together; batches may come in any order."""
 
@@ -77,51 +78,28 @@ class Report:
 
 
 def run_locally(
-    photos: Sequence[Photo], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
+    photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
 ) -> Iterator[Done[Result]]:
     """The executor of this process: photos are read in threads while others are worked on; batches come in order."""
-    done, group = Done[Result](), list[tuple[Photo, LoadedPhoto]]()
-    for photo, loaded in loaded_photos(photos, size, progress):
-        if isinstance(loaded, SightlineError):
-            done.bad.append((photo, loaded))
+    done, group = Done[Result](), list[tuple[PhotoRef, Photo]]()
+    reading = read_each([ref.path for ref in photos], size, ids=[ref.id for ref in photos], progress=progress)
+    for ref, photo in zip(photos, reading, strict=True):
+        if isinstance(photo, SightlineError):
+            done.bad.append((ref, photo))
         else:
-            group.append((photo, loaded))
-        if len(group) == batch:
-            yield run_batch(group, work, done)
+            group.append((ref, photo))
+        if len(group) == batch or (ref is photos[-1] and (group or done.bad)):
+            results = work([photo for _, photo in group]) if group else ()
+            if len(results) != len(group):
+                what = f"{len(results)} results of {len(group)} photos"
+                raise CountError(what, fix="give one for each, in their order")
+            done.made = [(ref, result) for (ref, _), result in zip(group, results, strict=True)]
+            yield done
             done, group = Done(), []
-    if group or done.bad:
-        yield run_batch(group, work, done)
-
-
-def run_batch(group: Sequence[tuple[Photo, LoadedPhoto]], work: Work[Result], done: Done[Result]) -> Done[Result]:
-    """A batch with the results of some of its photos."""
-    results = work([loaded for _, loaded in group]) if group else ()
-    if len(results) != len(group):
-        raise CountError(f"{len(results)} results of {len(group)} photos", fix="give one for each, in their order")
-    done.made = [(photo, result) for (photo, _), result in zip(group, results, strict=True)]
-    return done
-
-
-def loaded_photos(
-    photos: Sequence[Photo], size: int, progress: Progress = iter
-) -> Iterator[tuple[Photo, LoadedPhoto | SightlineError]]:
-    """The photos in their order, read, or why they cannot be."""
-    waiting, refused = iter(photos), list[SightlineError]()
-
-    def unread() -> Iterator[tuple[Photo, SightlineError]]:
-        """The photos that were refused since the last that was read."""
-        while refused:
-            yield next(waiting), refused.pop(0)
-
-    for read in read_photos([photo.path for photo in photos], size, bad=refused.append, progress=progress):
-        yield from unread()
-        photo = next(waiting)
-        yield photo, LoadedPhoto(photo.id, photo.path, read.pixels, read.size)
-    yield from unread()
 
 
 def run(
-    photos: Sequence[Photo],
+    photos: Sequence[PhotoRef],
     work: Work[Result],
     sink: Sink[Result],
     ledger: Ledger,
@@ -141,13 +119,13 @@ def run(
         size: photos are squashed to squares of so many pixels.
         batch: photos that are worked on together, and that a kill can cost each who works.
         progress: wraps the paths of the photos that are worked on: a progress bar.
-        hands: who works: this process, or a cluster (`sightline.jobs.cluster`). Sink and ledger stay here.
+        executor: who works: this process, or a cluster (`sightline.jobs.cluster`). Sink and ledger stay here.
     """
     if batch < 1:
         raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
     todo = waiting(photos, sink, ledger)
     sink.drop(photo.id for photo in todo)
-    report, bad = Report(len(photos), kept=len(photos) - len(todo)), dict[Photo, SightlineError]()
+    report, bad = Report(len(photos), kept=len(photos) - len(todo)), dict[PhotoRef, SightlineError]()
     for done in executor(todo, work, size=size, batch=batch, progress=progress):
         for _, result in done.made:
             sink.add(result)
@@ -160,7 +138,7 @@ def run(
     return report
 
 
-def waiting(photos: Sequence[Photo], sink: Sink[Result], ledger: Ledger) -> list[Photo]:
+def waiting(photos: Sequence[PhotoRef], sink: Sink[Result], ledger: Ledger) -> list[PhotoRef]:
     """The photos that `run` would work on: those without a result, and those that have changed since.
 
     A ledger that is new takes what is in the sink as made of the photos as they are now.
@@ -171,7 +149,7 @@ def waiting(photos: Sequence[Photo], sink: Sink[Result], ledger: Ledger) -> list
     return [photo for photo in photos if photo.id not in sink or ledger.get(photo.id) != Entry(photo.mark)]
 
 
-def _note(report: Report, bad: dict[Photo, SightlineError], ledger: Ledger) -> None:
+def _note(report: Report, bad: dict[PhotoRef, SightlineError], ledger: Ledger) -> None:
     """Tell what could not be read, and write down that it was told."""
     entries = {photo.id: Entry(photo.mark, error.what) for photo, error in bad.items()}
     fresh = {id: entry for id, entry in entries.items() if ledger.get(id) != entry}

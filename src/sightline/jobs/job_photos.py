@@ -16,53 +16,29 @@ from sightline.errors import SightlineError
 from sightline.files import PathLike
 from sightline.vision.find_photos import find_photos, walk_folder
 from sightline.vision.object_storage import Mark, is_address
-from sightline.vision.pixels import Pixels
-
-__all__ = [
-    "GONE",
-    "LoadedPhoto",
-    "Mark",
-    "Photo",
-    "PhotoList",
-    "id_of",
-    "is_elsewhere",
-    "mark_of",
-    "photos_below",
-    "photos_named",
-]
 
 GONE: Mark = (0, 0)
 ASKING = 32  # marks that are asked for at once
 
 
 @dataclass(frozen=True)
-class Photo:
-    """A photo to work on: its name in results, its path or address, and what it looked like when it was listed."""
+class PhotoRef:
+    """A photo to work on, not yet read: its name in results, its path or address, and its mark when it was listed."""
 
     id: str
     path: PathLike
-    mark: Mark
-
-
-@dataclass(frozen=True, eq=False)
-class LoadedPhoto:
-    """A photo that was read: (size, size, 3) pixels, and its upright width and height before they were squashed."""
-
-    id: str
-    path: PathLike
-    pixels: Pixels
-    size: tuple[int, int]
+    mark: Mark = GONE
 
 
 @dataclass
 class PhotoList:
     """Photos that were found, each once, and what is wrong with others."""
 
-    photos: list[Photo] = field(default_factory=list)
+    photos: list[PhotoRef] = field(default_factory=list)
     problems: list[SightlineError] = field(default_factory=list)
 
 
-def photos_below(source: PathLike) -> tuple[list[Photo], list[SightlineError]]:
+def photos_below(source: PathLike) -> tuple[list[PhotoRef], list[SightlineError]]:
     """Every photo below a folder or an address, by name, or of a parquet file; and what is wrong there.
 
     They are called by their paths below it; those of a parquet file by their ids, or by the paths that it holds.
@@ -70,7 +46,9 @@ def photos_below(source: PathLike) -> tuple[list[Photo], list[SightlineError]]:
     if is_elsewhere(source):
         return _photos_elsewhere(os.fspath(source))
     walked = walk_folder(source)
-    return [Photo(path.relative_to(source).as_posix(), path, mark_of(path)) for path in walked.photos], walked.problems
+    return [
+        PhotoRef(path.relative_to(source).as_posix(), path, mark_of(path)) for path in walked.photos
+    ], walked.problems
 
 
 def photos_named(sources: Iterable[str], *, listing: IO[bytes] | None = None) -> PhotoList:
@@ -80,7 +58,7 @@ def photos_named(sources: Iterable[str], *, listing: IO[bytes] | None = None) ->
         sources: files, folders, patterns, `-` for a list; addresses, and parquet files.
         listing: what `-` reads; standard input by default.
     """
-    names, found, photos = list(sources), PhotoList(), dict[str, Photo]()
+    names, found, photos = list(sources), PhotoList(), dict[str, PhotoRef]()
     groups = [names] if not any(map(is_elsewhere, names)) else [[name] for name in names]
     for group in groups:
         if is_elsewhere(group[0]):
@@ -94,7 +72,7 @@ def photos_named(sources: Iterable[str], *, listing: IO[bytes] | None = None) ->
             paths, problems = [(path, mark_of(path)) for path in walk.photos], walk.problems
         found.problems += problems
         for path, mark in paths:
-            photos.setdefault(id_of(path), Photo(id_of(path), path, mark))
+            photos.setdefault(id_of(path), PhotoRef(id_of(path), path, mark))
     found.photos = list(photos.values())
     return found
 
@@ -104,7 +82,7 @@ def id_of(path: PathLike) -> str:
     return os.fspath(path) if is_address(path) else os.path.abspath(path)  # noqa: PTH100 - resolve would follow them
 
 
-def has_file(photo: Photo) -> bool:
+def has_file(photo: PhotoRef) -> bool:
     """Whether a photo is a file of its own, beside which others can be written."""
     from sightline.vision.parquet_photos import row_named
 
@@ -136,7 +114,7 @@ def is_elsewhere(source: PathLike) -> bool:
     return is_address(source) or is_table(source)
 
 
-def _photos_elsewhere(source: str) -> tuple[list[Photo], list[SightlineError]]:
+def _photos_elsewhere(source: str) -> tuple[list[PhotoRef], list[SightlineError]]:
     from sightline.vision.object_storage import pictures_at
     from sightline.vision.parquet_photos import is_table
 
@@ -145,21 +123,21 @@ def _photos_elsewhere(source: str) -> tuple[list[Photo], list[SightlineError]]:
     found = pictures_at(source)
     top = f"{source.rstrip('/')}/"
     alone = len(found) == 1 and found[0][0] == source
-    return [Photo(Path(path).name if alone else path.removeprefix(top), path, mark) for path, mark in found], []
+    return [PhotoRef(Path(path).name if alone else path.removeprefix(top), path, mark) for path, mark in found], []
 
 
-def _photos_in_table(source: str) -> tuple[list[Photo], list[SightlineError]]:
+def _photos_in_table(source: str) -> tuple[list[PhotoRef], list[SightlineError]]:
     from sightline.vision.parquet_photos import PhotoTable
 
     table, mark = PhotoTable(source), mark_of(source)
     if table.holds_bytes:
-        return [Photo(name, _below(source, name), mark) for name in table.names], table.problems
+        return [PhotoRef(name, _below(source, name), mark) for name in table.names], table.problems
     near = source.rpartition("/")[0] if is_address(source) else str(Path(source).parent)
     texts = [text for text in dict.fromkeys(table.texts) if text]
     paths = [text if is_address(text) else _below(near, text) for text in texts]
     with ThreadPoolExecutor(ASKING) as pool:
         marks = list(pool.map(mark_of, paths))
-    return [Photo(text, path, mark) for text, path, mark in zip(texts, paths, marks, strict=True)], []
+    return [PhotoRef(text, path, mark) for text, path, mark in zip(texts, paths, marks, strict=True)], []
 
 
 def _below(folder: str, name: str) -> PathLike:

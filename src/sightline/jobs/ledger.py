@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sightline.files import PathLike
 from sightline.jobs.checksum_lines import ChecksumLines
-from sightline.jobs.job_photos import Mark
+from sightline.vision.object_storage import Mark
 
 
 class Entry(NamedTuple):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from sightline.jobs.job_photos import Mark
 from sightline.scene import Array
+from sightline.vision.object_storage import Mark
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,15 +14,15 @@ from pathlib import Path
 from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.files import PathLike
 from sightline.jobs.job import Executor, Report, run, run_locally
-from sightline.jobs.job_photos import GONE, LoadedPhoto, Mark, Photo, id_of, mark_of, photos_below
+from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger
-from sightline.photo_embedding import PhotoEmbedding
+from sightline.photo import Photo, PhotoEmbedding
 from sightline.search.engine import Engine, Row, RowState, content_of
 from sightline.search.index_store import LEDGER, Kind, engine_for, hold_store
-from sightline.vision.object_storage import is_address
+from sightline.vision.object_storage import Mark, is_address
 from sightline.vision.photo_reader import Progress
 
-EmbedPhotos = Callable[[Sequence[LoadedPhoto]], Sequence[PhotoEmbedding]]
+EmbedPhotos = Callable[[Sequence[Photo]], Sequence[PhotoEmbedding]]
 TAKEN = 1000  # rows of known photos that are rewritten at once
 TIDY = 40  # batches from one tidying to the next
 
@@ -58,8 +58,8 @@ class Plan:
         kept: how many are in the index as they are.
     """
 
-    look: list[Photo] = field(default_factory=list)
-    take: list[tuple[Photo, str]] = field(default_factory=list)
+    look: list[PhotoRef] = field(default_factory=list)
+    take: list[tuple[PhotoRef, str]] = field(default_factory=list)
     copies: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     kept: int = 0
@@ -67,7 +67,7 @@ class Plan:
 
 def plan(
     root: str,
-    photos: Sequence[Photo],
+    photos: Sequence[PhotoRef],
     problems: Sequence[SightlineError],
     known: Mapping[str, RowState],
     *,
@@ -115,7 +115,7 @@ def plan(
     return todo
 
 
-def _same(photo: Photo, by_length: Mapping[int, Mapping[str, str]]) -> str | None:
+def _same(photo: PhotoRef, by_length: Mapping[int, Mapping[str, str]]) -> str | None:
     """The path of a row of the same bytes."""
     alike = by_length.get(photo.mark[0])
     if alike is None:
@@ -157,7 +157,7 @@ def sync(
     """
     root = Path(id_of(folder)).as_posix() if not is_address(folder) else os.fspath(folder).rstrip("/")
     listed, problems = photos_below(root)
-    photos = [Photo(_name(photo.path), photo.path, photo.mark) for photo in listed]
+    photos = [PhotoRef(_name(photo.path), photo.path, photo.mark) for photo in listed]
     with hold_store(store) as place:
         index = engine_for(store, len(photos), engine)
         _prepare(index, store, maker, force)
@@ -190,7 +190,7 @@ class RowMaker:
     def __init__(self, look: EmbedPhotos, root: str) -> None:
         self.look, self.root = look, root
 
-    def __call__(self, photos: Sequence[LoadedPhoto]) -> list[Row]:
+    def __call__(self, photos: Sequence[Photo]) -> list[Row]:
         """The rows of the photos, in their order; the sink knows their marks."""
         return [
             Row(

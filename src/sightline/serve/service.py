@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +19,7 @@ from sightline.decoding.length_options import phrases_of, rules_of
 from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.models.captioner import Captioner
 from sightline.models.reader import Reader
+from sightline.photo import Photo
 from sightline.pipeline import Pipeline
 from sightline.scene import Array
 from sightline.search.query import Hit, PhotoIndex, unknown_words
@@ -36,10 +36,9 @@ from sightline.serve.schemas import (
 from sightline.serve.thumbnails import Thumbnails, thumbnail
 from sightline.serve.uploads import base_name, captions_by_name
 from sightline.serve.worker import Worker
-from sightline.vision.pixels import Pixels, read_pixels
+from sightline.vision.images import read_pixels
 
 T = TypeVar("T")
-Read = tuple[str, Pixels, tuple[int, int]]  # name, pixels as the model wants them, width and height before
 
 
 class Service:
@@ -104,8 +103,7 @@ class Service:
             raise Refusal(409, "there is no index here", "start it with `sightline serve --store PATH`")
         with self.worker.room(await self._places(ask)):
             photo = None if ask.photo is None else await self._one(ask.photo)
-            pixels = None if photo is None else photo[1]
-            (found,) = await self._ask("search", self._found, [(ask, pixels)], status=409)
+            (found,) = await self._ask("search", self._found, [(ask, photo)], status=409)
             sentence = ask.text or ""
             if photo is not None and not sentence:
                 run = functools.partial(self._captions, beam=3, rules=None)
@@ -185,25 +183,25 @@ class Service:
     async def _thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, call)
 
-    async def _decode(self, source: str | bytes, name: str) -> Read:
-        size, most = self.pipeline.bundle.vision.size, self.limits.pixels
+    async def _decode(self, source: str | bytes, name: str) -> Photo:
+        size, most = self.pipeline.size, self.limits.pixels
         try:
             pixels, full = await self._thread(lambda: read_pixels(source, size, max_pixels=most))
         except SightlineError as error:
             raise Refusal.of(error, name) from error
-        return name, pixels, full
+        return Photo(name, name, pixels, full)
 
-    async def _found_photo(self, id: str) -> Read:
+    async def _found_photo(self, id: str) -> Photo:
         path, name = self.thumbnails.photo_of(id)
         try:
             return await self._decode(path, name)
         except Refusal as refusal:  # its words are for whoever may know the path
             raise _unreadable() from refusal
 
-    async def _one(self, upload: Upload) -> Read:
+    async def _one(self, upload: Upload) -> Photo:
         return await self._decode(upload.data, upload.name)
 
-    async def _read(self, uploads: Sequence[Upload]) -> list[Read | Refusal]:
+    async def _read(self, uploads: Sequence[Upload]) -> list[Photo | Refusal]:
         return list(await asyncio.gather(*(_or_refusal(self._one(upload)) for upload in uploads)))
 
     async def _ask(self, kind: Any, run: Any, items: Sequence[Any], status: int = 422) -> list[Any]:
@@ -213,7 +211,7 @@ class Service:
         except SightlineError as error:
             raise Refusal.of(error, status=status) from error
 
-    async def _ground(self, photo: Read, sentence: str) -> dict[str, Any]:
+    async def _ground(self, photo: Photo, sentence: str) -> dict[str, Any]:
         (found,) = await self._ask("ground", self._grounds, [(photo, sentence)])
         told: dict[str, Any] = found.to_json()
         return {**told, "path": _printable(told["path"])}
@@ -226,19 +224,18 @@ class Service:
         told = iter([] if isinstance(found, Refusal) else [one.to_json() for one in found])
         return [None if isinstance(photo, Refusal) else _why_json(next(told, None)) for photo in photos]
 
-    def _captions(self, photos: list[Read], beam: int, rules: Rules | None) -> list[PhotoCaption]:
-        said = self.pipeline.caption([pixels for _, pixels, _ in photos], beam=beam, rules=rules)
-        return [replace(one, path=name, size=size) for one, (name, _, size) in zip(said, photos, strict=True)]
+    def _captions(self, photos: list[Photo], beam: int, rules: Rules | None) -> list[PhotoCaption]:
+        return self.pipeline.caption([*photos], beam=beam, rules=rules)
 
-    def _grounds(self, asks: list[tuple[Read, str]]) -> list[Any]:
-        found = self.pipeline.ground_many([photo[1] for photo, _ in asks], [sentence for _, sentence in asks])
-        return [replace(one, path=name, size=size) for one, ((name, _, size), _) in zip(found, asks, strict=True)]
+    def _grounds(self, asks: list[tuple[Photo, str]]) -> list[Any]:
+        return self.pipeline.ground_many([photo for photo, _ in asks], [sentence for _, sentence in asks])
 
-    def _found(self, asks: list[tuple[SearchRequest, Pixels | None]]) -> list[list[tuple[Hit, str]]]:
+    def _found(self, asks: list[tuple[SearchRequest, Photo | None]]) -> list[list[tuple[Hit, str]]]:
         """For each question hits, with paths below the folder that was indexed: where that is concerns no client."""
         assert self.index is not None
         found = []
-        for ask, pixels in asks:
+        for ask, photo in asks:
+            pixels = None if photo is None else photo.pixels
             try:
                 hits = self.index.search(
                     self.pipeline, ask.text or "", photo=pixels, avoid=ask.without or "", count=ask.k
@@ -250,7 +247,7 @@ class Service:
             found.append(list(zip(hits, names, strict=True)))
         return found
 
-    def _audits(self, asks: list[tuple[Read, list[str]]]) -> list[list[dict[str, Any]]]:
+    def _audits(self, asks: list[tuple[Photo, list[str]]]) -> list[list[dict[str, Any]]]:
         found = self.pipeline.audit_photos([photo for photo, _ in asks], [captions for _, captions in asks])
         return [[audit.to_json() for audit in own] for own in found]
 

@@ -16,14 +16,16 @@ from torch import Tensor
 from sightline.batch import SceneBatch
 from sightline.data.records import CaptionedPhoto
 from sightline.errors import CountError, ImageError, SightlineError
+from sightline.files import PathLike
+from sightline.photo import Pixels
 from sightline.training.data_config import DataConfig
 from sightline.training.features import SplitScenes
 from sightline.training.recipe_photos import plural
 from sightline.training.training_photos import PoolFiles, boxes_of_pools, files_of_pools
 from sightline.training.true_boxes import MOST, BoxTable
 from sightline.vision.grid_encoder import cell_boxes
+from sightline.vision.images import read_pixels
 from sightline.vision.photo_reader import Progress, left_out, progress_bar, read_photos
-from sightline.vision.pixels import Pixels, read_pixels
 
 READERS = 16  # photos that are decoded at the same time
 GREY = 128
@@ -74,7 +76,7 @@ class PixelTable:
         """Read all photos into memory at once; gives the rows of those that cannot be read, for `without`."""
         if self._kept is None:
             raise CountError("these pictures are not kept in memory", fix="make them with keep=True")
-        row_of = {path: row for row, path in enumerate(self.paths)}
+        row_of: dict[PathLike, int] = {path: row for row, path in enumerate(self.paths)}
         for photo in read_photos(self.paths, self.size, bad=bad, progress=progress):
             row = row_of[photo.path]
             self._kept[row], self._sizes[row], self._held[row] = photo.pixels, photo.size, True

@@ -1,4 +1,4 @@
-"""Pictures opened safely: upright RGB of a file, bytes, an array or a Pillow image, or one clear error.
+"""Pictures opened safely: upright RGB, or the pixels of a square, of a file, bytes, an array or a Pillow image.
 
 The kind of a file is told by its bytes, and only the kinds of `sightline.vision.picture_formats` are opened. What a
 file declares is checked before a pixel is decoded. Several threads may read at once; of very large pictures, one at a
@@ -22,6 +22,7 @@ from PIL import ExifTags, Image
 
 from sightline.errors import ConfigError, ImageError
 from sightline.files import PathLike, existing
+from sightline.photo import Pixels
 from sightline.vision.colour_modes import ARRAY, as_rgb, image_of
 from sightline.vision.picture_formats import HEAD, Kind, kind_of, not_a_picture, reason
 
@@ -29,6 +30,7 @@ Source = PathLike | bytes | bytearray | memoryview | Image.Image | npt.NDArray[A
 
 MAX_PIXELS = 200_000_000  # as many as the largest phone cameras take
 LIMIT_VARIABLE = "SIGHTLINE_MAX_PIXELS"
+SPARE = 2  # a JPEG is decoded at no less than so many times the square; with 1, pixels change by up to 4 levels
 THIN = 100  # pixels a byte: of a large picture that is packed tighter, nothing is a photo. Photos have 2 to 20
 LARGE = 25_000_000  # pixels to decode, 100 MB: from here on, one picture at a time
 BLOCK = 64 << 20  # bytes Pillow then asks for at once: allocators give so much back to the system when it is freed
@@ -47,7 +49,7 @@ TURNS = {  # EXIF orientation to what puts the picture upright
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedImage:
     """A decoded picture.
 
     Attributes:
@@ -74,14 +76,26 @@ def open_image(source: Source, *, max_pixels: int | None = None) -> Image.Image:
         MissingExtraError: it is HEIC, and the extra `heic` is not installed.
         DataError: no such file.
     """
-    with decoded(source, max_pixels=max_pixels) as found:
+    with decode_image(source, max_pixels=max_pixels) as found:
         upright = found.image.copy() if found.turn is None else found.image.transpose(found.turn)
     upright.info.clear()  # who opens the result again must not turn it again
     return upright
 
 
+def read_pixels(source: Source, size: int, *, max_pixels: int | None = None) -> tuple[Pixels, tuple[int, int]]:
+    """(size, size, 3) pixels of a picture, and its width and height before it was squashed, upright.
+
+    `source` and `max_pixels` are those of `open_image`, and so are the errors. Large JPEGs are decoded at a half, a
+    quarter or an eighth of their size, which changes pixels by less than a level on average.
+    """
+    with decode_image(source, least=SPARE * size, max_pixels=max_pixels) as found:
+        squashed = found.image.resize((size, size), Image.Resampling.BICUBIC, reducing_gap=3.0)
+    upright = squashed if found.turn is None else squashed.transpose(found.turn)
+    return np.array(upright), found.size
+
+
 @contextlib.contextmanager
-def decoded(source: Source, *, least: int | None = None, max_pixels: int | None = None) -> Iterator[Decoded]:
+def decode_image(source: Source, *, least: int | None = None, max_pixels: int | None = None) -> Iterator[DecodedImage]:
     """The picture of a source, to be used inside the `with`.
 
     Args:
@@ -89,16 +103,26 @@ def decoded(source: Source, *, least: int | None = None, max_pixels: int | None 
         least: a JPEG may be decoded at a half, a quarter or an eighth, as long as both sides keep so many pixels.
         max_pixels: as for `open_image`.
     """
-    if isinstance(source, Image.Image):
-        with _loaded(source, source.size, None, "the image given", max_pixels) as found:
-            yield found
-    elif isinstance(source, np.ndarray):
-        image = image_of(source)
-        with _loaded(image, image.size, None, ARRAY, max_pixels) as found:
-            yield found
-    else:
-        with _opened(source) as (file, where), _read(file, where, least, max_pixels) as found:
-            yield found
+    with contextlib.ExitStack() as stack:
+        kind: Kind | None = None
+        if isinstance(source, Image.Image):
+            image, (width, height), where = source, source.size, "the image given"
+        elif isinstance(source, np.ndarray):
+            image = image_of(source)
+            (width, height), where = image.size, ARRAY
+        else:
+            file, where = stack.enter_context(_opened(source))
+            image, (width, height), kind = _open_picture(file, where, least, max_pixels)
+        _check_size(width, height, max_pixels, where)
+        if image.width * image.height > LARGE:
+            stack.enter_context(_alone())
+        try:
+            image.load()
+            rgb, turn = as_rgb(image), _turn(image)
+        except Exception as error:
+            raise _refused(error, kind, where) from error
+        lying = turn is not None and turn in (TURNS[5], TURNS[6], TURNS[7], TURNS[8])
+        yield DecodedImage(rgb, turn, (height, width) if lying else (width, height))
 
 
 def pixel_limit() -> int:
@@ -145,8 +169,10 @@ def _open_file(path: PathLike) -> IO[bytes]:
         raise ImageError(f"the file cannot be read ({told})", where=path, fix=fix) from error
 
 
-@contextlib.contextmanager
-def _read(file: IO[bytes], where: str, least: int | None, max_pixels: int | None) -> Iterator[Decoded]:
+def _open_picture(
+    file: IO[bytes], where: str, least: int | None, max_pixels: int | None
+) -> tuple[Image.Image, tuple[int, int], Kind]:
+    """A picture whose pixels are not decoded yet, the width and height that it declares, and its kind."""
     try:
         head = file.read(HEAD)
         stored = file.seek(0, os.SEEK_END)
@@ -165,28 +191,9 @@ def _read(file: IO[bytes], where: str, least: int | None, max_pixels: int | None
     except Exception as error:  # decoders raise anything at all when bytes are hostile
         raise _refused(error, kind, where) from error
     _check_size(*declared, max_pixels, where)
-    if (
-        LIMIT_VARIABLE not in os.environ and (max_pixels or 0) <= MAX_PIXELS
-    ):  # whoever raises the limit trusts the files
+    if LIMIT_VARIABLE not in os.environ and (max_pixels or 0) <= MAX_PIXELS:  # who raises the limit trusts the files
         _check_thin(*declared, stored, where)
-    with _loaded(image, declared, kind, where, max_pixels) as found:
-        yield found
-
-
-@contextlib.contextmanager
-def _loaded(
-    image: Image.Image, declared: tuple[int, int], kind: Kind | None, where: str, max_pixels: int | None
-) -> Iterator[Decoded]:
-    width, height = declared
-    _check_size(width, height, max_pixels, where)
-    with _alone() if image.width * image.height > LARGE else contextlib.nullcontext():
-        try:
-            image.load()
-            rgb, turn = as_rgb(image), _turn(image)
-        except Exception as error:
-            raise _refused(error, kind, where) from error
-        lying = turn is not None and turn in (TURNS[5], TURNS[6], TURNS[7], TURNS[8])
-        yield Decoded(rgb, turn, (height, width) if lying else (width, height))
+    return image, declared, kind
 
 
 @contextlib.contextmanager

@@ -1,66 +1,76 @@
-"""Many photos to pixels, several at a time and in order; bad files are told and never stop the rest."""
+"""Many photos to pixels, several at a time and in order; bad files never stop the rest."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from sightline.errors import SightlineError
 from sightline.files import PathLike
-from sightline.vision.pixels import Pixels, read_pixels
+from sightline.photo import Photo, Pixels
+from sightline.vision.images import read_pixels
 
-AnyPath = TypeVar("AnyPath", bound=PathLike)
 Progress = Callable[[Sequence[Any]], Iterable[Any]]  # of paths
 AHEAD = 64  # photos that are read before they are asked for: 20 MB at 320 × 320
 
 
-@dataclass(frozen=True, eq=False)
-class PhotoRead(Generic[AnyPath]):
-    """A photo that was read: where it is, (size, size, 3) pixels, and its upright width and height."""
+def read_each(
+    paths: Sequence[PathLike],
+    size: int,
+    *,
+    ids: Sequence[str] | None = None,
+    progress: Progress = iter,
+    threads: int | None = None,
+    max_pixels: int | None = None,
+) -> Iterator[Photo | SightlineError]:
+    """For each path, in their order, its photo, or why it cannot be read.
 
-    path: AnyPath
-    pixels: Pixels
-    size: tuple[int, int]
+    Args:
+        paths: of the photos.
+        size: pixels of a side; photos are squashed to squares.
+        ids: what the photos are called; by default as their paths are.
+        progress: wraps the paths, and yields them all in their order: a progress bar.
+        threads: that read; by default some more than there are processors.
+        max_pixels: the most that a photo may declare.
+    """
+    names = [os.fspath(path) for path in paths] if ids is None else ids
+    coming = iter(zip(names, paths, strict=True))
+    reading = deque[tuple[str, PathLike, Future[tuple[Pixels, tuple[int, int]]]]]()
+    with ThreadPoolExecutor(threads, thread_name_prefix="photos") as readers:
+        try:
+            for _ in progress(paths):
+                while len(reading) < AHEAD and (photo := next(coming, None)) is not None:
+                    reading.append((*photo, readers.submit(read_pixels, photo[1], size, max_pixels=max_pixels)))
+                id, path, future = reading.popleft()
+                try:
+                    pixels, full = future.result()
+                except SightlineError as error:
+                    yield error
+                else:
+                    yield Photo(id, path, pixels, full)
+        finally:
+            for _, _, future in reading:
+                future.cancel()
 
 
 def read_photos(
-    paths: Sequence[AnyPath],
+    paths: Sequence[PathLike],
     size: int,
     *,
     bad: Callable[[SightlineError], None],
     progress: Progress = iter,
     threads: int | None = None,
     max_pixels: int | None = None,
-) -> Iterator[PhotoRead[AnyPath]]:
-    """The photos that can be read, in the order of their paths; the error of each other one goes to `bad`.
-
-    Args:
-        paths: of the photos.
-        size: pixels of a side; photos are squashed to squares.
-        bad: is given the error of a file that cannot be read, for example `errors.append`.
-        progress: wraps the paths, and yields them all in their order: a progress bar.
-        threads: that read; by default some more than there are processors.
-        max_pixels: the most that a photo may declare.
-    """
-    coming, reading = iter(paths), deque[tuple[AnyPath, Future[tuple[Pixels, tuple[int, int]]]]]()
-    with ThreadPoolExecutor(threads, thread_name_prefix="photos") as readers:
-        try:
-            for _ in progress(paths):
-                while len(reading) < AHEAD and (path := next(coming, None)) is not None:
-                    reading.append((path, readers.submit(read_pixels, path, size, max_pixels=max_pixels)))
-                path, future = reading.popleft()
-                try:
-                    pixels, full = future.result()
-                except SightlineError as error:
-                    bad(error)
-                else:
-                    yield PhotoRead(path, pixels, full)
-        finally:
-            for _, future in reading:
-                future.cancel()
+) -> Iterator[Photo]:
+    """The photos that can be read, as `read_each` gives them; the error of each other one goes to `bad`."""
+    for photo in read_each(paths, size, progress=progress, threads=threads, max_pixels=max_pixels):
+        if isinstance(photo, SightlineError):
+            bad(photo)
+        else:
+            yield photo
 
 
 def progress_bar(title: str) -> Progress:

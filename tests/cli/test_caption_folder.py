@@ -15,7 +15,7 @@ import torch
 from bundle_samples import EXAMPLES, draw_photo
 from interrupting import start
 from sightline.cli import commands
-from sightline.cli.caption_files import FORMATS
+from sightline.cli.caption_folder import FORMATS
 from sightline.export.sidecar import sidecar_of
 
 torch.set_num_threads(1)
