@@ -21,6 +21,7 @@ from captioner_contract import (
 from sightline.config import build
 from sightline.errors import ConfigError, CountError, DataError, MissingPartError
 from sightline.models.r2m import R2M, MultiHeadAttention, R2MConfig, RecurrentMemory
+from sightline.models.r2m_fast import FastRecurrentMemory
 from sightline.text.vocabulary import PAD, START
 
 SIZE, HEADS = 32, 2
@@ -456,3 +457,29 @@ def test_the_defaults_are_the_papers():
     config = build(R2MConfig, {})
     assert (config.hidden_size, config.heads, config.hidden_size // config.heads) == (512, 2, 256)
     assert (config.fusion, config.decoder, config.reconstructor, config.released_code) == (True, "rm", "rm", False)
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_the_fast_memory_gives_what_the_plain_one_gives_with_the_same_gradients(released):
+    torch.manual_seed(0)
+    config = R2MConfig(hidden_size=12, heads=3, released_code=released)
+    plain, fast = RecurrentMemory(config).double(), FastRecurrentMemory(config).double()
+    fast.load_state_dict(plain.state_dict())
+    f = torch.randn(4, 6, 12, dtype=torch.float64)
+    found = []
+    for memory in (plain, fast):
+        memories, weights = memory(f)
+        gradients = torch.autograd.grad((memories.square().sum() + weights[..., 0].sum()), list(memory.parameters()))
+        found.append((memories, weights, *gradients))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one)
+    with torch.no_grad():
+        states = plain.start(f[:, 0]), fast.start(f[:, 0])
+        for f_t in f.unbind(1):
+            (one, first), (other, second) = plain.step(f_t, states[0]), fast.step(f_t, states[1])
+            torch.testing.assert_close(other, one)
+            states = first, second
+
+
+def test_a_config_builds_the_fast_model():
+    assert isinstance(R2MConfig(hidden_size=4).build(10).decoder, FastRecurrentMemory)

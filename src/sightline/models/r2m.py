@@ -3,6 +3,8 @@
 Guo, Wang, Song and Wang, "Recurrent Relational Memory Network for Unsupervised Image Captioning", IJCAI 2020. The file
 follows sections 2.1-2.3: the fusion memory FM (Eq. 1-4), the recurrent memory RM (Eq. 5-7), and the model that encodes
 concepts, speaks (Eq. 8) and rebuilds the concepts from what it said (Eq. 9). A step t reads w_{t-1} and predicts w_t.
+At the end are the parts that Table 2 puts in the place of the memories. `r2m_fast.py` computes RM sooner, and is what
+`R2MConfig.build` makes.
 
 Settled here where the paper leaves it open: λ1 = λ2 = d_k; v has unit length; concepts and words share one embedding,
 and W_d is a matrix of its own with a bias; module ψ adds M_{t-1} to what was attended; b_f starts at 1 and b_i at 0.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,10 +24,7 @@ from sightline.batch import SceneBatch
 from sightline.config import check_config
 from sightline.errors import ConfigError, DataError
 from sightline.models.captioner import Captioner, Memory, State, Trace, per_image
-from sightline.models.loop_weights import LoopWeights
-from sightline.models.r2m_ablations import LinearFusion, LSTMMemory, remembering_lstm
-
-_Products = tuple[LoopWeights, LoopWeights, LoopWeights, LoopWeights]  # W of q, k, v; both layers of the MLP; U
+from sightline.models.layers import LSTM
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,10 @@ class R2MConfig:
             )
 
     def build(self, vocab_size: int) -> R2M:
-        """The model for a vocabulary of `vocab_size` ids."""
-        return R2M(self, vocab_size)
+        """The model for a vocabulary of `vocab_size` ids, in its fast form."""
+        from sightline.models.r2m_fast import FastR2M  # which is built upon this file
+
+        return FastR2M(self, vocab_size)
 
 
 class MultiHeadAttention(nn.Module):
@@ -124,18 +125,12 @@ class FusionMemory(nn.Module):
 
 
 class RecurrentMemory(nn.Module):
-    """Relation learning II, RM: M_t = RM(M_{t-1}, f_t), Eq. 5-7.
-
-    What depends on f_t alone is computed for all steps at once (`feed`); the loop holds what depends on M_{t-1}. Its
-    many small kernels never wait for the host, so `torch.cuda.make_graphed_callables` can take the module.
-
-    Two rows, [M_{t-1}; f_t], are attended to, and the softmax of two numbers is a sigmoid of their difference.
-    """
+    """Relation learning II, RM: M_t = RM(M_{t-1}, f_t), Eq. 5-7."""
 
     def __init__(self, config: R2MConfig) -> None:
         super().__init__()
         size = config.hidden_size
-        self.attention = MultiHeadAttention(config)
+        self.attention = MultiHeadAttention(config)  # W_q, W_k, W_v
         self.attended_norm = nn.LayerNorm(size)
         self.mlp = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size))
         self.gain_norm = nn.LayerNorm(size)
@@ -144,36 +139,19 @@ class RecurrentMemory(nn.Module):
         nn.init.zeros_(self.input_gates.bias[:size])
         nn.init.ones_(self.input_gates.bias[size:])
 
-    def feed(self, f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """f_t (…, d) as its key and value (…, H, d_k) for Eq. 5-6 and its part of both gates (…, 2·d) for Eq. 7."""
-        _, key, value = self.attention.project(f).unbind(-3)
-        return key, value, self.input_gates(f)
+    def update(self, memory: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+        """M_{t-1} and f_t (N, d) to M_t (N, d) and the weights [M→M, f→M] (N, H, 2) of Eq. 5."""
+        rows = self.attention.project(stack_rows(memory, f))  # of [M_{t-1}; f_t]: (N, 2, 3, H, d_k)
+        query, key, value = rows.transpose(1, 3).unbind(2)  # (N, H, 2, d_k)
+        weights = self.attention.weights(query[:, :, :1], key)  # Eq. 5, the query is M's: (N, H, 1, 2)
+        attended = (weights @ value).flatten(1)  # Eq. 6  (N, H·d_v)
 
-    def update(
-        self, memory: Tensor, key: Tensor, value: Tensor, gates: Tensor, loop: _Products | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """M_{t-1} (N, d) and what `feed` made of f_t to M_t (N, d) and the weight M→M (N, H) of Eq. 5; f→M is the rest.
+        gain = self.attended_norm(memory + attended)  # module ψ: two residual connections, an MLP and layer norms
+        gain = self.gain_norm(gain + self.mlp(gain))
 
-        `gates` may be written into. A loop over steps gives the `products` it makes once.
-        """
-        project, first, second, remember = loop or self.products()
-        qkv = self.attention.norm(project.times(memory)).unflatten(-1, (3, self.attention.heads, -1))
-        query, own_key, own_value = qkv.unbind(-3)  # (N, H, d_k)
-        ahead = (query * (own_key - key)).sum(-1, keepdim=True) / self.attention.root
-        own = torch.sigmoid(ahead)  # Eq. 5  (N, H, 1)
-        attended = torch.lerp(value, own_value, own).flatten(1)  # Eq. 6  (N, H·d_v)
-
-        gain = self.attended_norm(memory + attended)  # module ψ
-        gain = self.gain_norm(gain + second.times(first.times(gain).relu()))
-
-        g_i, g_f = torch.sigmoid(remember.plus(gates, memory.tanh())).chunk(2, -1)  # Eq. 7, lines 1 and 2
-        return g_i * gain.tanh() + g_f * memory, own[..., 0]  # Eq. 7, line 3
-
-    def products(self) -> _Products:
-        """The matrices that every step uses."""
-        layers = cast("list[nn.Linear]", [self.attention.qkv, self.mlp[0], self.mlp[2], self.memory_gates])
-        project, first, second, remember = (LoopWeights(layer.weight, bias=layer.bias) for layer in layers)
-        return project, first, second, remember
+        gates = torch.sigmoid(self.input_gates(f) + self.memory_gates(memory.tanh()))
+        g_i, g_f = gates.chunk(2, -1)  # Eq. 7, lines 1 and 2
+        return g_i * gain.tanh() + g_f * memory, weights.squeeze(2)  # Eq. 7, line 3
 
     def start(self, like: Tensor) -> State:
         """M_0 = 0, rows and width as `like` (N, d)."""
@@ -181,18 +159,17 @@ class RecurrentMemory(nn.Module):
 
     def step(self, f: Tensor, state: State) -> tuple[Tensor, State]:
         """One step over f_t (N, d): M_t (N, d) and the new state."""
-        memory, _ = self.update(state["memory"], *self.feed(f))
+        memory, _ = self.update(state["memory"], f)
         return memory, {"memory": memory}
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
         """All steps over f (N, T, d): M (N, T, d) and the weights (N, T, H, 2) of Eq. 5."""
-        memory, memories, weights, loop = torch.zeros_like(f[:, 0]), [], [], self.products()
-        for key, value, gates in zip(*(part.unbind(1) for part in self.feed(f)), strict=True):
-            memory, weight = self.update(memory, key, value, gates, loop)
+        memory, memories, weights = torch.zeros_like(f[:, 0]), [], []
+        for f_t in f.unbind(1):
+            memory, weight = self.update(memory, f_t)
             memories.append(memory)
             weights.append(weight)
-        own = torch.stack(weights, 1)
-        return torch.stack(memories, 1), torch.stack([own, 1 - own], -1)
+        return torch.stack(memories, 1), torch.stack(weights, 1)
 
 
 class R2M(Captioner):
@@ -203,18 +180,19 @@ class R2M(Captioner):
     """
 
     needs = ("concepts",)
+    recurrent_memory: type[RecurrentMemory] = RecurrentMemory
 
     def __init__(self, config: R2MConfig, vocab_size: int) -> None:
         super().__init__()
         self.config, self.vocab_size = config, vocab_size
         size = config.hidden_size
         self.embedding = nn.Embedding(vocab_size, size)
-        self.encoder = remembering_lstm(size)
+        self.encoder = slow_to_forget_lstm(size)
         self.dropout = nn.Dropout(config.dropout)
         self.fusion = FusionMemory(config) if config.fusion else LinearFusion(size)
-        self.decoder = RecurrentMemory(config) if config.decoder == "rm" else LSTMMemory(size)
+        self.decoder = self.recurrent_memory(config) if config.decoder == "rm" else LSTMMemory(size)
         self.output = nn.Linear(size, vocab_size)
-        self.reconstructor = RecurrentMemory(config) if config.reconstructor == "rm" else LSTMMemory(size)
+        self.reconstructor = self.recurrent_memory(config) if config.reconstructor == "rm" else LSTMMemory(size)
         self.image = nn.Linear(config.vector_width, size).requires_grad_(not config.released_code)
         nn.init.uniform_(self.embedding.weight, -0.08, 0.08)
         nn.init.uniform_(self.output.weight, -0.08, 0.08)
@@ -292,3 +270,50 @@ def stack_rows(first: Tensor, second: Tensor) -> Tensor:
 def at(states: Tensor, steps: Tensor) -> Tensor:
     """(N, T, d) and a step for each row (N,) to (N, d)."""
     return states.gather(1, steps[:, None, None].expand(-1, 1, states.shape[-1])).squeeze(1)
+
+
+class LinearFusion(nn.Module):
+    """In the place of `FusionMemory` ("D w/o FM"): f_t is a linear layer on the concatenation of v and w_{t-1}."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2 * size, size)
+
+    def project(self, x: Tensor) -> Tensor:
+        """(…, d), as it is: nothing of the layer can be computed for one row alone."""
+        return x
+
+    def forward(self, concepts: Tensor, words: Tensor) -> tuple[Tensor, None]:
+        """v (broadcast) and w_{t-1} (…, d) to f_t (…, d); there is no attention."""
+        return self.fc(torch.cat([concepts.expand_as(words), words], -1)), None
+
+
+class LSTMMemory(nn.Module):
+    """In the place of `RecurrentMemory` ("w/o Memory in RM"): an LSTM, called the same way."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.lstm = slow_to_forget_lstm(size)
+
+    def start(self, like: Tensor) -> State:
+        """The state before the first step, rows and width as `like` (N, d)."""
+        return {"hidden": torch.zeros_like(like), "cell": torch.zeros_like(like)}
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step over inputs (N, d): the output (N, d) and the new state."""
+        outputs, (hidden, cell) = self.lstm(inputs[:, None], (state["hidden"][None], state["cell"][None]))
+        return outputs[:, 0], {"hidden": hidden[0], "cell": cell[0]}
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, None]:
+        """All steps over inputs (N, T, d): outputs (N, T, d); there is no attention."""
+        return self.lstm(inputs)[0], None
+
+
+def slow_to_forget_lstm(size: int) -> LSTM:
+    """An LSTM whose biases start at 0, the forget gate's at 1: it remembers until it has learned to forget."""
+    built = LSTM(size, size, batch_first=True)
+    _, _, input_bias, hidden_bias = built.all_weights[0]
+    nn.init.zeros_(input_bias)
+    nn.init.zeros_(hidden_bias)
+    nn.init.ones_(input_bias[size : 2 * size])  # PyTorch's order: input, forget, cell, output
+    return built

@@ -59,7 +59,7 @@ class Graphs:
     def _runner(self, memory: RecurrentMemory) -> Callable[[Tensor], tuple[Tensor, Tensor | None]]:
         def run(f: Tensor) -> tuple[Tensor, Tensor | None]:
             replay = self._find(memory, f) if self._can(memory, f) else None
-            return RecurrentMemory.forward(memory, f) if replay is None else (self._run(memory, replay, f), None)
+            return type(memory).forward(memory, f) if replay is None else (self._run(memory, replay, f), None)
 
         return run
 
@@ -95,7 +95,7 @@ class _Memories(nn.Module):
         self.memory = memory
 
     def forward(self, f: Tensor) -> Tensor:
-        return RecurrentMemory.forward(self.memory, f)[0]
+        return type(self.memory).forward(self.memory, f)[0]
 
 
 def capture(module: nn.Module, sample: Tensor) -> Recurrence:
