@@ -25,7 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.models.matcher import Embedding
-from sightline.models.scan import CPU_BLOCK, SCANConfig
+from sightline.models.scan import SCANConfig
+from sightline.models.scan_fast import CPU_BLOCK
 
 REGIONS, SIZE, SHORTEST, LONGEST = 36, 1024, 8, 16
 LINUX = sys.platform == "linux"

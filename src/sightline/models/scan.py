@@ -2,12 +2,12 @@
 (section 3.1, Eq. 1-6) gives it: each word attends to the regions, and a caption fits as well as its words do.
 
 The direction i2t of the original ("Stacked Cross Attention for Image-Text Matching") swaps the roles. Below, the side
-that is attended to is the context (t2i: regions) and the side that attends is the query (t2i: words).
+that is attended to is the context (t2i: regions) and the side that attends is the query (t2i: words). `block` has the
+equations as they are printed; `similarity` computes the same sooner, by `scan_fast.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,12 +19,11 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.config import check_config
 from sightline.errors import ConfigError
 from sightline.models.layers import masked_softmax
-from sightline.models.matcher import AligningMatcher, Embedding, count, full_precision, l2norm
+from sightline.models.matcher import AligningMatcher, Embedding, full_precision, l2norm
+from sightline.models.scan_fast import similarity_of_all
 from sightline.models.word_gru import WordGRU
 
 EPS = 1e-8  # added to lengths, and the least a length counts in a cosine
-CPU_BLOCK, GPU_BLOCK = (64, 128), (128, 128)  # images × captions
-CACHED = 1 << 19  # cosines that the passes after the product take at a time on a CPU, so that they stay in its cache
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,7 @@ class SCANConfig:
 
 
 class SCAN(AligningMatcher):
-    """Section 3.1. All words take part, START and END too.
-
-    No attended vector is ever formed. With unit vectors e_t and v_i, and G = V Vᵀ, the attended a = Σ_i α_i v_i has
-    e_tᵀ a = Σ_i α_i s_it and |a|² = αᵀ G α; and since a cosine does not change when a is scaled, exp(τ s̄) serves as α.
-    Vectors of padding are zero, and add nothing to any of these sums.
-    """
+    """Section 3.1. All words take part, START and END too."""
 
     config: SCANConfig
 
@@ -108,24 +102,28 @@ class SCAN(AligningMatcher):
         return texts["mask"]
 
     def block(self, images: Embedding, texts: Embedding) -> Tensor:
-        """(images, texts) scores of every pair, in one piece."""
-        return self.similarity(images, texts, (len(images["mask"]), len(texts["mask"])))
+        """(images, texts) scores of every pair, in one piece, as the equations are printed."""
+        taking_part = self.taking_part(texts)
+        regions = images["regions"].float(), images["mask"]
+        words = texts["words"].float() * taking_part.unsqueeze(2), taking_part
+        with full_precision(taking_part.device):
+            if self.config.direction == "t2i":
+                return self._pairs(*regions, *words)
+            return self._pairs(*words, *regions).T
+
+    def _pairs(self, context: Tensor, context_mask: Tensor, query: Tensor, mask: Tensor) -> Tensor:
+        """Contexts (A, k, d) and queries (Q, m, d), unit vectors, to scores (A, Q)."""
+        s = torch.einsum("akd,qmd->akmq", context, query)  # Eq. 4
+        sharpened = self.sharpen(s, mask.T, 2)  # τ s̄
+        alpha = masked_softmax(sharpened, context_mask[:, :, None, None], 1)  # Eq. 5
+        attended = torch.einsum("akmq,akd->amqd", alpha, context)  # a of Eq. 5
+        products = torch.einsum("amqd,qmd->amq", attended, query)
+        R = products / attended.square().sum(-1).clamp(min=EPS**2).sqrt()  # Eq. 6; the query's length is 1
+        return self.aggregate(R, mask.T)  # S of Eq. 6
 
     def similarity(self, images: Embedding, texts: Embedding, block: tuple[int, int] | None = None) -> Tensor:
         """(images, texts) scores, `block` images × texts at a time; the default suits the device."""
-        regions, regions_part = images["regions"], images["mask"]
-        words, words_part = texts["words"], self.taking_part(texts)
-        block = block or (CPU_BLOCK if regions.device.type == "cpu" else GPU_BLOCK)
-        count(images), count(texts)  # refuses none at all
-        image_order, text_order = (part.sum(1).argsort(stable=True) for part in (regions_part, words_part))
-        image_blocks = _blocks(regions, regions_part, image_order, block[0])
-        text_blocks = _blocks(words, words_part, text_order, block[1])
-        with full_precision(regions.device):
-            if self.config.direction == "t2i":
-                scores = self._every_pair(image_blocks, text_blocks)
-            else:
-                scores = self._every_pair(text_blocks, image_blocks).T
-        return scores.index_select(0, image_order.argsort()).index_select(1, text_order.argsort())
+        return similarity_of_all(self, images, texts, block)
 
     def alignment(self, images: Embedding, texts: Embedding, forced: Tensor | None = None) -> Tensor:
         """(B, T, n) weights of image b's regions for each word of text b; rows of words that take no part are 0.
@@ -137,38 +135,10 @@ class SCAN(AligningMatcher):
         with full_precision(words.device):
             scores = images["regions"].float() @ texts["words"].float().mT * words  # (B, n, T), Eq. 4
         along, mask = (2, words) if self.config.direction == "t2i" else (1, regions)
-        weights = masked_softmax(self._sharpened(scores, mask, along), regions, 1) * words  # Eq. 5
+        weights = masked_softmax(self.sharpen(scores, mask, along), regions, 1) * words  # Eq. 5
         return weights.mT
 
-    def _every_pair(
-        self, contexts: Iterator[tuple[Tensor, Tensor]], queries: Iterator[tuple[Tensor, Tensor]]
-    ) -> Tensor:
-        """(contexts, queries) scores."""
-        with_gram = [(vectors, vectors.float() @ vectors.float().mT) for vectors, _ in contexts]
-        columns = []
-        for vectors, mask in queries:
-            # Positions first: sums over the words of a caption then run over whole rows of captions.
-            query = vectors.transpose(0, 1).contiguous()  # (m, Q, d)
-            columns.append(torch.cat([self._scores(context, gram, query, mask.T) for context, gram in with_gram]))
-        return torch.cat(columns, 1)
-
-    def _scores(self, context: Tensor, gram: Tensor, query: Tensor, mask: Tensor) -> Tensor:
-        """Contexts (A, k, d) with Gram matrices (A, k, k), queries (m, Q, d) with mask (m, Q), to scores (A, Q)."""
-        cosines = context.flatten(0, 1).float() @ query.flatten(0, 1).float().T  # Eq. 4
-        cosines = cosines.view(*context.shape[:2], *query.shape[:2])  # (A, k, m, Q)
-        size = max(1, CACHED // cosines[0].numel()) if cosines.device.type == "cpu" else len(cosines)
-        parts = zip(torch.split(cosines, size), torch.split(gram, size), strict=True)
-        return torch.cat([self._aggregate(self._relevance(some, of, mask), mask) for some, of in parts])
-
-    def _relevance(self, cosines: Tensor, gram: Tensor, mask: Tensor) -> Tensor:
-        """Cosines (A, k, m, Q) to R (A, m, Q), how well each query's element fits what it attends to."""
-        weights = self._sharpened(cosines, mask, 2).exp_()  # Eq. 5, not divided by the sum
-        products = (weights * cosines).sum(1)  # (A, m, Q), eᵀa of Eq. 6
-        squares = (weights * (gram @ weights.flatten(2)).view_as(weights)).sum(1)  # (A, m, Q), |a|² of Eq. 6
-        # A cosine is at most 1, so that rounding in `squares` cannot make more of it.
-        return products * torch.maximum(squares, products.square()).clamp(min=EPS**2).rsqrt()  # R of Eq. 6
-
-    def _sharpened(self, scores: Tensor, mask: Tensor, dim: int) -> Tensor:
+    def sharpen(self, scores: Tensor, mask: Tensor, dim: int) -> Tensor:
         """τ s̄ of Eq. 5: the scores, 0 on padding, normalised along `dim` (the line after Eq. 4, and its variants)."""
         norm, temperature = self.config.raw_feature_norm, self.config.temperature
         if norm == "softmax":
@@ -183,7 +153,7 @@ class SCAN(AligningMatcher):
             return scores * (temperature / (scores.abs().sum(dim, keepdim=True) + EPS))
         return temperature * scores
 
-    def _aggregate(self, relevance: Tensor, mask: Tensor) -> Tensor:
+    def aggregate(self, relevance: Tensor, mask: Tensor) -> Tensor:
         """(A, m, Q) and mask (m, Q) to (A, Q): S of Eq. 6, over the queries' elements."""
         how = self.config.aggregate
         if how == "max":
@@ -194,21 +164,3 @@ class SCAN(AligningMatcher):
             return torch.logsumexp(scaled, 1) / self.config.lambda_lse
         total = (relevance * mask).sum(1)
         return total / mask.sum(0).clamp(min=1) if how == "mean" else total  # Eq. 6
-
-
-def _blocks(vectors: Tensor, mask: Tensor, order: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows of vectors (N, m, d) in `order`, shortest first, `size` at a time, with their mask.
-
-    What takes no part is left out; the rows of a block are padded with zeros to its longest, at least one.
-    """
-    if not mask.shape[1]:
-        vectors, mask = F.pad(vectors, (0, 0, 0, 1)), F.pad(mask, (0, 1))
-    if bool(mask.all()):  # and so the order is theirs already
-        yield from zip(torch.split(vectors, size), torch.split(mask, size), strict=True)
-        return
-    front = mask.byte().argsort(dim=1, descending=True, stable=True)
-    for rows in torch.split(order, size):
-        places = front[rows, : max(1, int(mask[rows[-1]].sum()))]  # (A, longest)
-        kept = mask[rows].gather(1, places)
-        chosen = vectors.flatten(0, 1).index_select(0, (rows[:, None] * mask.shape[1] + places).flatten())
-        yield chosen.view(*kept.shape, -1) * kept.unsqueeze(2), kept
