@@ -13,11 +13,14 @@ from sightline.batch import SceneBatch
 from sightline.decoding.decode import decode
 from sightline.decoding.strategies import Beam
 from sightline.models import int8_linear
-from sightline.models.int8_linear import Int8Linear, with_int8
+from sightline.models.int8_linear import Int8Linear, PackedLinear, with_int8
 from sightline.models.scene_trans import SceneTransConfig
 from sightline.models.updown import UpDownConfig
 
-pytestmark = pytest.mark.skipif(not int8_linear.available(), reason="PyTorch has no 8-bit products here")
+pytestmark = [
+    pytest.mark.skipif(not int8_linear.int8_available(), reason="PyTorch has no 8-bit products here"),
+    pytest.mark.skipif(not int8_linear.packing_available(), reason="PyTorch has no products by oneDNN here"),
+]
 
 
 def scenes(count: int = 2) -> SceneBatch:
@@ -113,5 +116,51 @@ def test_other_captioners_stay_as_they_are():
 
 
 def test_without_8_bit_products_the_model_stays_as_it_is(model, monkeypatch):
-    monkeypatch.setattr(int8_linear, "available", lambda: False)
+    monkeypatch.setattr(int8_linear, "int8_available", lambda: False)
     assert with_int8(model) is model
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1, 96), (3, 1, 96), (2, 40, 96), (200, 96)])
+@torch.inference_mode()
+def test_a_product_is_the_plain_one(shape, bias):
+    torch.manual_seed(0)
+    layer, x = nn.Linear(96, 160, bias=bias), torch.randn(shape)
+    plain = x @ layer.weight.T + (layer.bias if bias else 0)
+    torch.testing.assert_close(PackedLinear(layer.weight, layer.bias)(x), plain, rtol=1e-5, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_rows_that_are_views_of_others_are_read_as_they_are():
+    layer, x = nn.Linear(96, 160), torch.randn(5, 7, 192)[:, ::2, 96:]
+    torch.testing.assert_close(PackedLinear(layer.weight, layer.bias)(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_copy_is_itself():
+    layer = PackedLinear(torch.randn(8, 16), None)
+    assert copy.deepcopy(layer) is layer
+
+
+def test_the_products_of_a_word_are_packed_and_the_model_itself_is_not():
+    model = SceneTransConfig(hidden_size=96, heads=4, layers=2, ffn_size=128, encoder_layers=1).build(50).eval()
+    swift = with_int8(model)
+    assert not any(isinstance(module, nn.Linear) for module in swift.layers.modules())
+    assert isinstance(swift.get_submodule("layers.0.self_attention.projection"), PackedLinear)
+    assert not any(isinstance(module, PackedLinear) for module in model.modules())
+
+
+@torch.inference_mode()
+def test_a_captioner_says_the_same_without(monkeypatch):
+    torch.manual_seed(0)
+    config = SceneTransConfig(hidden_size=96, heads=4, layers=2, ffn_size=128, encoder_layers=1, sources="regions")
+    model = config.build(50).eval()
+    swift = with_int8(model)
+    monkeypatch.setattr(int8_linear, "packing_available", lambda: False)
+    plain = with_int8(model)
+    assert isinstance(plain.get_submodule("layers.0.self_attention.projection"), nn.Linear)
+    rows, words = torch.randn(2, 7, 96), torch.randint(4, 50, (2, 5))
+    for one, other in zip(swift.layers, plain.layers, strict=True):
+        kept = one.cross_attention.key_value(rows)
+        keys = kept.view(2, 7, 2, 4, 24).permute(2, 0, 3, 1, 4)
+        given = (swift.embedding(words), (keys[0], keys[1]), torch.zeros(2, 1, 1, 7))
+        torch.testing.assert_close(one(*given)[0], other(*given)[0], rtol=1e-4, atol=1e-4)

@@ -23,9 +23,8 @@ from matcher_contract import MatcherContract, texts_of
 from scan_equations import NORMS, double_scenes, naive_attention, naive_regions, naive_similarity, naive_words
 from sightline.batch import SceneBatch
 from sightline.errors import ConfigError, MissingPartError
-from sightline.models.matcher import l2norm
+from sightline.models.layers import WordGRU, l2norm
 from sightline.models.scan import SCAN, SCANConfig
-from sightline.models.word_gru import WordGRU
 
 
 def config(**choices) -> SCANConfig:

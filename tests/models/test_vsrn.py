@@ -12,8 +12,7 @@ from captioner_contract import REGION_WIDTH, WORDS, greedy, more_padding, random
 from matcher_contract import MatcherContract
 from sightline.batch import SceneBatch
 from sightline.errors import ConfigError, DataError, MissingPartError
-from sightline.models.vsrn import VSRN, VSRNConfig
-from sightline.models.vsrn_reasoning import RegionRelationship, ResetAfterGRU, ResetBeforeGRU, reading_order
+from sightline.models.vsrn import VSRN, RegionRelationship, ResetAfterGRU, ResetBeforeGRU, VSRNConfig, reading_order
 from sightline.text.vocabulary import PAD
 
 SMALL = {"region_width": REGION_WIDTH, "size": 24, "word_size": 16, "hidden_size": 16, "dropout": 0.0}
@@ -345,7 +344,7 @@ def test_the_random_order_of_an_image_depends_on_its_id_alone():
     assert torch.equal(reading_order(rows(scenes, [4, 1]), full[:2], "random", training=False), order[[4, 1]])
     program = (
         "import torch; from sightline.batch import SceneBatch;"
-        "from sightline.models.vsrn_reasoning import reading_order;"
+        "from sightline.models.vsrn import reading_order;"
         "print(reading_order(SceneBatch(('0', '1')), torch.ones(2, 5) > 0, 'random', True).tolist())"
     )
     elsewhere = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

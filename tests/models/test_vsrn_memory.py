@@ -13,8 +13,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.config import build
 from sightline.models.vsepp import VSEPPConfig
-from sightline.models.vsrn import VSRN, VSRNConfig
-from sightline.models.vsrn_reasoning import ResetAfterGRU, ResetBeforeGRU
+from sightline.models.vsrn import VSRN, ResetAfterGRU, ResetBeforeGRU, VSRNConfig
 from sightline.text.vocabulary import END, PAD, START
 from sightline.training.batches import Batch
 from sightline.training.objective import Progress

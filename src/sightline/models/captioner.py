@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.batch import SceneBatch
 from sightline.errors import CountError
-from sightline.models.fused_cross_entropy import fused_cross_entropy
+from sightline.models.custom_gradients import fused_cross_entropy
 from sightline.text.vocabulary import PAD, START
 
 Memory = dict[str, Tensor]

@@ -1,10 +1,11 @@
-"""A model for inference on a CPU whose matrix products are of 8-bit integers.
+"""A model for inference on a CPU whose large matrix products are of 8-bit integers.
 
 A word of one photo is a product of a few rows with all the weights, which takes as long as reading the weights takes: a
 quarter of the bytes are read four times as soon. Weights are rounded once, by the largest of each of their rows, inputs
 at each call ("dynamic quantisation"), also each row by its own largest: so photos that are looked at together do not
 change each other's numbers but by the last digit of float32, which tips a rounding now and then. Sums and results are
-float32. The products of a word's few rows in the layers of a decoder stay float32, laid out for them (`packed_linear`).
+float32. The products of a word's few rows in the layers of a decoder stay float32, with the weights laid out in memory
+as oneDNN reads them (`PackedLinear`): PyTorch's general product of so few rows is bound by how it reads the weights.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline.devices import has_vnni
-from sightline.models import packed_linear
-from sightline.models.packed_linear import PackedLinear
 from sightline.models.transformer_decoder import DecoderLayer, TransformerCaptioner
 
+ROWS = 4  # that the layout of packed weights is chosen for, about a beam of 3; more are right, too
 SMALLEST = 1 << 12  # weights that a product has at least: smaller ones are quick as they are
 M = TypeVar("M", bound=nn.Module)
 
@@ -33,7 +33,7 @@ def with_int8(model: M) -> M:
     """
     if model.training:
         raise ValueError("a model in training mode has no use for rounded weights: call eval() first")
-    if not available() or not isinstance(model, TransformerCaptioner):
+    if not int8_available() or not isinstance(model, TransformerCaptioner):
         return model
     swift = copy.deepcopy(model)
     if swift.output is None:  # words are said with the matrix they are read by
@@ -44,7 +44,7 @@ def with_int8(model: M) -> M:
     for layer in cast("list[DecoderLayer]", swift.layers):
         seen = layer.cross_attention  # its keys and values are those of a whole photo
         _replace(seen, "key_value", seen.key_value, Int8Linear)
-    if packed_linear.available():
+    if packing_available():
         _replace(swift, "layers", swift.layers, PackedLinear)
     return swift
 
@@ -70,7 +70,7 @@ class Int8Linear(nn.Module):
         weight = weight.detach().float().cpu()
         scales = (weight.abs().amax(1) / 127).double().clamp(min=1e-12)
         zeros = torch.zeros(len(weight), dtype=torch.long)
-        with warnings.catch_warnings():  # a later PyTorch may not have it; `available` tells
+        with warnings.catch_warnings():  # a later PyTorch may not have it; `int8_available` tells
             warnings.simplefilter("ignore", UserWarning)
             rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self._packed: Any = torch.ops.quantized.linear_prepack(rounded, None)
@@ -93,7 +93,7 @@ class Int8Linear(nn.Module):
 
 
 @functools.cache
-def available() -> bool:
+def int8_available() -> bool:
     """Whether this PyTorch multiplies 8-bit integers on this machine, and gets it right."""
     weight, x = torch.linspace(-1, 1, 64).view(4, 16), torch.linspace(-2, 2, 32).view(2, 16)
     try:
@@ -101,3 +101,33 @@ def available() -> bool:
     except (AttributeError, RuntimeError):
         return False
     return torch.allclose(found, x @ weight.T + 1, atol=0.3)
+
+
+class PackedLinear(nn.Module):
+    """x Wᵀ + b, for inference only: it has no gradients, and is not pickled."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self._packed: Any = torch.ops.mkldnn._reorder_linear_weight(weight.detach().float().cpu(), ROWS)
+        self._bias = None if bias is None else bias.detach().float().cpu()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, in) float32 to (…, out)."""
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+        return found
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PackedLinear:
+        """Itself: nothing in it changes."""
+        return self
+
+
+@functools.cache
+def packing_available() -> bool:
+    """Whether this PyTorch has such products, and gets them right."""
+    weight, x = torch.linspace(-1, 1, 64).view(4, 16), torch.linspace(-2, 2, 96).view(2, 3, 16)
+    try:
+        with torch.no_grad():
+            found = PackedLinear(weight, torch.ones(4))(x)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    return torch.allclose(found, x @ weight.T + 1, atol=1e-5)

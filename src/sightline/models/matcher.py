@@ -82,17 +82,6 @@ def full_precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, enabled=False)
 
 
-def l2norm(x: Tensor, eps: float = 1e-8) -> Tensor:
-    """Unit length along the last dimension; eps is added to the length, so that zero stays zero.
-
-    Under autocast it gives float32.
-    """
-    if torch.is_autocast_enabled(x.device.type):
-        x = x.float()
-    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / (length + eps)
-
-
 def count(rows: Embedding) -> int:
     """How many images, or texts, were embedded."""
     found = len(next(iter(rows.values())))

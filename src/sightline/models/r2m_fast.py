@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.models.captioner import State
-from sightline.models.loop_weights import LoopWeights
+from sightline.models.custom_gradients import LoopWeights
 from sightline.models.r2m import R2M, RecurrentMemory
 
 _Products = tuple[LoopWeights, LoopWeights, LoopWeights, LoopWeights]  # W of q, k, v; both layers of the MLP; U

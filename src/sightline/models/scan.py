@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from sightline.batch import SceneBatch, TextBatch
 from sightline.config import check_config
 from sightline.errors import ConfigError
-from sightline.models.layers import masked_softmax
-from sightline.models.matcher import AligningMatcher, Embedding, full_precision, l2norm
+from sightline.models.layers import WordGRU, l2norm, masked_softmax
+from sightline.models.matcher import AligningMatcher, Embedding, full_precision
 from sightline.models.scan_fast import similarity_of_all
-from sightline.models.word_gru import WordGRU
 
 EPS = 1e-8  # added to lengths, and the least a length counts in a cosine
 

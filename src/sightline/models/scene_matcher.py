@@ -19,8 +19,8 @@ from torch.utils.checkpoint import checkpoint
 from sightline.batch import SceneBatch, TextBatch
 from sightline.config import check_config
 from sightline.errors import ConfigError
-from sightline.models.layers import GRU, corners_and_area, masked_mean, masked_softmax
-from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher, count, full_precision, l2norm
+from sightline.models.layers import GRU, corners_and_area, l2norm, masked_mean, masked_softmax
+from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher, count, full_precision
 from sightline.models.transformer_decoder import MultiHeadAttention
 from sightline.text.vocabulary import END, PAD, START
 

@@ -19,8 +19,8 @@ from torch.autograd.function import once_differentiable
 
 from sightline.batch import SceneBatch
 from sightline.models.captioner import Memory, State, Trace, expand, images, per_image, select
+from sightline.models.custom_gradients import LoopWeights
 from sightline.models.layers import lstm_step, masked_softmax
-from sightline.models.loop_weights import LoopWeights
 from sightline.models.updown import UpDown
 from sightline.text.vocabulary import PAD
 

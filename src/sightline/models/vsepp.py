@@ -12,9 +12,8 @@ from torch import nn
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.config import check_config
-from sightline.models.layers import BatchNorm, masked_mean
-from sightline.models.matcher import Embedding, GlobalMatcher, l2norm
-from sightline.models.word_gru import SentenceGRU
+from sightline.models.layers import BatchNorm, SentenceGRU, l2norm, masked_mean
+from sightline.models.matcher import Embedding, GlobalMatcher
 
 
 @dataclass(frozen=True)

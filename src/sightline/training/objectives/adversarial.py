@@ -21,8 +21,7 @@ from sightline.decoding.sampling import sampler
 from sightline.decoding.strategies import Sample
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, State, expand
-from sightline.models.layers import masked_mean
-from sightline.models.word_gru import WordGRU
+from sightline.models.layers import WordGRU, masked_mean
 from sightline.text.vocabulary import END, PAD
 from sightline.training.batches import Batch
 from sightline.training.objective import (

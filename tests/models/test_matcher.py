@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grounded_samples import VOCABULARY, batch, context, matcher
-from sightline.models.matcher import l2norm
+from sightline.models.layers import l2norm
 from sightline.models.scan import SCANConfig
 from sightline.models.scene_matcher import SceneMatcherConfig
 from sightline.models.vsepp import VSEPPConfig
