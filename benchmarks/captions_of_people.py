@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sightline.data import boxes_jsonl, coco_captions
+from sightline.data import boxes_jsonl, coco
 from sightline.data.image_list import read_names
 from sightline.metrics.scorecard import TITLES, scorecard
 
@@ -40,7 +40,7 @@ def main() -> None:
         )
         return
     boxes = boxes_jsonl.read(folder / "pseudo_boxes.jsonl.gz")
-    captions = coco_captions.read(folder / "captions_val2014.json.gz")
+    captions = coco.read_captions(folder / "captions_val2014.json.gz")
     ids = [id for name in read_names(folder / f"karpathy_{options.split}.txt.gz") if (id := coco_id(name)) in boxes]
     said = {id: [sentence.text for sentence in captions[id].sentences[:CAPTIONS]] for id in ids}
     objects = {id: {one.name for one in boxes[id].concepts} for id in ids}

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sightline.data.entities_sentence import EntitiesSentence, parse_sentence
+from sightline.data.entities import EntitiesSentence, parse_sentence
 from sightline.text.tagger import NOUNS, Tagger
 
 # Last words of phrases that no tagger should call nouns.

@@ -6,7 +6,6 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sightline.data.format import Format
+from sightline.data.formats import FORMATS
 from sightline.data.records import CaptionedPhoto, CaptionSet, Sentence
 
-# The modules in the order in which their formats should be tried.
-MODULES = (
-    "entities photo_folder cocotalk senticap karpathy gvd_reference gvd_captions gvd_split grounding_submission "
-    "coco_eval coco_instances coco_captions neuraltalk_raw blip_json coco_results boxes_jsonl captions_jsonl "
-    "captions_csv conceptual_captions flickr_token judgements image_list word_counts class_names clipscore corpus"
+# The formats in the order in which they should be tried.
+NAMES = (
+    "flickr30k-entities photo-folder cocotalk senticap karpathy gvd-reference gvd-captions split-ids "
+    "grounding-submission coco-evaluation coco-instances coco-captions neuraltalk-raw blip-json coco-results "
+    "boxes-jsonl captions-jsonl captions-csv conceptual-captions flickr-token flickr8k-judgements image-list "
+    "word-counts class-names clipscore-json corpus"
 ).split()
 
 KARPATHY = {
@@ -206,11 +207,9 @@ def repeat(*keys: Any) -> Callable[[Any], None]:
     return change
 
 
-def format_of(module: str) -> Format:
-    """The format a module of `sightline.data` defines."""
-    format = import_module(f"sightline.data.{module}").FORMAT
-    assert isinstance(format, Format)
-    return format
+def format_of(name: str) -> Format:
+    """The format of that name."""
+    return next(format for format in FORMATS if format.name == name)
 
 
 def write_labels(path: Path, **changes: object) -> Path:
@@ -239,32 +238,32 @@ def write_photo(path: Path) -> None:
 
 
 def write_samples(folder: Path) -> dict[str, Path]:
-    """A valid file or folder of every format, by module."""
+    """A valid file or folder of every format, by its name."""
     texts = {
         "karpathy": ("dataset_coco.json", json.dumps(KARPATHY)),
         "senticap": ("senticap.json", json.dumps(SENTICAP)),
         "cocotalk": ("talk/flickrtalk.json", json.dumps(TALK)),
-        "neuraltalk_raw": ("coco_raw.json", json.dumps(NEURALTALK)),
-        "coco_captions": ("captions_val2014.json", json.dumps(COCO)),
-        "coco_instances": ("instances_val2014.json", json.dumps(INSTANCES)),
-        "coco_results": ("results.json", json.dumps(RESULTS)),
-        "coco_eval": ("eval.json", json.dumps(EVALUATION)),
-        "gvd_reference": ("flickr30k_cleaned_class.json", json.dumps(REFERENCE)),
-        "gvd_captions": ("gvd/cap_flickr30k.json", json.dumps(GVD_CAPTIONS)),
-        "gvd_split": ("split_ids_flickr30k_entities.json", json.dumps(SPLIT)),
-        "grounding_submission": ("submission.json", json.dumps(SUBMISSION)),
-        "blip_json": ("coco_karpathy_val.json", json.dumps(BLIP)),
-        "clipscore": ("refs.json", json.dumps(CLIPSCORE)),
-        "boxes_jsonl": ("boxes.jsonl", BOXES),
-        "flickr_token": ("Flickr8k.token.txt", TOKENS),
-        "judgements": ("ExpertAnnotations.txt", JUDGEMENTS),
-        "image_list": ("Flickr_8k.trainImages.txt", "1.jpg\n2.jpg\n"),
-        "word_counts": ("word_counts.txt", WORD_COUNTS),
-        "class_names": ("flickr30k_class_name.txt", "dog\nman\n"),
-        "conceptual_captions": ("Train_GCC-training.tsv", CONCEPTUAL),
+        "neuraltalk-raw": ("coco_raw.json", json.dumps(NEURALTALK)),
+        "coco-captions": ("captions_val2014.json", json.dumps(COCO)),
+        "coco-instances": ("instances_val2014.json", json.dumps(INSTANCES)),
+        "coco-results": ("results.json", json.dumps(RESULTS)),
+        "coco-evaluation": ("eval.json", json.dumps(EVALUATION)),
+        "gvd-reference": ("flickr30k_cleaned_class.json", json.dumps(REFERENCE)),
+        "gvd-captions": ("gvd/cap_flickr30k.json", json.dumps(GVD_CAPTIONS)),
+        "split-ids": ("split_ids_flickr30k_entities.json", json.dumps(SPLIT)),
+        "grounding-submission": ("submission.json", json.dumps(SUBMISSION)),
+        "blip-json": ("coco_karpathy_val.json", json.dumps(BLIP)),
+        "clipscore-json": ("refs.json", json.dumps(CLIPSCORE)),
+        "boxes-jsonl": ("boxes.jsonl", BOXES),
+        "flickr-token": ("Flickr8k.token.txt", TOKENS),
+        "flickr8k-judgements": ("ExpertAnnotations.txt", JUDGEMENTS),
+        "image-list": ("Flickr_8k.trainImages.txt", "1.jpg\n2.jpg\n"),
+        "word-counts": ("word_counts.txt", WORD_COUNTS),
+        "class-names": ("flickr30k_class_name.txt", "dog\nman\n"),
+        "conceptual-captions": ("Train_GCC-training.tsv", CONCEPTUAL),
         "corpus": ("sentences.txt", "Two dogs run .\nA man , 2 dogs and a cat .\n"),
-        "captions_csv": ("table/open_clip.csv", "filepath\ttitle\na.jpg\tA dog\nb.jpg\tA cat\na.jpg\tThe dog\n"),
-        "captions_jsonl": (
+        "captions-csv": ("table/open_clip.csv", "filepath\ttitle\na.jpg\tA dog\nb.jpg\tA cat\na.jpg\tThe dog\n"),
+        "captions-jsonl": (
             "table/rows.jsonl",
             '{"image": "a.jpg", "text": "A dog"}\n{"image": "b.jpg", "text": ["x", "y"]}\n',
         ),
@@ -279,8 +278,8 @@ def write_samples(folder: Path) -> dict[str, Path]:
     for name in ("table/a.jpg", "table/b.jpg", "photos/a.jpg", "photos/sub/b.PNG"):
         write_photo(folder / name)
     (folder / "photos/captions.csv").write_text("File,Caption\na.jpg,A dog\n")
-    paths["photo_folder"] = folder / "photos"
-    paths["entities"] = write_tar(
+    paths["photo-folder"] = folder / "photos"
+    paths["flickr30k-entities"] = write_tar(
         folder / "entities.tar.gz", {"Annotations/36979.xml": XML, "Sentences/36979.txt": MARKED}
     )
     return paths

@@ -37,15 +37,14 @@ from sightline.cli.commands import main
 from sightline.cli.search_command import line
 from sightline.config import load_yaml, override
 from sightline.data import bottom_up_tsv, lmdb_features
-from sightline.data.document_frequencies import read_document_frequencies
 from sightline.data.hdf5_features import Hdf5Features
 from sightline.data.inspect import inspect
 from sightline.data.lmdb_features import LmdbFeatures
 from sightline.data.npz_folder import NpzFolder
+from sightline.data.pickle_formats import read_document_frequencies, read_vocabulary
 from sightline.data.precomp import PrecompFeatures
 from sightline.data.restricted_pickle import CONTAINERS, load
-from sightline.data.scan_vocabulary import read_vocabulary
-from sightline.data.talk_labels import read_labels
+from sightline.data.talk import read_labels
 from sightline.errors import CheckpointError, ConfigError, DataError, ImageError, TruncatedError
 from sightline.files import checksum, most_bytes, open_bytes, read_json
 from sightline.models.updown import UpDownConfig
@@ -497,11 +496,11 @@ def test_a_reader_that_fails_is_one_report(tmp_path, monkeypatch):
     def broken(path: Path) -> None:
         raise ZeroDivisionError("oops")
 
-    from sightline.data import captions_jsonl
+    from sightline.data import caption_table
     from sightline.data import inspect as inspecting
 
     formats = [
-        form if form is not captions_jsonl.FORMAT else type(form)(form.name, form.about, form.matches, broken)
+        form if form is not caption_table.JSONL else type(form)(form.name, form.about, form.matches, broken)
         for form in inspecting.FORMATS
     ]
     monkeypatch.setattr(inspecting, "FORMATS", formats)

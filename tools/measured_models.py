@@ -18,9 +18,8 @@ from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.checkpoint.bundle import Bundle
-from sightline.data.entities import EntitiesPhoto
-from sightline.data.entities_classes import ground, read_classes
-from sightline.data.grounding_records import GroundedPhoto
+from sightline.data.entities import EntitiesPhoto, ground, read_classes
+from sightline.data.records import GroundedPhoto
 from sightline.errors import ConfigError
 from sightline.metrics.grounding_accuracy import AttentionAccuracy
 from sightline.metrics.retrieval import consecutive_folds, evaluate_retrieval

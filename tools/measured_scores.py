@@ -16,8 +16,8 @@ from typing import Any
 from human_bar import good
 from measured_photos import TestPhoto
 
-from sightline.data.entities_classes import read_classes
-from sightline.data.grounding_records import GroundedPhoto, GroundedPrediction
+from sightline.data.entities import read_classes
+from sightline.data.records import GroundedPhoto, GroundedPrediction
 from sightline.grounding.calibration import calibration_error
 from sightline.metrics.grounding_accuracy import GroundingF1
 from sightline.metrics.scorecard import TITLES, installed, scorecard

@@ -12,7 +12,7 @@ from measured_photos import TestPhoto
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption, WordTrace
 from sightline.checkpoint.bundle import Bundle
-from sightline.data.grounding_records import GroundedPhoto, GroundedSentence
+from sightline.data.records import GroundedPhoto, GroundedSentence
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.nouns import box_counts, may_share, tagged
 from sightline.grounding.region_names import named

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from feature_samples import assert_same_scenes, sample_scenes, scene_lists
 from sightline.data import bottom_up_tsv
-from sightline.data.bottom_up_tsv import FORMAT, BottomUpTsv, write_scenes
+from sightline.data.bottom_up_tsv import FORMAT, BottomUpTsv, decode_base64, decode_floats, write_scenes
 from sightline.data.format import Probe
 from sightline.errors import (
     BoxError,
@@ -243,3 +243,39 @@ def test_a_scene_that_does_not_fit_leaves_no_file(
 @pytest.mark.parametrize("text", [b"caption\turl\n", b"a,b,c\n", b"1\t2\t3\n", b'{"images": []}', b"\x80\x02}q"])
 def test_other_files_are_not_taken_for_it(text: bytes, tmp_path: Path) -> None:
     assert not FORMAT.matches(Probe(file_of(tmp_path, text)))
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_decode_as_the_standard_library_decodes_them(raw: bytes) -> None:
+    assert decode_base64(base64.b64encode(raw)).tobytes() == raw
+
+
+@pytest.mark.parametrize("size", [0, 1, 49151, 49152, 49153, 100_000])
+def test_texts_longer_than_a_block_decode_whole(size: int) -> None:
+    raw = np.random.default_rng(size).bytes(size)
+    assert decode_base64(memoryview(base64.b64encode(raw))).tobytes() == raw
+
+
+@given(st.binary(min_size=12, max_size=60), st.integers(0), st.sampled_from(b" \n\t-_=*\x00\xff"))
+def test_a_foreign_character_is_refused_wherever_it_stands(raw: bytes, place: int, character: int) -> None:
+    text = bytearray(base64.b64encode(raw))
+    place %= len(text) - 4  # padding is allowed in the last four
+    text[place] = character
+    with pytest.raises(ValueError, match="base64"):
+        decode_base64(bytes(text))
+
+
+def test_a_length_that_is_no_multiple_of_four_is_refused() -> None:
+    with pytest.raises(ValueError, match="multiple of four"):
+        decode_base64(b"AAAAA")
+
+
+def test_floats_keep_every_bit() -> None:
+    values = np.array([0.0, -0.0, 1e-45, np.pi, np.inf, -3.4e38], dtype="<f4")
+    found = decode_floats(base64.b64encode(values.tobytes()))
+    assert found.tobytes() == values.tobytes()
+
+
+def test_bytes_that_are_no_whole_floats_are_refused() -> None:
+    with pytest.raises(ValueError, match="whole float32"):
+        decode_floats(base64.b64encode(b"12345"))

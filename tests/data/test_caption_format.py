@@ -24,16 +24,7 @@ from caption_samples import (
     put,
     repeat,
 )
-from sightline.data import (
-    blip_json,
-    clipscore,
-    coco_captions,
-    coco_eval,
-    coco_results,
-    karpathy,
-    neuraltalk_raw,
-    senticap,
-)
+from sightline.data import coco, json_captions, karpathy
 from sightline.data.records import CaptionSet
 from sightline.errors import (
     ByteStringError,
@@ -48,12 +39,12 @@ from sightline.errors import (
 SAMPLES: dict[str, Any] = {
     "karpathy": KARPATHY,
     "senticap": SENTICAP,
-    "neuraltalk_raw": NEURALTALK,
-    "coco_captions": COCO,
-    "coco_results": RESULTS,
-    "coco_eval": EVALUATION,
-    "blip_json": BLIP,
-    "clipscore": CLIPSCORE,
+    "neuraltalk-raw": NEURALTALK,
+    "coco-captions": COCO,
+    "coco-results": RESULTS,
+    "coco-evaluation": EVALUATION,
+    "blip-json": BLIP,
+    "clipscore-json": CLIPSCORE,
 }
 
 
@@ -83,10 +74,10 @@ def test_karpathy_sentences_without_raw_text_are_their_joined_tokens(tmp_path: P
 
 def test_senticap_joins_a_photo_listed_for_each_sentiment(tmp_path: Path) -> None:
     path = written(tmp_path, SENTICAP)
-    captions = senticap.read(path)
+    captions = karpathy.read_senticap(path)
     assert texts(captions) == {"5": ["Nice food.", "Bad food."]}
-    assert [senticap.sentiment_of(sentence) for sentence in captions.sentences()] == ["positive", "negative"]
-    assert senticap.FORMAT.inspect(path).counts["negative captions"] == 1
+    assert [karpathy.sentiment_of(sentence) for sentence in captions.sentences()] == ["positive", "negative"]
+    assert karpathy.SENTICAP.inspect(path).counts["negative captions"] == 1
 
 
 def test_words_with_sentiment_are_the_adjectives_that_senticap_marks(tmp_path: Path) -> None:
@@ -106,17 +97,17 @@ def test_words_with_sentiment_are_the_adjectives_that_senticap_marks(tmp_path: P
         sentence("a BAD DOG bites a nice cat", 0),
     ]
     path = written(tmp_path, {"images": [{"imgid": 5, "filename": "a.jpg", "split": "test", "sentences": told}]})
-    assert senticap.sentiment_words(path) == {"positive": {"nice"}, "negative": {"bad"}}
+    assert karpathy.sentiment_words(path) == {"positive": {"nice"}, "negative": {"bad"}}
 
 
 def test_neuraltalk_lists_use_the_path_where_there_is_no_id(tmp_path: Path) -> None:
-    captions = neuraltalk_raw.read(written(tmp_path, NEURALTALK))
+    captions = json_captions.read_neuraltalk(written(tmp_path, NEURALTALK))
     assert texts(captions) == {"4": ["one dog", "a dog"], "b.jpg": ["x"]}
     assert captions["4"].file == "a/1.jpg"
 
 
 def test_coco_captions_keep_the_order_of_images_and_of_annotations(tmp_path: Path) -> None:
-    captions = coco_captions.read(written(tmp_path, COCO))
+    captions = coco.read_captions(written(tmp_path, COCO))
     assert list(texts(captions).items()) == [("9", ["Some food\n"]), ("4", ["A bear.", "A brown bear"])]
     assert captions["4"].size == (500, 375)
     assert captions["4"].sentences[1].id == "32"
@@ -124,42 +115,42 @@ def test_coco_captions_keep_the_order_of_images_and_of_annotations(tmp_path: Pat
 
 def test_references_made_without_file_names_are_read(tmp_path: Path) -> None:
     bare = {"images": [{"id": 1}], "annotations": [{"id": 0, "image_id": 1, "caption": "x"}]}
-    assert texts(coco_captions.read(written(tmp_path, bare))) == {"1": ["x"]}
+    assert texts(coco.read_captions(written(tmp_path, bare))) == {"1": ["x"]}
 
 
 def test_results_are_captions_by_id(tmp_path: Path) -> None:
-    assert coco_results.read_results(written(tmp_path, RESULTS)) == {"404464": "a man", "5": "snow"}
+    assert texts(coco.read_results(written(tmp_path, RESULTS))) == {"404464": ["a man"], "5": ["snow"]}
 
 
 def test_an_evaluation_gives_scores_and_the_captions_they_belong_to(tmp_path: Path) -> None:
-    found = coco_eval.read_evaluation(written(tmp_path, EVALUATION))
+    found = coco.read_evaluation(written(tmp_path, EVALUATION))
     assert found.overall == {"CIDEr": 1.1, "Bleu_4": 0.3}
     assert found.images == {"42": {"CIDEr": 0.9, "SPICE": {"All": {"f": 0.2}}}}
     assert texts(found.captions) == {"42": ["a dog"]}
 
 
 def test_blip_rows_of_one_photo_are_joined(tmp_path: Path) -> None:
-    captions = blip_json.read(written(tmp_path, BLIP))
+    captions = json_captions.read_blip(written(tmp_path, BLIP))
     assert texts(captions) == {"coco_1": ["a dog", "one dog"], "coco_2": ["a cat", "the cat"]}
     assert captions["coco_2"].file == "val2014/b.jpg"
 
 
 def test_blip_photos_without_id_are_called_after_their_file(tmp_path: Path) -> None:
     path = written(tmp_path, [{"image": "a.jpg", "caption": ["x"]}])
-    assert texts(blip_json.read(path)) == {"a.jpg": ["x"]}
+    assert texts(json_captions.read_blip(path)) == {"a.jpg": ["x"]}
 
 
 def test_clipscore_takes_one_caption_or_several(tmp_path: Path) -> None:
     path = written(tmp_path, {"a": "one dog", "b": ["two dogs", "three"]})
-    assert texts(clipscore.read(path)) == {"a": ["one dog"], "b": ["two dogs", "three"]}
+    assert texts(json_captions.read_clipscore(path)) == {"a": ["one dog"], "b": ["two dogs", "three"]}
 
 
 def test_empty_captions_are_read_as_they_are_and_counted(tmp_path: Path) -> None:
     path = written(
         tmp_path, [{"image_id": 1, "caption": ""}, {"image_id": 2, "caption": " "}, {"image_id": 3, "caption": "x"}]
     )
-    assert coco_results.read_results(path)["1"] == ""
-    report = coco_results.FORMAT.inspect(path)
+    assert texts(coco.read_results(path))["1"] == [""]
+    report = coco.RESULTS.inspect(path)
     assert report.notes == ("2 captions are empty",)
     assert report.problem_count == 0
 
@@ -184,48 +175,48 @@ BROKEN = [
     ("karpathy", repeat("images"), DuplicateRecordError, "image 391895 appears twice"),
     ("senticap", put(2, "images", 0, "sentences", 0, "sentiment"), DataError, r"image 5, sentences\[0\].*positive"),
     ("senticap", drop("images", 1, "sentences", 0, "tokens"), DataError, r"'tokens' is missing"),
-    ("neuraltalk_raw", drop(0, "file_path"), DataError, r"\[0\].*'file_path' is missing"),
-    ("neuraltalk_raw", put("one", 0, "captions"), DataError, r"\[0\] \(id 4\).*'captions' must be a list"),
-    ("neuraltalk_raw", put([], 1, "captions"), MissingRecordError, r"image b\.jpg has no caption"),
-    ("neuraltalk_raw", put([BYTES], 1, "captions"), ByteStringError, r"\[1\]"),
-    ("neuraltalk_raw", repeat(), DuplicateRecordError, "image 4 appears twice"),
-    ("coco_captions", drop("annotations"), DataError, "'annotations' is missing"),
+    ("neuraltalk-raw", drop(0, "file_path"), DataError, r"\[0\].*'file_path' is missing"),
+    ("neuraltalk-raw", put("one", 0, "captions"), DataError, r"\[0\] \(id 4\).*'captions' must be a list"),
+    ("neuraltalk-raw", put([], 1, "captions"), MissingRecordError, r"image b\.jpg has no caption"),
+    ("neuraltalk-raw", put([BYTES], 1, "captions"), ByteStringError, r"\[1\]"),
+    ("neuraltalk-raw", repeat(), DuplicateRecordError, "image 4 appears twice"),
+    ("coco-captions", drop("annotations"), DataError, "'annotations' is missing"),
     (
-        "coco_captions",
+        "coco-captions",
         drop("annotations", 1, "caption"),
         DataError,
         r"annotations\[1\] \(id 31\).*'caption' is missing",
     ),
-    ("coco_captions", put(None, "annotations", 1, "caption"), DataError, r"'caption' must be text, not null"),
-    ("coco_captions", put(BYTES, "annotations", 2, "caption"), ByteStringError, r"annotations\[2\] \(id 32\)"),
-    ("coco_captions", put(77, "annotations", 0, "image_id"), MissingRecordError, r"annotations\[0\].*no image 77"),
-    ("coco_captions", put(31, "annotations", 2, "id"), DuplicateRecordError, "annotation id 31 appears twice"),
-    ("coco_captions", drop("annotations", 1), MissingRecordError, "image 9 has no caption"),
-    ("coco_captions", repeat("images"), DuplicateRecordError, "image 9 appears twice"),
-    ("coco_captions", put("", "images", 0, "id"), DataError, r"images\[0\].*'id' must be an id"),
-    ("coco_captions", put(0, "images", 0, "width"), DataError, r"images\[0\].*image size is 0×480"),
-    ("coco_captions", put(4.5, "images", 0, "height"), DataError, r"'height' must be a whole number"),
-    ("coco_captions", put("\ud83d", "annotations", 0, "caption"), DataError, r"annotations\[0\].*surrogate"),
-    ("coco_results", put({"a": 1}, 1, "caption"), DataError, r"\[1\] \(image_id 5\).*must be text, not an object of 1"),
-    ("coco_results", put([1, 2], 1, "caption"), DataError, r"not a list of 2"),
-    ("coco_results", drop(0, "image_id"), DataError, r"\[0\].*'image_id' is missing"),
-    ("coco_results", repeat(), DuplicateRecordError, "image 404464 appears twice"),
-    ("coco_results", put(BYTES, 0, "caption"), ByteStringError, "404464"),
-    ("coco_eval", drop("imgToEval", "42", "caption"), DataError, r"imgToEval\['42'\].*'caption' is missing"),
-    ("coco_eval", put(float("nan"), "overall", "CIDEr"), NonFiniteError, "'CIDEr' is nan"),
-    ("coco_eval", put([], "imgToEval"), DataError, r"'imgToEval' must be an object"),
-    ("blip_json", drop(1, "image"), DataError, r"\[1\].*'image' is missing"),
+    ("coco-captions", put(None, "annotations", 1, "caption"), DataError, r"'caption' must be text, not null"),
+    ("coco-captions", put(BYTES, "annotations", 2, "caption"), ByteStringError, r"annotations\[2\] \(id 32\)"),
+    ("coco-captions", put(77, "annotations", 0, "image_id"), MissingRecordError, r"annotations\[0\].*no image 77"),
+    ("coco-captions", put(31, "annotations", 2, "id"), DuplicateRecordError, "annotation id 31 appears twice"),
+    ("coco-captions", drop("annotations", 1), MissingRecordError, "image 9 has no caption"),
+    ("coco-captions", repeat("images"), DuplicateRecordError, "image 9 appears twice"),
+    ("coco-captions", put("", "images", 0, "id"), DataError, r"images\[0\].*'id' must be an id"),
+    ("coco-captions", put(0, "images", 0, "width"), DataError, r"images\[0\].*image size is 0×480"),
+    ("coco-captions", put(4.5, "images", 0, "height"), DataError, r"'height' must be a whole number"),
+    ("coco-captions", put("\ud83d", "annotations", 0, "caption"), DataError, r"annotations\[0\].*surrogate"),
+    ("coco-results", put({"a": 1}, 1, "caption"), DataError, r"\[1\] \(image_id 5\).*must be text, not an object of 1"),
+    ("coco-results", put([1, 2], 1, "caption"), DataError, r"not a list of 2"),
+    ("coco-results", drop(0, "image_id"), DataError, r"\[0\].*'image_id' is missing"),
+    ("coco-results", repeat(), DuplicateRecordError, "image 404464 appears twice"),
+    ("coco-results", put(BYTES, 0, "caption"), ByteStringError, "404464"),
+    ("coco-evaluation", drop("imgToEval", "42", "caption"), DataError, r"imgToEval\['42'\].*'caption' is missing"),
+    ("coco-evaluation", put(float("nan"), "overall", "CIDEr"), NonFiniteError, "'CIDEr' is nan"),
+    ("coco-evaluation", put([], "imgToEval"), DataError, r"'imgToEval' must be an object"),
+    ("blip-json", drop(1, "image"), DataError, r"\[1\].*'image' is missing"),
     (
-        "blip_json",
+        "blip-json",
         put("val2014/c.jpg", 2, "image"),
         DuplicateRecordError,
         r"\[2\].*coco_2 is val2014/b\.jpg and val2014/c",
     ),
-    ("blip_json", put([], 0, "caption"), MissingRecordError, "image coco_1 has no caption"),
-    ("blip_json", put(False, 0, "caption"), DataError, r"\[0\].*'caption' must be text, not false"),
-    ("clipscore", put(3, "photo two"), DataError, "'photo two' must be text"),
-    ("clipscore", put([], "photo two"), MissingRecordError, "photo two has no caption"),
-    ("clipscore", put(BYTES, "photo two"), ByteStringError, "photo two"),
+    ("blip-json", put([], 0, "caption"), MissingRecordError, "image coco_1 has no caption"),
+    ("blip-json", put(False, 0, "caption"), DataError, r"\[0\].*'caption' must be text, not false"),
+    ("clipscore-json", put(3, "photo two"), DataError, "'photo two' must be text"),
+    ("clipscore-json", put([], "photo two"), MissingRecordError, "photo two has no caption"),
+    ("clipscore-json", put(BYTES, "photo two"), ByteStringError, "photo two"),
 ]
 
 
@@ -270,7 +261,7 @@ def test_all_problems_of_a_file_are_counted_and_the_good_records_too(tmp_path: P
     notes = value["annotations"]
     assert isinstance(notes, list)
     notes += [{"id": 100 + i, "image_id": 999, "caption": "x"} for i in range(50)]
-    report = coco_captions.FORMAT.inspect(written(tmp_path, value))
+    report = coco.CAPTIONS.inspect(written(tmp_path, value))
     assert report.problem_count == 50
     assert len(report.problems) == 20
     assert report.counts == {"photos": 2, "captions": 3}
@@ -280,5 +271,5 @@ def test_a_key_that_json_would_silently_drop_is_found(tmp_path: Path) -> None:
     path = tmp_path / "twice.json"
     path.write_text('{"a": "one dog", "b": "a cat", "a": "two dogs"}')
     with pytest.raises(DuplicateRecordError, match="'a' appears twice"):
-        clipscore.read(path)
-    assert clipscore.FORMAT.inspect(path).problem_count == 1
+        json_captions.read_clipscore(path)
+    assert json_captions.CLIPSCORE.inspect(path).problem_count == 1

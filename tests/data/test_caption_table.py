@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from caption_samples import write_photo
-from sightline.data import captions_csv, captions_jsonl, photo_folder
+from sightline.data import caption_table, photo_folder
 from sightline.data.format import Probe
 from sightline.data.records import CaptionSet
 from sightline.errors import ByteStringError, CountError, DataError, MissingRecordError, TruncatedError
@@ -45,15 +45,15 @@ def texts(captions: CaptionSet) -> dict[str, list[str]]:
 )
 def test_tables_of_all_usual_headers_give_the_same_captions(name: str, text: str, photos: Path) -> None:
     path = table(photos, text, name)
-    assert captions_csv.matches(Probe(path))
-    captions = captions_csv.read(path)
+    assert caption_table.CSV.matches(Probe(path))
+    captions = caption_table.read_csv(path)
     assert texts(captions) == {"a.jpg": ["A dog", "The dog"], "b.PNG": ["A cat"]}
     assert captions["a.jpg"].file == "a.jpg"
 
 
 def test_quoted_captions_keep_commas_quotes_and_line_breaks(photos: Path) -> None:
     path = table(photos, 'file,caption\na.jpg,"One, two ""three""\r\nfour"\nb.PNG,x\n')
-    assert texts(captions_csv.read(path))["a.jpg"] == ['One, two "three"\r\nfour']
+    assert texts(caption_table.read_csv(path))["a.jpg"] == ['One, two "three"\r\nfour']
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_quoted_captions_keep_commas_quotes_and_line_breaks(photos: Path) -> Non
 )
 def test_lines_of_json_give_one_or_many_captions(text: str, photos: Path) -> None:
     path = table(photos, text, "metadata.jsonl")
-    assert captions_jsonl.matches(Probe(path))
-    assert texts(captions_jsonl.read(path)) == {"a.jpg": ["A dog", "The dog"]}
+    assert caption_table.JSONL.matches(Probe(path))
+    assert texts(caption_table.read_jsonl(path)) == {"a.jpg": ["A dog", "The dog"]}
 
 
 BROKEN_CSV = [
-    ("a.jpg,A dog\n", DataError, r"line 1: the header \['a.jpg', 'A dog'\] has no column file, .* or path"),
-    ("", DataError, r"line 1: the header \[\] has no column"),
-    ("file,words\na.jpg,A dog\n", DataError, "has no column caption, title or text"),
+    ("a.jpg,A dog\n", DataError, r"line 1: there is no file, .* or path among the columns a\.jpg, A dog"),
+    ("", DataError, r"line 1: there is no file, .* among the columns \(none\)"),
+    ("file,words\na.jpg,A dog\n", DataError, "there is no caption, title or text among the columns file, words"),
     ("file,caption\na.jpg,A dog\nz.jpg,A cat\n", MissingRecordError, r"line 3: there is no file 'z\.jpg'"),
     ("file,caption\na.jpg,A dog, and a cat\n", CountError, "line 2: 3 columns, the header has 2"),
     ("file,caption\na.jpg\n", CountError, "line 2: 1 columns"),
@@ -91,9 +91,9 @@ def test_broken_tables_are_refused_with_their_line(
 ) -> None:
     path = table(photos, text)
     with pytest.raises(error, match=message) as caught:
-        captions_csv.read(path)
+        caption_table.read_csv(path)
     assert str(path) in str(caught.value)
-    assert str(caught.value) in captions_csv.FORMAT.inspect(path).problems
+    assert str(caught.value) in caption_table.CSV.inspect(path).problems
     assert str(caught.value) in photo_folder.FORMAT.inspect(photos).problems
 
 
@@ -118,9 +118,9 @@ def test_broken_lines_of_json_are_refused_with_their_line(
 ) -> None:
     path = table(photos, text, "captions.jsonl")
     with pytest.raises(error, match=message) as caught:
-        captions_jsonl.read(path)
+        caption_table.read_jsonl(path)
     assert str(path) in str(caught.value)
-    assert str(caught.value) in captions_jsonl.FORMAT.inspect(path).problems
+    assert str(caught.value) in caption_table.JSONL.inspect(path).problems
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
@@ -128,15 +128,15 @@ def test_broken_lines_of_json_are_refused_with_their_line(
 def test_a_utf16_table_is_claimed_and_said_to_be_one(name: str, encoding: str, photos: Path) -> None:
     path = photos / name
     path.write_bytes(("\ufeff" * (encoding == "utf-16-be") + "file\tcaption\na.jpg\tEin Café\n").encode(encoding))
-    assert captions_csv.matches(Probe(path))
+    assert caption_table.CSV.matches(Probe(path))
     with pytest.raises(DataError, match=r"this is UTF-16 text\. To fix: save it as UTF-8"):
-        captions_csv.read(path)
-    assert captions_csv.FORMAT.inspect(path).problem_count == 1
+        caption_table.read_csv(path)
+    assert caption_table.CSV.inspect(path).problem_count == 1
 
 
 def test_captions_are_read_without_their_photos_where_that_is_wanted(tmp_path: Path) -> None:
     path = table(tmp_path, "file,caption\nfar/away.jpg,A dog\n")
-    assert texts(captions_csv.read(path, check_files=False)) == {"far/away.jpg": ["A dog"]}
+    assert texts(caption_table.read_csv(path, check_files=False)) == {"far/away.jpg": ["A dog"]}
 
 
 def test_a_folder_gives_every_photo_with_its_captions(photos: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_folder_gives_every_photo_with_its_captions(photos: Path) -> None:
 
 
 def test_a_folder_without_captions_is_counted_by_kind(photos: Path) -> None:
-    assert photo_folder.matches(Probe(photos))
+    assert photo_folder.FORMAT.matches(Probe(photos))
     assert texts(photo_folder.read(photos)) == {"a.jpg": [], "b.PNG": [], "sub/c.webp": []}
     report = photo_folder.FORMAT.inspect(photos)
     assert report.counts == {"photos": 3, "captions": 0, "jpg": 1, "png": 1, "webp": 1}
@@ -159,7 +159,7 @@ def test_a_folder_without_captions_is_counted_by_kind(photos: Path) -> None:
 @pytest.mark.parametrize("suffix", "jpg jpeg jpe jfif png webp avif gif bmp tif tiff heic heif JPG".split())
 def test_every_kind_of_picture_makes_a_photo_folder(suffix: str, tmp_path: Path) -> None:
     (tmp_path / f"x.{suffix}").touch()
-    assert photo_folder.matches(Probe(tmp_path))
+    assert photo_folder.FORMAT.matches(Probe(tmp_path))
     assert photo_folder.photo_files(tmp_path) == [f"x.{suffix}"]
 
 
@@ -207,12 +207,12 @@ def test_a_file_that_is_only_called_a_picture_is_reported(
 
 def test_a_metadata_table_about_something_else_makes_no_photo_folder(tmp_path: Path) -> None:
     table(tmp_path, "station,rain\n1,2\n", "metadata.csv")
-    assert not photo_folder.matches(Probe(tmp_path))
+    assert not photo_folder.FORMAT.matches(Probe(tmp_path))
     table(tmp_path, "file_name,text\nx.jpg,A dog\n", "metadata.csv")
-    assert photo_folder.matches(Probe(tmp_path))
+    assert photo_folder.FORMAT.matches(Probe(tmp_path))
 
 
 def test_a_folder_of_other_files_with_a_picture_among_them_is_not_a_photo_folder(tmp_path: Path) -> None:
     for name in ("1.npz", "2.npz", "plot.png"):
         (tmp_path / name).touch()
-    assert not photo_folder.matches(Probe(tmp_path))
+    assert not photo_folder.FORMAT.matches(Probe(tmp_path))

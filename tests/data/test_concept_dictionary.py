@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sightline.data import boxes_jsonl, coco_captions
+from sightline.data import boxes_jsonl, coco
 from sightline.data.boxes_jsonl import COCO_80
 from sightline.data.concept_dictionary import COCO, ConceptDictionary, Entry
-from sightline.data.corpus import read_sentences
+from sightline.data.text_lists import read_sentences
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import rule
@@ -130,8 +130,8 @@ def test_most_flickr_and_coco_captions_mention_a_concept(data_dir: Path):
     assert long > 10_000
     assert covered > 0.96
     assert others > 0.26
-    coco = [s.text for s in coco_captions.read(data_dir / "coco/captions_val2014.json.gz").sentences()][::20]
-    long, covered, others = coverage(coco)
+    captions = [s.text for s in coco.read_captions(data_dir / "coco/captions_val2014.json.gz").sentences()][::20]
+    long, covered, others = coverage(captions)
     assert long > 10_000
     assert covered > 0.90
     assert others > 0.77

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from caption_samples import MARKED, XML, write_tar
 from sightline.data import entities
-from sightline.data.entities_annotation import parse_annotation
-from sightline.data.entities_sentence import Phrase, parse_sentence
+from sightline.data.entities import Phrase, parse_annotation, parse_sentence
 from sightline.data.format import Probe
 from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
 

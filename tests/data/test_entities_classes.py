@@ -1,10 +1,8 @@
 import pytest
 
 from sightline.data import entities
-from sightline.data.entities import EntitiesPhoto
-from sightline.data.entities_classes import build_classes, ground, read_classes
-from sightline.data.entities_sentence import parse_sentence
-from sightline.data.grounding_records import GroundedWord
+from sightline.data.entities import EntitiesPhoto, build_classes, ground, parse_sentence, read_classes
+from sightline.data.records import GroundedWord
 from sightline.errors import DataError
 
 LINE = "[/EN#1/people Two young women] and [/EN#2/animals a Dog] near [/EN#0/notvisual the edge] and [/EN#3/other it]"

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caption_samples import BOXES, INSTANCES, REFERENCE, SPLIT, SUBMISSION, format_of, put, repeat
-from sightline.data import boxes_jsonl, coco_instances, grounding_submission, gvd_reference, gvd_split
-from sightline.data.coco_instances import Instance
+from sightline.data import boxes_jsonl, coco, gvd
+from sightline.data.coco import Instance
 from sightline.errors import (
     BoxError,
     CountError,
@@ -28,17 +28,17 @@ from sightline.errors import (
 )
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "coco_instances": coco_instances.read_instances,
-    "gvd_reference": gvd_reference.read,
-    "gvd_split": gvd_split.read_split,
-    "grounding_submission": grounding_submission.read_submission,
-    "boxes_jsonl": boxes_jsonl.read,
+    "coco-instances": coco.read_instances,
+    "gvd-reference": gvd.REFERENCE.captions,
+    "split-ids": gvd.read_split,
+    "grounding-submission": gvd.read_submission,
+    "boxes-jsonl": boxes_jsonl.read,
 }
 SAMPLES: dict[str, Any] = {
-    "coco_instances": INSTANCES,
-    "gvd_reference": REFERENCE,
-    "gvd_split": SPLIT,
-    "grounding_submission": SUBMISSION,
+    "coco-instances": INSTANCES,
+    "gvd-reference": REFERENCE,
+    "split-ids": SPLIT,
+    "grounding-submission": SUBMISSION,
 }
 
 CAPTION = ("annotations", 0, "captions", 0)
@@ -51,14 +51,14 @@ def written(tmp_path: Path, value: Any) -> Path:
 
 
 def test_instances_are_named_and_their_boxes_normalised_corners(tmp_path: Path) -> None:
-    photos = coco_instances.read_instances(written(tmp_path, INSTANCES))
+    photos = coco.read_instances(written(tmp_path, INSTANCES))
     assert photos["9"].size == (200, 100)
     assert photos["9"].instances == (
         Instance("dog", (0.1, 0.1, 1.0, 1.0), crowd=False),
         Instance("person", (0.0, 0.0, 0.5, 0.5), crowd=True),
     )
     assert photos["4"].instances == ()
-    counts = coco_instances.FORMAT.inspect(written(tmp_path, INSTANCES)).counts
+    counts = coco.INSTANCES.inspect(written(tmp_path, INSTANCES)).counts
     assert counts == {"photos": 2, "boxes": 2, "crowds": 1, "categories": 2}
 
 
@@ -72,9 +72,9 @@ def test_an_instance_box_is_either_inside_the_photo_or_refused(
     path = written(tmp_path_factory.getbasetemp(), value)
     if x + width > 201 or y + height > 101:
         with pytest.raises(BoxError, match=r"annotations\[0\] \(id 1\).*leaves the 200×100 image"):
-            coco_instances.read_instances(path)
+            coco.read_instances(path)
         return
-    found = coco_instances.read_instances(path)["9"].instances[0].box
+    found = coco.read_instances(path)["9"].instances[0].box
     expected = (x / 200, y / 100, min((x + width) / 200, 1), min((y + height) / 100, 1))
     assert found == pytest.approx(expected)
     assert 0 <= found[0] <= found[2] <= 1
@@ -155,7 +155,7 @@ def test_cut_machine_boxes_are_truncated(tmp_path: Path) -> None:
 
 
 def test_the_grounding_reference_keeps_words_classes_and_boxes_together(tmp_path: Path) -> None:
-    reference = gvd_reference.read_reference(written(tmp_path, REFERENCE))
+    reference = gvd.read_reference(written(tmp_path, REFERENCE))
     assert reference.classes == ("dog", "man")
     assert reference.lemmas == {"man": ["men"]}
     photo = reference.photos["1007129816"]
@@ -164,7 +164,7 @@ def test_the_grounding_reference_keeps_words_classes_and_boxes_together(tmp_path
     labels = [word.label for word in caption.words]
     assert [caption.tokens[word.index] for word in caption.words] == labels == ["man", "dog"]
     assert caption.words[0].boxes == ((1.0, 2.0, 30.0, 40.0),)
-    plain = gvd_reference.read(written(tmp_path, REFERENCE))["1007129816"]
+    plain = gvd.REFERENCE.captions(written(tmp_path, REFERENCE))["1007129816"]
     assert (plain.file, plain.sentences[0].text) == ("1007129816.jpg", "a man and a dog")
 
 
@@ -178,82 +178,82 @@ def test_a_reference_box_is_at_most_one_pixel_beyond_the_photo_or_refused(
     path = written(tmp_path_factory.getbasetemp(), value)
     x1, y1, x2, y2 = box
     if -1 <= x1 <= x2 <= 9 and -1 <= y1 <= y2 <= 7:
-        assert gvd_reference.read_reference(path).photos["1007129816"].sentences[0].words[0].boxes == (box,)
+        assert gvd.read_reference(path).photos["1007129816"].sentences[0].words[0].boxes == (box,)
     else:
         with pytest.raises(BoxError, match=r"captions\[0\]: 'process_bnd_box'\[0\] is"):
-            gvd_reference.read_reference(path)
+            gvd.read_reference(path)
 
 
 def test_splits_are_ids_by_name(tmp_path: Path) -> None:
-    assert gvd_split.read_split(written(tmp_path, SPLIT)) == {"train": ("1", "2"), "val": ("3",), "test": ("4",)}
+    assert gvd.read_split(written(tmp_path, SPLIT)) == {"train": ("1", "2"), "val": ("3",), "test": ("4",)}
 
 
 def test_a_submission_tells_its_mode_by_its_sentences_where_it_does_not_say(tmp_path: Path) -> None:
-    assert grounding_submission.read_submission(written(tmp_path, SUBMISSION)).mode == "gen"
+    assert gvd.read_submission(written(tmp_path, SUBMISSION)).mode == "gen"
     one = {"clss": [], "idx_in_sent": [], "bbox": []}
-    assert grounding_submission.read_submission(written(tmp_path, {"results": {"1": [one] * 5}})).mode == "GT"
-    assert grounding_submission.read_submission(written(tmp_path, {"results": {"1": [one]}})).mode == "gen"
+    assert gvd.read_submission(written(tmp_path, {"results": {"1": [one] * 5}})).mode == "GT"
+    assert gvd.read_submission(written(tmp_path, {"results": {"1": [one]}})).mode == "gen"
 
 
 def test_an_image_that_a_submission_holds_twice_is_found(tmp_path: Path) -> None:
     text = '{"results": {"1": [{"clss": [], "idx_in_sent": [], "bbox": []}], "1": []}, "eval_mode": "gen"}'
     path = written(tmp_path, text.replace('"1": []}', '"1": [{"clss": [], "idx_in_sent": [], "bbox": []}]}'))
     with pytest.raises(DuplicateRecordError, match="'1' appears twice"):
-        grounding_submission.read_submission(path)
+        gvd.read_submission(path)
 
 
 BROKEN = [
-    ("coco_instances", put([100, 50, 190, 90], "annotations", 0, "bbox"), BoxError, r"\(id 1\).*x1 y1 x2 y2"),
+    ("coco-instances", put([100, 50, 190, 90], "annotations", 0, "bbox"), BoxError, r"\(id 1\).*x1 y1 x2 y2"),
     (
-        "coco_instances",
+        "coco-instances",
         put([10, 10, -5, 5], "annotations", 0, "bbox"),
         BoxError,
         r"annotations\[0\] \(id 1\).*negative",
     ),
-    ("coco_instances", put([10, 10, 5], "annotations", 0, "bbox"), DataError, r"'bbox' must be a list of four numbers"),
-    ("coco_instances", put([10, 10, 5, float("inf")], "annotations", 0, "bbox"), NonFiniteError, r"annotations\[0\]"),
+    ("coco-instances", put([10, 10, 5], "annotations", 0, "bbox"), DataError, r"'bbox' must be a list of four numbers"),
+    ("coco-instances", put([10, 10, 5, float("inf")], "annotations", 0, "bbox"), NonFiniteError, r"annotations\[0\]"),
     (
-        "coco_instances",
+        "coco-instances",
         put([10, 10, 5, 10**400], "annotations", 0, "bbox"),
         NonFiniteError,
         r"annotations\[0\].*'bbox'",
     ),
-    ("coco_instances", put(10**400, "images", 0, "width"), DataError, r"images\[0\].*the image size is 1000"),
-    ("coco_instances", put(5, "annotations", 1, "category_id"), MissingRecordError, r"annotations\[1\].*no id 5"),
-    ("coco_instances", put(5, "annotations", 1, "image_id"), MissingRecordError, r"annotations\[1\].*no image 5"),
-    ("coco_instances", put("x", "annotations", 1, "iscrowd"), DataError, r"'iscrowd' must be a whole number"),
-    ("coco_instances", put({"id": 9}, "images", 0), DataError, r"images\[0\] \(id 9\).*no 'width' and 'height'"),
-    ("coco_instances", repeat("images"), DuplicateRecordError, r"images\[2\].*image 9 appears twice"),
+    ("coco-instances", put(10**400, "images", 0, "width"), DataError, r"images\[0\].*the image size is 1000"),
+    ("coco-instances", put(5, "annotations", 1, "category_id"), MissingRecordError, r"annotations\[1\].*no id 5"),
+    ("coco-instances", put(5, "annotations", 1, "image_id"), MissingRecordError, r"annotations\[1\].*no image 5"),
+    ("coco-instances", put("x", "annotations", 1, "iscrowd"), DataError, r"'iscrowd' must be a whole number"),
+    ("coco-instances", put({"id": 9}, "images", 0), DataError, r"images\[0\] \(id 9\).*no 'width' and 'height'"),
+    ("coco-instances", repeat("images"), DuplicateRecordError, r"images\[2\].*image 9 appears twice"),
     (
-        "gvd_reference",
+        "gvd-reference",
         put([1], *CAPTION, "process_idx"),
         CountError,
         r"captions\[0\].*2 'process_clss', 1 'process_idx'",
     ),
-    ("gvd_reference", put([1, 5], *CAPTION, "process_idx"), CountError, r"names word 5, the caption has 5"),
-    ("gvd_reference", put([1, -1], *CAPTION, "process_idx"), DataError, r"'process_idx' must hold word positions"),
-    ("gvd_reference", put(["man", "cat"], *CAPTION, "process_clss"), MissingRecordError, r"annotations\[0\].*'cat'"),
-    ("gvd_reference", put([[1, 2, 0, 4]] * 2, *CAPTION, "process_bnd_box"), BoxError, r"'process_bnd_box'\[0\] is"),
-    ("gvd_reference", put([[1, 2, 3]] * 2, *CAPTION, "process_bnd_box"), DataError, r"four numbers, not a list of 3"),
+    ("gvd-reference", put([1, 5], *CAPTION, "process_idx"), CountError, r"names word 5, the caption has 5"),
+    ("gvd-reference", put([1, -1], *CAPTION, "process_idx"), DataError, r"'process_idx' must hold word positions"),
+    ("gvd-reference", put(["man", "cat"], *CAPTION, "process_clss"), MissingRecordError, r"annotations\[0\].*'cat'"),
+    ("gvd-reference", put([[1, 2, 0, 4]] * 2, *CAPTION, "process_bnd_box"), BoxError, r"'process_bnd_box'\[0\] is"),
+    ("gvd-reference", put([[1, 2, 3]] * 2, *CAPTION, "process_bnd_box"), DataError, r"four numbers, not a list of 3"),
     (
-        "gvd_reference",
+        "gvd-reference",
         put([[1, 2, 30, 40], [100, 200, 3000, 3700]], *CAPTION, "process_bnd_box"),
         BoxError,
         r"image 1007129816, captions\[0\]: 'process_bnd_box'\[1\] is .*outside the 333×500 photo",
     ),
-    ("gvd_reference", put(["²", 5], "annotations", 0, "image_size"), DataError, r"must be \[width, height\]"),
-    ("gvd_reference", put([500], "annotations", 0, "image_size"), DataError, r"1007129816.*must be \[width, height\]"),
-    ("gvd_reference", repeat("annotations"), DuplicateRecordError, "image 1007129816 appears twice"),
-    ("gvd_split", put(["1"], "test"), DuplicateRecordError, "id 1 is in train and in test"),
-    ("gvd_split", put([1], "test"), DataError, r"'test'\[0\] must be text"),
-    ("grounding_submission", put("test", "eval_mode"), DataError, "'eval_mode' is 'test'"),
-    ("grounding_submission", put("GT", "eval_mode"), CountError, r"image 1: 1 sentences, GT mode has 5"),
-    ("grounding_submission", put({}, "results", "2"), DataError, "image 2: a list of sentences"),
-    ("grounding_submission", put([], "results", "1", 0, "bbox"), CountError, r"image 1\[0\].*equally many"),
-    ("grounding_submission", put([2.5], "results", "1", 0, "idx_in_sent"), DataError, "word positions"),
-    ("grounding_submission", put([[3, 2, 1, 4]], "results", "1", 0, "bbox"), BoxError, r"image 1\[0\]"),
-    ("grounding_submission", put([], "results"), DataError, "'results' must be an object"),
-    ("grounding_submission", put(3, "external_data"), DataError, "'external_data' must be an object"),
+    ("gvd-reference", put(["²", 5], "annotations", 0, "image_size"), DataError, r"must be \[width, height\]"),
+    ("gvd-reference", put([500], "annotations", 0, "image_size"), DataError, r"1007129816.*must be \[width, height\]"),
+    ("gvd-reference", repeat("annotations"), DuplicateRecordError, "image 1007129816 appears twice"),
+    ("split-ids", put(["1"], "test"), DuplicateRecordError, "id 1 is in train and in test"),
+    ("split-ids", put([1], "test"), DataError, r"'test'\[0\] must be text"),
+    ("grounding-submission", put("test", "eval_mode"), DataError, "'eval_mode' is 'test'"),
+    ("grounding-submission", put("GT", "eval_mode"), CountError, r"image 1: 1 sentences, GT mode has 5"),
+    ("grounding-submission", put({}, "results", "2"), DataError, "image 2: a list of sentences"),
+    ("grounding-submission", put([], "results", "1", 0, "bbox"), CountError, r"image 1\[0\].*equally many"),
+    ("grounding-submission", put([2.5], "results", "1", 0, "idx_in_sent"), DataError, "word positions"),
+    ("grounding-submission", put([[3, 2, 1, 4]], "results", "1", 0, "bbox"), BoxError, r"image 1\[0\]"),
+    ("grounding-submission", put([], "results"), DataError, "'results' must be an object"),
+    ("grounding-submission", put(3, "external_data"), DataError, "'external_data' must be an object"),
 ]
 
 

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from caption_samples import CONCEPTUAL, JUDGEMENTS, TOKENS, WORD_COUNTS, format_of
-from sightline.data import class_names, conceptual_captions, corpus, flickr_token, image_list, judgements, word_counts
+from sightline.data import caption_lines, image_list, text_lists
 from sightline.data.records import CaptionedPhoto, CaptionSet, Sentence
 from sightline.errors import ByteStringError, DataError, DuplicateRecordError, MissingRecordError, TruncatedError
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "flickr_token": flickr_token.read,
-    "image_list": image_list.read_names,
-    "judgements": judgements.read_judgements,
-    "word_counts": word_counts.read_counts,
-    "corpus": corpus.read_sentences,
-    "conceptual_captions": conceptual_captions.read,
-    "class_names": class_names.read_class_names,
+    "flickr-token": caption_lines.read_flickr,
+    "image-list": image_list.read_names,
+    "flickr8k-judgements": caption_lines.read_judgements,
+    "word-counts": text_lists.read_counts,
+    "corpus": text_lists.read_sentences,
+    "conceptual-captions": caption_lines.read_conceptual,
+    "class-names": text_lists.read_class_names,
 }
 
 
@@ -32,32 +32,32 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_flickr_captions_are_gathered_by_photo(tmp_path: Path) -> None:
-    captions = flickr_token.read(written(tmp_path, TOKENS))
+    captions = caption_lines.read_flickr(written(tmp_path, TOKENS))
     assert [(p.id, p.file, len(p.sentences)) for p in captions] == [("1.jpg", "1.jpg", 2), ("2.jpg", "2.jpg", 1)]
     assert captions["1.jpg"].sentences[1] == Sentence("A girl .", id="1.jpg#1")
 
 
 def test_a_name_that_is_no_pictures_is_noted(tmp_path: Path) -> None:
-    report = flickr_token.FORMAT.inspect(written(tmp_path, TOKENS + "3.jpg.1#0\tA cat .\n"))
+    report = caption_lines.FLICKR.inspect(written(tmp_path, TOKENS + "3.jpg.1#0\tA cat .\n"))
     assert report.notes == ("1 names are not those of pictures, such as 3.jpg.1",)
     assert report.counts == {"photos": 3, "captions": 4}
 
 
 def test_judgements_are_read_with_their_three_scores(tmp_path: Path) -> None:
-    found = judgements.read_judgements(written(tmp_path, JUDGEMENTS))
-    assert found[0] == judgements.Judgement("1.jpg", "2.jpg#2", (1, 1, 2))
+    found = caption_lines.read_judgements(written(tmp_path, JUDGEMENTS))
+    assert found[0] == caption_lines.Judgement("1.jpg", "2.jpg#2", (1, 1, 2))
     assert len(found) == 2
 
 
 def test_word_counts_keep_the_order_of_ids(tmp_path: Path) -> None:
-    counts = word_counts.read_counts(written(tmp_path, WORD_COUNTS))
+    counts = text_lists.read_counts(written(tmp_path, WORD_COUNTS))
     assert list(counts.items()) == [("<S>", 0), ("</S>", 0), ("a", 900), ("dog", 12), ("man", 12)]
 
 
 def test_word_lists_in_an_unusual_order_are_noted_but_read(tmp_path: Path) -> None:
     path = written(tmp_path, "dog 12\na 900\n")
-    assert list(word_counts.read_counts(path)) == ["dog", "a"]
-    report = word_counts.FORMAT.inspect(path)
+    assert list(text_lists.read_counts(path)) == ["dog", "a"]
+    report = text_lists.WORD_COUNTS.inspect(path)
     assert report.notes == ("<S> and </S> are not the first two words", "the words are not sorted by count")
     assert report.problem_count == 0
 
@@ -65,43 +65,48 @@ def test_word_lists_in_an_unusual_order_are_noted_but_read(tmp_path: Path) -> No
 def test_a_corpus_is_its_lines_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "c.txt.gz"
     path.write_bytes(gzip.compress("\ufeffTwo dogs .\r\nUn café noir\u2028ici\n a b".encode()))
-    assert corpus.read_sentences(path) == ["Two dogs .", "Un café noir\u2028ici", " a b"]
-    assert corpus.FORMAT.inspect(path).counts == {"sentences": 3, "different sentences": 3, "words": 9}
+    assert text_lists.read_sentences(path) == ["Two dogs .", "Un café noir\u2028ici", " a b"]
+    assert text_lists.CORPUS.inspect(path).counts == {"sentences": 3, "different sentences": 3, "words": 9}
 
 
 def test_conceptual_captions_are_numbered_by_line(tmp_path: Path) -> None:
-    captions = conceptual_captions.read(written(tmp_path, CONCEPTUAL))
+    captions = caption_lines.read_conceptual(written(tmp_path, CONCEPTUAL))
     assert captions["2"] == CaptionedPhoto("2", (Sentence("sierra looked stunning"),), "https://b.org/a")
 
 
 def test_class_names_count_from_zero(tmp_path: Path) -> None:
-    assert class_names.read_class_names(written(tmp_path, "railing\nblouse\n")) == ["railing", "blouse"]
+    assert text_lists.read_class_names(written(tmp_path, "railing\nblouse\n")) == ["railing", "blouse"]
 
 
 BROKEN = [
-    ("flickr_token", TOKENS + "no tab here\n", DataError, "line 4: not `photo.jpg#0<TAB>caption`"),
-    ("flickr_token", TOKENS + "1.jpg\tno number\n", DataError, "line 4: not"),
-    ("flickr_token", TOKENS + "1.jpg#1\tagain\n", DuplicateRecordError, r"line 4: 1\.jpg#1 appears twice"),
-    ("flickr_token", TOKENS + "4.jpg#0\tb'A dog .'\n", ByteStringError, "line 4: .*printed bytes"),
-    ("flickr_token", TOKENS + "\n4.jpg#0\tA dog .\n", DataError, "line 4: the line is empty"),
-    ("image_list", "1.jpg\n2.jpg\nthree\n", DataError, "line 3: 'three' is not the name of a picture"),
-    ("image_list", "1.jpg\n2.jpg\n3\n", DataError, "line 3: '3' is not the name of a picture"),
-    ("image_list", "1\n2\n3.jpg\n", DataError, r"line 3: '3\.jpg' is not an id of digits"),
-    ("image_list", "1\n2\n1\n", DuplicateRecordError, "line 3: 1 appears twice"),
-    ("image_list", "1.jpg\n2.jpg\n1.jpg\n", DuplicateRecordError, r"line 3: 1\.jpg appears twice"),
-    ("judgements", JUDGEMENTS + "1.jpg\t2.jpg#2\t1\t1\n", DataError, "line 3: not `photo<TAB>caption id"),
-    ("judgements", JUDGEMENTS + "1.jpg\t9.jpg#2\t1\t5\t1\n", DataError, "line 3: the scores 1, 5, 1"),
-    ("judgements", JUDGEMENTS + "1.jpg\t2.jpg#2\t2\t2\t2\n", DuplicateRecordError, r"line 3: 2\.jpg#2 is judged twice"),
-    ("word_counts", WORD_COUNTS + "cat\n", DataError, "line 6: 'cat' is not a word, a space and a count"),
-    ("word_counts", WORD_COUNTS + "cat -4\n", DataError, "line 6"),
-    ("word_counts", WORD_COUNTS + "cat " + "9" * 5000 + "\n", DataError, "line 6"),
-    ("word_counts", WORD_COUNTS + "a 3\n", DuplicateRecordError, "line 6: the word 'a' appears twice"),
-    ("word_counts", WORD_COUNTS + "b'cat' 3\n", ByteStringError, "line 6"),
+    ("flickr-token", TOKENS + "no tab here\n", DataError, "line 4: not `photo.jpg#0<TAB>caption`"),
+    ("flickr-token", TOKENS + "1.jpg\tno number\n", DataError, "line 4: not"),
+    ("flickr-token", TOKENS + "1.jpg#1\tagain\n", DuplicateRecordError, r"line 4: 1\.jpg#1 appears twice"),
+    ("flickr-token", TOKENS + "4.jpg#0\tb'A dog .'\n", ByteStringError, "line 4: .*printed bytes"),
+    ("flickr-token", TOKENS + "\n4.jpg#0\tA dog .\n", DataError, "line 4: the line is empty"),
+    ("image-list", "1.jpg\n2.jpg\nthree\n", DataError, "line 3: 'three' is not the name of a picture"),
+    ("image-list", "1.jpg\n2.jpg\n3\n", DataError, "line 3: '3' is not the name of a picture"),
+    ("image-list", "1\n2\n3.jpg\n", DataError, r"line 3: '3\.jpg' is not an id of digits"),
+    ("image-list", "1\n2\n1\n", DuplicateRecordError, "line 3: 1 appears twice"),
+    ("image-list", "1.jpg\n2.jpg\n1.jpg\n", DuplicateRecordError, r"line 3: 1\.jpg appears twice"),
+    ("flickr8k-judgements", JUDGEMENTS + "1.jpg\t2.jpg#2\t1\t1\n", DataError, "line 3: not `photo<TAB>caption id"),
+    ("flickr8k-judgements", JUDGEMENTS + "1.jpg\t9.jpg#2\t1\t5\t1\n", DataError, "line 3: the scores 1, 5, 1"),
+    (
+        "flickr8k-judgements",
+        JUDGEMENTS + "1.jpg\t2.jpg#2\t2\t2\t2\n",
+        DuplicateRecordError,
+        "line 3: .*judged twice",
+    ),
+    ("word-counts", WORD_COUNTS + "cat\n", DataError, "line 6: 'cat' is not a word, a space and a count"),
+    ("word-counts", WORD_COUNTS + "cat -4\n", DataError, "line 6"),
+    ("word-counts", WORD_COUNTS + "cat " + "9" * 5000 + "\n", DataError, "line 6"),
+    ("word-counts", WORD_COUNTS + "a 3\n", DuplicateRecordError, "line 6: the word 'a' appears twice"),
+    ("word-counts", WORD_COUNTS + "b'cat' 3\n", ByteStringError, "line 6"),
     ("corpus", "Two dogs .\n  \nA cat .\n", DataError, "line 2: the line is empty"),
     ("corpus", "Two dogs .\nb'A cat .'\n", ByteStringError, "line 2"),
-    ("conceptual_captions", CONCEPTUAL + "no address\n", DataError, "line 3: not `caption<TAB>https"),
-    ("conceptual_captions", CONCEPTUAL + 'b"x y"\thttps://b.org\n', ByteStringError, "line 3"),
-    ("class_names", "dog\nman\ndog\n", DuplicateRecordError, "line 3: the class 'dog' appears twice"),
+    ("conceptual-captions", CONCEPTUAL + "no address\n", DataError, "line 3: not `caption<TAB>https"),
+    ("conceptual-captions", CONCEPTUAL + 'b"x y"\thttps://b.org\n', ByteStringError, "line 3"),
+    ("class-names", "dog\nman\ndog\n", DuplicateRecordError, "line 3: the class 'dog' appears twice"),
 ]
 
 
@@ -119,13 +124,13 @@ def test_a_broken_line_is_refused_with_its_number_and_inspected_without_raising(
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        ("flickr_token", TOKENS),
-        ("image_list", "1.jpg\n2.jpg\n"),
-        ("judgements", JUDGEMENTS),
-        ("word_counts", WORD_COUNTS),
+        ("flickr-token", TOKENS),
+        ("image-list", "1.jpg\n2.jpg\n"),
+        ("flickr8k-judgements", JUDGEMENTS),
+        ("word-counts", WORD_COUNTS),
         ("corpus", "Two dogs .\nA cat .\n"),
-        ("conceptual_captions", CONCEPTUAL),
-        ("class_names", "dog\nman\n"),
+        ("conceptual-captions", CONCEPTUAL),
+        ("class-names", "dog\nman\n"),
     ],
 )
 def test_a_cut_gzip_stream_is_truncated(module: str, text: str, tmp_path: Path) -> None:

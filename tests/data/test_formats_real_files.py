@@ -7,42 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from caption_samples import MODULES, format_of
-from sightline.data import (
-    boxes_jsonl,
-    coco_captions,
-    coco_results,
-    corpus,
-    entities,
-    flickr_token,
-    image_list,
-    judgements,
-    senticap,
-)
+from caption_samples import NAMES, format_of
+from sightline.data import boxes_jsonl, caption_lines, coco, entities, image_list, karpathy, text_lists
 from sightline.data.format import Probe
 from sightline.data.records import CaptionSet
 
 pytestmark = pytest.mark.data
 
 CLAIMED = {
-    "coco/captions_val2014.json.gz": "coco_captions",
-    "coco/karpathy_train.txt.gz": "image_list",
-    "coco/pseudo_boxes.jsonl.gz": "boxes_jsonl",
+    "coco/captions_val2014.json.gz": "coco-captions",
+    "coco/karpathy_train.txt.gz": "image-list",
+    "coco/pseudo_boxes.jsonl.gz": "boxes-jsonl",
     "corpora/conceptual_captions_val.txt.gz": "corpus",
     "corpora/flickr30k_captions.txt.gz": "corpus",
     "corpora/senticap.json.gz": "senticap",
-    "flickr8k/ExpertAnnotations.txt": "judgements",
-    "flickr8k/Flickr8k.token.txt": "flickr_token",
-    "flickr8k/Flickr_8k.devImages.txt": "image_list",
-    "flickr8k/flickr30k_entities_8091.tar.gz": "entities",
-    "flickr8k/images": "photo_folder",
-    "metrics/captions_val2014_fakecap_results.json": "coco_results",
+    "flickr8k/ExpertAnnotations.txt": "flickr8k-judgements",
+    "flickr8k/Flickr8k.token.txt": "flickr-token",
+    "flickr8k/Flickr_8k.devImages.txt": "image-list",
+    "flickr8k/flickr30k_entities_8091.tar.gz": "flickr30k-entities",
+    "flickr8k/images": "photo-folder",
+    "metrics/captions_val2014_fakecap_results.json": "coco-results",
 }
 
 
 @pytest.fixture(scope="module")
 def flickr8k(data_dir: Path) -> CaptionSet:
-    return flickr_token.read(data_dir / "flickr8k/Flickr8k.token.txt")
+    return caption_lines.read_flickr(data_dir / "flickr8k/Flickr8k.token.txt")
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +43,17 @@ def photos(data_dir: Path) -> dict[str, entities.EntitiesPhoto]:
 @pytest.mark.parametrize("name", CLAIMED)
 def test_real_files_are_claimed_by_one_format(name: str, data_dir: Path) -> None:
     probe = Probe(data_dir / name)
-    assert [module for module in MODULES if format_of(module).matches(probe)] == [CLAIMED[name]]
+    assert [module for module in NAMES if format_of(module).matches(probe)] == [CLAIMED[name]]
 
 
 @pytest.mark.parametrize("name", ["metrics/reference.json", "flickr8k", "coco"])
 def test_other_real_files_and_folders_of_several_formats_are_claimed_by_none(name: str, data_dir: Path) -> None:
-    assert not [module for module in MODULES if format_of(module).matches(Probe(data_dir / name))]
+    assert not [module for module in NAMES if format_of(module).matches(Probe(data_dir / name))]
 
 
 def test_coco_captions_and_karpathys_split_agree(data_dir: Path) -> None:
-    train = coco_captions.read(data_dir / "coco/captions_train2014.json.gz")
-    val = coco_captions.read(data_dir / "coco/captions_val2014.json.gz")
+    train = coco.read_captions(data_dir / "coco/captions_train2014.json.gz")
+    val = coco.read_captions(data_dir / "coco/captions_val2014.json.gz")
     assert (len(train), len(val)) == (82_783, 40_504)
     assert sum(1 for half in (train, val) for _ in half.sentences()) == 616_767
     both = CaptionSet(train.photos + val.photos)
@@ -79,13 +69,13 @@ def test_machine_boxes_cover_train2017(data_dir: Path) -> None:
 
 
 def test_corpora_have_their_sentences(data_dir: Path) -> None:
-    assert len(corpus.read_sentences(data_dir / "corpora/flickr30k_captions.txt.gz")) == 118_460
-    assert len(corpus.read_sentences(data_dir / "corpora/conceptual_captions_val.txt.gz")) == 15_833
+    assert len(text_lists.read_sentences(data_dir / "corpora/flickr30k_captions.txt.gz")) == 118_460
+    assert len(text_lists.read_sentences(data_dir / "corpora/conceptual_captions_val.txt.gz")) == 15_833
 
 
 def test_senticap_has_its_sentiments(data_dir: Path) -> None:
-    captions = senticap.read(data_dir / "corpora/senticap.json.gz")
-    found = Counter(map(senticap.sentiment_of, captions.sentences()))
+    captions = karpathy.read_senticap(data_dir / "corpora/senticap.json.gz")
+    found = Counter(map(karpathy.sentiment_of, captions.sentences()))
     assert found == {"positive": 4_892, "negative": 3_977}
 
 
@@ -100,7 +90,7 @@ def test_flickr8k_captions_name_one_photo_that_does_not_exist(flickr8k: CaptionS
 
 
 def test_judgements_are_about_captions_that_exist(flickr8k: CaptionSet, data_dir: Path) -> None:
-    found = judgements.read_judgements(data_dir / "flickr8k/ExpertAnnotations.txt")
+    found = caption_lines.read_judgements(data_dir / "flickr8k/ExpertAnnotations.txt")
     assert len(found) == 5_822
     captions = {sentence.id for sentence in flickr8k.sentences()}
     assert all(judgement.caption in captions and judgement.image in flickr8k for judgement in found)
@@ -127,4 +117,4 @@ def test_entities_captions_are_flickr8k_captions_of_the_same_photo(
 
 
 def test_results_of_the_reference_tool_are_read(data_dir: Path) -> None:
-    assert len(coco_results.read_results(data_dir / "metrics/captions_val2014_fakecap_results.json")) == 1_000
+    assert len(coco.read_results(data_dir / "metrics/captions_val2014_fakecap_results.json")) == 1_000

@@ -12,18 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caption_samples import ID, TEXT, WORD, caption_sets
-from sightline.data import (
-    captions_csv,
-    captions_jsonl,
-    coco_captions,
-    coco_results,
-    grounding_submission,
-    karpathy,
-    word_counts,
-)
-from sightline.data.grounding_records import GroundedPrediction
-from sightline.data.grounding_submission import Submission
-from sightline.data.records import CaptionedPhoto, CaptionSet, Sentence
+from sightline.data import caption_table, coco, gvd, karpathy, text_lists
+from sightline.data.format import Format
+from sightline.data.gvd import Submission
+from sightline.data.records import CaptionedPhoto, CaptionSet, GroundedPrediction, Sentence
 from sightline.errors import ConfigError, CountError, DataError, DuplicateRecordError, MissingRecordError
 
 SOME = CaptionSet(
@@ -45,8 +37,8 @@ def texts(captions: CaptionSet) -> list[tuple[str, list[str]]]:
 @given(captions=caption_sets())
 def test_coco_captions_keep_ids_files_sizes_and_texts(captions: CaptionSet, folder: Path) -> None:
     path = folder / "captions_any.json"
-    assert coco_captions.write(path, captions) == len(captions)
-    back = coco_captions.read(path)
+    assert coco.write_captions(path, captions) == len(captions)
+    back = coco.read_captions(path)
     assert texts(back) == texts(captions)
     assert [(p.file, p.size) for p in back] == [(p.file, p.size) for p in captions]
 
@@ -72,31 +64,31 @@ def test_karpathy_tokens_are_lower_case_words_without_ascii_punctuation(text: st
 
 @settings(max_examples=10)
 @given(ids=st.lists(st.integers(0, 10**9), unique=True, min_size=2, max_size=5))
-@pytest.mark.parametrize("format", [coco_captions, karpathy])
-def test_distinct_numbers_of_sentences_are_kept(format: object, ids: list[int], folder: Path) -> None:
+@pytest.mark.parametrize("format", [coco.CAPTIONS, karpathy.FORMAT])
+def test_distinct_numbers_of_sentences_are_kept(format: Format, ids: list[int], folder: Path) -> None:
     captions = CaptionSet((CaptionedPhoto("5", tuple(Sentence("x", id=str(id)) for id in ids)),))
-    format.FORMAT.write_captions(folder / "numbered.json", captions)  # type: ignore[attr-defined]
-    back = format.FORMAT.captions(folder / "numbered.json")  # type: ignore[attr-defined]
+    format.write_captions(folder / "numbered.json", captions)  # type: ignore[misc]
+    back = format.captions(folder / "numbered.json")  # type: ignore[misc]
     assert [sentence.id for sentence in back.sentences()] == list(map(str, ids))
 
 
 @given(results=st.dictionaries(ID, TEXT))
 def test_results_keep_every_id_and_caption(results: dict[str, str], folder: Path) -> None:
     path = folder / "results.json"
-    assert coco_results.write_results(path, results) == len(results)
-    assert coco_results.read_results(path) == results
+    assert coco.write_results(path, results) == len(results)
+    assert texts(coco.read_results(path)) == [(id, [caption]) for id, caption in results.items()]
 
 
 def test_results_hold_numbers_where_ids_are_numbers(folder: Path) -> None:
-    coco_results.write_results(folder / "r.json", {"42": "a", "007": "b", "x": "c"})
+    coco.write_results(folder / "r.json", {"42": "a", "007": "b", "x": "c"})
     assert [row["image_id"] for row in json.loads((folder / "r.json").read_text())] == [42, "007", "x"]
 
 
 @settings(max_examples=25)
 @given(captions=caption_sets(most=1))
 def test_photos_with_one_caption_become_results(captions: CaptionSet, folder: Path) -> None:
-    assert coco_results.write(folder / "r1.json", captions) == len(captions)
-    assert texts(coco_results.read(folder / "r1.json")) == texts(captions)
+    assert coco.RESULTS.write_captions(folder / "r1.json", captions) == len(captions)  # type: ignore[misc]
+    assert texts(coco.read_results(folder / "r1.json")) == texts(captions)
 
 
 @pytest.mark.parametrize("name", ["any.csv", "any.tsv", "any.jsonl"])
@@ -104,20 +96,22 @@ def test_photos_with_one_caption_become_results(captions: CaptionSet, folder: Pa
 @given(captions=caption_sets())
 def test_tables_keep_every_caption_under_its_file(name: str, captions: CaptionSet, folder: Path) -> None:
     named = [(photo.file or photo.id, [s.text for s in photo.sentences]) for photo in captions]
-    format = captions_jsonl if name.endswith("jsonl") else captions_csv
+    jsonl = name.endswith("jsonl")
+    write = caption_table.write_jsonl if jsonl else caption_table.write_csv
+    read = caption_table.read_jsonl if jsonl else caption_table.read_csv
     if len({file for file, _ in named}) < len(named):
         with pytest.raises(DuplicateRecordError):
-            format.write(folder / name, captions)
+            write(folder / name, captions)
         return
-    assert format.write(folder / name, captions) == len(captions)
-    assert texts(format.read(folder / name, check_files=False)) == named
+    assert write(folder / name, captions) == len(captions)
+    assert texts(read(folder / name, check_files=False)) == named
 
 
 @given(words=st.dictionaries(WORD.filter(lambda w: w.split() == [w]), st.integers(0, 10**9)))
 def test_word_counts_come_back_sorted_after_the_two_marks(words: dict[str, int], folder: Path) -> None:
     path = folder / "word_counts.txt"
-    lines = word_counts.write_counts(path, words)
-    back = word_counts.read_counts(path)
+    lines = text_lists.write_counts(path, words)
+    back = text_lists.read_counts(path)
     plain = {word: count for word, count in words.items() if word not in ("<S>", "</S>")}
     assert list(back)[:2] == ["<S>", "</S>"]
     assert lines == len(back) == len(plain) + 2
@@ -140,34 +134,38 @@ def test_submissions_come_back_equal(data: st.DataObject, mode: str, details: st
     sentences = st.lists(predicted(), min_size=count, max_size=count).map(tuple)
     submission = Submission(data.draw(st.dictionaries(ID, sentences, max_size=4)), mode, details)
     path = folder / "submission.json"
-    assert grounding_submission.write_submission(path, submission) == len(submission.results)
-    assert grounding_submission.read_submission(path) == submission
+    assert gvd.write_submission(path, submission) == len(submission.results)
+    assert gvd.read_submission(path) == submission
 
 
-@pytest.mark.parametrize("format", [coco_captions, karpathy, coco_results, captions_csv, captions_jsonl])
-def test_a_photo_without_caption_is_refused_and_the_old_file_stays(format: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "format", [coco.CAPTIONS, karpathy.FORMAT, coco.RESULTS, caption_table.CSV, caption_table.JSONL]
+)
+def test_a_photo_without_caption_is_refused_and_the_old_file_stays(format: Format, tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
     path.write_text("old")
     with pytest.raises(MissingRecordError, match="image 2 has no caption"):
-        format.FORMAT.write_captions(path, BARE)  # type: ignore[attr-defined]
+        format.write_captions(path, BARE)  # type: ignore[misc]
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["kept.json"]
 
 
-@pytest.mark.parametrize("format", [captions_csv, captions_jsonl])
-def test_two_photos_of_one_file_are_refused(format: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", [caption_table.CSV, caption_table.JSONL])
+def test_two_photos_of_one_file_are_refused(format: Format, tmp_path: Path) -> None:
     with pytest.raises(DuplicateRecordError, match=r"same\.jpg"):
-        format.FORMAT.write_captions(tmp_path / "t.csv", SOME)  # type: ignore[attr-defined]
+        format.write_captions(tmp_path / "t.csv", SOME)  # type: ignore[misc]
 
 
 def test_results_refuse_a_second_caption(tmp_path: Path) -> None:
     with pytest.raises(CountError, match="image 1 has 2 captions"):
-        coco_results.write(tmp_path / "r.json", CaptionSet((CaptionedPhoto("1", (Sentence("a"), Sentence("b"))),)))
+        coco.RESULTS.write_captions(
+            tmp_path / "r.json", CaptionSet((CaptionedPhoto("1", (Sentence("a"), Sentence("b"))),))
+        )
 
 
 def test_a_submission_of_the_wrong_number_of_sentences_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(CountError, match="image 8"):
-        grounding_submission.write_submission(tmp_path / "s.json", Submission({"8": ((),)}, "GT"))
+        gvd.write_submission(tmp_path / "s.json", Submission({"8": ((),)}, "GT"))
     assert not (tmp_path / "s.json").exists()
 
 
@@ -179,4 +177,4 @@ def test_a_submission_has_one_of_two_modes() -> None:
 @pytest.mark.parametrize("counts", [{"two words": 1}, {"": 1}, {"a": -1}])
 def test_word_lists_refuse_what_is_no_line(counts: dict[str, int], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be a line"):
-        word_counts.write_counts(tmp_path / "w.txt", counts)
+        text_lists.write_counts(tmp_path / "w.txt", counts)

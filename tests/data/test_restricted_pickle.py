@@ -18,11 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.data import document_frequencies, scan_vocabulary
-from sightline.data.document_frequencies import read_document_frequencies
+from sightline.data import pickle_formats
 from sightline.data.format import Probe
+from sightline.data.pickle_formats import read_document_frequencies, read_vocabulary
 from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Inert, Namespace, load, load_path
-from sightline.data.scan_vocabulary import read_vocabulary
 from sightline.errors import CountError, DataError, TruncatedError
 
 WORDS = ["<pad>", "<start>", "<end>", "<unk>", "a", "café", "dog"]
@@ -196,8 +195,8 @@ def test_a_pickled_vocabulary_gives_its_words_in_order(module: str, protocol: in
     path = tmp_path / "f30k_precomp_vocab.pkl"
     path.write_bytes(pickled_vocabulary(vocabulary(), module, protocol))
     assert read_vocabulary(path) == WORDS
-    assert scan_vocabulary.FORMAT.matches(Probe(path))
-    report = scan_vocabulary.FORMAT.inspect(path)
+    assert pickle_formats.VOCABULARY.matches(Probe(path))
+    report = pickle_formats.VOCABULARY.inspect(path)
     assert report.counts == {"words": len(WORDS)}
     assert report.notes == ()
 
@@ -212,7 +211,7 @@ def test_a_json_vocabulary_gives_its_words_in_order(tmp_path: Path) -> None:
     path = tmp_path / "vocab.json"
     path.write_text(json.dumps(vocabulary()))
     assert read_vocabulary(path) == WORDS
-    assert scan_vocabulary.FORMAT.matches(Probe(path))
+    assert pickle_formats.VOCABULARY.matches(Probe(path))
 
 
 BROKEN: dict[str, tuple[type[DataError], dict[str, Any]]] = {
@@ -232,7 +231,7 @@ def test_a_broken_vocabulary_is_named_by_reading_and_listed_by_inspection(name: 
     with pytest.raises(error) as caught:
         read_vocabulary(path)
     assert str(path) in str(caught.value)
-    assert scan_vocabulary.FORMAT.inspect(path).problems == (str(caught.value),)
+    assert pickle_formats.VOCABULARY.inspect(path).problems == (str(caught.value),)
 
 
 def test_a_vocabulary_that_hides_a_call_is_refused(tmp_path: Path) -> None:
@@ -240,15 +239,15 @@ def test_a_vocabulary_that_hides_a_call_is_refused(tmp_path: Path) -> None:
     path.write_bytes(pickled_vocabulary({"word2idx": Evil(exec, "raise SystemExit"), "idx2word": {}}))
     with pytest.raises(DataError, match="refused"):
         read_vocabulary(path)
-    assert scan_vocabulary.FORMAT.inspect(path).problem_count == 1
+    assert pickle_formats.VOCABULARY.inspect(path).problem_count == 1
 
 
 def test_a_gzipped_vocabulary_is_the_same_words(tmp_path: Path) -> None:
-    words = [*scan_vocabulary.SPECIAL, "dog"]
+    words = [*pickle_formats.SPECIAL, "dog"]
     parts = {"word2idx": {word: i for i, word in enumerate(words)}, "idx2word": dict(enumerate(words)), "idx": 5}
     path = tmp_path / "vocab.json.gz"
     path.write_bytes(gzip.compress(json.dumps(parts).encode()))
-    assert scan_vocabulary.FORMAT.matches(Probe(path))
+    assert pickle_formats.VOCABULARY.matches(Probe(path))
     assert read_vocabulary(path) == words
     path.write_bytes(path.read_bytes()[:-12])
     with pytest.raises(TruncatedError, match=r"vocab\.json\.gz"):
@@ -258,7 +257,7 @@ def test_a_gzipped_vocabulary_is_the_same_words(tmp_path: Path) -> None:
 def test_another_order_of_special_words_is_noted(tmp_path: Path) -> None:
     path = tmp_path / "vocab.json"
     path.write_text(json.dumps(vocabulary(["a", "b", "c", "d"])))
-    assert "a, b, c, d" in scan_vocabulary.FORMAT.inspect(path).notes[0]
+    assert "a, b, c, d" in pickle_formats.VOCABULARY.inspect(path).notes[0]
 
 
 @pytest.mark.parametrize("ref_len", [3, 3.0, np.float64(3)])
@@ -271,8 +270,8 @@ def test_document_frequencies_are_read_as_stored(protocol: int, table: Any, ref_
     assert type(counts) is dict
     assert counts == FREQUENCIES
     assert (length, layout) == (3.0, "words")
-    assert document_frequencies.FORMAT.matches(Probe(path))
-    assert document_frequencies.FORMAT.inspect(path).counts == {"n-grams": 2, "images": "3", "of": "words"}
+    assert pickle_formats.FREQUENCIES.matches(Probe(path))
+    assert pickle_formats.FREQUENCIES.inspect(path).counts == {"n-grams": 2, "images": "3", "of": "words"}
 
 
 def test_document_frequencies_of_word_ids_are_told_apart(tmp_path: Path) -> None:
@@ -298,8 +297,8 @@ def test_broken_document_frequencies_are_named_by_reading_and_listed_by_inspecti
     with pytest.raises(DataError) as caught:
         read_document_frequencies(path)
     assert str(path) in str(caught.value)
-    assert document_frequencies.FORMAT.matches(Probe(path))
-    assert document_frequencies.FORMAT.inspect(path).problems == (str(caught.value),)
+    assert pickle_formats.FREQUENCIES.matches(Probe(path))
+    assert pickle_formats.FREQUENCIES.inspect(path).problems == (str(caught.value),)
 
 
 def test_an_inert_object_keeps_attributes_and_nothing_else() -> None:

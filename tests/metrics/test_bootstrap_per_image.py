@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from sightline.data.grounding_records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
+from sightline.data.records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.errors import CountError, DataError
 from sightline.metrics.bootstrap import PRECISION, RECALL, PerImage, compare, resamples, together
 from sightline.metrics.grounding_accuracy import AttentionAccuracy, GroundingF1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from language_samples import score
 from sightline.cli import commands
-from sightline.data import coco_captions
+from sightline.data import coco
 from sightline.data.boxes_jsonl import COCO_80
 from sightline.metrics.chair import Chair, mentions_all, object_names
 from sightline.metrics.scorecard import scorecard
@@ -190,7 +190,7 @@ def test_files_that_cannot_help_are_refused(tmp_path, files, capsys):
 
 @pytest.mark.data
 def test_people_seldom_hallucinate_and_captions_of_other_photos_mostly_do(data_dir):
-    photos = list(coco_captions.read(data_dir / "coco" / "captions_val2014.json.gz"))[:2000]
+    photos = list(coco.read_captions(data_dir / "coco" / "captions_val2014.json.gz"))[:2000]
     texts = {photo.id: [sentence.text for sentence in photo.sentences] for photo in photos}
     others = {id: rest for id, (_, *rest) in texts.items()}
     own = scorecard({id: first for id, (first, *_) in texts.items()}, others, ["chair"]).scores.corpus

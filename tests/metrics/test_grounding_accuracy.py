@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline import Caption, WordTrace
-from sightline.data.grounding_records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
+from sightline.data.records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.errors import CountError, DuplicateRecordError, MissingRecordError
 from sightline.metrics.grounding_accuracy import AttentionAccuracy, GroundingF1, iou, mentions, overlaps_enough
 

@@ -12,7 +12,7 @@ from captioner_contract import GRID_WIDTH, REGION_WIDTH, WORDS, other_width, ran
 from matcher_contract import MatcherContract, texts_of
 from objective_samples import VOCABULARY, make_pool
 from sightline.checkpoint.model_checkpoint import Checkpoint
-from sightline.data.grounding_records import GroundedPhoto, GroundedSentence, GroundedWord
+from sightline.data.records import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.errors import ConfigError, CountError, MissingPartError
 from sightline.models.matcher import AligningMatcher, GlobalMatcher
 from sightline.models.scene_matcher import SceneMatcher, SceneMatcherConfig

@@ -14,7 +14,7 @@ from bundle_samples import EXAMPLES, tiny_bundle
 from measure_samples import CAPTIONS, ENTITIES
 from sightline.caption import Caption, WordTrace
 from sightline.checkpoint.bundle import save_bundle
-from sightline.data.grounding_records import GroundedPhoto, GroundedSentence, GroundedWord
+from sightline.data.records import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.search import query
 from sightline.search.engine import Candidate

@@ -12,7 +12,7 @@ import torch
 from captioner_contract import REGION_WIDTH, WORDS, greedy, random_scenes, random_words, rows
 from matcher_contract import VOCABULARY, texts_of
 from sightline.checkpoint.model_checkpoint import Checkpoint
-from sightline.data.grounding_records import GroundedPhoto, GroundedSentence, GroundedWord
+from sightline.data.records import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.decoding.constraints import Rules
 from sightline.decoding.strategies import Beam, Greedy
 from sightline.errors import ConfigError

@@ -11,9 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.data.entities import read_photos
-from sightline.data.entities_classes import ground
-from sightline.data.grounding_records import GroundedPhoto, GroundedSentence, GroundedWord
+from sightline.data.entities import ground, read_photos
+from sightline.data.records import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.errors import ConfigError, CountError, DataError, MissingPartError
 from sightline.metrics.grounding_accuracy import iou
 from sightline.scene import Scene

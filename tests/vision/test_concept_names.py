@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sightline.data.boxes_jsonl import COCO_80
-from sightline.data.entities_classes import read_classes
+from sightline.data.entities import read_classes
 from sightline.errors import DataError
 from sightline.text import wordnet
 from sightline.vision import concept_names as module

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sightline.checkpoint.foreign_weights import Weights, fill_model, matrix, need, options, rename_tensors, tensors
 from sightline.checkpoint.model_checkpoint import Checkpoint
-from sightline.data.scan_vocabulary import SPECIAL, read_vocabulary
+from sightline.data.pickle_formats import SPECIAL, read_vocabulary
 from sightline.errors import CheckpointError, ConfigError, CountError, DataError
 from sightline.models.model_configs import MatcherConfig
 from sightline.models.pos_scan import POSSCANConfig

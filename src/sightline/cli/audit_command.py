@@ -98,7 +98,7 @@ def _kept(out: Path | None, *told: object) -> Iterator[Path]:
 
 def _captions(path: Path, images: Path, split: str | None) -> dict[str, list[str]]:
     """Captions by the paths of their photos. Photos that are not there are told when they are read."""
-    from sightline.data.any_captions import any_captions
+    from sightline.data.convert import any_captions
 
     by_photo: dict[str, list[str]] = {}
     for photo in any_captions(path, split, beside=False):

@@ -71,7 +71,7 @@ def evaluate(
     from rich.progress import track
 
     from sightline.checkpoint.model_checkpoint import load
-    from sightline.data.coco_results import write_results
+    from sightline.data.coco import write_results
     from sightline.devices import choose_device
     from sightline.models.captioner import Captioner
     from sightline.training.data_config import DataConfig

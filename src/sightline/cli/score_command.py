@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from sightline.data import boxes_jsonl, coco_instances
-from sightline.data.any_captions import any_captions
-from sightline.data.document_frequencies import read_document_frequencies
+from sightline.data import boxes_jsonl, coco
+from sightline.data.convert import any_captions
 from sightline.data.inspect import identify
+from sightline.data.pickle_formats import read_document_frequencies
 from sightline.errors import ConfigError, CountError, MissingRecordError, UnknownFormatError
 from sightline.files import existing, write_json
 from sightline.metrics.cider import DocumentFrequencies
@@ -114,8 +114,8 @@ def _frequencies(path: Path) -> DocumentFrequencies:
 def _objects(path: Path, ids: Iterable[str]) -> dict[str, set[str]]:
     """COCO's names of the objects in the photos of these ids; those that the file does not have are left out."""
     format = identify(path)
-    if format is coco_instances.FORMAT:
-        drawn = coco_instances.read_instances(path)
+    if format is coco.INSTANCES:
+        drawn = coco.read_instances(path)
         found = {id: {one.name for one in drawn[id].instances} for id in ids if id in drawn}
     elif format is boxes_jsonl.FORMAT:
         boxes = boxes_jsonl.read(path)

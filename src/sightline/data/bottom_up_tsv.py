@@ -7,6 +7,7 @@ confidence only in files with a fixed number of boxes; no confidence is stored, 
 from __future__ import annotations
 
 import base64
+import binascii
 import contextlib
 import gzip
 import io
@@ -18,10 +19,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-from sightline.data.atomic_paths import writing
-from sightline.data.base64_floats import decode_floats
-from sightline.data.feature_source import FeatureSource, distinct, inspect_scenes, plain_name, regions_of
-from sightline.data.format import Format, Probe, Report
+import numpy as np
+import numpy.typing as npt
+
+from sightline.data.feature_source import (
+    FeatureSource,
+    distinct,
+    plain_name,
+    regions_of,
+    scene_format,
+    write_errors,
+)
+from sightline.data.format import Probe
 from sightline.data.records import Problems
 from sightline.errors import ByteStringError, CountError, DataError, DuplicateRecordError, TruncatedError
 from sightline.files import PathLike, atomic_write, open_bytes
@@ -30,6 +39,10 @@ from sightline.scene import Array, Scene, normalise_boxes
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _BUFFER = 1 << 22  # a line is 400 KB; with Python's 8 KiB buffer, joining the pieces costs as much as decoding
 _RESIDENT = 64 << 20  # mapped bytes that may stay in memory while a file is read through
+
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_INVALID = 0xFFFF
+_BLOCK = 65536  # characters at a time: the intermediate arrays then stay in cache, and below malloc's mmap threshold
 
 
 class Line(NamedTuple):
@@ -214,6 +227,50 @@ def _floats(field: memoryview, name: str, where: str) -> Array:
         ) from error
 
 
+def _pair_table() -> npt.NDArray[np.uint16]:
+    value = np.full(256, -1, dtype=np.int32)
+    value[list(_ALPHABET)] = np.arange(64)
+    first, second = value[np.arange(65536) & 255], value[np.arange(65536) >> 8]
+    return np.where((first < 0) | (second < 0), _INVALID, first << 6 | second).astype("<u2")
+
+
+_PAIRS = _pair_table()
+
+
+def decode_base64(text: bytes | memoryview) -> npt.NDArray[np.uint8]:
+    """The bytes that base64 `text` stands for, about three times faster than `binascii`; bad text is a ValueError.
+
+    One table look-up turns two characters into twelve bits; four characters make 24 bits, written as three bytes.
+    The last four characters, which may hold padding, go through `binascii`.
+    """
+    if len(text) % 4:
+        raise ValueError(f"{len(text)} base64 characters are not a multiple of four")
+    if len(text) == 0:
+        return np.empty(0, dtype=np.uint8)
+    tail = binascii.a2b_base64(text[-4:], strict_mode=True)
+    pairs = np.frombuffer(text, dtype="<u2", count=len(text) // 2 - 2)
+    decoded = np.empty(len(pairs) // 2 * 3 + len(tail), dtype=np.uint8)
+    decoded[len(decoded) - len(tail) :] = np.frombuffer(tail, dtype=np.uint8)
+    triples = decoded[: len(decoded) - len(tail)].reshape(-1, 3)
+    for start in range(0, len(triples), _BLOCK // 4):
+        out = triples[start : start + _BLOCK // 4]
+        twelve = _PAIRS.take(pairs[2 * start : 2 * (start + len(out))], mode="clip")  # "clip" skips the bounds check
+        if twelve.max() == _INVALID:
+            raise ValueError("characters that are not base64")
+        words = twelve.view("<u4")
+        octets = ((words << 12) | (words >> 16)).astype("<u4", copy=False).view(np.uint8).reshape(-1, 4)
+        out[:, 0], out[:, 1], out[:, 2] = octets[:, 2], octets[:, 1], octets[:, 0]
+    return decoded
+
+
+def decode_floats(text: bytes | memoryview) -> npt.NDArray[np.float32]:
+    """The little-endian float32 numbers that base64 `text` stands for."""
+    decoded = decode_base64(text)
+    if len(decoded) % 4:
+        raise ValueError(f"{len(decoded)} bytes are not whole float32 numbers")
+    return decoded.view("<f4")
+
+
 def _lines(path: Path) -> Iterator[Line]:
     """Every line that is not blank."""
     for line in _unpacked_lines(path) if path.suffix == ".gz" else _mapped_lines(path):
@@ -248,7 +305,7 @@ def _unpacked_lines(path: Path) -> Iterator[Line]:
             offset += len(line)
 
 
-def matches(probe: Probe) -> bool:
+def _matches(probe: Probe) -> bool:
     """Whether the first line has two whole numbers among width, height and n, and then base64."""
     fields = probe.head.split(b"\n", 1)[0].split(b"\t")
     if not 5 <= len(fields) <= 6:
@@ -256,15 +313,10 @@ def matches(probe: Probe) -> bool:
     return sum(map(bytes.isdigit, fields[1:4])) >= 2 and bool(re.match(rb"(b['\"])?[A-Za-z0-9+/]{8}", fields[4]))
 
 
-def inspect(path: Path) -> Report:
-    """Count images and regions in one pass, collecting what is wrong."""
-    return inspect_scenes(path, FORMAT, BottomUpTsv)
-
-
 def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     """Write a TSV (gzipped if the name ends in `.gz`). Features become float32, boxes pixels of the scene's size."""
     count = 0
-    with writing(path), contextlib.ExitStack() as stack:
+    with write_errors(path), contextlib.ExitStack() as stack:
         file: IO[bytes] = stack.enter_context(atomic_write(path))
         if Path(path).suffix == ".gz":
             file = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0)))
@@ -283,12 +335,11 @@ def _line(scene: Scene) -> bytes:
     return b"\t".join([head.encode("utf-8"), *packed]) + b"\n"
 
 
-FORMAT = Format(
-    name="bottom-up-tsv",
-    about="Bottom-up attention features: one line an image, boxes and region features in base64",
-    matches=matches,
-    inspect=inspect,
-    scenes=BottomUpTsv,
-    write_scenes=write_scenes,
-    keeps=("boxes", "regions", "size"),
+FORMAT = scene_format(
+    "bottom-up-tsv",
+    "Bottom-up attention features: one line an image, boxes and region features in base64",
+    _matches,
+    BottomUpTsv,
+    write_scenes,
+    ("boxes", "regions", "size"),
 )

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sightline.data.caption_format import collect, line_of, mostly
-from sightline.data.format import Format, Probe, Report
-from sightline.data.json_records import is_finite, is_number, parse_line, told
-from sightline.data.records import Problems
+from sightline.data.caption_format import Counts, line_of, mostly, report_of
+from sightline.data.format import Format
+from sightline.data.json_records import describe, is_finite, is_number, parse_line
+from sightline.data.records import STRICT, Problems
 from sightline.errors import (
     BoxError,
     CountError,
@@ -93,14 +94,8 @@ class MachineBoxes:
         return self._ends[-1]
 
 
-def matches(probe: Probe) -> bool:
-    """Lines that are lists of an id and a list of boxes."""
-    return probe.json_start == "[" and mostly(probe.lines, _LINE.match)
-
-
-def read(path: Path, problems: Problems | None = None) -> MachineBoxes:
+def read(path: Path, problems: Problems = STRICT) -> MachineBoxes:
     """Every box of the file, checked."""
-    met = Problems() if problems is None else problems
     found = MachineBoxes(path)
     with open_text(path) as file:
         for number, line in enumerate(file, 1):
@@ -109,29 +104,25 @@ def read(path: Path, problems: Problems | None = None) -> MachineBoxes:
                 if id in found:
                     raise DuplicateRecordError(f"image {id} appears twice", where=line_of(path, number))
             except DataError as error:
-                met.report(error)
+                problems.report(error)
             else:
                 found.add(id, rows)
     return found
 
 
-def inspect(path: Path) -> Report:
-    """Counts of images and boxes."""
-    boxes, problems = collect(path, read)
-    if boxes is None:
-        return Report.of(path, FORMAT, {}, problems)
-    empty = sum(one == other for one, other in zip(boxes._ends, boxes._ends[1:], strict=False))
+def _count(boxes: MachineBoxes) -> tuple[Counts, list[str]]:
+    empty = sum(one == other for one, other in pairwise(boxes._ends))
     notes = [f"{empty} photos have no box"] if empty else []
-    return Report.of(path, FORMAT, {"photos": len(boxes), "boxes": boxes.box_count()}, problems, notes)
+    return {"photos": len(boxes), "boxes": boxes.box_count()}, notes
 
 
 def _parse(line: str, where: str) -> tuple[str, list[list[float]]]:
     value = parse_line(line, where)
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
-        raise DataError(f'a list of an id and its boxes was expected, ["id", [...]], not {told(value)}', where=where)
+        raise DataError(f'a list of an id and its boxes was expected, ["id", […]], not {describe(value)}', where=where)
     id, rows = value
     if not isinstance(id, str | int) or isinstance(id, bool) or id == "":
-        raise DataError(f"the id must be text or a whole number, not {told(id)}", where=where)
+        raise DataError(f"the id must be text or a whole number, not {describe(id)}", where=where)
     for position, row in enumerate(rows):
         _check(row, f"{where} (image {id}, box {position})")
     return str(id), rows
@@ -139,7 +130,7 @@ def _parse(line: str, where: str) -> tuple[str, list[list[float]]]:
 
 def _check(row: Any, where: str) -> None:
     if not isinstance(row, list) or not all(map(is_number, row)):
-        raise DataError(f"a box must be a list of six numbers, not {told(row)}", where=where)
+        raise DataError(f"a box must be a list of six numbers, not {describe(row)}", where=where)
     if len(row) != 6:
         raise CountError(f"a box must have six numbers (class, score, x1, y1, x2, y2), not {len(row)}", where=where)
     if not all(map(is_finite, row)):
@@ -155,10 +146,10 @@ def _check(row: Any, where: str) -> None:
         )
 
 
-FORMAT = Format(
+FORMAT: Format = Format(
     "boxes-jsonl",
     "Machine-made COCO-80 boxes, a line of JSON per image, in thousandths",
-    matches,
-    inspect,
+    lambda probe: probe.json_start == "[" and mostly(probe.lines, _LINE.match),
+    lambda path: report_of(path, FORMAT, read, _count),
     scenes=read,
 )

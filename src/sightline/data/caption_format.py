@@ -1,17 +1,45 @@
-"""What every caption format shares: unique photos, checked text, the report, and what a writer may be given."""
+"""What every format of captions or lines shares: checked text, photos that are unique or joined, and the report."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from sightline.data.format import Format, Report
+from sightline.data.format import Format, Probe, Report
 from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import open_text
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Counts = dict[str, int | str]
+
+
+class Reader(Protocol[T_co]):
+    """Reads a file; its second argument says what happens to problems, which are raised by default."""
+
+    def __call__(self, path: Path, problems: Problems = ..., /) -> T_co:
+        """What the file holds."""
+        ...
+
+
+def photo_of(
+    id: str, texts: Iterable[str], where: object, problems: Problems, file: str | None = None
+) -> CaptionedPhoto:
+    """A photo with plain captions, of which it must have one."""
+    sentences = tuple(Sentence(check_caption(text, where, problems)) for text in texts)
+    check_any(id, sentences, where, problems)
+    return CaptionedPhoto(id, sentences, file)
+
+
+def check_any(photo: str, captions: object, where: object, problems: Problems) -> None:
+    """Report a photo without any caption where captions are the point of the file."""
+    if not captions:
+        problems.report(
+            MissingRecordError(f"image {photo} has no caption", where=str(where), fix="add one or remove the image")
+        )
 
 
 def caption_set(photos: Iterable[CaptionedPhoto], path: Path, problems: Problems) -> CaptionSet:
@@ -27,36 +55,17 @@ def caption_set(photos: Iterable[CaptionedPhoto], path: Path, problems: Problems
     return CaptionSet(tuple(unique.values()), str(path))
 
 
-def checked(text: str, where: object, problems: Problems) -> str:
-    """`text`, reported if it is a printed bytes object. `where` is printed only then: captions come by the million."""
-    if text[:2] in ("b'", 'b"'):
-        check_caption(text, str(where), problems)
-    return text
+def join_rows(rows: Iterable[CaptionedPhoto], path: Path) -> CaptionSet:
+    """Photos whose captions come in several rows; the first row of an id gives file, split and size."""
+    first: dict[str, CaptionedPhoto] = {}
+    sentences: dict[str, list[Sentence]] = {}
+    for row in rows:
+        first.setdefault(row.id, row)
+        sentences.setdefault(row.id, []).extend(row.sentences)
+    return CaptionSet(tuple(replace(row, sentences=tuple(sentences[id])) for id, row in first.items()), str(path))
 
 
-class CaptionCollector:
-    """Photos whose captions come in several rows: `add` each row, then `photos` in order of first appearance."""
-
-    def __init__(self) -> None:
-        self._photos: dict[str, CaptionedPhoto] = {}
-        self._sentences: dict[str, list[Sentence]] = {}
-
-    def add(self, photo: CaptionedPhoto) -> None:
-        """Add a row; the first row of an id gives the photo's file, split and size."""
-        self._photos.setdefault(photo.id, photo)
-        self._sentences.setdefault(photo.id, []).extend(photo.sentences)
-
-    def get(self, id: str) -> CaptionedPhoto | None:
-        """The first row of photo `id`."""
-        return self._photos.get(id)
-
-    def photos(self) -> Iterator[CaptionedPhoto]:
-        """Each photo once, with all its sentences."""
-        for id, photo in self._photos.items():
-            yield CaptionedPhoto(id, tuple(self._sentences[id]), photo.file, photo.split, photo.size)
-
-
-def collect(path: Path, read: Callable[[Path, Problems], T]) -> tuple[T | None, Problems]:
+def collect(path: Path, read: Reader[T]) -> tuple[T | None, Problems]:
     """What `read` makes of `path` while noting every problem; None where nothing could be read at all."""
     problems = Problems(collect=True)
     try:
@@ -66,36 +75,68 @@ def collect(path: Path, read: Callable[[Path, Problems], T]) -> tuple[T | None, 
         return None, problems
 
 
-def report_captions(path: Path, format: Format, read: Callable[[Path, Problems], CaptionSet]) -> Report:
-    """The report of a caption format that has nothing special to tell."""
-    return caption_report(path, format, *collect(path, read))
-
-
-def caption_report(
-    path: Path, format: Format, captions: CaptionSet | None, problems: Problems, notes: Iterable[str] = ()
-) -> Report:
-    """Photos, captions and splits of what a collecting read gave, and notes about odd ones."""
-    photos = () if captions is None else captions.photos
-    counts: dict[str, int | str] = {"photos": len(photos), "captions": sum(len(p.sentences) for p in photos)}
-    if captions is not None:
-        counts |= {f"photos of split {name}": count for name, count in captions.splits().items()}
-    found = [*notes]
-    if empty := sum(not sentence.text.strip() for photo in photos for sentence in photo.sentences):
-        found.append(f"{empty} captions are empty")
+def count_captions(captions: CaptionSet) -> tuple[Counts, list[str]]:
+    """Photos, captions and splits, and notes about odd ones."""
+    photos = captions.photos
+    counts: Counts = {"photos": len(photos), "captions": sum(len(photo.sentences) for photo in photos)}
+    counts |= {f"photos of split {name}": count for name, count in captions.splits().items()}
+    notes = []
+    if empty := sum(not sentence.text.strip() for sentence in captions.sentences()):
+        notes.append(f"{empty} captions are empty")
     if (bare := sum(not photo.sentences for photo in photos)) and bare < len(photos):
-        found.append(f"{bare} photos have no caption")
-    return Report.of(path, format, counts, problems, found)
+        notes.append(f"{bare} photos have no caption")
+    return counts, notes
 
 
-def each_captioned(captions: CaptionSet) -> Iterator[CaptionedPhoto]:
+def report_of(
+    path: Path,
+    format: Format,
+    read: Reader[T],
+    count: Callable[[T], tuple[Counts, Iterable[str]]],
+) -> Report:
+    """The report on `path`: what `count` says (counts and notes) of what a collecting `read` gives."""
+    found, problems = collect(path, read)
+    counts, notes = ({}, ()) if found is None else count(found)
+    return Report.of(path, format, counts, problems, notes)
+
+
+def caption_format(
+    name: str,
+    about: str,
+    matches: Callable[[Probe], bool],
+    read: Reader[CaptionSet],
+    write: Callable[[Path, CaptionSet], int] | None = None,
+    count: Callable[[CaptionSet], tuple[Counts, Iterable[str]]] = count_captions,
+) -> Format:
+    """A format of captions."""
+    made: Format = Format(
+        name,
+        about,
+        matches,
+        lambda path: report_of(path, made, read, count),
+        captions=read,
+        write_captions=write,
+    )
+    return made
+
+
+def record_format(
+    name: str,
+    about: str,
+    matches: Callable[[Probe], bool],
+    read: Reader[T],
+    count: Callable[[T], tuple[Counts, Iterable[str]]],
+    captions: Callable[[Path], CaptionSet] | None = None,
+) -> Format:
+    """A format whose `read` gives something of its own, which `count` counts."""
+    made: Format = Format(name, about, matches, lambda path: report_of(path, made, read, count), captions=captions)
+    return made
+
+
+def each_with_caption(captions: CaptionSet) -> Iterator[CaptionedPhoto]:
     """The photos a writer is given; one without a caption is an error, since most formats could not hold it."""
     for photo in captions:
-        if not photo.sentences:
-            raise MissingRecordError(
-                f"image {photo.id} has no caption",
-                where=captions.source or None,
-                fix="caption it, or leave it out before writing",
-            )
+        check_any(photo.id, photo.sentences, captions.source, Problems())
         yield photo
 
 
@@ -116,6 +157,17 @@ def numbered_lines(path: Path, problems: Problems) -> Iterator[tuple[int, str]]:
                 yield number, line
             else:
                 problems.report(DataError("the line is empty", where=line_of(path, number), fix="remove it"))
+
+
+def parse_lines(path: Path, problems: Problems, parse: Callable[[str, str], T]) -> Iterator[T]:
+    """`parse(line, where)` of every line; a DataError that it raises is reported, and the line left out."""
+    for number, line in numbered_lines(path, problems):
+        try:
+            parsed = parse(line, line_of(path, number))
+        except DataError as error:
+            problems.report(error)
+            continue
+        yield parsed
 
 
 def line_of(path: Path, number: int) -> str:

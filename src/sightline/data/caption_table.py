@@ -1,52 +1,81 @@
-"""Tables of captions, a row each: what the columns may be called, and how rows become photos."""
+"""Captions in tables: `.csv` or `.tsv` with a header (`file,caption`, open_clip's `filepath<TAB>title`), or lines of
+JSON, `{"file": "a.jpg", "caption": "…"}`; Hugging Face's `metadata.jsonl` is one of them.
+"""
 
 from __future__ import annotations
 
+import codecs
+import csv
+import io
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from sightline.data.caption_format import CaptionCollector, checked, each_captioned, line_of
-from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
-from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.data.caption_format import (
+    caption_format,
+    each_with_caption,
+    join_rows,
+    line_of,
+    numbered_lines,
+)
+from sightline.data.format import Probe
+from sightline.data.json_records import Record, parse_line, read_list
+from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
+from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
+from sightline.files import open_bytes, open_text, write_text
 
 FILE_COLUMNS = ("file", "filename", "file_name", "filepath", "image", "path")
 CAPTION_COLUMNS = ("caption", "title", "text")
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-class Row(NamedTuple):
-    """A line of a table: where it is, the photo's file as written, and its captions."""
-
-    line: int
-    file: str
+class _Row(NamedTuple):
+    where: str
+    file: str  # as written
     captions: tuple[str, ...]
 
 
-def column(names: Iterable[str], wanted: tuple[str, ...]) -> str | None:
-    """The first of `wanted` among `names`, in whatever case and spacing, as it is written there."""
-    written = {name.strip().lower(): name for name in names}
-    return next((written[name] for name in wanted if name in written), None)
+def read_csv(path: Path, problems: Problems = STRICT, check_files: bool = True) -> CaptionSet:
+    """Photos with captions; several rows per photo are allowed. `check_files` wants each photo beside the table."""
+    return _from_rows(_csv_rows(path, problems), path, problems, check_files)
 
 
-def from_rows(rows: Iterable[Row], path: Path, problems: Problems, check_files: bool) -> CaptionSet:
+def read_jsonl(path: Path, problems: Problems = STRICT, check_files: bool = True) -> CaptionSet:
+    """Photos with captions; several lines per photo, and lists of captions, are allowed."""
+    return _from_rows(_json_rows(path, problems), path, problems, check_files)
+
+
+def read_array(path: Path) -> CaptionSet:
+    """The same of one JSON array of such objects, as `sightline caption --json` prints it; files are not looked for."""
+    rows = [_json_row(Record(value, path, "photos", at)) for at, value in enumerate(read_list(path))]
+    return _from_rows(rows, path, STRICT, check_files=False)
+
+
+def _from_rows(rows: Iterable[_Row], path: Path, problems: Problems, check_files: bool) -> CaptionSet:
     """Photos in order of first appearance. The id is the file as written, which is looked for beside the table."""
-    gathering = CaptionCollector()
-    for row in rows:
-        where = line_of(path, row.line)
-        if not row.file:
-            problems.report(DataError("the file is empty", where=where, fix="name the photo, or remove the row"))
-            continue
-        if check_files and gathering.get(row.file) is None and not _is_file(path.parent / row.file):
-            problems.report(
-                MissingRecordError(
-                    f"there is no file {row.file!r} in {path.parent}",
-                    where=where,
-                    fix="names are relative to the table's folder; correct the name, or remove the row",
+    known: set[str] = set()
+
+    def photos() -> Iterator[CaptionedPhoto]:
+        for row in rows:
+            if not row.file:
+                problems.report(
+                    DataError("the file is empty", where=row.where, fix="name the photo, or remove the row")
                 )
-            )
-        sentences = tuple(Sentence(checked(text, where, problems)) for text in row.captions)
-        gathering.add(CaptionedPhoto(row.file, sentences, row.file))
-    return CaptionSet(tuple(gathering.photos()), str(path))
+                continue
+            if check_files and row.file not in known and not _is_file(path.parent / row.file):
+                problems.report(
+                    MissingRecordError(
+                        f"there is no file {row.file!r} in {path.parent}",
+                        where=row.where,
+                        fix="names are relative to the table's folder; correct the name, or remove the row",
+                    )
+                )
+            known.add(row.file)
+            sentences = tuple(Sentence(check_caption(text, row.where, problems)) for text in row.captions)
+            yield CaptionedPhoto(row.file, sentences, row.file)
+
+    return join_rows(photos(), path)
 
 
 def _is_file(path: Path) -> bool:
@@ -56,15 +85,137 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def to_rows(captions: CaptionSet) -> Iterator[tuple[str, str]]:
+def _column(names: Iterable[str], wanted: tuple[str, ...], where: str, among: str) -> str:
+    """The first of `wanted` among `names`, in whatever case and spacing, as it is written there."""
+    written = {name.strip().lower(): name for name in names}
+    for name in wanted:
+        if name in written:
+            return written[name]
+    raise DataError(
+        f"there is no {', '.join(wanted[:-1])} or {wanted[-1]} among {among}",
+        where=where,
+        fix="name the columns, such as `file,caption`",
+    )
+
+
+def _has_columns(names: Iterable[str]) -> bool:
+    known = {name.strip().lower() for name in names}
+    return not known.isdisjoint(FILE_COLUMNS) and not known.isdisjoint(CAPTION_COLUMNS)
+
+
+def _csv_rows(path: Path, problems: Problems) -> Iterator[_Row]:
+    with open_bytes(path) as raw:
+        if raw.read(2) in _UTF16:
+            raise DataError(
+                "this is UTF-16 text", where=path, fix="save it as UTF-8 (in a spreadsheet: the type `CSV UTF-8`)"
+            )
+    with open_text(path) as file:
+        cast(io.TextIOWrapper, file).reconfigure(newline="")  # captions may hold line breaks, which csv keeps
+        first = file.readline()
+        reader = csv.reader(file, delimiter=_delimiter(first), strict=True)
+        try:
+            header, where = _header(first), line_of(path, 1)
+            places = [
+                header.index(_column(header, names, where, "the columns " + (", ".join(header) or "(none)")))
+                for names in (FILE_COLUMNS, CAPTION_COLUMNS)
+            ]
+            for cells in reader:
+                where = line_of(path, reader.line_num + 1)
+                if len(cells) == len(header):
+                    yield _Row(where, cells[places[0]], (cells[places[1]],))
+                    continue
+                problems.report(
+                    CountError(
+                        f"{len(cells)} columns, the header has {len(header)}",
+                        where=where,
+                        fix='put captions that hold the separator into "quotation marks"',
+                    )
+                )
+        except csv.Error as error:
+            problems.report(DataError(f"not a valid table: {error}", where=line_of(path, reader.line_num + 1)))
+
+
+def _delimiter(header: str) -> str:
+    """Whichever occurs most; spreadsheets write `;` where the comma divides decimals."""
+    return max("\t,;", key=header.count)
+
+
+def _header(line: str) -> list[str]:
+    return next(csv.reader([line], delimiter=_delimiter(line)), [])
+
+
+def _json_rows(path: Path, problems: Problems) -> Iterator[_Row]:
+    for number, line in numbered_lines(path, problems):
+        try:
+            yield _json_row(Record(parse_line(line, line_of(path, number)), path, "line", number))
+        except DataError as error:
+            problems.report(error)
+
+
+def _json_row(record: Record) -> _Row:
+    keys, where = ", ".join(record.value) or "no keys", record.where
+    file, caption = (_column(record.value, names, where, keys) for names in (FILE_COLUMNS, CAPTION_COLUMNS))
+    return _Row(where, record.text(file), record.one_or_many(caption))
+
+
+def write_csv(path: Path, captions: CaptionSet) -> int:
+    """Write a row per caption, with tabs where the name ends in `.tsv`; returns the number of photos."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter="\t" if path.suffix == ".tsv" else ",")
+    writer.writerow(("file", "caption"))
+    writer.writerows(_to_rows(captions))
+    write_text(path, text.getvalue())
+    return len(captions)
+
+
+def write_jsonl(path: Path, captions: CaptionSet) -> int:
+    """Write a line per caption; returns the number of photos."""
+    rows = ({"file": file, "caption": caption} for file, caption in _to_rows(captions))
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return len(captions)
+
+
+def _to_rows(captions: CaptionSet) -> Iterator[tuple[str, str]]:
     """(file, caption) of every sentence; the file is the photo's, or its id where it has none."""
-    seen: set[str] = set()
-    for photo in each_captioned(captions):
+    written: set[str] = set()
+    for photo in each_with_caption(captions):
         file = photo.file or photo.id
-        if file in seen:
+        if file in written:
             raise DuplicateRecordError(
                 f"two photos have the file {file}", where=captions.source or None, fix="give each its own file"
             )
-        seen.add(file)
+        written.add(file)
         for sentence in photo.sentences:
             yield file, sentence.text
+
+
+def _is_csv(probe: Probe) -> bool:
+    """A table whose header names a file and a caption column, or that is called captions.csv or captions.tsv."""
+    if probe.name in ("captions.csv", "captions.tsv"):
+        return True
+    lines = probe.head.decode("utf-16", "ignore").splitlines() if probe.head.startswith(_UTF16) else probe.lines
+    return probe.name.endswith((".csv", ".tsv", ".txt")) and bool(lines) and _has_columns(_header(lines[0]))
+
+
+def _is_jsonl(probe: Probe) -> bool:
+    """A `.jsonl` of objects with a file and a caption, or one that is called captions.jsonl."""
+    if probe.name == "captions.jsonl":
+        return True
+    file, caption = any(map(probe.has_key, FILE_COLUMNS)), any(map(probe.has_key, CAPTION_COLUMNS))
+    return probe.name.endswith(".jsonl") and probe.json_start == "{" and file and caption
+
+
+CSV = caption_format(
+    "captions-csv",
+    "Photos with captions in a table (.csv or .tsv with a header; open_clip's filepath and title)",
+    _is_csv,
+    read_csv,
+    write_csv,
+)
+JSONL = caption_format(
+    "captions-jsonl",
+    "Photos with captions as lines of JSON (.jsonl)",
+    _is_jsonl,
+    read_jsonl,
+    write_jsonl,
+)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sightline.data.entities_classes import read_classes
+from sightline.data.entities import read_classes
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import PathLike, open_text
 from sightline.scene import Concept, Scene

@@ -1,4 +1,4 @@
-"""Convert features or captions between formats; every record is checked on the way."""
+"""Read features or captions in whatever format they are, and convert them; every record is checked on the way."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sightline.data.format import Format
+from sightline.data import caption_table
+from sightline.data.format import Format, Probe
 from sightline.data.formats import FORMATS
 from sightline.data.inspect import identify
+from sightline.data.json_captions import read_clipscore
 from sightline.data.records import CaptionSet, SceneSource
 from sightline.data.store_format import write_scenes as write_store
-from sightline.errors import ConfigError, DataError
+from sightline.errors import ConfigError, DataError, MissingRecordError, UnknownFormatError
 from sightline.files import PathLike
 from sightline.scene import Scene
 from sightline.vision.store_layout import NAME as STORE
@@ -26,6 +28,7 @@ _BY_SUFFIX = {
     ".csv": "captions-csv",
     ".jsonl": "captions-jsonl",
 }
+_TABLES = {caption_table.CSV.name: caption_table.read_csv, caption_table.JSONL.name: caption_table.read_jsonl}
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,46 @@ def _noting(scenes: Iterable[Scene], keeps: tuple[str, ...], lost: set[str]) -> 
     for scene in scenes:
         lost.update(set(scene.parts()).difference(keeps))
         yield scene
+
+
+def any_captions(
+    path: Path, split: str | None = None, *, beside: bool = True, images: Path | None = None
+) -> CaptionSet:
+    """The captions of a file, or of one split of it.
+
+    A JSON object that no format claims is read as id to caption(s), a JSON array as what `sightline caption` writes.
+
+    Args:
+        path: of the file.
+        split: its name, for files that have splits.
+        beside: the photos that a table names must lie beside it.
+        images: they must lie in this folder instead.
+    """
+    try:
+        format = identify(path)
+    except UnknownFormatError:
+        opens = Probe(path).json_start
+        if opens not in ("{", "["):
+            raise
+        return read_clipscore(path) if opens == "{" else caption_table.read_array(path)
+    if format.captions is None:
+        raise DataError(f"{format.name} holds no captions", where=path, fix="give a file of captions")
+    if split is not None or format.name not in _TABLES or (beside and images is None):
+        return read_captions(format, path, split)
+    captions = _TABLES[format.name](path, check_files=False)
+    if images is not None:
+        _check_photos(captions, images, path)
+    return captions
+
+
+def _check_photos(captions: CaptionSet, images: Path, path: Path) -> None:
+    for photo in captions:
+        if not (images / (photo.file or photo.id)).is_file():
+            raise MissingRecordError(
+                f"there is no photo {photo.file!r} in {images}",
+                where=path,
+                fix="names are relative to the folder of photos; correct the name, or remove the row",
+            )
 
 
 def read_captions(origin: Format, source: Path, split: str | None) -> CaptionSet:

@@ -1,29 +1,168 @@
 """Flickr30k Entities: which words of a caption are a phrase, which phrases mean the same thing, and where it is.
 
-`Sentences/<id>.txt` marks phrases, `[/EN#<chain>/<type> a brown dog]`; `Annotations/<id>.xml` gives each chain its
-boxes. Both come as a folder, or as a tar or zip archive of it, which is read without unpacking.
+`Sentences/<id>.txt` marks phrases, `[/EN#18/people A child] in [/EN#19/clothing a pink dress] .`, by chain and type;
+`Annotations/<id>.xml` gives each chain its boxes. Both come as a folder, or as a tar or zip archive of it, which is
+read without unpacking.
+
+Grounded words are made of phrases by a rule. The head of a phrase is its last word, lower-cased and reduced to its noun
+lemma; it is a class if at least 20 phrases of the TRAINING photos have it as head. The list is built once from training
+photos alone and kept in `entities_classes.tsv` (class, tab, phrases), so that no evaluation depends on the photos it
+evaluates. A grounded word is the head of a phrase whose chain has boxes and whose class is in the list.
 """
 
 from __future__ import annotations
 
+import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, NamedTuple
+from xml.etree import ElementTree
 
-from sightline.data.caption_format import collect
-from sightline.data.entities_annotation import Annotation, PixelBox, parse_annotation
-from sightline.data.entities_sentence import NOT_VISUAL, EntitiesSentence, parse_sentence
-from sightline.data.format import Format, Probe, Report
-from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence
-from sightline.errors import DataError, MissingRecordError, TruncatedError
-from sightline.files import existing, refuse_special
+from sightline.data.caption_format import Counts, record_format
+from sightline.data.format import Probe
+from sightline.data.records import (
+    STRICT,
+    CaptionedPhoto,
+    CaptionSet,
+    GroundedPhoto,
+    GroundedSentence,
+    GroundedWord,
+    Problems,
+    Sentence,
+)
+from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
+from sightline.files import existing, open_text, refuse_special
+from sightline.text.lemmas import lemma
 
+PixelBox = tuple[int, int, int, int]
+FROZEN = Path(__file__).parent / "entities_classes.tsv"
+MIN_COUNT = 20
+NOT_VISUAL = "0"  # the chain of phrases that name nothing one could point at
+
+_OPENING = re.compile(r"\[/EN#(\d+)((?:/[^/\s\]]+)+)$")
 _CAPTIONS = 5  # of every photo
 _LARGEST = 4 << 20  # bytes of one file; real ones have a few thousand
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A marked phrase. Phrases of one chain mean the same thing; `first` is the index of its first word."""
+
+    chain: str
+    types: tuple[str, ...]
+    words: tuple[str, ...]
+    first: int
+
+    @property
+    def visual(self) -> bool:
+        """Whether it names something one could point at."""
+        return self.chain != NOT_VISUAL
+
+
+@dataclass(frozen=True)
+class EntitiesSentence:
+    """The plain tokens of a caption, and its phrases."""
+
+    tokens: tuple[str, ...]
+    phrases: tuple[Phrase, ...]
+
+
+def parse_sentence(line: str, where: str) -> EntitiesSentence:
+    """Split a marked caption; brackets that do not pair are a DataError."""
+    tokens: list[str] = []
+    phrases: list[Phrase] = []
+    opened: re.Match[str] | None = None
+    first = 0
+    for part in line.split():
+        if part.startswith("["):
+            opening = _OPENING.match(part)
+            if opening is None or opened is not None:
+                problem = "opens before the phrase before it closes" if opening else "is not `[/EN#<chain>/<type>`"
+                raise _malformed(f"{part!r} {problem}", where)
+            opened, first = opening, len(tokens)
+            continue
+        closes = part.endswith("]")
+        word = part[:-1] if closes else part
+        if (closes and opened is None) or (not word and len(tokens) == first) or "[" in word:
+            raise _malformed(f"{part!r} does not fit into a phrase", where)
+        tokens += [word] if word else []
+        if closes and opened is not None:
+            phrases.append(Phrase(opened[1], tuple(opened[2][1:].split("/")), tuple(tokens[first:]), first))
+            opened = None
+    if opened is not None:
+        raise _malformed(f"the phrase {opened[0]!r} is not closed", where)
+    return EntitiesSentence(tuple(tokens), tuple(phrases))
+
+
+def _malformed(what: str, where: str) -> DataError:
+    return DataError(what, where=where, fix="a phrase is `[/EN#<chain>/<type> words]`")
+
+
+class Annotation(NamedTuple):
+    """Size in pixels, boxes per chain (counted from 0), chains without a box, chains that are the scene."""
+
+    size: tuple[int, int]
+    boxes: dict[str, tuple[PixelBox, ...]]
+    no_box: frozenset[str]
+    scene: frozenset[str]
+
+
+def parse_annotation(text: str, where: str) -> Annotation:
+    """Read the VOC-like xml. Its boxes count pixels from 1; ours from 0."""
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        kind = TruncatedError if not text.rstrip().endswith("</annotation>") else DataError
+        raise kind(f"not valid XML: {error}", where=where, fix="copy or download it again") from error
+    size = root.find("size")
+    if size is None:
+        raise DataError("`size` is missing", where=where)
+    width, height = _number(size, "width", where), _number(size, "height", where)
+    boxes: defaultdict[str, list[PixelBox]] = defaultdict(list)
+    flagged: dict[str, set[str]] = {"nobndbox": set(), "scene": set()}
+    for position, thing in enumerate(root.findall("object")):
+        place = f"{where}, object {position}"
+        chains = [(name.text or "").strip() for name in thing.findall("name")]
+        if not all(chains) or not chains:
+            raise DataError("an object has no chain in `name`", where=place)
+        drawn = thing.find("bndbox")
+        if drawn is not None:
+            box = _box(drawn, (width, height), place)
+            for chain in chains:
+                boxes[chain].append(box)
+            continue
+        flags = [flag for flag in flagged if (thing.findtext(flag) or "").strip() == "1"]
+        if not flags:
+            raise DataError("an object has neither `bndbox` nor `nobndbox` nor `scene`", where=place)
+        for flag in flags:
+            flagged[flag].update(chains)
+    held = {chain: tuple(found) for chain, found in boxes.items()}
+    return Annotation((width, height), held, frozenset(flagged["nobndbox"]), frozenset(flagged["scene"]))
+
+
+def _box(drawn: ElementTree.Element, size: tuple[int, int], where: str) -> PixelBox:
+    x1, y1, x2, y2 = (_number(drawn, side, where) - 1 for side in ("xmin", "ymin", "xmax", "ymax"))
+    if not (0 <= x1 <= x2 < size[0] and 0 <= y1 <= y2 < size[1]):
+        raise BoxError(
+            f"the box {x1 + 1} {y1 + 1} {x2 + 1} {y2 + 1} (counted from 1) is not inside the {size[0]}×{size[1]} photo",
+            where=where,
+            fix="boxes are xmin ymin xmax ymax in pixels of the original photo, counted from 1",
+        )
+    return x1, y1, x2, y2
+
+
+def _number(element: ElementTree.Element, tag: str, where: str) -> int:
+    text = element.findtext(tag)
+    try:
+        return int(text or "")
+    except ValueError:
+        what = f"`{tag}` is missing" if text is None else f"`{tag}` is {text!r}, a whole number was expected"
+        raise DataError(what, where=where) from None
 
 
 @dataclass(frozen=True)
@@ -52,18 +191,8 @@ class EntitiesPhoto:
         return len({box for boxes in self.boxes.values() for box in boxes})
 
 
-def matches(probe: Probe) -> bool:
-    """A folder of both folders, or an archive that opens with one of them."""
-    if probe.is_folder:
-        return {"Annotations", "Sentences"} <= set(probe.entries)
-    if not probe.name.endswith((".tar", ".tgz", ".zip")):
-        return False
-    return b"Sentences/" in probe.head or b"Annotations/" in probe.head
-
-
-def read_photos(path: Path, problems: Problems | None = None) -> dict[str, EntitiesPhoto]:
+def read_photos(path: Path, problems: Problems = STRICT) -> dict[str, EntitiesPhoto]:
     """Photos by id, in the order of their sentence files."""
-    met = Problems() if problems is None else problems
     sentences: dict[str, tuple[EntitiesSentence, ...]] = {}
     annotations: dict[str, Annotation] = {}
     damaged: set[str] = set()
@@ -76,39 +205,25 @@ def read_photos(path: Path, problems: Problems | None = None) -> dict[str, Entit
             else:
                 annotations[name.stem] = parse_annotation(text, where)
         except (DataError, UnicodeDecodeError) as error:
-            met.report(error if isinstance(error, DataError) else DataError(f"not UTF-8 text: {error}", where=where))
+            problems.report(
+                error if isinstance(error, DataError) else DataError(f"not UTF-8 text: {error}", where=where)
+            )
             damaged.add(name.stem)
     if not sentences and not annotations and not damaged:
-        met.report(TruncatedError("it holds no Sentences/<id>.txt", where=path, fix="copy or download it again"))
+        problems.report(TruncatedError("it holds no Sentences/<id>.txt", where=path, fix="copy or download it again"))
     for id in damaged:  # told already; its other half is not missing
         sentences.pop(id, None)
         annotations.pop(id, None)
-    return _paired(path, sentences, annotations, met)
+    return _paired(path, sentences, annotations, problems)
 
 
-def read(path: Path, problems: Problems | None = None) -> CaptionSet:
+def read(path: Path) -> CaptionSet:
     """The captions as plain tokens, without their marks. `file` is `<id>.jpg`."""
-    photos = read_photos(path, problems).values()
+    photos = read_photos(path).values()
     captions = ((photo, tuple(Sentence(" ".join(s.tokens), s.tokens) for s in photo.sentences)) for photo in photos)
     return CaptionSet(
         tuple(CaptionedPhoto(p.id, sentences, f"{p.id}.jpg", None, p.size) for p, sentences in captions), str(path)
     )
-
-
-def inspect(path: Path) -> Report:
-    """Counts of photos, captions, phrases, chains and boxes."""
-    found, problems = collect(path, read_photos)
-    photos = list((found or {}).values())
-    counts: dict[str, int | str] = {
-        "photos": len(photos),
-        "captions": sum(len(photo.sentences) for photo in photos),
-        "phrases": sum(len(sentence.phrases) for photo in photos for sentence in photo.sentences),
-        "chains with boxes": sum(len(photo.boxes) for photo in photos),
-        "boxes": sum(photo.box_count for photo in photos),
-    }
-    odd = sum(len(photo.sentences) != _CAPTIONS for photo in photos)
-    notes = [f"{odd} photos do not have {_CAPTIONS} captions"] if odd else []
-    return Report.of(path, FORMAT, counts, problems, notes)
 
 
 def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -205,10 +320,85 @@ def _paired(
     return photos
 
 
-FORMAT = Format(
+def _count(photos: dict[str, EntitiesPhoto]) -> tuple[Counts, list[str]]:
+    listed = photos.values()
+    counts: Counts = {
+        "photos": len(photos),
+        "captions": sum(len(photo.sentences) for photo in listed),
+        "phrases": sum(len(sentence.phrases) for photo in listed for sentence in photo.sentences),
+        "chains with boxes": sum(len(photo.boxes) for photo in listed),
+        "boxes": sum(photo.box_count for photo in listed),
+    }
+    odd = sum(len(photo.sentences) != _CAPTIONS for photo in listed)
+    return counts, [f"{odd} photos do not have {_CAPTIONS} captions"] if odd else []
+
+
+def _matches(probe: Probe) -> bool:
+    """A folder of both folders, or an archive that opens with one of them."""
+    if probe.is_folder:
+        return {"Annotations", "Sentences"} <= set(probe.entries)
+    if not probe.name.endswith((".tar", ".tgz", ".zip")):
+        return False
+    return b"Sentences/" in probe.head or b"Annotations/" in probe.head
+
+
+FORMAT = record_format(
     "flickr30k-entities",
     "Flickr30k Entities: captions with phrases and their boxes (a folder, tar or zip of Annotations and Sentences)",
-    matches,
-    inspect,
-    captions=read,
+    _matches,
+    read_photos,
+    _count,
+    read,
 )
+
+
+def head(phrase: Phrase) -> str:
+    """The class a phrase would have: the noun lemma of its last word."""
+    return lemma(phrase.words[-1].lower(), "n")
+
+
+def count_heads(photos: Iterable[EntitiesPhoto]) -> Counter[str]:
+    """How often each head occurs among phrases that name something one could point at."""
+    return Counter(
+        head(phrase)
+        for photo in photos
+        for sentence in photo.sentences
+        for phrase in sentence.phrases
+        if phrase.visual and phrase.words[-1].isalpha()
+    )
+
+
+def build_classes(photos: Iterable[EntitiesPhoto], min_count: int = MIN_COUNT) -> dict[str, int]:
+    """Classes with their counts, most frequent first, ties in alphabetical order."""
+    counts = count_heads(photos)
+    kept = [name for name, count in counts.items() if count >= min_count]
+    return {name: counts[name] for name in sorted(kept, key=lambda name: (-counts[name], name))}
+
+
+def read_classes(path: Path = FROZEN) -> dict[str, int]:
+    """A frozen class list, by default the one that comes with Sightline (Flickr8k training photos)."""
+    classes: dict[str, int] = {}
+    with open_text(path) as file:
+        for number, line in enumerate(file, start=1):
+            name, tab, count = line.rstrip("\n").partition("\t")
+            if not tab or not count.isdigit():
+                raise DataError(
+                    "not a class and its count", where=f"{path}, line {number}", fix="write class<TAB>count"
+                )
+            classes[name] = int(count)
+    return classes
+
+
+def ground(photo: EntitiesPhoto, classes: Mapping[str, int]) -> GroundedPhoto:
+    """The photo's captions with their grounded words; boxes stay in pixels of the original photo."""
+    sentences = tuple(_ground_sentence(sentence, photo, classes) for sentence in photo.sentences)
+    return GroundedPhoto(photo.id, sentences, photo.size)
+
+
+def _ground_sentence(sentence: EntitiesSentence, photo: EntitiesPhoto, classes: Mapping[str, int]) -> GroundedSentence:
+    words = tuple(
+        GroundedWord(phrase.first + len(phrase.words) - 1, head(phrase), photo.boxes[phrase.chain])
+        for phrase in sentence.phrases
+        if phrase.chain in photo.boxes and head(phrase) in classes
+    )
+    return GroundedSentence(sentence.tokens, words)

@@ -1,25 +1,30 @@
-"""What the readers of feature files share: ids, strict and collecting iteration, inspection, and the scene's parts."""
+"""What feature files share: iteration and inspection, the parts of a scene, and files and folders made whole."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
+import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from sightline.data.format import Format, Report
+from sightline.data.format import Format, Probe, Report
 from sightline.data.numpy_files import AnyArray
 from sightline.data.records import Problems
 from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError, NonFiniteError
-from sightline.files import PathLike, existing
+from sightline.files import PathLike, existing, sync_folder
 from sightline.scene import Array, Scene, check_order, normalise_boxes
 
 Size = tuple[int, int]
 Sizes = Mapping[str, Size]
+T = TypeVar("T")
 
 
 class FeatureSource(ABC):
@@ -243,6 +248,28 @@ def regions_of(scene: Scene, by: str) -> Array:
     return regions
 
 
+def scene_format(
+    name: str,
+    about: str,
+    matches: Callable[[Probe], bool],
+    source: Callable[[Path], FeatureSource],
+    write_scenes: Callable[[Path, Iterable[Scene]], int],
+    keeps: tuple[str, ...],
+    inspect: Callable[[Path], Report] | None = None,
+) -> Format:
+    """A format of features; inspecting reads every scene, one at a time, counting and collecting what is wrong."""
+    made: Format = Format(
+        name,
+        about,
+        matches,
+        inspect or (lambda path: inspect_scenes(path, made, source)),
+        scenes=source,
+        write_scenes=write_scenes,
+        keeps=keeps,
+    )
+    return made
+
+
 def inspect_scenes(path: Path, format: Format, open_source: Callable[[Path], FeatureSource]) -> Report:
     """Read every scene of `path`, one at a time, counting what is there and collecting what is wrong."""
     problems = Problems(collect=True)
@@ -299,3 +326,83 @@ class Tally:
             if self._parts[part]:
                 found[label] = self._parts[part]
         return found
+
+
+class PerProcess(Generic[T]):
+    """One open handle a process, for libraries whose handles must not cross a fork or a pickle (HDF5, LMDB).
+
+    Call it for this process's handle: made by `make` at the first call, and again in every forked or spawned worker.
+
+    >>> numbers = PerProcess(list)
+    >>> numbers() is numbers()
+    True
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: tuple[int, T] | None = None
+
+    def __call__(self) -> T:
+        """This process's handle."""
+        if self._made is None or self._made[0] != os.getpid():
+            self._made = (os.getpid(), self._make())
+        return self._made[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_make": self._make, "_made": None}
+
+
+@contextlib.contextmanager
+def write_errors(target: PathLike, *failures: type[Exception]) -> Iterator[None]:
+    """While another library writes: a full disk, or no permission, is a DataError that names `target`.
+
+    `failures` are what else the library that writes raises for these.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, (OSError, *failures)):
+            raise
+        number = getattr(error, "errno", None)  # h5py's own words are a page of libhdf5's state
+        reason = os.strerror(number) if number else str(error).split("\n", 1)[0]
+        raise DataError(
+            f"cannot write: {reason}", where=target, fix="make room, or choose a folder you may write to"
+        ) from error
+
+
+@contextlib.contextmanager
+def atomic_file(path: PathLike) -> Iterator[Path]:
+    """A temporary neighbour of `path` for a library to write; on success it takes `path`'s place, else it vanishes."""
+    target = Path(path)
+    with write_errors(target):
+        draft = _draft(target)
+        try:
+            yield draft
+            draft.replace(target)
+            sync_folder(target.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: PathLike) -> Iterator[Path]:
+    """A temporary folder that becomes `path` on success, else vanishes. A folder with something in it is refused."""
+    target = Path(path)
+    with write_errors(target):
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise DataError("there is something here already", where=target, fix="name a new folder, or empty this one")
+        draft = _draft(target)
+        draft.mkdir()
+        try:
+            yield draft
+            if target.exists():
+                target.rmdir()  # Windows does not rename onto an empty folder
+            draft.rename(target)
+            sync_folder(target.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _draft(target: Path) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target.with_name(f".{secrets.token_hex(8)}.tmp")  # short: that of `target` may be as long as can be

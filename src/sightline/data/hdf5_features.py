@@ -20,20 +20,21 @@ from typing import Any
 
 import numpy as np
 
-from sightline.data.atomic_paths import atomic_file
 from sightline.data.feature_source import (
     FeatureSource,
+    PerProcess,
     Sizes,
+    atomic_file,
     distinct,
     inspect_scenes,
     pixel_size,
     plain_name,
     regions_of,
+    scene_format,
     size_of,
 )
-from sightline.data.format import Format, Probe, Report
+from sightline.data.format import Probe, Report
 from sightline.data.numpy_files import AnyArray
-from sightline.data.per_process import PerProcess
 from sightline.data.records import Problems
 from sightline.errors import (
     CountError,
@@ -262,7 +263,7 @@ def _holds_floats(item: Any) -> bool:
     return getattr(item, "dtype", None) is not None and item.dtype.kind == "f" and 1 <= item.ndim <= 3
 
 
-def matches(probe: Probe) -> bool:
+def _matches(probe: Probe) -> bool:
     """An HDF5 file in one of the layouts; a damaged one unless its name is that of labels or a precomp part."""
     if not probe.head.startswith(HDF5_MAGIC):
         return False
@@ -271,7 +272,7 @@ def matches(probe: Probe) -> bool:
     return not any(part in probe.name for part in ("label", "_ims", "talk"))
 
 
-def inspect(path: Path) -> Report:
+def _inspect(path: Path) -> Report:
     """Count images and regions one by one, collecting what is wrong."""
     with contextlib.suppress(DataError), open_hdf5(path) as file, damage(path):
         if _layout(file, path) == "gvd":
@@ -350,12 +351,12 @@ def _put(file: Any, scene: Scene) -> None:
         file[f"{id}_cls_prob"] = scene.scores[:, None]
 
 
-FORMAT = Format(
-    name="m2-hdf5",
-    about="Region features in one HDF5 file: M2's <id>_features, self-critical's dataset per id, POS-SCAN's rows",
-    matches=matches,
-    inspect=inspect,
-    scenes=Hdf5Features,
-    write_scenes=write_scenes,
-    keeps=("boxes", "scores", "regions", "size"),
+FORMAT = scene_format(
+    "m2-hdf5",
+    "Region features in one HDF5 file: M2's <id>_features, self-critical's dataset per id, POS-SCAN's rows",
+    _matches,
+    Hdf5Features,
+    write_scenes,
+    ("boxes", "scores", "regions", "size"),
+    _inspect,
 )

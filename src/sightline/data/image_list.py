@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from posixpath import basename, splitext
 
-from sightline.data.caption_format import collect, line_of, mostly, numbered_lines
-from sightline.data.format import Format, Probe, Report
-from sightline.data.records import CaptionedPhoto, CaptionSet, Problems
+from sightline.data.caption_format import line_of, mostly, numbered_lines, record_format
+from sightline.data.format import Probe
+from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.vision.find_photos import SUFFIXES
 
@@ -18,25 +18,18 @@ _COCO_NAME = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)$")
 _FLICKR_NAME = re.compile(r"(\d+)_[0-9a-f]{10}$")
 
 
-def matches(probe: Probe) -> bool:
-    """Lines that are the name of a picture, or a number, and nothing else; precomp's `_ids.txt` are not split lists."""
-    ids = probe.name.endswith(".txt") and not probe.name.endswith("_ids.txt") and mostly(probe.lines, _is_id)
-    return not probe.json_start and (ids or mostly(probe.lines, _is_name))
-
-
-def read_names(path: Path, problems: Problems | None = None) -> list[str]:
+def read_names(path: Path, problems: Problems = STRICT) -> list[str]:
     """The names or ids, in file order; one that is not like the others, or that appears twice, is an error."""
-    met = Problems() if problems is None else problems
     names: dict[str, None] = {}
-    lines = list(numbered_lines(path, met))
+    lines = list(numbered_lines(path, problems))
     ids = sum(_is_id(line) for _, line in lines) > sum(_is_name(line) for _, line in lines)
     for number, line in lines:
         name, where = line.strip(), line_of(path, number)
         if not (_is_id(line) if ids else _is_name(line)):
             kind = "an id of digits" if ids else "the name of a picture"
-            met.report(DataError(f"{name[:60]!r} is not {kind}", where=where))
+            problems.report(DataError(f"{name[:60]!r} is not {kind}", where=where))
         elif name in names:
-            met.report(DuplicateRecordError(f"{name} appears twice", where=where, fix="remove one of the two"))
+            problems.report(DuplicateRecordError(f"{name} appears twice", where=where, fix="remove one of the two"))
         else:
             names[name] = None
     return list(names)
@@ -79,12 +72,6 @@ def with_splits(captions: CaptionSet, lists: Mapping[str, Path]) -> CaptionSet:
     return CaptionSet(photos, captions.source)
 
 
-def inspect(path: Path) -> Report:
-    """The count of names."""
-    names, problems = collect(path, read_names)
-    return Report.of(path, FORMAT, {"photos": len(names or ())}, problems)
-
-
 def _taken(split_of: dict[str, str], photo: CaptionedPhoto) -> str | None:
     file = PurePosixPath(photo.file or photo.id)
     name = next((name for name in (file.name, file.stem, photo.id) if name in split_of), None)
@@ -99,9 +86,16 @@ def _is_name(line: str) -> bool:
     return line.strip().lower().endswith(SUFFIXES) and "\t" not in line
 
 
-FORMAT = Format(
+def _matches(probe: Probe) -> bool:
+    """Lines that are the name of a picture, or a number, and nothing else; precomp's `_ids.txt` are not split lists."""
+    ids = probe.name.endswith(".txt") and not probe.name.endswith("_ids.txt") and mostly(probe.lines, _is_id)
+    return not probe.json_start and (ids or mostly(probe.lines, _is_name))
+
+
+FORMAT = record_format(
     "image-list",
     "A list of photos, a file name or an id per line (a split of Flickr8k, COCO or Flickr30k Entities)",
-    matches,
-    inspect,
+    _matches,
+    read_names,
+    lambda names: ({"photos": len(names)}, ()),
 )

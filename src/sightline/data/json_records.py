@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ class Record:
         self.value: dict[str, Any] = value
         self.path, self.list_name, self.index = path, list_name, index
         if not isinstance(value, dict):
-            raise self.error(f"an object {{…}} was expected, not {told(value)}")
+            raise self.error(f"an object {{…}} was expected, not {describe(value)}")
 
     def __str__(self) -> str:
         return self.where
@@ -63,6 +63,10 @@ class Record:
         if not found.isascii():
             self._check_unicode(key, found)
         return found
+
+    def text_or_none(self, key: str) -> str | None:
+        """The text under `key`, or None where the record has none."""
+        return self.text(key) if self.has(key) else None
 
     def integer(self, key: str) -> int:
         """The whole number under `key`."""
@@ -101,7 +105,7 @@ class Record:
         found = self.items(key)
         for position, item in enumerate(found):
             if not isinstance(item, str):
-                raise self.error(f"{key!r}[{position}] must be text, not {told(item)}")
+                raise self.error(f"{key!r}[{position}] must be text, not {describe(item)}")
             if not item.isascii():
                 self._check_unicode(f"{key}[{position}]", item)
         return tuple(found)
@@ -116,6 +120,10 @@ class Record:
         if not isinstance(found, dict):
             raise self._wrong(key, "an object {…}")
         return found
+
+    def each(self, key: str, problems: Problems, parse: Callable[[Record], T], name: str = "") -> list[T]:
+        """`parse` of every record in the list under `key`, which messages call `name`."""
+        return parse_each(self.items(key), self.path, name or key, problems, parse)
 
     def box(self, key: str) -> tuple[float, float, float, float]:
         """The four finite numbers under `key`, in whatever order the format has them."""
@@ -135,7 +143,7 @@ class Record:
     def _wrong(self, key: str, expected: str) -> DataError:
         if key not in self.value:
             return self.error(f"{key!r} is missing ({expected} was expected)", fix=f"add {key!r}")
-        return self.error(f"{key!r} must be {expected}, not {told(self.value[key])}")
+        return self.error(f"{key!r} must be {expected}, not {describe(self.value[key])}")
 
     def _check_unicode(self, key: str, text: str) -> None:
         try:
@@ -147,7 +155,7 @@ class Record:
             ) from None
 
 
-def told(value: Any) -> str:
+def describe(value: Any) -> str:
     """What a JSON value is, for messages."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -173,7 +181,7 @@ def is_finite(value: float) -> bool:
 def four_numbers(value: Any, name: str, where: str) -> tuple[float, float, float, float]:
     """`value` as four finite numbers, or an error that calls it `name`."""
     if not isinstance(value, list) or len(value) != 4 or not all(map(is_number, value)):
-        raise DataError(f"{name} must be a list of four numbers, not {told(value)}", where=where)
+        raise DataError(f"{name} must be a list of four numbers, not {describe(value)}", where=where)
     if not all(map(is_finite, value)):
         raise NonFiniteError(f"{name} is {str(value)[:80]}", where=where, fix="write finite numbers")
     one, two, three, four = map(float, value)
@@ -182,15 +190,15 @@ def four_numbers(value: Any, name: str, where: str) -> tuple[float, float, float
 
 def parse_each(
     values: list[Any] | dict[str, Any], path: Path, list_name: str, problems: Problems, parse: Callable[[Record], T]
-) -> Iterator[T]:
+) -> list[T]:
     """`parse` of every record; one that raises a DataError is reported (so: raised, or noted and left out)."""
+    parsed = []
     for index, value in values.items() if isinstance(values, dict) else enumerate(values):
         try:
-            parsed = parse(Record(value, path, list_name, index))
+            parsed.append(parse(Record(value, path, list_name, index)))
         except DataError as error:
             problems.report(error)
-            continue
-        yield parsed
+    return parsed
 
 
 def parse_line(line: str, where: str) -> Any:
@@ -214,7 +222,7 @@ def read_list(path: Path) -> list[Any]:
     """The JSON list that a file holds."""
     value = read_json(path)
     if not isinstance(value, list):
-        raise DataError(f"a JSON list […] was expected, not {told(value)}", where=path)
+        raise DataError(f"a JSON list […] was expected, not {describe(value)}", where=path)
     return value
 
 

@@ -1,55 +1,93 @@
-"""Karpathy's split files `dataset_{coco,flickr30k,flickr8k}.json`: captions, their tokens, and each photo's split."""
+"""Karpathy's split files `dataset_{coco,flickr30k,flickr8k}.json`, and SentiCap, which adds sentiments to them."""
 
 from __future__ import annotations
 
 import string
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from sightline.data.caption_format import caption_set, checked, each_captioned, report_captions, sentence_numbers
-from sightline.data.format import Format, Probe
-from sightline.data.json_records import Record, json_id, parse_each, read_object
-from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption_count
+from sightline.data.caption_format import (
+    Counts,
+    caption_format,
+    caption_set,
+    check_any,
+    count_captions,
+    each_with_caption,
+    join_rows,
+    sentence_numbers,
+)
+from sightline.data.format import Probe
+from sightline.data.json_records import Record, json_id, read_object
+from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import CountError
 from sightline.files import write_json
 
+SENTIMENTS = {1: "positive", 0: "negative"}
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def matches(probe: Probe) -> bool:
-    """A JSON object whose images hold `sentences`, without SentiCap's word sentiments."""
-    holds_sentences = probe.has_key("sentences") or probe.has_key("sentids")
-    return probe.json_start == "{" and holds_sentences and not probe.has_key("word_sentiment")
+def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
+    """Photos with captions, tokens and splits. The id is `cocoid` where there is one, else `imgid`."""
+
+    def photo(image: Record) -> CaptionedPhoto:
+        id = image.identity("cocoid" if image.has("cocoid") else "imgid")
+        parsed = _photo(image, id, problems, lambda record: _sentence(record, problems))
+        if image.has("sentids"):
+            _check_sentids(image, image.items("sentences"))
+        check_any(id, image.items("sentences"), path, problems)
+        return replace(parsed, size=image.size())
+
+    return caption_set(read_object(path).each("images", problems, photo), path, problems)
 
 
-def read(path: Path, problems: Problems | None = None) -> CaptionSet:
-    """Photos with captions and splits. The id is `cocoid` where there is one, else `imgid`."""
-    met = Problems() if problems is None else problems
-    images = read_object(path).items("images")
-    return caption_set(parse_each(images, path, "images", met, lambda r: parse_photo(r, met)), path, met)
+def read_senticap(path: Path, problems: Problems = STRICT) -> CaptionSet:
+    """Every photo once, though one with both sentiments is listed twice.
+
+    A sentence's id is `<imgid>/<positive|negative>/<k>`.
+    """
+
+    def photo(image: Record) -> CaptionedPhoto:
+        id = image.identity("imgid")
+
+        def sentence(record: Record) -> Sentence:
+            sentiment = SENTIMENTS.get(record.integer("sentiment"))
+            if sentiment is None:
+                raise record.error("'sentiment' must be 1 (positive) or 0 (negative)")
+            return replace(_sentence(record, problems), id=f"{id}/{sentiment}/{record.index}")
+
+        return _photo(image, id, problems, sentence)
+
+    return join_rows(read_object(path).each("images", problems, photo), path)
 
 
-def parse_photo(image: Record, problems: Problems) -> CaptionedPhoto:
-    """One entry of `images`."""
-    id = image.identity("cocoid" if image.has("cocoid") else "imgid")
-    entries = image.items("sentences")
-    sentences = tuple(
-        parse_each(entries, image.path, f"image {id}, sentences", problems, lambda r: parse_sentence(r, problems))
-    )
-    if image.has("sentids"):
-        _check_sentids(image, entries)
-    check_caption_count(id, len(entries), str(image.path), problems)
-    return CaptionedPhoto(
-        id, sentences, file_of(image), image.text("split") if image.has("split") else None, image.size()
-    )
+def _photo(image: Record, id: str, problems: Problems, sentence: Any) -> CaptionedPhoto:
+    sentences = image.each("sentences", problems, sentence, f"image {id}, sentences")
+    folder, name = image.text_or_none("filepath"), image.text_or_none("filename")
+    file = f"{folder}/{name}" if folder is not None and name is not None else name
+    return CaptionedPhoto(id, tuple(sentences), file, image.text_or_none("split"))
 
 
-def parse_sentence(record: Record, problems: Problems) -> Sentence:
-    """One sentence: `tokens`, `raw` (the joined tokens where a file leaves it out) and `sentid`."""
+def _sentence(record: Record, problems: Problems) -> Sentence:
+    """`tokens`, `raw` (the joined tokens where a file leaves it out) and `sentid`."""
     tokens = record.texts("tokens")
     text = record.text("raw") if record.has("raw") else " ".join(tokens)
     id = record.identity("sentid") if record.has("sentid") else None
-    return Sentence(checked(text, record, problems), tokens, id=id)
+    return Sentence(check_caption(text, record, problems), tokens, id=id)
+
+
+def _check_sentids(image: Record, entries: list[Any]) -> None:
+    listed = image.items("sentids")
+    held = [e.get("sentid", number) for e, number in zip(entries, listed, strict=False) if isinstance(e, dict)]
+    if len(listed) != len(entries):
+        what = f"`sentids` lists {len(listed)} sentences, `sentences` holds {len(entries)}"
+    elif held != listed:
+        what = "`sentids` and the `sentid` of `sentences` differ"
+    else:
+        return
+    raise CountError(what, where=image.where, fix="make the two agree")
 
 
 def write(path: Path, captions: CaptionSet) -> int:
@@ -59,7 +97,7 @@ def write(path: Path, captions: CaptionSet) -> int:
     """
     numbers = sentence_numbers(captions)
     images = []
-    for position, photo in enumerate(each_captioned(captions)):
+    for position, photo in enumerate(each_with_caption(captions)):
         sentences = [
             {"tokens": _tokens(sentence), "raw": sentence.text, "imgid": position, "sentid": next(numbers)}
             for sentence in photo.sentences
@@ -82,34 +120,56 @@ def _tokens(sentence: Sentence) -> list[str]:
     return list(sentence.tokens or sentence.text.lower().translate(_PUNCTUATION).split())
 
 
-def file_of(image: Record) -> str | None:
-    """`filepath/filename`, or what there is of it."""
-    if not image.has("filename"):
-        return None
-    name = image.text("filename")
-    return f"{image.text('filepath')}/{name}" if image.has("filepath") else name
+def sentiment_of(sentence: Sentence) -> str:
+    """`positive` or `negative`, for a sentence that `read_senticap` gave."""
+    return (sentence.id or "").split("/")[1]
 
 
-def _check_sentids(image: Record, entries: list[Any]) -> None:
-    listed = image.items("sentids")
-    held = [
-        entry.get("sentid", number) for entry, number in zip(entries, listed, strict=False) if isinstance(entry, dict)
-    ]
-    if len(listed) != len(entries) or held != listed:
-        raise CountError(
-            f"`sentids` lists {len(listed)} sentences, `sentences` holds {len(entries)}"
-            if len(listed) != len(entries)
-            else "`sentids` and the `sentid` of `sentences` differ",
-            where=image.where,
-            fix="make the two agree",
-        )
+def sentiment_words(path: Path) -> dict[str, frozenset[str]]:
+    """The words that make sentences `positive` or `negative`.
+
+    SentiCap marks pairs of adjective and noun. A word makes a sentence positive if, of all times that it occurs in
+    positive ones, it is more often than not the marked adjective.
+    """
+    marked: dict[str, Counter[str]] = {name: Counter() for name in SENTIMENTS.values()}
+    counted: dict[str, Counter[str]] = {name: Counter() for name in SENTIMENTS.values()}
+
+    def add(one: Record) -> None:
+        tokens, marks = one.texts("tokens"), [*one.items("word_sentiment"), 0]
+        sentiment = SENTIMENTS.get(one.integer("sentiment"), "negative")
+        pairs = zip(tokens, pairwise(marks), strict=False)
+        marked[sentiment].update(token for token, (mark, following) in pairs if mark and following)
+        counted[sentiment].update(tokens)
+
+    read_object(path).each("images", STRICT, lambda image: image.each("sentences", STRICT, add, image.where))
+    return {
+        name: frozenset(word for word, count in words.items() if 2 * count > counted[name][word])
+        for name, words in marked.items()
+    }
 
 
-FORMAT: Format = Format(
+def _count_sentiments(captions: CaptionSet) -> tuple[Counts, list[str]]:
+    counts, notes = count_captions(captions)
+    sentiments = Counter(map(sentiment_of, captions.sentences()))
+    return counts | {f"{name} captions": number for name, number in sentiments.items()}, notes
+
+
+def _is_karpathy(probe: Probe) -> bool:
+    holds_sentences = probe.has_key("sentences") or probe.has_key("sentids")
+    return probe.json_start == "{" and holds_sentences and not probe.has_key("word_sentiment")
+
+
+FORMAT = caption_format(
     "karpathy",
     "Karpathy's split of COCO or Flickr: captions, tokens and splits (dataset_*.json)",
-    matches,
-    inspect=lambda path: report_captions(path, FORMAT, read),
-    captions=read,
-    write_captions=write,
+    _is_karpathy,
+    read,
+    write,
+)
+SENTICAP = caption_format(
+    "senticap",
+    "SentiCap: COCO captions with a positive or negative sentiment",
+    lambda probe: probe.json_start == "{" and probe.has_key("sentences", "word_sentiment"),
+    read_senticap,
+    count=_count_sentiments,
 )

@@ -1,4 +1,9 @@
-"""self-critical's `.lmdb`: the bytes of an npz or npy file under each image id. A file, or a folder with `data.mdb`."""
+"""self-critical's `.lmdb`: the bytes of an npz or npy file under each image id. A file, or a folder with `data.mdb`.
+
+A damaged LMDB is read in a child process first: the library follows its page numbers without checking them. A wrong one
+leads outside the file, which ends the process that reads there (SIGBUS) and everything in it. The child looks up every
+key, touches the ends of every value, and tells; each file is probed once a process.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,8 @@ import contextlib
 import io
 import os
 import re
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
@@ -14,20 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from sightline.data.atomic_paths import atomic_file, writing
 from sightline.data.feature_source import (
     FeatureSource,
+    PerProcess,
+    atomic_file,
     distinct,
     feature_parts,
-    inspect_scenes,
     plain_name,
     regions_of,
+    scene_format,
+    write_errors,
 )
-from sightline.data.format import Format, Probe, Report
-from sightline.data.lmdb_probe import map_size, probe
+from sightline.data.format import Probe
 from sightline.data.npz_folder import FEATURE_KEYS
 from sightline.data.numpy_files import parse_arrays
-from sightline.data.per_process import PerProcess
 from sightline.errors import DataError, MissingExtraError, MissingRecordError, TruncatedError
 from sightline.files import PathLike, existing, refuse_special
 from sightline.scene import Scene
@@ -37,6 +44,31 @@ _MAGIC_AT = 16
 _FIRST_MAP = 1 << 30
 _RESERVED = re.compile(r"__\w+__")  # where lmdbdict, which self-critical writes with, keeps `__len__` and the like
 _OPEN: weakref.WeakValueDictionary[tuple[int, str, int, int], Any] = weakref.WeakValueDictionary()
+
+# What follows holds for the child: it has the size of the file, looks at every key there is, and ends with a sentence
+# on standard output where something is wrong. Keys take 8 bytes at least. Overflowing values run into pages behind the
+# end of the file, which are mapped (`map_size`), so that touching their last byte is a SIGBUS and never other memory.
+_CHILD = """
+import lmdb, sys
+path, size, map_size, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "folder"
+options = dict(readonly=True, lock=False, readahead=False, map_size=map_size, subdir=folder)
+try:
+    with lmdb.open(path, **options) as environment, environment.begin(buffers=True) as found:
+        count, most = 0, min(size // 8, environment.stat()["entries"])
+        for key in found.cursor().iternext(values=False):
+            value, count = found.get(bytes(key)), count + 1
+            if count > most:
+                sys.exit(print("it has more keys than it says"))
+            if value is None or len(value) > size:
+                sys.exit(print("a key leads to no value"))
+            value[:1].tobytes() + value[-1:].tobytes()
+except lmdb.Error as error:
+    print(error)
+else:
+    print("sound")
+"""
+_SECONDS = 60  # and a second more for every 10 MB
+_sound: set[tuple[str, int, int, int]] = set()
 
 
 def _lmdb(need: str) -> Any:
@@ -67,7 +99,7 @@ def open_lmdb(path: Path) -> Any:
 def _open_new(path: Path) -> Any:
     """A file shorter than its own page count is refused: touching the missing pages would kill Python."""
     lmdb = _lmdb(f"reading {path.name}")
-    size = map_size(_data_file(path).stat().st_size)
+    size = _map_size(_data_file(path).stat().st_size)
     try:
         environment = lmdb.open(
             str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, map_size=size
@@ -82,11 +114,42 @@ def _open_new(path: Path) -> Any:
             f"the LMDB has {found} of its {promised} bytes", where=path, fix="copy or download it again"
         )
     try:
-        probe(path, _data_file(path))
+        _probe_child(path, _data_file(path))
     except DataError:
         environment.close()
         raise
     return environment
+
+
+def _map_size(size: int) -> int:
+    """The bytes of memory to map for a file: a value that begins in the file and is no longer than it ends in there."""
+    return 3 * size + (1 << 20)
+
+
+def _probe_child(path: Path, file: Path) -> None:
+    """Read the LMDB at `path`, whose data are in `file`, in a child process; a DataError where it is damaged."""
+    state = file.stat()
+    key = (str(file.resolve()), state.st_ino, state.st_size, state.st_mtime_ns)
+    if key in _sound:
+        return
+    kind = "folder" if path.is_dir() else "file"
+    command = [sys.executable, "-P", "-c", _CHILD, str(path), str(state.st_size), str(_map_size(state.st_size)), kind]
+    try:
+        child = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            timeout=_SECONDS + state.st_size / 1e7,
+        )
+        answer, code = child.stdout.strip(), child.returncode
+    except subprocess.TimeoutExpired:
+        answer, code = "reading it takes too long", 0
+    if answer != "sound" or code:
+        what = answer if answer and not code else f"reading it ended a process with code {code}"
+        raise DataError(f"damaged LMDB: {what}", where=path, fix="copy or download it again")
+    _sound.add(key)
 
 
 class LmdbFeatures(FeatureSource):
@@ -131,23 +194,18 @@ class LmdbFeatures(FeatureSource):
             raise DataError(f"damaged LMDB: {error}", where=where, fix="copy or download it again") from error
 
 
-def matches(probe: Probe) -> bool:
+def _matches(probe: Probe) -> bool:
     """A folder with `data.mdb`, or a file that begins like one, or is called so."""
     if probe.is_folder:
         return "data.mdb" in probe.entries
     return probe.head[_MAGIC_AT : _MAGIC_AT + 4] == _MAGIC or probe.name.endswith((".lmdb", ".mdb"))
 
 
-def inspect(path: Path) -> Report:
-    """Count images and regions one by one, collecting what is wrong."""
-    return inspect_scenes(path, FORMAT, LmdbFeatures)
-
-
 def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     """Write one file: the regions of each scene as npz bytes with the key `feat`, under the scene's id."""
     lmdb = _lmdb("writing LMDB")
     count = 0
-    with atomic_file(path) as draft, writing(path, lmdb.Error):
+    with atomic_file(path) as draft, write_errors(path, lmdb.Error):
         environment = lmdb.open(str(draft), subdir=False, lock=False, map_size=_FIRST_MAP, sync=False)
         try:
             for scene in distinct(scenes, path):
@@ -176,12 +234,11 @@ def _put(lmdb: Any, environment: Any, key: bytes, value: bytes) -> None:
         _put(lmdb, environment, key, value)
 
 
-FORMAT = Format(
-    name="lmdb",
-    about="Region features in an LMDB, as self-critical packs its folders",
-    matches=matches,
-    inspect=inspect,
-    scenes=LmdbFeatures,
-    write_scenes=write_scenes,
-    keeps=("regions",),
+FORMAT = scene_format(
+    "lmdb",
+    "Region features in an LMDB, as self-critical packs its folders",
+    _matches,
+    LmdbFeatures,
+    write_scenes,
+    ("regions",),
 )

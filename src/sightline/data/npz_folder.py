@@ -19,21 +19,21 @@ from typing import Any
 
 import numpy as np
 
-from sightline.data.atomic_paths import atomic_folder
 from sightline.data.feature_source import (
     FeatureSource,
     Sizes,
+    atomic_folder,
     distinct,
     existing_folder,
     feature_parts,
-    inspect_scenes,
     passed_over,
     pixel_size,
     plain_name,
     regions_of,
+    scene_format,
     size_of,
 )
-from sightline.data.format import Format, Probe, Report
+from sightline.data.format import Probe
 from sightline.data.numpy_files import AnyArray, parse_arrays
 from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import PathLike, open_bytes
@@ -133,7 +133,7 @@ def _load(path: Path, wanted: tuple[str, ...], where: str) -> dict[str, AnyArray
         return parse_arrays(file.read(), path, wanted)
 
 
-def matches(probe: Probe) -> bool:
+def _matches(probe: Probe) -> bool:
     """A folder of npz or npy files that are not `*_ims.npy`, or of nothing but one `*_att`, `*_fc` and `*_box`."""
     names = [name for name in probe.entries if not name.startswith(".")]
     arrays = [name for name in names if name.endswith(_SUFFIXES)]
@@ -148,11 +148,6 @@ def _has_arrays(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     return any(entry.suffix in _SUFFIXES for entry in itertools.islice(folder.iterdir(), 50))
-
-
-def inspect(path: Path) -> Report:
-    """Count images and regions file by file, collecting what is wrong."""
-    return inspect_scenes(path, FORMAT, NpzFolder)
 
 
 def write_scenes(path: PathLike, scenes: Iterable[Scene], name: str = "cocobu") -> int:
@@ -190,12 +185,11 @@ def _write(scene: Scene, folders: dict[str, Path]) -> None:
         np.save(folders["box"] / f"{id}.npy", scene.pixel_boxes())
 
 
-FORMAT = Format(
-    name="npz-folder",
-    about="Region features in one npz or npy an image: self-critical's cocobu_att, xmodaler, GVD",
-    matches=matches,
-    inspect=inspect,
-    scenes=NpzFolder,
-    write_scenes=write_scenes,
-    keeps=("boxes", "scores", "regions", "vector", "size"),
+FORMAT = scene_format(
+    "npz-folder",
+    "Region features in one npz or npy an image: self-critical's cocobu_att, xmodaler, GVD",
+    _matches,
+    NpzFolder,
+    write_scenes,
+    ("boxes", "scores", "regions", "vector", "size"),
 )

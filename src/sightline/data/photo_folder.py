@@ -6,23 +6,22 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from sightline.data import captions_csv, captions_jsonl
-from sightline.data.caption_format import report_captions
-from sightline.data.format import Format, Probe, Report
-from sightline.data.records import CaptionedPhoto, CaptionSet, Problems
+from sightline.data import caption_table
+from sightline.data.caption_format import Counts, caption_format, count_captions
+from sightline.data.format import Probe
+from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, TruncatedError
 from sightline.vision.find_photos import is_picture
 
 _Reader = Callable[[Path, Problems], CaptionSet]
 TABLES: dict[str, _Reader] = {
-    "captions.csv": captions_csv.read,
-    "captions.tsv": captions_csv.read,
-    "captions.jsonl": captions_jsonl.read,
-    "metadata.csv": captions_csv.read,
-    "metadata.jsonl": captions_jsonl.read,
+    "captions.csv": caption_table.read_csv,
+    "captions.tsv": caption_table.read_csv,
+    "captions.jsonl": caption_table.read_jsonl,
+    "metadata.csv": caption_table.read_csv,
+    "metadata.jsonl": caption_table.read_jsonl,
 }
 
 _MAGIC = re.compile(  # of jpeg, png, gif, bmp, tiff, webp; avif and heic
@@ -30,15 +29,6 @@ _MAGIC = re.compile(  # of jpeg, png, gif, bmp, tiff, webp; avif and heic
     rb"|....ftyp(?:avi[fs]|hei[cxms]|hev[cxms]|mif1|msf1)",
     re.DOTALL,
 )
-
-
-def matches(probe: Probe) -> bool:
-    """A folder with a table of captions, or one of whose files at least half are pictures."""
-    if any(_is_table(probe.path / name) for name in probe.entries if name in TABLES):
-        return True
-    pictures = sum(map(is_picture, probe.entries))
-    others = sum(Path(name).suffix != "" and not name.startswith(".") for name in probe.entries) - pictures
-    return pictures > 0 and pictures >= others
 
 
 def photo_files(folder: Path) -> list[str]:
@@ -57,28 +47,29 @@ def table_of(folder: Path) -> Path | None:
     return next((folder / name for name in TABLES if (folder / name).is_file() and _is_table(folder / name)), None)
 
 
-def read(path: Path, problems: Problems | None = None) -> CaptionSet:
+def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
     """Every photo of the folder, with its captions where the table has some. The id is the path inside the folder.
 
     A file that is called a picture and begins like none is an error.
     """
-    met = Problems() if problems is None else problems
     table = table_of(path)
-    captions = CaptionSet(()) if table is None else TABLES[table.name](table, met)
+    captions = CaptionSet(()) if table is None else TABLES[table.name](table, problems)
     named = {PurePosixPath(photo.id).as_posix() for photo in captions}  # `./a.jpg` is `a.jpg`
     files = photo_files(path)
     for file in files:
-        _check_picture(path / file, met)
+        _check_picture(path / file, problems)
     bare = tuple(CaptionedPhoto(file, (), file) for file in files if file not in named)
     return CaptionSet((*captions.photos, *bare), str(path))
 
 
-def inspect(path: Path) -> Report:
-    """Counts of photos by kind, and of captions."""
-    report = report_captions(path, FORMAT, read)
-    kinds = Counter(Path(file).suffix.lower().removeprefix(".") for file in photo_files(path))
-    notes = report.notes if table_of(path) else (*report.notes, "no table of captions is in it")
-    return replace(report, counts={**report.counts, **dict(sorted(kinds.items()))}, notes=notes)
+def _count(captions: CaptionSet) -> tuple[Counts, list[str]]:
+    folder = Path(captions.source)
+    counts, notes = count_captions(captions)
+    kinds = Counter(Path(file).suffix.lower().removeprefix(".") for file in photo_files(folder))
+    return counts | dict(sorted(kinds.items())), notes if table_of(folder) else [
+        *notes,
+        "no table of captions is in it",
+    ]
 
 
 def _check_picture(path: Path, problems: Problems) -> None:
@@ -101,13 +92,22 @@ def _check_picture(path: Path, problems: Problems) -> None:
 
 def _is_table(path: Path) -> bool:
     probe = Probe(path)
-    return captions_csv.matches(probe) or captions_jsonl.matches(probe)
+    return caption_table.CSV.matches(probe) or caption_table.JSONL.matches(probe)
 
 
-FORMAT = Format(
+def _matches(probe: Probe) -> bool:
+    """A folder with a table of captions, or one of whose files at least half are pictures."""
+    if any(_is_table(probe.path / name) for name in probe.entries if name in TABLES):
+        return True
+    pictures = sum(map(is_picture, probe.entries))
+    others = sum(Path(name).suffix != "" and not name.startswith(".") for name in probe.entries) - pictures
+    return pictures > 0 and pictures >= others
+
+
+FORMAT = caption_format(
     "photo-folder",
     "A folder of photos, with captions where it holds captions.csv, .tsv or .jsonl",
-    matches,
-    inspect,
-    captions=read,
+    _matches,
+    read,
+    count=_count,
 )

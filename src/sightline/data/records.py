@@ -1,4 +1,4 @@
-"""What readers give: photos with sentences (`CaptionSet`), scenes by id (`SceneSource`), and the problems they met."""
+"""What readers give: photos with sentences (`CaptionSet`), which words mean which boxes, scenes by id, and problems."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sightline.errors import ByteStringError, DataError, DuplicateRecordError, MissingRecordError
-from sightline.scene import Scene
+from sightline.scene import Box, Scene
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,48 @@ class CaptionSet:
             yield from photo.sentences
 
 
+@dataclass(frozen=True)
+class GroundedWord:
+    """A word of a sentence that names something in the picture.
+
+    Attributes:
+        index: the word's place in the sentence's tokens, from 0.
+        label: its class, the lemma of a head noun ("dog").
+        boxes: x1 y1 x2 y2 in pixels of the photo's original size; one thing may have several.
+    """
+
+    index: int
+    label: str
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class GroundedSentence:
+    """A sentence with its grounded words."""
+
+    tokens: tuple[str, ...]
+    words: tuple[GroundedWord, ...] = ()
+
+
+@dataclass(frozen=True)
+class GroundedPhoto:
+    """The grounded sentences of one photo; `size` is the width and height the boxes refer to."""
+
+    id: str
+    sentences: tuple[GroundedSentence, ...]
+    size: tuple[int, int] | None = None
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class GroundedPrediction:
+    """A class that a generated sentence mentions, and the box its word points at (pixels)."""
+
+    index: int
+    label: str
+    box: Box
+
+
 class SceneSource(Protocol):
     """Scenes by image id, read when asked for: memory-mapped or streamed, never all in memory."""
 
@@ -137,21 +179,20 @@ class Problems:
         return True  # so that `problems or Problems()` keeps a collector that is still empty
 
 
-def check_caption(text: str, where: str, problems: Problems) -> None:
-    """Report a caption that is a printed bytes object, `b'...'`: a Python 2 habit that ruins vocabularies."""
-    if len(text) > 2 and text[0] == "b" and text[1] in "'\"" and text.rstrip()[-1:] == text[1]:
+STRICT = Problems()  # the default of every reader: the first problem is raised
+
+
+def check_caption(text: str, where: object, problems: Problems) -> str:
+    """`text`, reported if it is a printed bytes object, `b'...'`: a Python 2 habit that ruins vocabularies.
+
+    `where` is printed only then: captions come by the million.
+    """
+    if text[:2] in ("b'", 'b"') and len(text) > 2 and text.rstrip()[-1:] == text[1]:
         problems.report(
             ByteStringError(
                 f"the caption {text[:40]!r} is a printed bytes object",
-                where=where,
+                where=str(where),
                 fix="write captions as UTF-8 text: decode bytes with .decode('utf-8') instead of str()",
             )
         )
-
-
-def check_caption_count(photo: str, found: int, where: str, problems: Problems) -> None:
-    """Report a photo without any caption where captions are the point of the file."""
-    if found == 0:
-        problems.report(
-            MissingRecordError(f"image {photo} has no caption", where=where, fix="add one or remove the image")
-        )
+    return text

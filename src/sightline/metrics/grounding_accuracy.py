@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sightline.caption import Caption
-from sightline.data.grounding_records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
+from sightline.data.records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.errors import CountError, DuplicateRecordError, MissingRecordError
 from sightline.scene import Box
 from sightline.text.lemmas import lemma

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
-from sightline.data.any_captions import any_captions
+from sightline.data.convert import any_captions
 from sightline.errors import DataError
 from sightline.serve.refusal import Refusal
 from sightline.serve.schemas import LONGEST_NAME, CaptionsUpload, Upload

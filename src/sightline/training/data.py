@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from sightline.data.concept_dictionary import NAMED, ConceptDictionary
+from sightline.data.entities import ground, read_classes
 from sightline.data.entities import read_photos as read_entities
-from sightline.data.entities_classes import ground, read_classes
-from sightline.data.grounding_records import GroundedPhoto
 from sightline.data.image_list import photo_number
-from sightline.data.records import CaptionedPhoto
-from sightline.data.senticap import sentiment_words
+from sightline.data.karpathy import sentiment_words
+from sightline.data.records import CaptionedPhoto, GroundedPhoto
 from sightline.errors import ConfigError
 from sightline.files import fingerprint
 from sightline.models.model_configs import ModelConfig

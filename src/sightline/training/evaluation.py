@@ -16,7 +16,7 @@ from torch import Tensor
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
 from sightline.checkpoint.model_checkpoint import Checkpoint
-from sightline.data.grounding_records import GroundedPhoto
+from sightline.data.records import GroundedPhoto
 from sightline.decoding.caption_scenes import captions
 from sightline.decoding.constraints import Rules
 from sightline.decoding.strategies import Beam, Greedy, Strategy

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
-from sightline.data.grounding_records import GroundedPhoto, GroundedSentence
+from sightline.data.records import GroundedPhoto, GroundedSentence
 from sightline.errors import ConfigError
 from sightline.metrics.bootstrap import PRECISION, RECALL, PerImage
 from sightline.metrics.grounding_accuracy import AccuracyScores, AttentionAccuracy, GroundingF1, mentions

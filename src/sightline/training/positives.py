@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sightline.data.grounding_records import GroundedPhoto, GroundedSentence
+from sightline.data.records import GroundedPhoto, GroundedSentence
 from sightline.errors import ConfigError, CountError, DataError
 from sightline.scene import Array, Box
 from sightline.training.tensor_tables import Pool

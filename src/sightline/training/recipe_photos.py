@@ -8,7 +8,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 
-from sightline.data.any_captions import any_captions
+from sightline.data.convert import any_captions
 from sightline.data.image_list import with_splits
 from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionedPhoto, CaptionSet

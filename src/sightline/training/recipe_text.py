@@ -16,8 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from sightline.data import corpus as plain
-from sightline.data import senticap
+from sightline.data import karpathy, text_lists
 from sightline.data.concept_dictionary import ConceptDictionary
 from sightline.data.inspect import identify
 from sightline.data.records import CaptionedPhoto, Sentence
@@ -103,14 +102,14 @@ def read_corpus(path: PathLike, sentiment: Sentiment = "") -> tuple[str, ...]:
     """
     path = Path(path)
     found = identify(path)
-    if sentiment and found.name != senticap.FORMAT.name:
+    if sentiment and found.name != karpathy.SENTICAP.name:
         raise ConfigError(f"{found.name} tells no sentiment", where=path, fix="give a SentiCap file, or no sentiment")
-    if found.name == plain.FORMAT.name:
-        return tuple(plain.read_sentences(path))
+    if found.name == text_lists.CORPUS.name:
+        return tuple(text_lists.read_sentences(path))
     if found.captions is None:
         raise ConfigError(f"{found.name} holds no sentences", where=path, fix="give a text file, a sentence per line")
     sentences = found.captions(path).sentences()
-    return tuple(one.text for one in sentences if not sentiment or senticap.sentiment_of(one) == sentiment)
+    return tuple(one.text for one in sentences if not sentiment or karpathy.sentiment_of(one) == sentiment)
 
 
 def corpus_pools(

@@ -13,11 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sightline.data import boxes_jsonl, coco_instances, entities
+from sightline.data import boxes_jsonl, coco, entities
 from sightline.data.boxes_jsonl import COCO_80, MachineBoxes
-from sightline.data.coco_instances import InstancePhoto
-from sightline.data.entities import EntitiesPhoto
-from sightline.data.entities_annotation import PixelBox
+from sightline.data.coco import InstancePhoto
+from sightline.data.entities import EntitiesPhoto, PixelBox
 from sightline.data.inspect import identify
 from sightline.errors import ConfigError
 from sightline.vision.concept_names import concept_names, name_of
@@ -55,8 +54,8 @@ def read_boxes(path: Path, names: Sequence[str] | None = None) -> TrueBoxes:
     if kind is entities.FORMAT:
         annotated = entities.read_photos(path)
         return TrueBoxes(tuple(annotated), lambda id: of_entities(annotated[id], index))
-    if kind is coco_instances.FORMAT:
-        drawn = coco_instances.read_instances(path)
+    if kind is coco.INSTANCES:
+        drawn = coco.read_instances(path)
         return TrueBoxes(tuple(drawn), lambda id: of_instances(drawn[id], index))
     if kind is boxes_jsonl.FORMAT:
         machine = boxes_jsonl.read(path)

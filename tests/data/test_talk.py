@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from caption_samples import GVD_CAPTIONS, LABELS, TALK, write_labels
-from sightline.data import cocotalk, gvd_captions, talk_labels
-from sightline.data.grounding_records import GroundedWord
+from sightline.data import gvd, talk
+from sightline.data.records import GroundedWord
 from sightline.errors import BoxError, CountError, DataError, MissingExtraError, MissingRecordError, TruncatedError
 
 
@@ -26,11 +26,11 @@ def write_talk(folder: Path, name: str = "cocotalk.json", **changes: Any) -> Pat
 def test_words_come_in_id_order_and_captions_are_decoded_rows(tmp_path: Path) -> None:
     path = write_talk(tmp_path, ix_to_word={"10": "k", **{str(i): f"w{i}" for i in range(1, 10)}})
     write_labels(tmp_path / "cocotalk_label.h5", labels=[[1, 10], [2, 0], [3, 4]], label_length=[2, 1, 2])
-    talk = cocotalk.read_talk(path)
-    assert talk.words == (*(f"w{i}" for i in range(1, 10)), "k")
-    assert [[s.text for s in photo.sentences] for photo in talk.captions] == [["w1 k", "w2"], ["w3 w4"]]
-    assert [s.id for s in talk.captions.sentences()] == ["1", "2", "3"]
-    assert talk.captions["11"].sentences[0].tokens == ("w1", "k")
+    found = talk.read_talk(path)
+    assert found.words == (*(f"w{i}" for i in range(1, 10)), "k")
+    assert [[s.text for s in photo.sentences] for photo in found.captions] == [["w1 k", "w2"], ["w3 w4"]]
+    assert [s.id for s in found.captions.sentences()] == ["1", "2", "3"]
+    assert found.captions["11"].sentences[0].tokens == ("w1", "k")
 
 
 def test_every_row_is_decoded_as_a_plain_loop_would(tmp_path: Path) -> None:
@@ -52,24 +52,24 @@ def test_every_row_is_decoded_as_a_plain_loop_would(tmp_path: Path) -> None:
         label_start_ix=np.arange(0, 60, 5) + 1,
         label_end_ix=np.arange(0, 60, 5) + 5,
     )
-    for number, photo in enumerate(cocotalk.read(path)):
+    for number, photo in enumerate(talk.read(path)):
         for k, sentence in enumerate(photo.sentences):
             assert sentence.text.split() == [words[i - 1] for i in rows[5 * number + k] if i]
 
 
 def test_lemmas_and_detector_classes_are_given(tmp_path: Path) -> None:
-    talk = cocotalk.read_talk(write_talk(tmp_path))
-    assert (talk.lemmas, talk.classes, talk.bpe) == ({"a": "a", "dog": "dog"}, {"dog": 0}, None)
-    assert [photo.sentences for photo in talk.captions] == [(), ()]
-    assert [photo.size for photo in talk.captions] == [(4, 3), None]
-    bare = cocotalk.read_talk(write_talk(tmp_path, "bare.json", wtol=None, wtod=None))
+    found = talk.read_talk(write_talk(tmp_path))
+    assert (found.lemmas, found.classes, found.bpe) == ({"a": "a", "dog": "dog"}, {"dog": 0}, None)
+    assert [photo.sentences for photo in found.captions] == [(), ()]
+    assert [photo.size for photo in found.captions] == [(4, 3), None]
+    bare = talk.read_talk(write_talk(tmp_path, "bare.json", wtol=None, wtod=None))
     assert (bare.lemmas, bare.classes) == ({}, {})
 
 
 def test_byte_pairs_are_joined_in_the_text_and_kept_in_the_tokens(tmp_path: Path) -> None:
     path = write_talk(tmp_path, ix_to_word={"1": "do@@", "2": "g", "3": "runs"}, bpe="#version: 0.2")
     write_labels(tmp_path / "cocotalk_label.h5", labels=[[1, 2, 3], [3, 0, 0], [3, 3, 0]], label_length=[3, 1, 2])
-    first = next(iter(cocotalk.read(path).sentences()))
+    first = next(iter(talk.read(path).sentences()))
     assert (first.text, first.tokens) == ("dog runs", ("do@@", "g", "runs"))
 
 
@@ -78,30 +78,30 @@ def test_either_file_of_the_pair_leads_to_the_captions(name: str, tmp_path: Path
     path = write_talk(tmp_path)
     pixels = {} if name.endswith("_label.h5") else {"images": np.zeros((2, 3, 4, 4))}
     labels = write_labels(tmp_path / name, **pixels)
-    assert cocotalk.read(labels).photos == cocotalk.read(path).photos
-    assert [s.text for s in cocotalk.read(path).sentences()] == ["a dog", "dog", "a UNK dog a"]
+    assert talk.read(labels).photos == talk.read(path).photos
+    assert [s.text for s in talk.read(path).sentences()] == ["a dog", "dog", "a UNK dog a"]
     expected = {"words": 3, "photos": 2, "captions": 3, "photos of split train": 1, "photos of split val": 1}
     for file in (path, labels):
-        report = cocotalk.FORMAT.inspect(file)
+        report = talk.FORMAT.inspect(file)
         assert expected.items() <= report.counts.items()
         assert report.problem_count == 0
 
 
 def test_labels_may_lie_elsewhere(tmp_path: Path) -> None:
     labels = write_labels(tmp_path / "other.h5")
-    talk = cocotalk.read_talk(write_talk(tmp_path), labels)
-    assert sum(1 for _ in talk.captions.sentences()) == 3
+    found = talk.read_talk(write_talk(tmp_path), labels)
+    assert sum(1 for _ in found.captions.sentences()) == 3
 
 
 def test_json_without_labels_and_labels_without_json_are_inspected_with_a_note(tmp_path: Path) -> None:
     path = write_talk(tmp_path)
-    assert cocotalk.FORMAT.inspect(path).notes == ("no label file is beside it: words and photos only",)
+    assert talk.FORMAT.inspect(path).notes == ("no label file is beside it: words and photos only",)
     labels = write_labels(tmp_path / "alone_label.h5")
-    report = cocotalk.FORMAT.inspect(labels)
+    report = talk.FORMAT.inspect(labels)
     assert report.counts == {"photos": 2, "captions": 3}
     assert report.notes == ("the json with the words is not beside it",)
     with pytest.raises(MissingRecordError, match=r"put alone\.json"):
-        cocotalk.read(labels)
+        talk.read(labels)
 
 
 BROKEN_LABELS = [
@@ -135,9 +135,9 @@ def test_inconsistent_labels_are_refused_by_row_or_photo(
     path = write_talk(tmp_path)
     labels = write_labels(tmp_path / "cocotalk_label.h5", **changes)
     with pytest.raises(error, match=message) as caught:
-        cocotalk.read(path)
+        talk.read(path)
     assert str(labels) in str(caught.value)
-    assert str(caught.value) in cocotalk.FORMAT.inspect(path).problems
+    assert str(caught.value) in talk.FORMAT.inspect(path).problems
 
 
 def test_an_exclusive_end_loses_no_caption_silently(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_an_exclusive_end_loses_no_caption_silently(tmp_path: Path) -> None:
     ends = np.array([2, 3, 7, 9])
     rows = {"labels": np.ones((9, 2), dtype=int), "label_length": [2] * 9}
     labels = write_labels(tmp_path / "cocotalk_label.h5", label_start_ix=starts, label_end_ix=ends, **rows)
-    assert [len(photo.sentences) for photo in cocotalk.read(path)] == [2, 1, 4, 2]
+    assert [len(photo.sentences) for photo in talk.read(path)] == [2, 1, 4, 2]
     write_labels(labels, label_start_ix=starts, label_end_ix=ends - 1, **rows)
-    report = cocotalk.FORMAT.inspect(path)
+    report = talk.FORMAT.inspect(path)
     told = [f"photo {image} has the rows" for image in (1, 2, 3)] + ["the rows 9 to 9 belong to no photo"]
     assert [expected in problem for expected, problem in zip(told, report.problems, strict=True)] == [True] * 4
 
@@ -158,7 +158,7 @@ def test_labels_that_are_a_group_are_no_dataset(tmp_path: Path) -> None:
     with h5py.File(labels, "r+") as file:
         file.create_group("labels")
     with pytest.raises(DataError, match="there is no dataset 'labels'"):
-        talk_labels.read_labels(labels)
+        talk.read_labels(labels)
 
 
 def test_a_damaged_chunk_of_labels_is_told(tmp_path: Path) -> None:
@@ -167,13 +167,13 @@ def test_a_damaged_chunk_of_labels_is_told(tmp_path: Path) -> None:
     with h5py.File(labels, "r+") as file:
         file.create_dataset("labels", data=packed, compression="gzip")
         chunk = file["labels"].id.get_chunk_info(0)
-    assert np.array_equal(talk_labels.read_labels(labels).rows, packed)
+    assert np.array_equal(talk.read_labels(labels).rows, packed)
     with labels.open("r+b") as raw:
         raw.seek(chunk.byte_offset + 20)
         raw.write(b"\xff" * 40)
     with pytest.raises(DataError, match="its datasets cannot be read"):
-        talk_labels.read_labels(labels)
-    assert cocotalk.FORMAT.inspect(labels).problem_count == 1
+        talk.read_labels(labels)
+    assert talk.FORMAT.inspect(labels).problem_count == 1
 
 
 BROKEN_WORDS = [
@@ -195,30 +195,30 @@ def test_broken_words_and_photos_are_refused(
     path = write_talk(tmp_path, **changes)
     write_labels(tmp_path / "cocotalk_label.h5")
     with pytest.raises(error, match=message) as caught:
-        cocotalk.read(path)
+        talk.read(path)
     assert str(path) in str(caught.value)
-    assert str(caught.value) in cocotalk.FORMAT.inspect(path).problems
+    assert str(caught.value) in talk.FORMAT.inspect(path).problems
 
 
 def test_a_cut_label_file_is_truncated(tmp_path: Path) -> None:
     labels = write_labels(tmp_path / "cocotalk_label.h5", labels=np.ones((3, 5000), int), label_length=[5000] * 3)
     labels.write_bytes(labels.read_bytes()[:-20_000])
     with pytest.raises(TruncatedError, match="copy or download it again"):
-        talk_labels.read_labels(labels)
-    assert cocotalk.FORMAT.inspect(labels).problem_count == 1
+        talk.read_labels(labels)
+    assert talk.FORMAT.inspect(labels).problem_count == 1
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (3, 4, 36)])
 def test_box_targets_are_read_by_the_rows_of_a_photo(shape: tuple[int, ...], tmp_path: Path) -> None:
     targets = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     labels = write_labels(tmp_path / "cocotalk_label.h5", box_ind=targets)
-    found = talk_labels.read_labels(labels)
-    assert np.array_equal(talk_labels.read_box_ind(labels, int(found.start[0]), int(found.end[0])), targets[:2])
+    found = talk.read_labels(labels)
+    assert np.array_equal(talk.read_box_ind(labels, int(found.start[0]), int(found.end[0])), targets[:2])
 
 
 def test_box_targets_that_are_not_there_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no dataset 'box_ind'"):
-        talk_labels.read_box_ind(write_labels(tmp_path / "x_label.h5"), 1, 2)
+        talk.read_box_ind(write_labels(tmp_path / "x_label.h5"), 1, 2)
 
 
 def test_without_h5py_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,8 +226,8 @@ def test_without_h5py_the_error_says_what_to_install(tmp_path: Path, monkeypatch
     write_labels(tmp_path / "cocotalk_label.h5")
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'sightline\[train\]'"):
-        cocotalk.read(path)
-    (note,) = cocotalk.FORMAT.inspect(path).notes
+        talk.read(path)
+    (note,) = talk.FORMAT.inspect(path).notes
     assert "h5py" in note
 
 
@@ -235,10 +235,10 @@ def test_gvd_captions_take_ids_and_splits_from_the_dictionary_beside_them(tmp_pa
     write_talk(tmp_path, "dic_flickr30k.json")
     path = tmp_path / "cap_flickr30k.json"
     path.write_text(json.dumps(GVD_CAPTIONS))
-    one, two = gvd_captions.read_photos(path)
+    one, two = gvd.read_grounded(path)
     assert (one.id, one.split, two.id) == ("11", "train", "12")
     assert one.sentences[0].words == (GroundedWord(1, "dog", ((1.0, 2.0, 3.0, 4.0),)),)
-    assert [s.text for s in gvd_captions.read(path).sentences()] == ["a dog", "a"]
+    assert [s.text for s in gvd.CAPTIONS.captions(path).sentences()] == ["a dog", "a"]
 
 
 def test_gvd_boxes_outside_the_photo_of_the_dictionary_are_refused(tmp_path: Path) -> None:
@@ -246,20 +246,20 @@ def test_gvd_boxes_outside_the_photo_of_the_dictionary_are_refused(tmp_path: Pat
     path = tmp_path / "cap_flickr30k.json"
     path.write_text(json.dumps(GVD_CAPTIONS).replace("[1, 2, 3, 4]", "[1, 2, 3, 5]"))
     with pytest.raises(BoxError, match=r"image 11, captions\[0\]: 'bbox'\[0\] is .* outside the 4×3 photo"):
-        gvd_captions.read_photos(path)
+        gvd.read_grounded(path)
 
 
 def test_gvd_captions_without_their_dictionary_or_of_another_run_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "cap_flickr30k.json"
     path.write_text(json.dumps(GVD_CAPTIONS))
     with pytest.raises(MissingRecordError, match=r"add dic_flickr30k\.json"):
-        gvd_captions.read_photos(path)
+        gvd.read_grounded(path)
     write_talk(tmp_path, "dic_flickr30k.json", images=[{"id": 1}])
     with pytest.raises(CountError, match="2 images here, 1 in"):
-        gvd_captions.read_photos(path)
+        gvd.read_grounded(path)
     write_talk(tmp_path, "dic_flickr30k.json")
     path.write_text(json.dumps([{"caption": ["a"], "clss": [], "idx": []}, []]))
-    report = gvd_captions.FORMAT.inspect(path)
+    report = gvd.CAPTIONS.inspect(path)
     assert report.problem_count == 1
     assert "[0]: a list of captions was expected" in report.problems[0]
 

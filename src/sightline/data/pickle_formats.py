@@ -1,0 +1,127 @@
+"""Two formats that are pickles, read without running them: vocabularies of the SCAN family, CIDEr's frequencies.
+
+- `{"word2idx", "idx2word", "idx"}`, as JSON or as the pickled `vocab.Vocabulary` that VSRN and VSE++ ship. Ids 0 to 3
+  are `<pad>`, `<start>`, `<end>`, `<unk>`.
+- `coco-train-idxs.p` and `-words.p`: `{'document_frequency': …, 'ref_len': …}`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sightline.data.caption_format import Counts, record_format
+from sightline.data.format import Probe
+from sightline.data.records import STRICT, Problems
+from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Inert, load_path, shown
+from sightline.errors import CountError, DataError
+from sightline.files import PathLike, existing, open_bytes, read_json
+
+SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
+NGram = tuple[str, ...]
+
+
+class Vocabulary(Inert):
+    """What a pickled vocabulary object becomes."""
+
+
+def read_vocabulary(path: PathLike, _: Problems = STRICT) -> list[str]:
+    """The words in id order."""
+    target = existing(path)
+    with open_bytes(target) as file:
+        is_json = file.read(64).lstrip().startswith(b"{")
+    whole: Any = read_json(target) if is_json else load_path(target, {**CONTAINERS, "Vocabulary": Vocabulary})
+    parts = vars(whole) if isinstance(whole, Vocabulary) else whole
+    if not isinstance(parts, dict) or not all(isinstance(parts.get(name), dict) for name in ("word2idx", "idx2word")):
+        raise DataError("no vocabulary: word2idx and idx2word are missing", where=target, fix="check the file")
+    return _in_order(parts["word2idx"], parts["idx2word"], target)
+
+
+def _in_order(ids: dict[Any, Any], words: dict[Any, Any], where: Path) -> list[str]:
+    by_id = {str(key): word for key, word in words.items()}  # JSON has text keys, the pickle numbers
+    if len(ids) != len(by_id):
+        raise CountError(
+            f"word2idx has {len(ids)} words, idx2word {len(by_id)}", where=where, fix="build the vocabulary again"
+        )
+    in_order = [by_id.get(str(number)) for number in range(len(by_id))]
+    for number, word in enumerate(in_order):
+        if not isinstance(word, str) or ids.get(word) != number:
+            raise DataError(
+                f"id {number} is {shown(word)} in idx2word"
+                + (f", whose id in word2idx is {shown(ids.get(word))}" if isinstance(word, str) else ", and no text"),
+                where=where,
+                fix="build the vocabulary again: ids must run from 0 without gaps",
+            )
+    return [str(word) for word in in_order]
+
+
+def _is_vocabulary(probe: Probe) -> bool:
+    if probe.json_start == "{":
+        return probe.has_key("word2idx") or probe.has_key("idx2word")
+    return b"Vocabulary" in probe.head[:512] and b"word2idx" in probe.head
+
+
+def _count_words(words: list[str]) -> tuple[Counts, list[str]]:
+    usual = tuple(words[:4]) == SPECIAL
+    notes = [] if usual else [f"the first four words are {', '.join(words[:4])}, not {', '.join(SPECIAL)}"]
+    return {"words": len(words)}, notes
+
+
+class DocumentFrequencies(NamedTuple):
+    """In how many images' references each n-gram occurs.
+
+    Attributes:
+        counts: n-gram to number of images.
+        ref_len: as stored: the number of images, of which CIDEr takes the logarithm.
+        layout: "words", or "ids" where n-grams are word ids as text, with 0 for the end.
+    """
+
+    counts: dict[NGram, float]
+    ref_len: float
+    layout: str
+
+
+def read_document_frequencies(path: PathLike, _: Problems = STRICT) -> DocumentFrequencies:
+    """The document frequencies of a pickle `{'document_frequency': ..., 'ref_len': ...}`."""
+    whole = load_path(path, {**CONTAINERS, **NUMBERS})
+    if not isinstance(whole, dict) or not isinstance(whole.get("document_frequency"), dict):
+        raise DataError("no document_frequency in it", where=path, fix="make it with self-critical's prepro_ngrams.py")
+    try:
+        ref_len = float(whole["ref_len"])
+        counts = {_ngram(key): float(value) for key, value in whole["document_frequency"].items()}
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(
+            f"not n-grams with numbers: {error}", where=path, fix="make it with self-critical's prepro_ngrams.py"
+        ) from error
+    layout = "ids" if counts and all(word.isdigit() for ngram in counts for word in ngram) else "words"
+    return DocumentFrequencies(counts, ref_len, layout)
+
+
+def _ngram(key: object) -> NGram:
+    if not isinstance(key, tuple) or not key or not all(isinstance(word, str) for word in key):
+        raise TypeError(f"the key {shown(key)} is no tuple of words")
+    return key
+
+
+def _holds_frequencies(probe: Probe) -> bool:
+    return probe.text is None and any(key in probe.head[:512] for key in (b"document_frequency", b"ref_len"))
+
+
+def _count_frequencies(found: DocumentFrequencies) -> tuple[Counts, list[str]]:
+    return {"n-grams": len(found.counts), "images": f"{found.ref_len:g}", "of": found.layout}, []
+
+
+VOCABULARY = record_format(
+    "scan-vocabulary",
+    "The word list of SCAN, VSRN or VSE++: JSON, or a pickle that is read without running it",
+    _is_vocabulary,
+    read_vocabulary,
+    _count_words,
+)
+FREQUENCIES = record_format(
+    "document-frequencies",
+    "CIDEr's saved document frequencies, read without running the pickle",
+    _holds_frequencies,
+    read_document_frequencies,
+    _count_frequencies,
+)
