@@ -17,7 +17,7 @@ from bundle_samples import EXAMPLES, SIZE, WORDS, draw_photo, tiny_bundle
 from sightline.batch import TextBatch
 from sightline.checkpoint.bundle import Bundle, save_bundle
 from sightline.decoding.caption_scenes import captions
-from sightline.decoding.constraints import Rules
+from sightline.decoding.constraints import CAREFUL, Rules
 from sightline.decoding.strategies import Beam, Greedy
 from sightline.errors import ConfigError, ImageError
 from sightline.grounding.calibration import Calibration
@@ -159,7 +159,7 @@ def test_among_the_captions_of_a_beam_the_one_that_fits_the_photo_is_chosen(bund
         pipeline = Pipeline(replace(bundle, fit=weight))
         scenes = pipeline.scenes([pipeline.read(path)])
         with torch.no_grad():
-            (beam,) = captions(pipeline.captioner, scenes, says.vocabulary, Beam(3, keep=3), trace=False)
+            (beam,) = captions(pipeline.captioner, scenes, says.vocabulary, Beam(3, keep=3), CAREFUL, trace=False)
             photo = finds.model.embed_images(scenes)["vector"][0]
             fits = []
             for one in beam:

@@ -21,7 +21,7 @@ import torch
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import PhotoCaption
 from sightline.checkpoint.bundle import Bundle
-from sightline.decoding.constraints import Rules
+from sightline.decoding.constraints import CAREFUL, Rules
 from sightline.decoding.decode import decode
 from sightline.decoding.likelihood import likelihood
 from sightline.decoding.strategies import Beam
@@ -200,7 +200,7 @@ def _choices(
 ) -> list[list[Words]]:
     """For each photo what can be said about it, what was said first."""
     vocabulary, rows = pipeline.bundle.captioner.vocabulary, torch.tensor(places, device=pipeline.device)
-    best = decode(pipeline.captioner, select(memory, rows), Beam(count, count), rules, vocabulary)
+    best = decode(pipeline.captioner, select(memory, rows), Beam(count, count), rules or CAREFUL, vocabulary)
     found = []
     for own, several, log_probs in zip(said, best.words.tolist(), best.log_probs.tolist(), strict=True):
         others = [tuple(vocabulary.decode(ids)) for ids, p in zip(several, log_probs, strict=True) if p > -torch.inf]

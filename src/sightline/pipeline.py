@@ -31,7 +31,7 @@ from sightline.checkpoint.bundle import Bundle, load_bundle
 from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.checkpoint.model_checkpoint import load as load_checkpoint
 from sightline.decoding.caption_scenes import trace_captions, words_of
-from sightline.decoding.constraints import Rules
+from sightline.decoding.constraints import CAREFUL, Rules
 from sightline.decoding.decode import decode
 from sightline.decoding.strategies import Beam, Greedy
 from sightline.devices import choose_device
@@ -173,7 +173,7 @@ class Pipeline:
         Args:
             photos: one, or a list or tuple of them. The first that cannot be read is an error.
             beam: hypotheses that are followed at once; 1 takes the most probable word at each step.
-            rules: what captions may and must say.
+            rules: what captions may and must say; by default `CAREFUL` (`sightline.decoding.constraints`).
         """
         if not isinstance(photos, list | tuple):
             return self.caption_photos([self.read(photos)], beam, rules)[0]
@@ -268,7 +268,8 @@ class Pipeline:
     ) -> list[PhotoCaption]:
         """Captions of scenes, with boxes and confidence; `images` is what the matcher makes of them, where known."""
         bundle, vocabulary, matcher = self.bundle, self.bundle.captioner.vocabulary, self.bundle.matcher
-        if rules is not None and rules.whole:
+        rules = rules or CAREFUL
+        if rules.whole:
             beam = max(beam, WIDE)
         if matcher is not None and images is None:
             images = matcher.model.embed_images(scenes)

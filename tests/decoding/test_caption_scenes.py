@@ -20,6 +20,7 @@ from sightline.models.ensemble import Ensemble
 from sightline.models.neuraltalk2 import NeuralTalk2Config
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.updown import UpDownConfig
+from sightline.text.articles import wrong_articles
 from sightline.text.vocabulary import PAD, Vocabulary
 
 
@@ -45,6 +46,19 @@ def test_a_caption_that_is_kept_keeps_nothing_of_the_other_photos_in_memory():
     for of in captions(TracingCaptioner(), scenes_of(7), VOCABULARY, Beam(3, keep=2), Rules(5)):
         for word in of[0].trace:
             assert all(array.base is None for array in (word.regions, word.grid, word.gates["fusion"]))
+
+
+def test_articles_suit_the_words_after_them_where_the_rules_ask_for_it():
+    vocabulary = Vocabulary("a an dog umbrella".split())
+    model, scenes = TracingCaptioner(len(vocabulary)), scenes_of(7)
+    free = captions(model, scenes, vocabulary, Beam(3, keep=3), Rules(5))
+    right = captions(model, scenes, vocabulary, Beam(3, keep=3), Rules(5, right_articles=True))
+    assert any(wrong_articles(one.words) for of in free for one in of)
+    assert not any(wrong_articles(one.words) for of in right for one in of)
+    for image, of in enumerate(right):
+        for one in of:
+            ids = tuple(map(vocabulary.id, one.words))
+            assert one.log_prob == pytest.approx(Naive(model, image).log_prob(ids), abs=1e-5)
 
 
 @pytest.mark.parametrize("at_once", [1, 2**26])

@@ -21,12 +21,12 @@ from decoding_samples import (
     memory_of,
     said,
 )
-from sightline.decoding.constraints import Rules
+from sightline.decoding.constraints import Rules, WordRules
 from sightline.decoding.decode import decode
 from sightline.decoding.phrases import progress
 from sightline.decoding.strategies import Beam, DiverseBeam, Greedy, Sample
 from sightline.errors import ConfigError
-from sightline.text.vocabulary import UNK, Vocabulary
+from sightline.text.vocabulary import START, UNK, Vocabulary
 
 EVERY = Beam(256, keep=8)
 WAYS = (Greedy(), Sample(copies=4, seed=0), Beam(3, keep=3), DiverseBeam(4, 2))
@@ -44,12 +44,22 @@ def repeats(words: Words, n: int) -> bool:
     return len(set(grams(words, n))) < len(grams(words, n))
 
 
+def says_a_noun_twice(words: Words) -> bool:
+    """Dog or cat, other than in "dog on dog"."""
+    return any(
+        word in (DOG, CAT) and word in words[:place] and words[max(0, place - 2) : place] != (word, ON)
+        for place, word in enumerate(words)
+    )
+
+
 KEPT_BY = {
     Rules(4, min_words=2): lambda words: len(words) >= 2,
     Rules(4, no_repeat_ngram=1): lambda words: not repeats(words, 1),
     Rules(4, no_repeat_ngram=2): lambda words: not repeats(words, 2),
     Rules(4, no_repeat_word=True): lambda words: all(a != b for a, b in grams(words, 2)),
     Rules(4, bad_endings=True): lambda words: words[-1:] not in ((A,), (ON,)),
+    Rules(4, no_repeat_noun=True): lambda words: not says_a_noun_twice(words),
+    Rules(4, no_repeat_noun=True, must_include=("dog a dog",)): lambda words: has(words, (DOG, A, DOG)),
     Rules(4, must_not=("dog",)): lambda words: DOG not in words,
     Rules(4, must_not=("a dog", "on", "zebra")): lambda words: not has(words, (A, DOG)) and ON not in words,
     Rules(4, must_not=("a dog on",)): lambda words: not has(words, (A, DOG, ON)),
@@ -145,6 +155,26 @@ def test_no_run_of_words_comes_twice(first, n, strategy, end):
         assert said(row)[-1:] not in ((A,), (ON,))
 
 
+def test_a_noun_comes_again_only_after_another_and_in_no_other_number():
+    vocabulary = Vocabulary("a man men other another red and".split())
+    rules = WordRules(Rules(no_repeat_noun=True), len(vocabulary), vocabulary, torch.device("cpu"))
+
+    def open_after(*words: str) -> set[str]:
+        said = [torch.tensor([[START, *map(vocabulary.id, words[:count])]]) for count in range(len(words) + 1)]
+        for prefix in said:  # as decoding comes to know words
+            values = torch.zeros(1, len(vocabulary))
+            rules.apply(values, prefix)
+        return {word for word in vocabulary if values[0, vocabulary.id(word)] == 0}
+
+    every = set(vocabulary)
+    assert open_after("red") == every
+    assert open_after("red", "man", "and", "a") == every - {"man", "men"}
+    assert open_after("men", "and") == every - {"man", "men"}
+    assert open_after("a", "man", "and", "another") == every
+    assert open_after("a", "man", "and", "other", "red") == every
+    assert open_after("a", "man", "and", "other", "red", "a") == every - {"man", "men"}
+
+
 def test_progress_counts_whole_phrases_and_the_longest_begun():
     wanted = [torch.tensor([A, DOG]), torch.tensor([DOG, ON, CAT])]
     ids = torch.tensor([[A, A, A], [A, DOG, A], [CAT, DOG, ON], [A, DOG, ON], [DOG, ON, CAT]])
@@ -190,7 +220,9 @@ def test_rules_that_contradict_each_other_are_refused(rules, message):
         decode(HashCaptioner(), memory_of([0]), Beam(), rules, VOCABULARY)
 
 
-@pytest.mark.parametrize("rules", [Rules(bad_endings=True), Rules(must_not=("a",)), Rules(must_include=("a",))])
+@pytest.mark.parametrize(
+    "rules", [Rules(bad_endings=True), Rules(no_repeat_noun=True), Rules(must_not=("a",)), Rules(must_include=("a",))]
+)
 def test_rules_that_name_words_need_the_models_vocabulary(rules):
     with pytest.raises(ConfigError, match="no vocabulary"):
         decode(HashCaptioner(), memory_of([0]), Beam(), rules)

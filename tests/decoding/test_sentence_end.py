@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding_samples import SIZE, VOCABULARY, HashCaptioner, Naive, Words, all_captions, memory_of, said
-from sightline.decoding.constraints import Rules
+from sightline.decoding.constraints import CAREFUL, Rules
 from sightline.decoding.decode import decode
 from sightline.decoding.length_options import MOST_WORDS, rules_of, words_of
 from sightline.decoding.sentence_end import A_WORD, BROKEN_OFF, DOUBTFUL, NOT_WHOLE, doubts
@@ -137,12 +137,12 @@ def test_only_a_plain_beam_can_look_for_a_whole_caption(strategy):
         decode(HashCaptioner(), memory_of([0]), strategy, Rules(whole=True), VOCABULARY)
 
 
-def test_a_number_is_the_most_words_and_normal_captions_are_free():
+def test_a_number_is_the_most_words_and_normal_captions_are_careful():
     assert words_of("12") == (1, 12)
     assert words_of("short") == (1, 7)
     assert words_of("long") == (13, 20)
-    assert rules_of("normal") is None
-    assert rules_of("normal", ("dog",)) == Rules(must_include=("dog",))
+    assert rules_of("normal") == CAREFUL
+    assert rules_of("normal", ("dog",)) == replace(CAREFUL, must_include=("dog",))
 
 
 @pytest.mark.parametrize("length", ["0", "4", str(MOST_WORDS + 1), "-3", "5.0", "05", "٥", "", "9" * 5000, "medium"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 
 from sightline.decoding.phrases import contains, follows, progress
 from sightline.errors import ConfigError
-from sightline.text.endings import BAD_ENDINGS
+from sightline.text.endings import NEVER_LAST
+from sightline.text.repeats import ANOTHER, BETWEEN, noun_forms
 from sightline.text.vocabulary import END, PAD, START, UNK, Vocabulary
 
 SELF_CRITICAL_REPEAT = 2 * 0.693  # what self-critical code subtracts for a trigram used before
@@ -40,8 +41,13 @@ class Rules:
     """Subtracted from a word for each earlier use of the trigram it would end (self-critical: 2 · 0.693)."""
     no_repeat_word: bool = False
     """No word comes twice in a row."""
+    no_repeat_noun: bool = False
+    """No noun comes twice, in either number, but after *another* or *other*, and in *side by side*
+    (`sightline.text.repeats`). What must be included may come again."""
     bad_endings: bool = False
     """No caption ends in an article, preposition or the like (`sightline.text.endings`)."""
+    right_articles: bool = False
+    """*a* and *an* suit the words after them: they are set right once the words are found."""
     whole: bool = False
     """No caption is cut: the model ends it, or, where it does not within `max_words`, it stops after a whole phrase,
     rather a longer one (`sightline.decoding.sentence_end`). Needs a beam."""
@@ -66,7 +72,12 @@ class Rules:
     @property
     def name_words(self) -> bool:
         """Whether some rule can be read only with a vocabulary."""
-        return bool(self.bad_endings or self.whole or self.must_include or self.must_not)
+        named = self.must_include or self.must_not
+        return bool(named or self.no_repeat_noun or self.bad_endings or self.right_articles or self.whole)
+
+
+# What the captions keep to that people read, where nothing else is asked for.
+CAREFUL = Rules(no_repeat_word=True, no_repeat_noun=True, bad_endings=True, right_articles=True)
 
 
 class WordRules:
@@ -92,9 +103,10 @@ class WordRules:
         self._unwanted = [self._tensor(phrase) for phrase in unwanted if len(phrase) > 1]
         unknown = [UNK] if rules.suppress_unk else []
         self._never = self._tensor([PAD, START, *unknown, *(phrase[0] for phrase in unwanted if len(phrase) == 1)])
-        bad = [vocabulary.id(word) for word in BAD_ENDINGS if rules.bad_endings and word in vocabulary]
-        self._bad = self._tensor(bad)
+        self._bad = self._tensor(_known(NEVER_LAST if rules.bad_endings else (), vocabulary))
         self._is_bad = torch.zeros(vocab_size, dtype=torch.bool, device=device).index_fill_(0, self._bad, True)
+        said_again = {id for phrase in wanted for id in phrase}
+        self._nouns = NounForms(vocabulary, said_again, device) if rules.no_repeat_noun else None
 
     def apply(self, log_probs: Tensor, said: Tensor) -> Penalties:
         """Write -inf over what may not follow, subtract what is to be avoided. Both in place.
@@ -131,6 +143,8 @@ class WordRules:
         if self.rules.no_repeat_ngram:
             used, matches = follows(said[:, 1:], self.rules.no_repeat_ngram)
             yield torch.where(matches, used, _NOTHING)
+        if self._nouns is not None:
+            yield self._nouns.said(said)
         for phrase in self._unwanted:
             if said.shape[1] >= len(phrase):
                 begun = (said[:, 1 - len(phrase) :] == phrase[:-1]).all(1, keepdim=True)
@@ -159,6 +173,50 @@ class Penalties:
     def of(self, chosen: Tensor) -> Tensor:
         """(N, k) what the chosen words (N, k) were charged."""
         return ((chosen.unsqueeze(2) == self.words.unsqueeze(1)) * self.amounts.unsqueeze(1)).sum(2)
+
+
+class NounForms:
+    """The nouns that hypotheses have said, in all their forms. Those of a word are looked up when it is first said.
+
+    Args:
+        vocabulary: of the model.
+        free: ids that may come again.
+        device: where hypotheses are.
+    """
+
+    MOST = 4  # forms of a noun in one vocabulary
+
+    def __init__(self, vocabulary: Vocabulary, free: Collection[int], device: torch.device) -> None:
+        self._vocabulary, self._free, self._seen = vocabulary, frozenset(free), {PAD, START, END, UNK}
+        self._forms = torch.full((len(vocabulary), self.MOST), _NOTHING, dtype=torch.long, device=device)
+        self._before_another, self._between = (
+            torch.zeros(len(vocabulary), dtype=torch.bool, device=device).index_fill_(0, ids, True)
+            for ids in (
+                torch.tensor(_known(words, vocabulary), dtype=torch.long, device=device) for words in (ANOTHER, BETWEEN)
+            )
+        )
+
+    def said(self, words: Tensor) -> Tensor:
+        """(N, m) ids that may not come after START and words (N, 1 + t), some of them `_NOTHING`."""
+        for id in set(words[:, -1].tolist()) - self._seen:
+            self._look_up(id)
+        forms = self._forms[words]  # (N, 1 + t, MOST)
+        another = self._before_another[words[:, -2:]].any(1)
+        forms = forms.masked_fill(another[:, None, None], _NOTHING)
+        if words.shape[1] > 2:  # the noun before "by" may follow it
+            forms[:, -2] = forms[:, -2].masked_fill(self._between[words[:, -1], None], _NOTHING)
+        return forms.flatten(1)
+
+    def _look_up(self, id: int) -> None:
+        self._seen.add(id)
+        forms = _known(noun_forms(self._vocabulary.word(id)), self._vocabulary)
+        forms = [form for form in forms if form not in self._free][: self.MOST]
+        if forms:
+            self._forms[id, : len(forms)] = torch.tensor(forms, device=self._forms.device)
+
+
+def _known(words: Iterable[str], vocabulary: Vocabulary) -> list[int]:
+    return [vocabulary.id(word) for word in words if word in vocabulary]
 
 
 def _ids(phrases: tuple[str, ...], vocabulary: Vocabulary, known: bool) -> list[list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sightline.errors import ConfigError
@@ -41,19 +42,17 @@ def phrases_of(given: Collection[str]) -> tuple[str, ...]:
     return found
 
 
-def rules_of(length: str, must_include: tuple[str, ...] = ()) -> Rules | None:
-    """What captions of a length may and must say; None where they are free.
+def rules_of(length: str, must_include: tuple[str, ...] = ()) -> Rules:
+    """What captions of a length may and must say.
 
-    >>> rules_of("normal")
     >>> rules_of("5").max_words, rules_of("5").whole, rules_of("long").whole
     (5, True, False)
     """
-    fewest, most = words_of(length)
-    if length == "normal" and not must_include:
-        return None
-    from sightline.decoding.constraints import Rules
+    from sightline.decoding.constraints import CAREFUL
 
+    fewest, most = words_of(length)
+    plain = replace(CAREFUL, must_include=must_include)
     if length == "normal":
-        return Rules(must_include=must_include)
+        return plain
     whole = length != "long"  # that leaves room to end in
-    return Rules(most, fewest, no_repeat_ngram=3, bad_endings=True, whole=whole, must_include=must_include)
+    return replace(plain, max_words=most, min_words=fewest, no_repeat_ngram=3, whole=whole)

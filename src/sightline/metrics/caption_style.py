@@ -13,6 +13,7 @@ from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.text.articles import wrong_articles
 from sightline.text.endings import dangles
 from sightline.text.lemmas import lemma_of_tag
+from sightline.text.repeats import DOUBLED, may_come_again
 from sightline.text.tagger import NOUNS, Tagger
 
 
@@ -64,12 +65,6 @@ def _percent(part: Collection[object], whole: Collection[object]) -> float:
     return 100 * len(part) / max(1, len(whole))
 
 
-# Between the two nouns of "side by side", "back to back", "hand in hand", "row upon row".
-_BETWEEN = frozenset("by to in on upon after for over".split())
-_DOUBLED = frozenset("choo pom yo tuk cha tom bye".split())  # choo choo train, pom poms
-_ANOTHER = frozenset("another other others second each".split())  # a man beside another man: two are meant
-
-
 class Wording(LanguageMetric):
     """Shares of captions with a fault, in %: lower is better. References play no part.
 
@@ -119,20 +114,14 @@ def nouns_twice(words: Sequence[str], tags: Sequence[str]) -> list[str]:
     counts = Counter(
         lemma_of_tag(word, tag)
         for place, (word, tag) in enumerate(zip(words, tags, strict=True))
-        if tag in NOUNS and not _may_come_again(words, place)
+        if tag in NOUNS and not may_come_again(words, place)
     )
     return [noun for noun, count in counts.items() if count > 1]
 
 
 def words_twice(words: Sequence[str]) -> list[str]:
     """The words that follow themselves."""
-    return [b for a, b in pairwise(words) if a == b and a not in _DOUBLED]
-
-
-def _may_come_again(words: Sequence[str], place: int) -> bool:
-    """Whether a noun is the second of *side by side* or *choo choo*, or after *another* and at most one adjective."""
-    two, one, word = (["", "", *words])[place : place + 3]
-    return word in _DOUBLED or (two == word and one in _BETWEEN) or one in _ANOTHER or two in _ANOTHER
+    return [b for a, b in pairwise(words) if a == b and a not in DOUBLED]
 
 
 def sentiment_shares(captions: Collection[Sequence[str]], words: Mapping[str, Collection[str]]) -> dict[str, float]:

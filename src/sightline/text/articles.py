@@ -50,6 +50,19 @@ def wrong_articles(words: Sequence[str]) -> list[str]:
     ]
 
 
+def with_right_articles(words: Sequence[str]) -> list[str]:
+    """The words, "a" and "an" as suits the word after each.
+
+    >>> with_right_articles("a umbrella and an dog on a".split())
+    ['an', 'umbrella', 'and', 'a', 'dog', 'on', 'a']
+    """
+    found = list(words)
+    for place, (article, word) in enumerate(pairwise(words)):
+        if article in ARTICLES and word not in (*ARTICLES, "the"):
+            found[place] = indefinite_article(word) or article
+    return found
+
+
 def _is_spelled(word: str) -> bool:
     """Whether a word is read letter by letter: tv, hd, x."""
     return word in _SPELLED or (word.isalpha() and not set(word) & set("aeiouy")) or len(word) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# After which decoding may be told not to stop: the two lists of self-critical code together.
+# The two lists of self-critical code together.
 BAD_ENDINGS = tuple("a an the in for at of with before after on upon near to is are am this his her that".split())
 
 # These end whole captions, too: "with the light on", "looking at her".
@@ -15,6 +15,7 @@ _OTHERS = (
     "which whose their its my your our these those every"
 ).split()
 DANGLING = frozenset([*BAD_ENDINGS, *_OTHERS]) - _MAY_END
+NEVER_LAST = (*BAD_ENDINGS, *_OTHERS)  # after which decoding does not stop under the rule `bad_endings`
 
 
 def dangles(words: Sequence[str], tags: Sequence[str]) -> bool:
