@@ -1,10 +1,11 @@
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from sightline.config import build, load_yaml, merge, override
+from sightline.config import build, check_ranges, load_yaml, merge, override
 from sightline.errors import ConfigError
 from sightline.training.recipe import read_rows, shipped
 
@@ -147,3 +148,30 @@ def test_a_recipe_is_a_base_with_rows(tmp_path):
 def test_every_shipped_recipe_loads():
     for path in shipped():
         assert read_rows(path), path
+
+
+@dataclass(frozen=True)
+class Numbers:
+    share: float = 0.5
+    count: int = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "fix"),
+    [
+        (-0.1, "[0, ∞)", "give 0 or more"),
+        (0.0, "(0, ∞)", "give more than 0"),
+        (math.inf, "(0, ∞)", "give more than 0"),
+        (math.nan, "[0, ∞)", "give 0 or more"),
+        (1.0, "[0, 1)", "give 0 or more, and less than 1"),
+        (1.1, "(0, 1]", "give more than 0, and 1 at most"),
+    ],
+)
+def test_a_number_outside_its_range_is_refused_with_the_range(value, interval, fix):
+    with pytest.raises(ConfigError, match=rf"`data.share` is {value}. To fix: {fix}\.$"):
+        check_ranges(Numbers(share=value), "data.", count="[1, 1]", share=interval)
+
+
+def test_ends_of_a_range_belong_to_it_as_mathematics_writes():
+    check_ranges(Numbers(share=0.0), share="[0, 1]", count="[1, ∞)")
+    check_ranges({"a.b": 1.0}, **{"a.b": "(0, 1]"})

@@ -317,3 +317,23 @@ def check_config(config: Any, *, may_be_zero: tuple[str, ...] = ()) -> None:
             raise ConfigError(f"`{name}` is {value}", fix=f"give a whole number of at least {least}")
         if name == "dropout" and not 0 <= value < 1:
             raise ConfigError(f"`{name}` is {value}", fix="give a share from 0 up to, not including, 1")
+
+
+def check_ranges(config: object, where: str = "", **ranges: str) -> None:
+    """Refuse numbers outside their ranges, which are written as in mathematics: `smoothing="[0, 0.5)", every="[1, ∞)"`.
+
+    Args:
+        config: a dataclass, or a mapping.
+        where: what stands before a name in the error, such as `data.`
+        ranges: name to its interval; not-a-number is in none.
+    """
+    values = config if isinstance(config, Mapping) else vars(config)
+    for name, interval in ranges.items():
+        low, high = interval[1:-1].split(", ")
+        value, most = values[name], float(high.replace("∞", "inf"))
+        least_holds = value >= float(low) if interval[0] == "[" else value > float(low)
+        most_holds = value <= most if interval[-1] == "]" else value < most
+        if not (least_holds and most_holds):
+            fix = f"{low} or more" if interval[0] == "[" else f"more than {low}"
+            fix += "" if high == "∞" else f", and {high} at most" if interval[-1] == "]" else f", and less than {high}"
+            raise ConfigError(f"`{where}{name}` is {value}", fix=f"give {fix}")

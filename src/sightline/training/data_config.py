@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.text.vocabulary import rule as named_rule
 
@@ -113,8 +114,11 @@ class DataConfig:
     window: float = 0.7
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
         named_rule(self.rule)
+        check_ranges(self, "data.", min_count="[0, ∞)", min_words="[0, ∞)", max_words="[0, ∞)", max_photos="[0, ∞)")
+        check_ranges(
+            self, "data.", unknown="[0, 1]", held_out="[0, 1)", budget="(0, ∞)", views="[1, ∞)", window="(0, 1]"
+        )
         if self.splits and self.shares:
             raise ConfigError("both data.splits and data.shares are given", fix="give one of them")
         if self.vocabulary == "corpus" and self.corpus is None:
@@ -126,25 +130,12 @@ class DataConfig:
                 f"data.encoder is {self.encoder}",
                 fix=f"give {', '.join(BACKBONES)}, {DETECTOR}, recipe:PAPER/TABLE#ROW or the file of a vision model",
             )
-        for name in ("min_count", "min_words", "max_words", "max_photos"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"data.{name} is {getattr(self, name)}", fix="give 0 or more")
         if self.max_words and self.max_words < self.min_words:
             raise ConfigError(
                 f"data.min_words is {self.min_words} and data.max_words {self.max_words}", fix="raise data.max_words"
             )
-        if not 0 <= self.unknown <= 1:
-            raise ConfigError(f"data.unknown is {self.unknown}", fix="give a share from 0 to 1 (R2M: 0.15)")
-        if not 0 <= self.held_out < 1:
-            raise ConfigError(f"data.held_out is {self.held_out}", fix="give a share from 0 to below 1 (R2M: 0.01)")
         if self.sentiment and self.corpus is None:
             raise ConfigError("data.sentiment chooses sentences of a corpus", fix="give data.corpus, a SentiCap file")
-        if self.budget <= 0:
-            raise ConfigError(f"data.budget is {self.budget}", fix="give more than 0 GiB")
-        if self.views < 1:
-            raise ConfigError(f"data.views is {self.views}", fix="give 1, the whole photo, or more")
-        if not 0 < self.window <= 1:
-            raise ConfigError(f"data.window is {self.window}", fix="give more than 0, and 1 at most")
 
     def path(self, value: Path, base: Path = Path()) -> Path:
         """Where `value` is, seen from `base`."""

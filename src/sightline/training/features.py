@@ -45,7 +45,6 @@ class PhotoScenes:
     unsure: Mapping[str, Concept] = field(default_factory=dict)  # the concept of photos that have no sure one
 
     def __len__(self) -> int:
-        """How many scenes there are."""
         return len(self.feature_of)
 
     def __iter__(self) -> Iterator[Scene]:

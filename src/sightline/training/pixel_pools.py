@@ -69,7 +69,6 @@ class PixelTable:
         self._readers = ThreadPoolExecutor(READERS)
 
     def __len__(self) -> int:
-        """How many photos there are."""
         return len(self.ids)
 
     def read_all(self, bad: Callable[[SightlineError], None], progress: Progress = iter) -> list[int]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.metrics.bleu import Bleu
 from sightline.metrics.cider_reward import CiderDReward
@@ -61,9 +62,7 @@ class BleuReward:
     order: int = 4
 
     def __post_init__(self) -> None:
-        """Refuse an order that BLEU does not have."""
-        if not 1 <= self.order <= 4:
-            raise ConfigError(f"`order` is {self.order}", fix="give 1, 2, 3 or 4")
+        check_ranges(self, order="[1, 4]")
 
     def build(self, context: Context) -> Reward:
         """The reward."""

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.training.batches import Batching
 from sightline.training.objectives import ObjectiveConfig
@@ -39,8 +40,8 @@ class Optimiser:
     clip: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least("optimiser", 0, lr=self.lr, weight_decay=self.weight_decay, clamp=self.clamp, clip=self.clip)
-        at_least("optimiser.lrs", 0, **self.lrs)
+        check_ranges(self, "optimiser.", **dict.fromkeys(("lr", "weight_decay", "clamp", "clip"), "[0, ∞)"))
+        check_ranges(self.lrs, "optimiser.lrs.", **dict.fromkeys(self.lrs, "[0, ∞)"))
 
     def build(self, parameters: dict[str, nn.Parameter]) -> torch.optim.Optimizer:
         """The optimiser over named parameters; each group knows its base rate."""
@@ -89,8 +90,7 @@ class Schedule:
     warmup: int = 0
 
     def __post_init__(self) -> None:
-        at_least("schedule", 0, factor=self.factor, start=self.start, warmup=self.warmup)
-        at_least("schedule", 1, every=self.every)
+        check_ranges(self, "schedule.", factor="[0, ∞)", start="[0, ∞)", warmup="[0, ∞)", every="[1, ∞)")
 
     def at(self, epoch: int, step: int, steps: int) -> float:
         """The factor at `step` (from 0) of `steps`, in `epoch` (from 0)."""
@@ -125,7 +125,7 @@ class Selection:
     start: bool = False
 
     def __post_init__(self) -> None:
-        at_least("select", 0, every=self.every, every_steps=self.every_steps, patience=self.patience)
+        check_ranges(self, "select.", every="[0, ∞)", every_steps="[0, ∞)", patience="[0, ∞)")
         if self.start and not (self.every or self.every_steps):
             raise ConfigError(
                 "`select.start` is true, and no later model is evaluated, so that the first would always be chosen",
@@ -175,10 +175,8 @@ class Stage:
     average: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least(f"stages.{self.name}", 0, steps=self.steps)
-        if not 0 <= self.average < 1:
-            raise ConfigError(f"`stages.{self.name}.average` is {self.average}", fix="give 0 or more, and less than 1")
-        at_least(f"stages.{self.name}", 1, accumulate=self.accumulate, epochs=self.epochs)
+        where = f"stages.{self.name}."
+        check_ranges(self, where, steps="[0, ∞)", average="[0, 1)", accumulate="[1, ∞)", epochs="[1, ∞)")
 
     def held_out(self) -> str:
         """The pool by which the best model is chosen.
@@ -187,10 +185,3 @@ class Stage:
         """
         unpaired = self.batch.pool == "corpus" or self.objective.kind == "r2m-image"
         return "corpus-val" if unpaired and self.select.metric == "loss" else "val"
-
-
-def at_least(where: str, least: float, **values: float) -> None:
-    """Refuse settings of `where` that are below `least`, or no number."""
-    for name, value in values.items():
-        if not value >= least:
-            raise ConfigError(f"`{where}.{name}` is {value}", fix=f"give {least:g} or more")

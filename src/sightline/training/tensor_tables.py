@@ -23,9 +23,7 @@ PARTS = ("regions", "boxes", "scores", "grid", "vector")
 class Scenes(Protocol):
     """The scenes of a split, by row."""
 
-    def __len__(self) -> int:
-        """How many there are."""
-        ...
+    def __len__(self) -> int: ...
 
     def batch(self, rows: Tensor) -> SceneBatch:
         """The scenes of `rows`, in that order."""
@@ -52,7 +50,6 @@ class SceneTable:
         return cls(SceneBatch.collate(kept, vocabulary, needs).to(device))
 
     def __len__(self) -> int:
-        """How many scenes there are."""
         return len(self.scenes)
 
     def batch(self, rows: Tensor) -> SceneBatch:
@@ -81,7 +78,6 @@ class SceneViews:
     views: int
 
     def __len__(self) -> int:
-        """How many photos there are."""
         return len(self.table) // self.views
 
     def batch(self, rows: Tensor, views: Tensor | None = None) -> SceneBatch:
@@ -100,7 +96,6 @@ class SceneStream:
     vocabulary: Vocabulary | None = None
 
     def __len__(self) -> int:
-        """How many scenes there are."""
         return len(self.ids)
 
     def batch(self, rows: Tensor) -> SceneBatch:
@@ -139,7 +134,6 @@ class TextTable:
         return cls(whole.words, whole.ids.to(torch.int32), whole.lengths, whole.tagged)
 
     def __len__(self) -> int:
-        """How many sentences there are."""
         return len(self.words)
 
     def batch(self, rows: Tensor) -> TextBatch:
@@ -178,7 +172,6 @@ class Pool:
             raise CountError(f"{len(self.texts)} captions do not follow from where photos' captions begin")
 
     def __len__(self) -> int:
-        """How many photos there are."""
         return len(self.ids)
 
 

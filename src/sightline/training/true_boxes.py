@@ -149,7 +149,6 @@ class BoxTable:
         return cls(torch.from_numpy(boxes), torch.from_numpy(names), torch.from_numpy(weights), counts, cut)
 
     def __len__(self) -> int:
-        """How many photos there are."""
         return len(self.counts)
 
     def without(self, rows: Sequence[int]) -> BoxTable:

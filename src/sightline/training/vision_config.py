@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sightline.checkpoint.model_checkpoint import Checkpoint
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import EndToEnd, end_to_end
@@ -52,8 +53,7 @@ class Grid:
     weights: Literal["imagenet", "random"] = "imagenet"
 
     def __post_init__(self) -> None:
-        if self.size < 32:
-            raise ConfigError(f"`vision.size` is {self.size}", fix="give 32 pixels or more")
+        check_ranges(self, "vision.", size="[32, ∞)")
 
     def build(self) -> GridEncoder:
         """The backbone."""

@@ -254,7 +254,7 @@ def test_bad_choices_are_refused():
     with pytest.raises(ConfigError, match="smoothing"):
         CrossEntropyConfig(smoothing=-0.1)
     for choice in ({"start": -1}, {"every": 0}, {"increase": 1.5}, {"limit": -0.1}):
-        with pytest.raises(ConfigError, match=f"`{next(iter(choice))}` of scheduled sampling"):
+        with pytest.raises(ConfigError, match=f"`scheduled_sampling.{next(iter(choice))}` is"):
             ScheduledSampling(**choice)
 
 

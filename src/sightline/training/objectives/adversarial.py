@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
+from sightline.config import check_ranges
 from sightline.decoding.constraints import Rules, WordRules
 from sightline.decoding.decode import decode
 from sightline.decoding.decode_result import DecodeResult
@@ -72,10 +73,8 @@ class AdversarialConfig:
     warmup: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in {"word_size": 1, "hidden_size": 1, "max_words": 1, "rollouts": 0, "depth": 0,
-                            "generated": 0, "mismatched": 0, "warmup": 0}.items():  # fmt: skip
-            if getattr(self, name) < least:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix=f"give {least} or more")
+        check_ranges(self, word_size="[1, ∞)", hidden_size="[1, ∞)", max_words="[1, ∞)")
+        check_ranges(self, **dict.fromkeys(("rollouts", "depth", "generated", "mismatched", "warmup"), "[0, ∞)"))
 
     def build(self, context: Context) -> Adversarial:
         """The objective; the width of the evaluator's input is that of the pool `train`."""
@@ -137,9 +136,6 @@ class Adversarial(Objective):
     Log: `evaluator`, `generator`; means of r: `r true`, `r mismatched`, and of drawn captions, `reward`.
 
     Relations: `self-critical` has a metric in place of the evaluator; `contrastive` a fixed reference.
-
-    >>> objective = AdversarialConfig(rollouts=2, depth=5).build(context)  # doctest: +SKIP
-    >>> objective(model, batch, Progress()).parts["reward"] / objective.weight(batch)  # doctest: +SKIP
     """
 
     negatives = 1

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.checkpoint.model_checkpoint import Checkpoint
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
 from sightline.text.vocabulary import PAD, Vocabulary
@@ -67,13 +68,7 @@ class ContrastiveConfig:
     def __post_init__(self) -> None:
         if not self.reference:
             raise ConfigError("`reference` is empty", fix="give `start`, `row:NAME` or a path to a checkpoint")
-        if self.negatives < 1:
-            raise ConfigError(f"`negatives` is {self.negatives}", fix="give 1 or more (the paper: 5)")
-        for name in ("nu", "scale"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give a number above 0")
-        if self.replace_every < 0:
-            raise ConfigError(f"`replace_every` is {self.replace_every}", fix="give epochs, or 0 for never")
+        check_ranges(self, negatives="[1, ∞)", nu="(0, ∞)", scale="(0, ∞)", replace_every="[0, ∞)")
 
     def build(self, context: Context) -> Contrastive:
         """The objective."""
@@ -113,10 +108,6 @@ class Contrastive(Objective):
     Relations: `positive` alone is cross-entropy of whole captions that fades where a caption is already likelier than
     under the reference; `introspective` mismatches the image and has no reference. Table 6 replaces the reference by
     the best model of a run: two stages, each with `reference: start`. `replace_every` takes the latest model instead.
-
-    >>> objective = ContrastiveConfig(reference="row:AA").build(context)  # doctest: +SKIP
-    >>> objective.begin(model)  # doctest: +SKIP
-    >>> objective(model, batch, Progress()).total / objective.weight(batch)  # doctest: +SKIP
     """
 
     def __init__(self, config: ContrastiveConfig, reference: Reference) -> None:

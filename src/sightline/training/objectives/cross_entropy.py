@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
+from sightline.config import check_ranges
 from sightline.decoding.sampling import draw
-from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, expand
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
@@ -39,15 +39,8 @@ class ScheduledSampling:
     limit: float = 0.25
 
     def __post_init__(self) -> None:
-        if self.start < 0:
-            raise ConfigError(f"`start` of scheduled sampling is {self.start}", fix="give an epoch, from 0")
-        if self.every < 1:
-            raise ConfigError(f"`every` of scheduled sampling is {self.every}", fix="give a number of epochs from 1")
-        for name in ("increase", "limit"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(
-                    f"`{name}` of scheduled sampling is {getattr(self, name)}", fix="give a probability from 0 to 1"
-                )
+        where = "scheduled_sampling."
+        check_ranges(self, where, start="[0, ∞)", every="[1, ∞)", increase="[0, 1]", limit="[0, 1]")
 
     def at(self, epoch: int) -> float:
         """The probability in `epoch`."""
@@ -68,8 +61,7 @@ class CrossEntropyConfig:
     scheduled_sampling: ScheduledSampling | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.smoothing < 0.5:
-            raise ConfigError(f"`smoothing` is {self.smoothing}", fix="give a share from 0 to below 0.5")
+        check_ranges(self, smoothing="[0, 0.5)")
 
     def build(self, context: Context) -> CrossEntropy:
         """The objective."""
@@ -94,9 +86,6 @@ class CrossEntropy(Objective):
 
     Relations: CL (`contrastive`) starts from a model trained by this and compares with it; `distillation` adds a term
     for attention; `self-critical` continues it.
-
-    >>> losses = CrossEntropyConfig(smoothing=0.1).build(context)(model, batch, Progress())  # doctest: +SKIP
-    >>> mean = losses.total / objective.weight(batch)  # doctest: +SKIP
     """
 
     def __init__(self, config: CrossEntropyConfig) -> None:

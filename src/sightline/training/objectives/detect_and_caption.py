@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.models.end_to_end import EndToEndCaptioner
 from sightline.text.vocabulary import Vocabulary
@@ -66,17 +67,9 @@ class DetectAndCaptionConfig:
     imagenet_temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("boxes", "names", "captions", "smoothing", "boxed", "doubt", "size", "imagenet"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
-        for name in ("colour", "hide"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more, and less than 1")
-        for name in ("window", "boxed_window"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give more than 0, and 1 at most")
-        if self.imagenet_temperature <= 0:
-            raise ConfigError(f"`imagenet_temperature` is {self.imagenet_temperature}", fix="give more than 0")
+        weights = ("boxes", "names", "captions", "smoothing", "boxed", "doubt", "size", "imagenet")
+        check_ranges(self, **dict.fromkeys(weights, "[0, ∞)"), imagenet_temperature="(0, ∞)")
+        check_ranges(self, colour="[0, 1)", hide="[0, 1)", window="(0, 1]", boxed_window="(0, 1]")
 
     def build(self, context: Context) -> DetectAndCaption:
         """The objective."""

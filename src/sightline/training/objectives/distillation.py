@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
+from sightline.config import check_ranges
 from sightline.decoding.sampling import draw
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, expand
@@ -65,9 +66,7 @@ class DistillationConfig:
     full_stop: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning."""
-        if self.weight < 0:
-            raise ConfigError(f"`weight` is {self.weight}", fix="give 0 or more")
+        check_ranges(self, weight="[0, ∞)")
         if self.form in ("sum", "extend-nll") and self.teacher != BOXES:
             raise ConfigError(f"`form` is {self.form}, which needs boxes", fix="choose kl, kl-reversed or nll")
 
@@ -91,9 +90,6 @@ class Distillation(Objective):
     teacher is frozen. Relations: λ₁ = 0 is `cross-entropy`; `self-critical` with a matcher's reward is the next stage.
 
     Parts: `cross-entropy` and `attention`.
-
-    >>> DistillationConfig("row:pos-scan").build(context)(updown, batch, Progress()).parts["attention"]  # doctest:
-    +SKIP tensor(1523.4)
     """
 
     def __init__(self, config: DistillationConfig, context: Context) -> None:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Losses, Objective, Progress, captions, count_captions, matcher, scenes
@@ -66,12 +67,7 @@ class InfoNCEConfig:
     margin: float = 0.2
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no loss."""
-        for name in ("local", "hardest", "margin"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
-        if not LEAST <= self.temperature <= MOST:
-            raise ConfigError(f"`temperature` is {self.temperature}", fix=f"give {LEAST} to {MOST:g}")
+        check_ranges(self, local="[0, ∞)", hardest="[0, ∞)", margin="[0, ∞)", temperature=f"[{LEAST}, {MOST:g}]")
 
     def build(self, context: Context) -> InfoNCE:
         """The objective."""
@@ -90,9 +86,6 @@ class InfoNCE(Objective):
     Parts: `global`, `local`, `hardest`, those that count, and the mean of the global `temperature`.
 
     Relations: `triplet` looks at one negative of each pair, this at all of them, the harder the more.
-
-    >>> InfoNCEConfig(local=0.5).build(context)(model, batch, Progress()).total  # doctest: +SKIP
-    tensor(1834.2, grad_fn=<AddBackward0>)
     """
 
     def __init__(self, config: InfoNCEConfig) -> None:

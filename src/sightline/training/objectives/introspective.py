@@ -5,7 +5,6 @@ The baseline "Base + IL" of Dai and Lin 2017, Table 4, after Vedantam et al. 201
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -14,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sightline.config import check_ranges
 from sightline.errors import ConfigError, CountError
 from sightline.training.batches import Batch
 from sightline.training.objective import (
@@ -50,8 +50,7 @@ class IntrospectiveConfig:
     target_dropout: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.margin < math.inf:
-            raise ConfigError(f"`margin` is {self.margin}", fix="give a number above 0")
+        check_ranges(self, margin="(0, ∞)")
 
     def build(self, context: Context) -> Introspective:
         """The objective; its other images come from the pool `train`."""
@@ -76,9 +75,6 @@ class Introspective(Objective):
 
     Relations: `contrastive` mismatches the caption instead, draws it anew each time, and compares with a fixed
     reference, which also keeps the likelihood of true captions from falling.
-
-    >>> objective = IntrospectiveConfig().build(context)  # doctest: +SKIP
-    >>> objective(model, batch, Progress()).total / objective.weight(batch)  # doctest: +SKIP
     """
 
     def __init__(self, config: IntrospectiveConfig, pool: Scenes, others: Tensor) -> None:

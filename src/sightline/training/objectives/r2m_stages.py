@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch
+from sightline.config import check_ranges
 from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
 from sightline.decoding.strategies import Greedy
@@ -48,8 +49,7 @@ class R2MTextConfig:
     graphs: bool = True
 
     def __post_init__(self) -> None:
-        if self.beta < 0:
-            raise ConfigError(f"`beta` is {self.beta}", fix="give 0 (L_XE alone) or more (the paper: 1 or 0.2)")
+        check_ranges(self, beta="[0, ∞)")
 
     def build(self, context: Context) -> R2MText:
         """The objective."""
@@ -73,9 +73,6 @@ class R2MText(Objective):
     Relations: L_XE is `cross-entropy` from concepts. `r2m-image` goes on with images where no sentence is known.
 
     Parts: `cross-entropy` and, with β > 0, `reconstruction`.
-
-    >>> objective = R2MTextConfig(beta=1.0).build(context)  # doctest: +SKIP
-    >>> objective(model, batch, Progress()).total / objective.weight(batch)  # doctest: +SKIP
     """
 
     def __init__(self, config: R2MTextConfig) -> None:
@@ -211,11 +208,8 @@ class R2MImageConfig:
     graphs: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("gamma", "margin", "text", "beta"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
-        if self.max_steps < 2:
-            raise ConfigError(f"`max_steps` is {self.max_steps}", fix="give 2 (a word and END) or more")
+        check_ranges(self, gamma="[0, ∞)", margin="[0, ∞)", text="[0, ∞)", beta="[0, ∞)")
+        check_ranges(self, max_steps="[2, ∞)")  # a word and END
 
     def build(self, context: Context) -> R2MImage:
         """The objective."""
@@ -246,9 +240,6 @@ class R2MImage(Objective):
     Parts: `matching`, `words` (how long captions are, END counted), `norm` (‖ṽ‖), `R@1` (of 100 images, those whose
     own caption scores above those of all negatives), with γ > 0 `reconstruction`, and with text `text` (L_S) and
     `text cross-entropy`.
-
-    >>> objective = R2MImageConfig(gamma=1.0).build(context)  # doctest: +SKIP
-    >>> objective(model, batch, Progress()).total / objective.weight(batch)  # doctest: +SKIP
     """
 
     def __init__(self, config: R2MImageConfig) -> None:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
+from sightline.config import check_ranges
 from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
 from sightline.decoding.decode_result import DecodeResult
@@ -54,14 +55,10 @@ class SelfCriticalConfig:
     dropout: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what gives no gradient."""
-        fewest = 1 if self.baseline == "greedy" else 2
-        if self.samples < fewest:
-            raise ConfigError(f"`samples` is {self.samples}", fix=f"with the baseline {self.baseline}, give {fewest}")
+        fewest = 1 if self.baseline == "greedy" else 2  # one sample is its own mean, and nothing is learned
+        check_ranges(self, samples=f"[{fewest}, ∞)", max_words="[1, ∞)")
         if not self.rewards:
             raise ConfigError("`rewards` is empty", fix="give for example [{kind: cider}]")
-        if self.max_words < 1:
-            raise ConfigError(f"`max_words` is {self.max_words}", fix="give 1 or more")
 
     def build(self, context: Context) -> SelfCritical:
         """The objective; references are counted and judges loaded now."""
@@ -81,9 +78,6 @@ class SelfCritical(Objective):
     Batches need scenes alone (`of: photos`); references are found by photo in the train split.
 
     Parts, as means over samples: `reward`, `baseline`, `length` in words, and each kind of reward as it comes.
-
-    >>> SelfCriticalConfig().build(context)(captioner, batch, Progress()).parts["reward"]  # doctest: +SKIP
-    tensor(131.9)
     """
 
     def __init__(self, config: SelfCriticalConfig, context: Context) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Losses, Objective, Progress, captions, count_captions, matcher, scenes
@@ -77,10 +78,7 @@ class TripletConfig:
     generation: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse numbers below 0."""
-        for name in ("margin", "warmup", "warmup_epochs", "generation"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 or more")
+        check_ranges(self, **dict.fromkeys(("margin", "warmup", "warmup_epochs", "generation"), "[0, ∞)"))
 
     def build(self, context: Context) -> Triplet:
         """The objective."""
@@ -97,9 +95,6 @@ class Triplet(Objective):
     processes of their sums. Negatives come from the batch of one process.
 
     Parts: `matching` and, with L_G, `generation`.
-
-    >>> TripletConfig(generation=1.0).build(context)(vsrn, batch, Progress()).total  # doctest: +SKIP
-    tensor(58.7, grad_fn=<AddBackward0>)
     """
 
     def __init__(self, config: TripletConfig) -> None:
