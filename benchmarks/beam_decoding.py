@@ -24,8 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.batch import SceneBatch
-from sightline.decoding.constraints import Rules
-from sightline.decoding.decode import DecodeResult, decode
+from sightline.decoding.decode import decode
+from sightline.decoding.decode_result import DecodeResult
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam
 from sightline.models.updown import UpDown, UpDownConfig
 from sightline.text.vocabulary import END, PAD, START, UNK

@@ -132,7 +132,7 @@ WORKERS: dict[str, Callable[[Result], Result]] = {"one": one, "folder": folder, 
 
 def _sightline(task: Result) -> tuple[Any, Any]:
     import sightline
-    from sightline.decoding.constraints import Rules
+    from sightline.decoding.rules import Rules
 
     words = task["words"]
     rules = None if words is None else Rules(min_words=words, max_words=words)

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from sightline.batch import SceneBatch
-from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam
 from sightline.files import write_json
 from sightline.models.captioner import Captioner

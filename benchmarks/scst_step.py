@@ -33,8 +33,8 @@ from torch import Tensor
 from captions_for_benchmarks import captions, plain
 from scst_reward import make_samples, usual_scorer
 from sightline.batch import SceneBatch
-from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Sample
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.cider_reward import CiderDReward

@@ -13,7 +13,7 @@ import numpy as np
 
 from caption_samples import write_tar
 from sightline.data.boxes_jsonl import COCO_80
-from sightline.decoding.constraints import Rules
+from sightline.decoding.rules import Rules
 from sightline.scene import Scene
 from sightline.training.objectives.adversarial import AdversarialConfig
 from sightline.training.objectives.r2m_stages import R2MImageConfig

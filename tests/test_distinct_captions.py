@@ -12,7 +12,7 @@ from sightline.batch import TextBatch
 from sightline.caption import PhotoCaption
 from sightline.checkpoint.bundle import save_bundle
 from sightline.cli import commands
-from sightline.decoding.constraints import Rules
+from sightline.decoding.rules import Rules
 from sightline.distinct_captions import Contrast, _scores, alike, choose, gist, tell_apart, tell_group_apart
 from sightline.errors import ConfigError
 from sightline.pipeline import Pipeline

@@ -16,8 +16,8 @@ import sightline
 from bundle_samples import EXAMPLES, SIZE, WORDS, draw_photo, tiny_bundle
 from sightline.batch import TextBatch
 from sightline.checkpoint.bundle import Bundle, save_bundle
-from sightline.decoding.caption_scenes import captions
-from sightline.decoding.constraints import CAREFUL, Rules
+from sightline.decoding.decode import captions
+from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam, Greedy
 from sightline.errors import ConfigError, ImageError
 from sightline.grounding.calibration import Calibration

@@ -14,7 +14,7 @@ from PIL import Image
 from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.checkpoint.bundle import save_bundle
 from sightline.cli import commands
-from sightline.decoding.constraints import Rules
+from sightline.decoding.rules import Rules
 from sightline.distinct_captions import Contrast, gist, tell_apart
 from sightline.errors import ConfigError, DataError
 from sightline.pipeline import Pipeline

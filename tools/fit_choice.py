@@ -19,7 +19,7 @@ import torch
 from measured_options import parser, told
 from measured_photos import TestPhoto, coco
 
-from sightline.decoding.caption_scenes import captions
+from sightline.decoding.decode import captions
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
 from sightline.grounding.rerank import photo_cosines

@@ -21,9 +21,9 @@ import torch
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import PhotoCaption
 from sightline.checkpoint.bundle import Bundle
-from sightline.decoding.constraints import CAREFUL, Rules
 from sightline.decoding.decode import decode
 from sightline.decoding.likelihood import likelihood
+from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError, SightlineError
 from sightline.grounding.caption_boxes import choose_boxes

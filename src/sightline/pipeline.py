@@ -30,9 +30,8 @@ from sightline.caption import PhotoCaption
 from sightline.checkpoint.bundle import Bundle, load_bundle
 from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.checkpoint.model_checkpoint import load as load_checkpoint
-from sightline.decoding.caption_scenes import trace_captions, words_of
-from sightline.decoding.constraints import CAREFUL, Rules
-from sightline.decoding.decode import decode
+from sightline.decoding.decode import caption_words, decode, trace_captions
+from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam, Greedy
 from sightline.devices import choose_device
 from sightline.errors import CheckpointError, ConfigError, CountError, SightlineError
@@ -173,7 +172,7 @@ class Pipeline:
         Args:
             photos: one, or a list or tuple of them. The first that cannot be read is an error.
             beam: hypotheses that are followed at once; 1 takes the most probable word at each step.
-            rules: what captions may and must say; by default `CAREFUL` (`sightline.decoding.constraints`).
+            rules: what captions may and must say; by default `CAREFUL` (`sightline.decoding.rules`).
         """
         if not isinstance(photos, list | tuple):
             return self.caption_photos([self.read(photos)], beam, rules)[0]
@@ -278,7 +277,7 @@ class Pipeline:
         strategy = Greedy() if beam == 1 else Beam(beam, keep=beam if reranks else 1)
         decoded = decode(self.captioner, memory, strategy, rules, vocabulary)
         if reranks and matcher is not None and images is not None:
-            fit = photo_cosines(matcher, images, words_of(decoded, vocabulary))  # (B, K)
+            fit = photo_cosines(matcher, images, caption_words(decoded, vocabulary))  # (B, K)
             decoded = decoded.only((decoded.scores + bundle.fit * fit).argmax(1))
         traced = [best for best, *_ in trace_captions(self.captioner, memory, decoded, scenes, vocabulary)]
         traced = choose_boxes(bundle, traced, scenes, images=images)

@@ -59,7 +59,7 @@ def test_the_command_speaks_in_a_style_and_can_tell_apart_in_it(bundle, tmp_path
 
 
 def test_nouns_of_a_style_point_where_the_matcher_finds_them(bundle, tmp_path):
-    from sightline.decoding.constraints import Rules
+    from sightline.decoding.rules import Rules
 
     said = Pipeline(with_style(bundle, style_file(tmp_path))).caption(
         PHOTO, rules=Rules(max_words=6, must_include=("dog",))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from decoding_samples import SIZE, HashCaptioner, Naive, all_captions, memory_of, said
 from sightline.config import build
 from sightline.decoding import decode_result as decoded_module
-from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
+from sightline.decoding.decode_result import BLOCK, top
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Average, Beam, DiverseBeam, Greedy, NoPenalty, Sample, Strategy, Wu
-from sightline.decoding.top_k import BLOCK, top
 from sightline.errors import ConfigError, NonFiniteError
 
 LONGEST = 4

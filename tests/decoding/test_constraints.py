@@ -21,9 +21,9 @@ from decoding_samples import (
     memory_of,
     said,
 )
-from sightline.decoding.constraints import Rules, WordRules
+from sightline.decoding.constraints import WordRules, progress
 from sightline.decoding.decode import decode
-from sightline.decoding.phrases import progress
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam, DiverseBeam, Greedy, Sample
 from sightline.errors import ConfigError
 from sightline.text.vocabulary import START, UNK, Vocabulary

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding_samples import SIZE, VOCABULARY, HashCaptioner, Naive, Words, all_captions, memory_of, said
-from sightline.decoding.constraints import CAREFUL, Rules
 from sightline.decoding.decode import decode
-from sightline.decoding.length_options import MOST_WORDS, rules_of, words_of
+from sightline.decoding.rules import CAREFUL, MOST_WORDS, Rules, rules_of, word_limits
 from sightline.decoding.sentence_end import A_WORD, BROKEN_OFF, DOUBTFUL, NOT_WHOLE, doubts
 from sightline.decoding.strategies import Average, Beam, DiverseBeam, Greedy, Sample
 from sightline.errors import ConfigError
@@ -138,9 +137,9 @@ def test_only_a_plain_beam_can_look_for_a_whole_caption(strategy):
 
 
 def test_a_number_is_the_most_words_and_normal_captions_are_careful():
-    assert words_of("12") == (1, 12)
-    assert words_of("short") == (1, 7)
-    assert words_of("long") == (13, 20)
+    assert word_limits("12") == (1, 12)
+    assert word_limits("short") == (1, 7)
+    assert word_limits("long") == (13, 20)
     assert rules_of("normal") == CAREFUL
     assert rules_of("normal", ("dog",)) == replace(CAREFUL, must_include=("dog",))
 

@@ -10,8 +10,8 @@ from PIL import Image
 from captioner_contract import GRID_WIDTH, REGION_WIDTH, VECTOR_WIDTH, WORDS, random_scenes, random_words
 from matcher_contract import VOCABULARY, texts_of
 from sightline.caption import Caption
-from sightline.decoding.caption_scenes import captions
-from sightline.decoding.constraints import Rules
+from sightline.decoding.decode import captions
+from sightline.decoding.rules import Rules
 from sightline.draw.alignment_matrix import word_region_matrix
 from sightline.draw.attention_maps import attention_panels
 from sightline.draw.gates import relationship_gate, sentinel_panels

@@ -17,7 +17,7 @@ from PIL import Image
 
 from bundle_samples import WORDS, draw_photo
 from serve_samples import PHOTOS, index_of, served, tiny_pipeline
-from sightline.decoding.length_options import rules_of
+from sightline.decoding.rules import rules_of
 from sightline.errors import ConfigError
 from sightline.serve.limits import Limits
 from sightline.serve.schemas import Audits, Captions, Ground, Health, Hits

@@ -13,7 +13,7 @@ from captioner_contract import REGION_WIDTH, WORDS, greedy, random_scenes, rando
 from matcher_contract import VOCABULARY, texts_of
 from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.data.records import GroundedPhoto, GroundedSentence, GroundedWord
-from sightline.decoding.constraints import Rules
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam, Greedy
 from sightline.errors import ConfigError
 from sightline.models.adaptive_attention import AdaptiveAttentionConfig

@@ -14,7 +14,7 @@ from bundle_samples import EXAMPLES
 from sightline.checkpoint.bundle import default_bundle, load_bundle
 from sightline.data.entities import read_photos as read_entities
 from sightline.data.image_list import read_names
-from sightline.decoding.length_options import rules_of, words_of
+from sightline.decoding.rules import rules_of, word_limits
 from sightline.text.tagger import Tagger
 from sightline.training.true_boxes import of_entities
 from sightline.vision.coverage import coverage
@@ -79,7 +79,7 @@ def test_only_things_have_boxes_and_two_things_have_two(pipeline, name, sentence
 @pytest.mark.parametrize("length", ["5", "6", "7", "8", "10", "short"])
 def test_captions_with_little_room_are_whole(pipeline, length):
     for said in pipeline.caption(sorted(EXAMPLES.glob("*.jpg")), rules=rules_of(length)):
-        assert 2 <= len(said) <= words_of(length)[1]
+        assert 2 <= len(said) <= word_limits(length)[1]
         assert Tagger.default().tag(said.words)[-1] in {"NN", "NNS", "PRP"}
         assert said.words[-1] not in ("front", "top", "next", "group", "pair")
 

@@ -13,7 +13,7 @@ import tyro
 
 from sightline.cli.caption_pictures import Pictures, box_table, open_with, viewer
 from sightline.cli.pipeline_work import CaptionOptions, CaptionWork
-from sightline.decoding.length_options import phrases_of
+from sightline.decoding.rules import phrases_of
 from sightline.errors import ConfigError, DataError, printable
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at

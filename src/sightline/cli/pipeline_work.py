@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.decoding.length_options import rules_of, words_of
+from sightline.decoding.rules import rules_of, word_limits
 from sightline.errors import ConfigError
 from sightline.files import checksum, existing, fingerprint, model_file
 
 if TYPE_CHECKING:
     from sightline.caption import PhotoCaption
-    from sightline.decoding.constraints import Rules
+    from sightline.decoding.rules import Rules
     from sightline.photo import Photo, PhotoEmbedding
     from sightline.pipeline import Pipeline
 
@@ -105,7 +105,7 @@ class CaptionOptions:
             raise ConfigError(f"`beam` is {self.beam}", fix="give 1 or more")
         if self.must_include and self.beam == 1:
             raise ConfigError("--must-include needs a beam, which can look ahead", fix="use --beam 3 or more")
-        words_of(self.length)
+        word_limits(self.length)
 
     def fingerprint(self) -> str:
         """A short name for all that captions depend on, the contents of the model files included."""

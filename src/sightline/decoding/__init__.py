@@ -1,4 +1,4 @@
 """From log-probabilities to captions: one batched implementation for every captioner.
 
-`decode` gives ids and scores, `captions` what people read; `ways` says how to search, `rules` what may be said.
+`decode` gives ids and scores, `captions` what people read; `strategies` say how to search, `rules` what may be said.
 """

@@ -7,7 +7,7 @@ word only lowers a score. What comes back is therefore what a search to the last
 With words that must be said, hypotheses compete only with those that have come as far with these words (Hokamp & Liu
 2017, grid beam search), and only one that has said them all may end.
 
-Where captions are to be whole, ends do not compete: each is set aside with its price (`whole.prices`).
+Where captions are to be whole, ends do not compete: each is set aside with its price (`sentence_end.prices`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sightline.decoding.complete_hypotheses import CompleteHypotheses, along
-from sightline.decoding.constraints import WordRules
-from sightline.decoding.decode_result import DecodeResult, device_of, not_a_number, worth_dropping
-from sightline.decoding.phrases import progress
+from sightline.decoding.constraints import WordRules, progress
+from sightline.decoding.decode_result import (
+    DecodeResult,
+    device_of,
+    empty,
+    no_caption,
+    not_a_number,
+    top,
+    worth_dropping,
+)
 from sightline.decoding.sentence_end import prices
 from sightline.decoding.strategies import Beam, DiverseBeam
-from sightline.decoding.top_k import top
 from sightline.models.captioner import Captioner, Memory, State, expand, images, select
 from sightline.text.vocabulary import END, PAD, START, UNK
 
@@ -53,6 +58,45 @@ class Candidates:
     def pick(self, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The words, log-probabilities and parents at `places` (b, p)."""
         return self.words.gather(1, places), self.log_probs.gather(1, places), places // self.each
+
+
+@dataclass(frozen=True, eq=False)
+class CompleteHypotheses:
+    """The best finished hypotheses of every image and group, best first; missing ones score -inf."""
+
+    words: Tensor  # (B, groups, keep, max_words + 2)
+    scores: Tensor  # (B, groups, keep)
+    log_probs: Tensor  # (B, groups, keep)
+
+    @classmethod
+    def none(cls, count: int, groups: int, keep: int, max_words: int, device: torch.device) -> CompleteHypotheses:
+        """The places, all missing."""
+        lowest = torch.full((count, groups, keep), -torch.inf, device=device)
+        return cls(empty(count, groups, keep, max_words=max_words, device=device), lowest, lowest.clone())
+
+    def add(self, image: Tensor, said: Tensor, scores: Tensor, log_probs: Tensor) -> None:
+        """Take in new ones (b, p, …) of the images `image` where their score is above -inf; of equals, the older."""
+        groups, keep, longest = self.words.shape[1:]
+        by_group = (len(image), groups, -1)
+        new = torch.nn.functional.pad(said, (0, longest - said.shape[2]), value=PAD).view(*by_group, longest)
+        all_scores = torch.cat([self.scores[image], scores.view(by_group)], 2)
+        ranked = all_scores.sort(dim=2, descending=True, stable=True)
+        order = ranked.indices[..., :keep]
+        all_words = torch.cat([self.words[image], new], 2)
+        all_log_probs = torch.cat([self.log_probs[image], log_probs.view(by_group)], 2)
+        self.words[image] = all_words.gather(2, order.unsqueeze(3).expand(-1, -1, -1, longest))
+        self.scores[image] = ranked.values[..., :keep]
+        self.log_probs[image] = all_log_probs.gather(2, order)
+
+    def decoded(self) -> DecodeResult:
+        """All groups together, best first."""
+        ranked = self.scores.flatten(1).sort(dim=1, descending=True, stable=True)
+        if ranked.values.isnan().any():
+            raise not_a_number()
+        if ranked.values[:, 0].isinf().any():
+            raise no_caption(int(ranked.values[:, 0].isinf().nonzero()[0]))
+        words = _along(self.words.flatten(1, 2), ranked.indices)
+        return DecodeResult.of(words, self.log_probs.flatten(1).gather(1, ranked.indices), ranked.values)
 
 
 class BeamSearch:
@@ -98,7 +142,7 @@ class BeamSearch:
         candidates = self._candidates(live, values)
         scores, places = self._choose(live, candidates)  # (b, p), the groups one after the other
         words, log_probs, parents = candidates.pick(places)
-        said = torch.cat([along(live.said, parents), words.unsqueeze(2)], 2)  # (b, p, 2 + t)
+        said = torch.cat([_along(live.said, parents), words.unsqueeze(2)], 2)  # (b, p, 2 + t)
         ending = words == END
         length = said.shape[2] - 1
         final = self.length_penalty.score(scores, length).masked_fill(~ending, -torch.inf)
@@ -126,7 +170,7 @@ class BeamSearch:
             image=live.image[kept],
             memory=live.memory if len(kept) == len(counts) else select(live.memory, kept),
             state=select(state, rows.flatten()),
-            said=along(said[kept], order),
+            said=_along(said[kept], order),
             group=order // (scores.shape[1] // self.groups),
             scores=scores[kept].gather(1, order),
             log_probs=log_probs[kept].gather(1, order),
@@ -216,3 +260,8 @@ class BeamSearch:
 def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     ranked = scores.sort(dim=1, descending=True, stable=True)
     return ranked.values[:, :count], ranked.indices[:, :count]
+
+
+def _along(rows: Tensor, places: Tensor) -> Tensor:
+    """rows (b, c, t) at places (b, p): (b, p, t)."""
+    return rows.gather(1, places.unsqueeze(2).expand(-1, -1, rows.shape[2]))

@@ -1,83 +1,21 @@
-"""What a caption may and must say, and those rules as tensors over a vocabulary's ids."""
+"""`Rules` as tensors over a vocabulary's ids, and the runs of words in what was said so far that they ask about."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sightline.decoding.phrases import contains, follows, progress
+from sightline.decoding.rules import Rules
 from sightline.errors import ConfigError
 from sightline.text.endings import NEVER_LAST
 from sightline.text.repeats import ANOTHER, BETWEEN, noun_forms
 from sightline.text.vocabulary import END, PAD, START, UNK, Vocabulary
 
-SELF_CRITICAL_REPEAT = 2 * 0.693  # what self-critical code subtracts for a trigram used before
-
 _NOTHING = PAD  # it is never said, so to forbid it once more changes nothing
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What captions may and must say.
-
-    Words and phrases are surface text. A word forbidden by a rule gets no probability, and the others keep theirs: the
-    score of a caption stays the model's own log-probability. A caption that reaches `max_words` ends there, and END's
-    log-probability is counted as in any other, so that long and short captions compare.
-    """
-
-    max_words: int = 20
-    """The most words a caption has, END not counted."""
-    min_words: int = 0
-    """The fewest."""
-    suppress_unk: bool = True
-    """Never say the unknown word."""
-    no_repeat_ngram: int = 0
-    """No run of that many words comes twice; 0 allows all."""
-    repeat_penalty: float = 0.0
-    """Subtracted from a word for each earlier use of the trigram it would end (self-critical: 2 · 0.693)."""
-    no_repeat_word: bool = False
-    """No word comes twice in a row."""
-    no_repeat_noun: bool = False
-    """No noun comes twice, in either number, but after *another* or *other*, and in *side by side*
-    (`sightline.text.repeats`). What must be included may come again."""
-    bad_endings: bool = False
-    """No caption ends in an article, preposition or the like (`sightline.text.endings`)."""
-    right_articles: bool = False
-    """*a* and *an* suit the words after them: they are set right once the words are found."""
-    whole: bool = False
-    """No caption is cut: the model ends it, or, where it does not within `max_words`, it stops after a whole phrase,
-    rather a longer one (`sightline.decoding.sentence_end`). Needs a beam."""
-    must_include: tuple[str, ...] = ()
-    """Words and phrases that every caption has; needs a beam."""
-    must_not: tuple[str, ...] = ()
-    """Words and phrases that no caption has."""
-
-    def __post_init__(self) -> None:
-        if self.max_words < 1:
-            raise ConfigError(f"`max_words` is {self.max_words}", fix="give 1 or more")
-        if not 0 <= self.min_words <= self.max_words:
-            raise ConfigError(f"`min_words` is {self.min_words}", fix=f"give 0 to max_words, {self.max_words}")
-        for name in ("no_repeat_ngram", "repeat_penalty"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 (off) or more")
-        for name in ("must_include", "must_not"):
-            phrases = getattr(self, name)
-            if isinstance(phrases, str) or not all(phrase.split() for phrase in phrases):
-                raise ConfigError(f"`{name}` is {phrases!r}", fix="give a list of words or phrases, none empty")
-
-    @property
-    def name_words(self) -> bool:
-        """Whether some rule can be read only with a vocabulary."""
-        named = self.must_include or self.must_not
-        return bool(named or self.no_repeat_noun or self.bad_endings or self.right_articles or self.whole)
-
-
-# What the captions keep to that people read, where nothing else is asked for.
-CAREFUL = Rules(no_repeat_word=True, no_repeat_noun=True, bad_endings=True, right_articles=True)
 
 
 class WordRules:
@@ -244,3 +182,46 @@ def _check_wanted(rules: Rules, wanted: list[list[int]], unwanted: list[list[int
             f"`must_include` has {words} words, and captions have at most {rules.max_words}",
             fix="raise max_words or ask for fewer words",
         )
+
+
+def follows(said: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The words that would end an n-gram which (N, t) `said` already holds.
+
+    Returns (N, t - n + 1) last words of its n-grams, and where the n - 1 words before are those said last.
+    """
+    if said.shape[1] < n:
+        return said[:, :0], said[:, :0].bool()
+    grams = said.unfold(1, n, 1)  # (N, t - n + 1, n)
+    begins = said[:, said.shape[1] - n + 1 :]  # (N, n - 1)
+    return grams[..., -1], (grams[..., :-1] == begins.unsqueeze(1)).all(-1)
+
+
+def progress(said: Tensor, wanted: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """How far (M, t) hypotheses have come with the wanted phrases.
+
+    Returns (M,) the words of phrases already said whole, plus those of the longest one begun; and (M, phrases) for each
+    phrase the word that takes it on. The word that takes on the longest adds at least 1, so that hypotheses which never
+    fall behind exist; the number of wanted words is reached only when every phrase has been said.
+    """
+    met = torch.zeros(len(said), dtype=torch.long, device=said.device)
+    begun_most = torch.zeros_like(met)
+    steps = []
+    for phrase in wanted:
+        size = len(phrase)
+        if said.shape[1] >= size:
+            whole = (said.unfold(1, size, 1) == phrase).all(-1).any(1)
+        else:
+            whole = torch.zeros_like(met, dtype=torch.bool)
+        begun = torch.zeros_like(met)
+        for length in range(1, min(size, said.shape[1] + 1)):
+            begun = torch.where((said[:, -length:] == phrase[:length]).all(1), length, begun)
+        met += whole * size
+        begun_most = torch.maximum(begun_most, begun.masked_fill(whole, 0))
+        steps.append(phrase[begun])
+    return met + begun_most, torch.stack(steps, 1)
+
+
+def contains(phrase: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether `other` is a run of words within `phrase`."""
+    size = len(other)
+    return any(list(phrase[i : i + size]) == list(other) for i in range(len(phrase) - size + 1))

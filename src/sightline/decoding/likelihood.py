@@ -12,7 +12,7 @@ import torch
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption, WordTrace
-from sightline.decoding.caption_scenes import trace_words
+from sightline.decoding.decode import trace_words
 from sightline.errors import CountError
 from sightline.files import PathLike, atomic_write
 from sightline.models.captioner import Captioner

@@ -8,9 +8,17 @@ import torch
 from torch import Tensor
 
 from sightline.decoding.constraints import WordRules
-from sightline.decoding.decode_result import DecodeResult, device_of, empty, no_caption, not_a_number, worth_dropping
+from sightline.decoding.decode_result import (
+    BLOCK,
+    DecodeResult,
+    device_of,
+    empty,
+    no_caption,
+    not_a_number,
+    top,
+    worth_dropping,
+)
 from sightline.decoding.strategies import Sample
-from sightline.decoding.top_k import BLOCK, top
 from sightline.models.captioner import Captioner, Memory, expand, images, select
 from sightline.text.vocabulary import END, PAD
 

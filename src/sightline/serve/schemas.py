@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from sightline.decoding.length_options import LEAST_WORDS, LENGTHS, MOST_WORDS, words_of
+from sightline.decoding.rules import LEAST_WORDS, LENGTHS, MOST_WORDS, word_limits
 from sightline.errors import ConfigError
 
 MOST_CAPTIONS, MOST_HITS, LONGEST = 500, 200, 1000
@@ -49,7 +49,7 @@ def _length(given: object) -> object:
     text = str(_whole(given)) if number else given
     if isinstance(text, str):
         try:
-            words_of(text)
+            word_limits(text)
         except ConfigError as error:
             raise ValueError(f"{text[:20]!r} is no length; {error.fix}") from error
     return text

@@ -14,8 +14,8 @@ import torch
 
 from sightline import __version__
 from sightline.caption import PhotoCaption
-from sightline.decoding.constraints import Rules, WordRules
-from sightline.decoding.length_options import phrases_of, rules_of
+from sightline.decoding.constraints import WordRules
+from sightline.decoding.rules import Rules, phrases_of, rules_of
 from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.models.captioner import Captioner
 from sightline.models.reader import Reader

@@ -17,8 +17,8 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
 from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.data.records import GroundedPhoto
-from sightline.decoding.caption_scenes import captions
-from sightline.decoding.constraints import Rules
+from sightline.decoding.decode import captions
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam, Greedy, Strategy
 from sightline.errors import ConfigError
 from sightline.metrics import retrieval as recalls

@@ -23,8 +23,9 @@ from objective_samples import (
     scene_of,
     updown,
 )
-from sightline.decoding.constraints import Rules, WordRules
+from sightline.decoding.constraints import WordRules
 from sightline.decoding.decode import decode
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Sample
 from sightline.errors import ConfigError, MissingPartError
 from sightline.models.captioner import expand

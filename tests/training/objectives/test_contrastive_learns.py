@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from sightline.checkpoint.model_checkpoint import Checkpoint
-from sightline.decoding.constraints import Rules
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Greedy
 from sightline.models.adaptive_attention import AdaptiveAttentionConfig
 from sightline.models.captioner import Captioner

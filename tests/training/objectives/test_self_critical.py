@@ -15,8 +15,8 @@ from captioner_contract import rows
 from grounded_samples import CAPTIONS, THEIR_WORDS, VOCABULARY, batch, context, matcher, pool, scenes, updown
 from sightline.batch import TextBatch
 from sightline.config import build
-from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam, Greedy, Sample
 from sightline.errors import CheckpointError, ConfigError
 from sightline.metrics.bleu import Bleu

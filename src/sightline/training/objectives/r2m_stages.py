@@ -15,8 +15,8 @@ from torch import Tensor
 
 from sightline.batch import SceneBatch
 from sightline.config import check_ranges
-from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Greedy
 from sightline.errors import ConfigError
 from sightline.models.r2m import R2M

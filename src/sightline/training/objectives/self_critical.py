@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
 from sightline.config import check_ranges
-from sightline.decoding.constraints import Rules
 from sightline.decoding.decode import decode
 from sightline.decoding.decode_result import DecodeResult
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam, Greedy, Sample, Strategy
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory

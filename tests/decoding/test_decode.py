@@ -11,9 +11,8 @@ from torch import Tensor
 
 from captioner_contract import REGION_WIDTH, VECTOR_WIDTH, WORDS, greedy, random_scenes
 from decoding_samples import VOCABULARY, HashCaptioner, Naive, said
-from sightline.decoding.caption_scenes import captions, trace_captions, words_of
-from sightline.decoding.constraints import Rules
-from sightline.decoding.decode import decode
+from sightline.decoding.decode import caption_words, captions, decode, trace_captions
+from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam, DiverseBeam, Greedy, Sample
 from sightline.models.captioner import Captioner, Memory, Trace
 from sightline.models.ensemble import Ensemble
@@ -63,7 +62,7 @@ def test_articles_suit_the_words_after_them_where_the_rules_ask_for_it():
 
 @pytest.mark.parametrize("at_once", [1, 2**26])
 def test_every_word_has_the_trace_of_its_own_step(at_once, monkeypatch):
-    monkeypatch.setattr("sightline.decoding.caption_scenes.AT_ONCE", at_once)
+    monkeypatch.setattr("sightline.decoding.decode.AT_ONCE", at_once)
     model = TracingCaptioner()
     found = captions(model, scenes_of(7), VOCABULARY, Beam(3, keep=2), Rules(5))
     assert [len(of) for of in found] == [2] * 7
@@ -97,7 +96,7 @@ def test_one_caption_of_each_image_is_left_where_somebody_chooses():
     memory, places = model.encode(scenes), [2, 0, 1, 2]
     whole = captions(model, scenes, VOCABULARY, Beam(3, keep=3), Rules(5))
     decoded = decode(model, memory, Beam(3, keep=3), Rules(5), VOCABULARY)
-    assert words_of(decoded, VOCABULARY) == [[caption.words for caption in of] for of in whole]
+    assert caption_words(decoded, VOCABULARY) == [[caption.words for caption in of] for of in whole]
     left = trace_captions(model, memory, decoded.only(torch.tensor(places)), scenes, VOCABULARY)
     for (chosen,), of, place in zip(left, whole, places, strict=True):
         assert (chosen.words, chosen.log_prob) == (of[place].words, of[place].log_prob)
