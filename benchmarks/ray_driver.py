@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 
 from sightline.caption import PhotoCaption, WordTrace
-from sightline.jobs.caption_log import CaptionLog
 from sightline.jobs.job import Done, run
 from sightline.jobs.job_photos import PhotoRef
-from sightline.jobs.ledger import Ledger
+from sightline.jobs.ledger import CaptionLog, Ledger
 from sightline.scene import Concept
 from sightline.search.engine import Row
 from sightline.search.exact import ExactIndex

@@ -32,7 +32,7 @@ from measured_photos import Said, TestPhoto, flickr8k
 from sightline.batch import SceneBatch, TextBatch
 from sightline.checkpoint.bundle import default_bundle, load_bundle
 from sightline.distinct_captions import Contrast, alike, tell_apart
-from sightline.export.caption_json import caption_of
+from sightline.export.caption_tables import caption_of
 from sightline.files import write_json
 from sightline.metrics.retrieval import Direction, rank_pool
 from sightline.metrics.scorecard import scorecard

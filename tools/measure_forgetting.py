@@ -25,7 +25,7 @@ from measured_photos import TestPhoto, coco, flickr8k
 from torch import Tensor
 
 from sightline.errors import ConfigError
-from sightline.jobs.vision_by_name import vision_of
+from sightline.jobs.extract_job import vision_of
 from sightline.vision.detector import Detector
 from sightline.vision.efficientnet_lite import SCALES
 from sightline.vision.fold_batch_norm import fold

@@ -20,7 +20,7 @@ from measured_photos import TestPhoto, entities_file, flickr8k
 
 from sightline.data.entities import read_photos as read_entities
 from sightline.errors import ConfigError
-from sightline.jobs.vision_by_name import vision_of
+from sightline.jobs.extract_job import vision_of
 from sightline.vision.detector import Detector
 from sightline.vision.fold_batch_norm import fold
 

@@ -21,7 +21,7 @@ from sightline.checkpoint.bundle import Bundle, save_bundle
 from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.cli import commands
 from sightline.errors import CheckpointError
-from sightline.jobs import vision_by_name
+from sightline.jobs import extract_job
 from sightline.models.end_to_end import end_to_end
 from sightline.models.updown import UpDownConfig
 from sightline.text.vocabulary import Vocabulary
@@ -133,7 +133,7 @@ def test_a_bundle_sees_too(model, photos, tmp_path):
 def test_the_shipped_bundle_is_the_default(model, photos, tmp_path, monkeypatch):
     bundle = Bundle.of(load(model))
     save_bundle(tmp_path / "bundle.safetensors", bundle, "float32")
-    monkeypatch.setattr(vision_by_name, "default_bundle", lambda: tmp_path / "bundle.safetensors")
+    monkeypatch.setattr(extract_job, "default_bundle", lambda: tmp_path / "bundle.safetensors")
     assert commands.main(["extract", str(photos), "--out", str(tmp_path / "scenes"), "--device", "cpu"]) == 0
     assert FeatureStore(tmp_path / "scenes").fingerprint == bundle.vision.fingerprint()
 
@@ -152,10 +152,10 @@ def test_imagenet_is_the_grid_encoder(photos, tmp_path, monkeypatch, capsys):
 def test_a_model_without_eyes_is_refused(tmp_path):
     save(tmp_path / "blind.safetensors", Checkpoint(captioner(), WORDS))
     with pytest.raises(CheckpointError, match="updown model reads features and has no eyes"):
-        vision_by_name.vision_of(tmp_path / "blind.safetensors")
+        extract_job.vision_of(tmp_path / "blind.safetensors")
     (tmp_path / "text.safetensors").write_text("hello")
     with pytest.raises(CheckpointError, match="not a Sightline model"):
-        vision_by_name.vision_of(tmp_path / "text.safetensors")
+        extract_job.vision_of(tmp_path / "text.safetensors")
 
 
 def test_mistakes_get_a_sentence_and_make_no_store(model, photos, tmp_path, capsys):

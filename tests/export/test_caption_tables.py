@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from sightline.caption import PhotoCaption, WordTrace
-from sightline.export.caption_json import caption_of, sentence
-from sightline.export.caption_tables import csv_lines, json_array, json_lines
+from sightline.export.caption_tables import caption_of, csv_lines, json_array, json_lines, sentence
 from sightline.export.gallery import link, page
 from sightline.scene import Concept
 

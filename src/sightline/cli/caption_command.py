@@ -18,7 +18,7 @@ from sightline.errors import ConfigError, DataError, printable
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
     from sightline.caption import PhotoCaption
-    from sightline.export.caption_json import CaptionJson
+    from sightline.export.caption_tables import CaptionJson
     from sightline.jobs.job_photos import PhotoList
     from sightline.vision.photo_reader import Progress
 
@@ -181,7 +181,7 @@ class _Output:
                 _print("json", (), sys.stdout)
             return 0
         from sightline.cli.caption_folder import FileOptions, Listeners, file_captions
-        from sightline.export.caption_json import caption_of
+        from sightline.export.caption_tables import caption_of
         from sightline.jobs.cluster import executor_of
         from sightline.vision.photo_reader import progress_bar
 

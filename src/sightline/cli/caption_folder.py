@@ -16,15 +16,13 @@ from sightline.caption import PhotoCaption
 from sightline.cli.caption_pictures import draw_picture
 from sightline.cli.pipeline_work import BATCH, CaptionWork
 from sightline.errors import ConfigError, SightlineError
-from sightline.export.caption_json import CaptionJson, caption_of, sentence
-from sightline.export.caption_tables import csv_lines, json_array, json_lines
+from sightline.export.caption_tables import CaptionJson, caption_of, csv_lines, json_array, json_lines, sentence
 from sightline.export.gallery import page
 from sightline.export.sidecar import sidecar_of, write_sidecar
 from sightline.files import atomic_write, cache_dir, fingerprint, lock, sweep
-from sightline.jobs.caption_log import CaptionLog
 from sightline.jobs.job import Executor, run, run_locally, waiting
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of
-from sightline.jobs.ledger import Ledger
+from sightline.jobs.ledger import CaptionLog, Ledger
 from sightline.vision.photo_reader import Progress
 
 HIDDEN = ".sightline"

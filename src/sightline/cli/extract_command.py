@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from sightline.cli.job_report import as_json, tell
 from sightline.errors import ConfigError, printable
 from sightline.vision.box_rule import BoxRule
 
@@ -62,7 +61,7 @@ def extract(
     from sightline.devices import choose_device
     from sightline.jobs import extract_job
     from sightline.jobs.cluster import executor_of
-    from sightline.jobs.vision_by_name import vision_of
+    from sightline.jobs.extract_job import vision_of
     from sightline.vision.feature_store import FeatureStore
     from sightline.vision.inference_encoder import InferenceEncoder
     from sightline.vision.photo_reader import progress_bar
@@ -79,11 +78,11 @@ def extract(
         )
     seconds = time.monotonic() - began
     if json:
-        told = as_json(report, seconds)
+        told = report.to_json(seconds)
         print(json_module.dumps({"store": str(out), "fingerprint": encoder.fingerprint(), **told}, ensure_ascii=False))
     elif not quiet:
         print(f"{printable(out)}: {_summary(len(FeatureStore(out)), report, seconds)}")
-    tell(report)
+    report.print_problems()
     return 0 if report.made or report.kept else 1
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from sightline.cli.job_report import as_json, tell
 from sightline.cli.pipeline_work import EmbedWork
 from sightline.errors import ConfigError, printable
 from sightline.search.index_store import Kind, default_store
@@ -82,13 +81,13 @@ def index(
     if json:
         print(
             json_module.dumps(
-                {"store": place, **as_json(report, seconds, "copied", "moved", "gone", "total", "engine")},
+                {"store": place, **report.to_json(seconds, "copied", "moved", "gone", "total", "engine")},
                 ensure_ascii=False,
             )
         )
     elif not quiet:
         print(f"{printable(place)}: {summary(report)}")
-    tell(report)
+    report.print_problems()
     return 0 if report.made or report.kept else 1
 
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json as json_module
+import os
 import textwrap
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
 from sightline.errors import CheckpointError, printable
+
+if TYPE_CHECKING:  # what brings PyTorch is imported once there is a file to read
+    from sightline.checkpoint.bundle import Bundle
+    from sightline.checkpoint.model_checkpoint import Checkpoint
+    from sightline.models.captioner import Captioner
+    from sightline.models.matcher import Matcher
+    from sightline.models.reader import Reader
+    from sightline.text.vocabulary import Vocabulary
+    from sightline.vision.vision_models import VisionModel
 
 
 class Kind(NamedTuple):
@@ -23,6 +33,8 @@ class Kind(NamedTuple):
 
 GROUNDED = "Zhou et al., More Grounded Image Captioning by Distilling Image-Text Matching Model, CVPR 2020"
 OWN = "Sightline's own"
+LICENCE = "LICENSE"  # beside the model that comes with Sightline
+CARD_KEYS = ("data", "measured on", "metrics")  # what the card of a trained model says of its part
 LINE = 100  # characters
 ELSEWHERE = ("name", "licence", "license", "model", "data", "measured on")  # of a card, told in their own lines
 KINDS = {
@@ -59,8 +71,6 @@ def models(
         json: print one JSON object.
         quiet: print nothing: the exit code tells whether the file is whole.
     """
-    from sightline.cli.model_files import describe, describe_default
-
     if file is not None:
         from sightline.training.checkpoint_finder import MODEL
 
@@ -78,6 +88,81 @@ def models(
     elif not quiet:
         print("\n".join(map(printable, text.split("\n"))))  # cards of models tell what strangers wrote
     return 0
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Everything `models` tells about a file, JSON-ready. It is read whole, so that damage is noticed.
+
+    The keys are `file`, `holds` (checkpoint or bundle), `name`, `bytes`, `precision`, `parameters`, `parts` (for each
+    `part`, `kind`, `parameters`, `words`, `data`, `measured on`, `metrics`; null where unknown), `licence` and `card`.
+    Metrics of a part are those at the end of its training; those of a bundle as it is are in its `card`.
+    """
+    from sightline.checkpoint import bundle, model_checkpoint
+    from sightline.checkpoint.checkpoint_file import kind_of_file, read_description
+
+    if kind_of_file(path) == "bundle":
+        whole = bundle.load_bundle(path)
+        parts, card = _of_bundle(whole), whole.card
+        precision = read_description(path, bundle.LAYOUT, "bundle")["precision"]
+    else:
+        loaded = model_checkpoint.load(path)
+        parts, card, precision = _of_checkpoint(loaded), loaded.card, "float32"
+    return {
+        "file": os.fspath(path),
+        "holds": kind_of_file(path),
+        "name": card.get("name"),
+        "bytes": path.stat().st_size,
+        "precision": precision,
+        "parameters": sum(part["parameters"] for part in parts),
+        "parts": parts,
+        "licence": card.get("licence", card.get("license")),
+        "card": card,
+    }
+
+
+def describe_default() -> dict[str, Any]:
+    """The same of the model that comes with Sightline; its licence is the file beside it, if its card tells none."""
+    from sightline.checkpoint.bundle import default_bundle
+
+    path = default_bundle()
+    found, terms = describe(path), path.with_name(LICENCE)
+    if found["licence"] is None and terms.is_file():
+        found["licence"] = terms.read_text(encoding="utf-8").strip()
+    return found
+
+
+def _of_bundle(whole: Bundle) -> list[dict[str, Any]]:
+    readers: dict[str, Reader[Any] | None] = {"captioner": whole.captioner, "matcher": whole.matcher}
+    parts = [
+        _part(part, reader.model, whole.card.get(part), reader.vocabulary)
+        for part, reader in readers.items()
+        if reader is not None
+    ]
+    return [_part("vision", whole.vision), *parts]
+
+
+def _of_checkpoint(loaded: Checkpoint) -> list[dict[str, Any]]:
+    from sightline.models.captioner import Captioner
+    from sightline.models.end_to_end import EndToEnd
+
+    model = loaded.model
+    reader = model.reader if isinstance(model, EndToEnd) else model
+    part = "captioner" if isinstance(model, Captioner) else "matcher"
+    parts = [_part(part, reader, loaded.card, loaded.vocabulary)]
+    return [_part("vision", model.vision), *parts] if isinstance(model, EndToEnd) else parts
+
+
+def _part(
+    part: str, model: VisionModel | Captioner | Matcher, card: Any = None, words: Vocabulary | None = None
+) -> Any:
+    said = card if isinstance(card, dict) else {}
+    return {
+        "part": part,
+        "kind": model.config.kind,
+        "parameters": sum(weights.numel() for weights in model.parameters()),
+        "words": None if words is None else len(words.words),
+        **{key: said.get(key) for key in CARD_KEYS},
+    }
 
 
 def kinds() -> str:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from sightline.export.caption_json import CaptionJson, sentence
+from sightline.export.caption_tables import CaptionJson, sentence
 from sightline.files import PathLike
 
 _STYLE = """

@@ -17,7 +17,6 @@ from xml.dom import minidom
 from xml.parsers.expat import ExpatError
 
 from sightline.errors import DataError, NameTooLongError
-from sightline.export.xml_edit import declare, elements, new_node, text_of, to_text
 from sightline.files import PathLike, atomic_write, unwritable
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -28,6 +27,8 @@ PROPERTIES = {
     "Iptc4xmpCore:AltTextAccessibility": "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/",
 }
 LARGEST = 16 * 2**20  # bytes of a sidecar that is read
+_TEXT = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
+_ATTRIBUTE = {**_TEXT, '"': "&quot;", "\n": "&#10;", "\t": "&#9;"}
 _NEW = f"""<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 <x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="{RDF}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta>
 <?xpacket end="w"?>"""
@@ -83,9 +84,9 @@ def description_of(sidecar: bytes | None, sentence: str, *, replace: bool = Fals
         for one in about:
             if one.hasAttributeNS(OWN, "said"):
                 one.removeAttributeNS(OWN, "said")
-        declare(about[0], "sightline", OWN)
+        _declare(about[0], "sightline", OWN)
         about[0].setAttributeNS(OWN, "sightline:said", sentence)
-        return to_text(document).encode()
+        return _to_text(document).encode()
     except (ExpatError, ValueError, LookupError, RecursionError) as error:
         what, fix = error.args if isinstance(error, _KeptError) else ("this sidecar is not XMP", "move it away")
         raise _LeftError(f"{what}; it was left as it is", where=where or None, fix=fix) from error
@@ -125,9 +126,9 @@ def _descriptions(document: minidom.Document) -> list[minidom.Element]:
     roots = document.getElementsByTagNameNS(RDF, "RDF")
     if not roots:
         raise ValueError("no rdf:RDF")
-    found = elements(roots[0], RDF, "Description")
+    found = _elements(roots[0], RDF, "Description")
     if not found:
-        one = new_node(document, "rdf:Description", RDF)
+        one = _new_node(document, "rdf:Description", RDF)
         one.setAttributeNS(RDF, "rdf:about", "")
         roots[0].appendChild(one)
         found = [one]
@@ -140,17 +141,17 @@ def _said(about: list[minidom.Element], name: str, space: str) -> str | None:
     for one in about:
         if one.hasAttributeNS(space, local):
             return str(one.getAttributeNS(space, local))
-        for element in elements(one, space, local):
+        for element in _elements(one, space, local):
             items = element.getElementsByTagNameNS(RDF, "li")
             chosen = [item for item in items if item.getAttributeNS(XML, "lang") == "x-default"]
-            return text_of(chosen[0] if chosen else element)
+            return _text_of(chosen[0] if chosen else element)
     return None
 
 
 def _say(document: minidom.Document, about: list[minidom.Element], name: str, space: str, sentence: str) -> None:
     """Set the x-default of a property; its other languages stay."""
-    local, element = name.partition(":")[2], new_node(document, name, space)
-    item, alternatives = document.createElementNS(RDF, "rdf:li"), new_node(document, "rdf:Alt", RDF)
+    local, element = name.partition(":")[2], _new_node(document, name, space)
+    item, alternatives = document.createElementNS(RDF, "rdf:li"), _new_node(document, "rdf:Alt", RDF)
     item.setAttributeNS(XML, "xml:lang", "x-default")
     item.appendChild(document.createTextNode(sentence))
     alternatives.appendChild(item)
@@ -158,7 +159,7 @@ def _say(document: minidom.Document, about: list[minidom.Element], name: str, sp
     for one in about:
         if one.hasAttributeNS(space, local):
             one.removeAttributeNS(space, local)
-        for before in elements(one, space, local):
+        for before in _elements(one, space, local):
             for other in before.getElementsByTagNameNS(RDF, "li"):
                 if other.getAttributeNS(XML, "lang") not in ("", "x-default"):
                     alternatives.appendChild(other)
@@ -167,3 +168,48 @@ def _say(document: minidom.Document, about: list[minidom.Element], name: str, sp
             one.removeChild(before)
     if element.parentNode is None:
         about[0].appendChild(element)
+
+
+def _to_text(node: minidom.Node) -> str:
+    """A document, or a part of it, as text.
+
+    `minidom` keeps prefixes, comments and order, but writes a line break in an attribute so that readers take it for a
+    space; hence this.
+    """
+    if isinstance(node, minidom.Document):
+        return "\n".join(map(_to_text, node.childNodes)) + "\n"
+    if isinstance(node, minidom.Element):
+        pairs = (f' {name}="{_escaped(value, _ATTRIBUTE)}"' for name, value in node.attributes.items())
+        head, inside = f"<{node.tagName}{''.join(pairs)}", "".join(map(_to_text, node.childNodes))
+        return f"{head}>{inside}</{node.tagName}>" if inside else f"{head}/>"
+    if isinstance(node, minidom.Text) and not isinstance(node, minidom.CDATASection):
+        return _escaped(node.data, _TEXT)
+    return str(node.toxml())  # comments, instructions, unparsed text
+
+
+def _elements(within: minidom.Node, space: str, local: str) -> list[minidom.Element]:
+    """The elements right inside one that have a name."""
+    children = [node for node in within.childNodes if isinstance(node, minidom.Element)]
+    return [one for one in children if (one.namespaceURI, one.localName) == (space, local)]
+
+
+def _text_of(element: minidom.Element) -> str:
+    """The text in an element and below."""
+    inside = [node for node in element.childNodes if isinstance(node, minidom.Text | minidom.Element)]
+    return "".join(node.data if isinstance(node, minidom.Text) else _text_of(node) for node in inside).strip()
+
+
+def _new_node(document: minidom.Document, name: str, space: str) -> minidom.Element:
+    """A new element that says itself what its prefix means, whatever that means around it."""
+    element = document.createElementNS(space, name)
+    _declare(element, name.partition(":")[0], space)
+    return element
+
+
+def _declare(element: minidom.Element, prefix: str, space: str) -> None:
+    """Say what a prefix means in an element; minidom does not do so by itself."""
+    element.setAttributeNS("http://www.w3.org/2000/xmlns/", f"xmlns:{prefix}", space)
+
+
+def _escaped(text: str, by: dict[str, str]) -> str:
+    return "".join(by.get(character, character) for character in text)

@@ -14,10 +14,9 @@ from typing import Any
 
 from sightline.files import PathLike, fingerprint, lock, unwritable
 from sightline.grounding.evidence import Audit
-from sightline.jobs.checksum_lines import ChecksumLines
 from sightline.jobs.job import Report, run
 from sightline.jobs.job_photos import PhotoRef, mark_of
-from sightline.jobs.ledger import Ledger
+from sightline.jobs.ledger import ChecksumLines, Ledger
 from sightline.photo import Photo
 from sightline.vision.photo_reader import Progress
 
@@ -62,7 +61,7 @@ def audit(
 
     with lock(place / LOCK), AuditLog(place / LOG) as log, Ledger(place / LEDGER) as ledger:
         report = run(photos, work, log, ledger, size=size, batch=batch, progress=progress)
-        return [told for photo in photos for told in log.get(photo.id)], report
+        return [audit for photo in photos for audit in log.get(photo.id)], report
 
 
 class AuditLog(ChecksumLines):
@@ -82,12 +81,12 @@ class AuditLog(ChecksumLines):
     def add(self, result: AuditRecord) -> None:
         """Take the audits of a photo."""
         self._write(result)
-        self._learn(result)
+        self._audits.update([result])
 
     def drop(self, ids: Iterable[str]) -> None:
         """Forget the audits of photos; those that are audited again are written again."""
         for id in ids:
             self._audits.pop(id, None)
 
-    def _learn(self, row: Any) -> None:
+    def _learn(self, row: Any, start: int, size: int) -> None:
         self._audits.update([row])

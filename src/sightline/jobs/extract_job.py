@@ -7,6 +7,7 @@ FeatureStore("scenes")["2024/cat.jpg"].regions
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,15 +17,21 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import MASKS, SceneBatch
+from sightline.checkpoint import model_checkpoint
+from sightline.checkpoint.bundle import default_bundle, load_bundle
+from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.devices import choose_device
+from sightline.errors import CheckpointError
 from sightline.files import PathLike
 from sightline.jobs.job import Executor, Report, run, run_locally
 from sightline.jobs.job_photos import photos_below
 from sightline.jobs.ledger import Ledger
+from sightline.models.end_to_end import EndToEnd
 from sightline.photo import Photo
 from sightline.scene import Array, Scene
 from sightline.vision.encoder import Encoder, Naming
 from sightline.vision.feature_store import FeatureStore
+from sightline.vision.grid_encoder import GridEncoder
 from sightline.vision.inference_encoder import InferenceEncoder
 from sightline.vision.photo_reader import Progress
 from sightline.vision.store_layout import EXACT, PARTS
@@ -32,6 +39,7 @@ from sightline.vision.vision_models import VisionModel
 
 Precision = Literal["float16", "float32"]
 LEDGER = "ledger.jsonl"
+IMAGENET = "imagenet"  # the name of a vision model without a file
 BATCH = {"cpu": 16}  # more take memory, and hardly less time
 BATCH_ELSEWHERE = 64
 
@@ -137,3 +145,25 @@ class SceneMaker:
             return part
         half = part.half()
         return part if half.isinf().any() else half
+
+
+def vision_of(model: PathLike | None = None) -> VisionModel:
+    """A vision model in evaluation mode.
+
+    Args:
+        model: a bundle, or the checkpoint of a model that was trained with a vision model; `imagenet` for the cells of
+            EfficientNet-Lite2 as trained on ImageNet; None for the model that comes with Sightline.
+    """
+    if model is not None and os.fspath(model) == IMAGENET:
+        return GridEncoder.imagenet()
+    path = default_bundle() if model is None else model
+    if kind_of_file(path) == "bundle":
+        return load_bundle(path).vision
+    loaded = model_checkpoint.load(path).model
+    if not isinstance(loaded, EndToEnd):
+        raise CheckpointError(
+            f"this {loaded.config.kind} model reads features and has no eyes of its own",
+            where=path,
+            fix="give a model that was trained with a vision model, a bundle, or `imagenet`",
+        )
+    return loaded.vision

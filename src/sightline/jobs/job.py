@@ -9,15 +9,16 @@ no other: results that the ledger does not know are dropped first, so none is th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from sightline.errors import ConfigError, CountError, SightlineError
 from sightline.jobs.job_photos import PhotoRef
 from sightline.jobs.ledger import Entry, Ledger
 from sightline.photo import Photo
-from sightline.vision.photo_reader import Progress, read_each
+from sightline.vision.photo_reader import Progress, left_out, read_each
 
 Result = TypeVar("Result")
 Kept = TypeVar("Kept", contravariant=True)
@@ -75,6 +76,23 @@ class Report:
     kept: int = 0
     bad: list[SightlineError] = field(default_factory=list)
     news: list[SightlineError] = field(default_factory=list)
+
+    def to_json(self, seconds: float, *more: str) -> dict[str, Any]:
+        """The counts of a run, those of `more` too, how long it took, and each file that was left out."""
+        new = {id(error) for error in self.news}
+        bad = [{"path": e.where, "error": e.what, "fix": e.fix, "new": id(e) in new} for e in self.bad]
+        counts = {name: getattr(self, name) for name in ("photos", "made", "kept", *more)}
+        return {**counts, "seconds": round(seconds, 3), "bad": bad}
+
+    def print_problems(self) -> None:
+        """At the end, on standard error: which files were left out and why; once, unless they change."""
+        if self.news:
+            print(left_out(self.news), file=sys.stderr)
+        if before := len(self.bad) - len(self.news):
+            many = "1 file that was told before is" if before == 1 else f"{before:,} files that were told before are"
+            print(f"{many} still left out; --json lists all", file=sys.stderr)
+        if not self.photos:
+            print("No photo was found there. To fix: name a folder that has some.", file=sys.stderr)
 
 
 def run_locally(

@@ -99,7 +99,7 @@ def mark_of(path: PathLike) -> Mark:
 
 
 def _mark_elsewhere(path: PathLike) -> Mark:
-    from sightline.vision.remote_photos import mark_elsewhere
+    from sightline.vision.parquet_photos import mark_elsewhere
 
     try:
         return mark_elsewhere(path) or GONE

@@ -1,17 +1,80 @@
-"""The ledger of a job: which photos are done, as what they were, and which could not be read.
+"""Files of a job that grow by whole lines, each the CRC-32 of the rest and JSON: the ledger, and logs of results.
 
-A file of checked lines, one a batch: `[[id, bytes, time of last change, error], …]`. Later lines hold against earlier
-ones. Photos of lines that are cut or damaged are worked on again.
+What a stopped run left of a line is cut off; lines that are damaged count for nothing. Later lines hold against earlier
+ones. So a kill costs at most the batch that was being written, and damage only the photos whose lines it hit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
-from sightline.files import PathLike
-from sightline.jobs.checksum_lines import ChecksumLines
+from sightline.caption import PhotoCaption
+from sightline.errors import DataError
+from sightline.files import PathLike, checksum
+from sightline.jobs.job_photos import id_of
 from sightline.vision.object_storage import Mark
+from sightline.vision.store_writer import AppendFile
+
+
+class ChecksumLines(ABC):
+    """Such a file, made if it is missing. Use it in a `with` block.
+
+    One process at a time may hold it; whoever opens it sees to that.
+
+    Attributes:
+        is_new: whether there was no such file.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.is_new = not self.path.exists()
+        self._file = AppendFile(self.path, self._read())
+
+    def _read(self) -> int:
+        """Learn what the file says; how many bytes are whole lines."""
+        at = 0
+        if not self.is_new:
+            with self.path.open("rb") as lines:
+                for line in lines:
+                    if not line.endswith(b"\n"):
+                        break
+                    if (row := _parse(line)) is not None:
+                        self._learn(row, at, len(line))
+                    at += len(line)
+        return at
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @abstractmethod
+    def _learn(self, row: Any, start: int, size: int) -> None:
+        """Take what a line says, which has `size` bytes from `start`; later lines come later."""
+
+    def _write(self, row: Any) -> tuple[int, int]:
+        """Add a line, all of it or nothing; where it is and how long."""
+        body = json.dumps(row, separators=(",", ":"), allow_nan=False).encode("ascii")
+        line = b"%08x %s\n" % (checksum(body), body)
+        return self._file.append(line), len(line)
+
+    def flush(self) -> None:
+        """Return when all it was given is safe, even from a power cut."""
+        self._file.sync()
+
+
+def _parse(line: bytes) -> Any:
+    crc, _, body = line.rstrip(b"\n").partition(b" ")
+    return json.loads(body) if crc == b"%08x" % checksum(body) else None
 
 
 class Entry(NamedTuple):
@@ -22,7 +85,10 @@ class Entry(NamedTuple):
 
 
 class Ledger(ChecksumLines):
-    """Entries by photo id. The sink it stands beside sees to it that one process at a time holds it."""
+    """Which photos are done, as what they were, and which could not be read: entries by photo id.
+
+    A line a batch: `[[id, bytes, time of last change, error], …]`.
+    """
 
     def __init__(self, path: PathLike) -> None:
         self._entries: dict[str, Entry] = {}
@@ -43,5 +109,99 @@ class Ledger(ChecksumLines):
             self.flush()
             self._entries.update(entries)
 
-    def _learn(self, row: Any) -> None:
+    def _learn(self, row: Any, start: int, size: int) -> None:
         self._entries.update({id: Entry((size, time), error) for id, size, time, error in row})
+
+
+class CaptionLog(ChecksumLines):
+    """Captions by photo id: the sink of `sightline caption`, from which all its files are written.
+
+    The first line, which has no checksum, names what made the captions (model and settings); captions of another making
+    are forgotten. Then a line for each caption: `[id, mark, name, caption]`, the caption as `PhotoCaption.to_json` has
+    it, or null for one that no longer holds. Only places in the file are held in memory.
+
+    Attributes:
+        forgot: captions that were there and were of another making.
+    """
+
+    def __init__(self, path: PathLike, made: str) -> None:
+        self.forgot = 0
+        self._head = json.dumps({"made": made}).encode() + b"\n"
+        self._places: dict[str, tuple[int, int]] = {}
+        self._marks: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # of dropped ones too, so that a photo keeps its name
+        self._taken: set[str] = set()
+        super().__init__(path)
+        if not self._file.end:
+            self._file.append(self._head)
+        self._reading = self.path.open("rb")
+
+    def _read(self) -> int:
+        whole = super()._read()
+        if whole:
+            with self.path.open("rb") as file:
+                if file.readline() == self._head:
+                    return whole
+        self.forgot, self._places, self._marks = len(self._places), {}, {}
+        return 0
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._reading.close()
+        super().__exit__(kind, error, traceback)
+
+    def __len__(self) -> int:
+        """How many captions it holds."""
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._places
+
+    def __getitem__(self, id: str) -> dict[str, Any]:
+        """The caption of a photo as JSON tells it."""
+        start, size = self._places[id]
+        self._reading.seek(start)
+        row = _parse(self._reading.read(size))
+        if row is None:
+            raise DataError("this file has changed under our hands", where=self.path, fix="run it again")
+        caption: dict[str, Any] = row[3]
+        return caption
+
+    def mark(self, id: str) -> str:
+        """What its caption was made with, beside the photo; "" where nothing."""
+        return self._marks.get(id, "")
+
+    def name(self, id: str) -> str:
+        """A name of a photo that no other has: that of its file, numbered where several are called so."""
+        if id not in self._names:
+            stem, count = Path(id).stem, 1
+            while (name := stem if count == 1 else f"{stem}-{count}") in self._taken:
+                count += 1
+            self._names[id] = name
+            self._taken.add(name)
+        return self._names[id]
+
+    def add(self, caption: PhotoCaption, mark: str = "") -> None:
+        """Take the caption of a photo."""
+        id = id_of(caption.path)
+        self._places[id] = self._write([id, mark, self.name(id), caption.to_json()])
+        self._marks[id] = mark
+
+    def drop(self, ids: Iterable[str]) -> None:
+        """Forget the captions of photos, as far as it has them."""
+        for id in [id for id in ids if id in self._places]:
+            self._write([id, "", self.name(id), None])
+            del self._places[id]
+
+    def _learn(self, row: Any, start: int, size: int) -> None:
+        id, mark, name, caption = row
+        self._names[id] = name
+        self._taken.add(name)
+        if caption is None:
+            self._places.pop(id, None)
+        else:
+            self._places[id], self._marks[id] = (start, size), mark

@@ -153,7 +153,7 @@ def _vision(name: str, find: Callable[[str], Checkpoint] | None) -> VisionModel:
 
         return GridEncoder.imagenet(cast("Variant", name), SIZE)
     if name == DETECTOR or find is None:
-        from sightline.jobs.vision_by_name import vision_of
+        from sightline.jobs.extract_job import vision_of
 
         return vision_of(None if name == DETECTOR else name)
     model = find(name).model

@@ -23,8 +23,7 @@ from PIL import ExifTags, Image
 from sightline.errors import ConfigError, ImageError
 from sightline.files import PathLike, existing
 from sightline.photo import Pixels
-from sightline.vision.colour_modes import ARRAY, as_rgb, image_of
-from sightline.vision.picture_formats import HEAD, Kind, kind_of, not_a_picture, reason
+from sightline.vision.picture_formats import ARRAY, HEAD, Kind, as_rgb, image_of, kind_of, not_a_picture, reason
 
 Source = PathLike | bytes | bytearray | memoryview | Image.Image | npt.NDArray[Any]
 
@@ -159,7 +158,7 @@ def _open_file(path: PathLike) -> IO[bytes]:
         return open(path, "rb")  # noqa: PTH123
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            from sightline.vision.remote_photos import open_elsewhere  # few need it, and it would cost every start
+            from sightline.vision.parquet_photos import open_elsewhere  # few need it, and it would cost every start
 
             if (found := open_elsewhere(path)) is not None:
                 return found

@@ -7,6 +7,7 @@ id `cat.jpg`. Files that Hugging Face datasets writes (`image` with `bytes` and 
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import os
 import threading
@@ -14,11 +15,11 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from sightline.errors import DataError, DuplicateRecordError, MissingExtraError, SightlineError
 from sightline.files import PathLike
-from sightline.vision.object_storage import Mark, is_address, mark_at, open_address, storage_error
+from sightline.vision.object_storage import Mark, is_address, mark_at, open_address, read_address, storage_error
 
 SUFFIX = ".parquet"
 PICTURES = ("image", "bytes", "photo", "picture", "img", "jpg", "data")
@@ -184,3 +185,18 @@ def _leaf(column: Any) -> Any:
     import pyarrow as pa
 
     return column.field(0) if pa.types.is_struct(column.type) else column
+
+
+def open_elsewhere(path: PathLike) -> IO[bytes] | None:
+    """The bytes of a photo on object storage, or in a parquet file; None where the name leads to neither."""
+    if (named := row_named(path)) is not None:
+        file, name = named
+        return io.BytesIO(table_at(file).read(name))
+    return read_address(os.fspath(path)) if is_address(path) else None
+
+
+def mark_elsewhere(path: PathLike) -> Mark | None:
+    """What tells such a photo from its later versions: of a row, the mark of its file. None where there is none."""
+    if (named := row_named(path)) is not None:
+        return mark_at(named[0])
+    return mark_at(path) if is_address(path) else None

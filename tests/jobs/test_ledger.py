@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from sightline.caption import PhotoCaption
-from sightline.jobs.caption_log import CaptionLog, id_of
+from sightline.jobs.job_photos import id_of
+from sightline.jobs.ledger import CaptionLog
 
 
 def said(path, *words):
