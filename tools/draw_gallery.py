@@ -12,19 +12,29 @@ import numpy as np
 from PIL import Image
 
 from sightline.caption import Caption, WordTrace
-from sightline.draw.alignment_matrix import word_region_matrix
-from sightline.draw.attention_maps import attention_panels
+from sightline.draw.attention_maps import attention_panels, representation_attention
 from sightline.draw.canvas import save_png
-from sightline.draw.concept_stages import Judgement, concept_stages
-from sightline.draw.curves import curves, curves_svg
-from sightline.draw.gates import relationship_gate, sentinel_panels
-from sightline.draw.memory_weights import memory_weights
+from sightline.draw.charts import (
+    curves,
+    curves_svg,
+    memory_weights,
+    relationship_gate,
+    sentinel_panels,
+    word_region_matrix,
+)
 from sightline.draw.photo_boxes import words_on_boxes
 from sightline.draw.picture_page import Page
-from sightline.draw.representation import representation_attention
-from sightline.draw.retrieval_sheets import FoundCaption, FoundPhoto, captions_found, photos_found
-from sightline.draw.self_retrieval_sheet import SelfRetrieval, self_retrieval_sheet
-from sightline.draw.side_by_side import side_by_side
+from sightline.draw.retrieval_sheets import (
+    FoundCaption,
+    FoundPhoto,
+    Judgement,
+    SelfRetrieval,
+    captions_found,
+    concept_stages,
+    photos_found,
+    self_retrieval_sheet,
+    side_by_side,
+)
 from sightline.scene import Concept, Scene
 
 ROOT = Path(__file__).parents[1]

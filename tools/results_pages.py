@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from collect_results import DOCS, Compared, read_comparisons
 
 from sightline.config import load_yaml
-from sightline.draw.curves import curves
+from sightline.draw.charts import curves
 from sightline.files import read_json, write_text
 from sightline.training.recipe import SHIPPED, Recipe, read_recipe, read_rows, shipped
 from sightline.training.results import NAMES, PAPERS, ResultRecord, read_records
@@ -292,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, series in plots.items():
         images.mkdir(parents=True, exist_ok=True)
         picture = curves(series, title=f"{QUALITY[name.split('-')[2]]} against ms a photo", x="ms a photo", height=280)
-        picture.quantize(32).save(images / name, optimize=True)
+        picture.quantize(128).save(images / name, optimize=True)
     return 0
 
 

@@ -12,13 +12,10 @@ from matcher_contract import VOCABULARY, texts_of
 from sightline.caption import Caption
 from sightline.decoding.decode import captions
 from sightline.decoding.rules import Rules
-from sightline.draw.alignment_matrix import word_region_matrix
-from sightline.draw.attention_maps import attention_panels
-from sightline.draw.gates import relationship_gate, sentinel_panels
-from sightline.draw.memory_weights import memory_weights
+from sightline.draw.attention_maps import attention_panels, representation_attention
+from sightline.draw.charts import memory_weights, relationship_gate, sentinel_panels, word_region_matrix
 from sightline.draw.photo_boxes import words_on_boxes
-from sightline.draw.representation import representation_attention
-from sightline.draw.side_by_side import side_by_side
+from sightline.draw.retrieval_sheets import side_by_side
 from sightline.models.adaptive_attention import AdaptiveAttentionConfig
 from sightline.models.jran import JRANConfig
 from sightline.models.jrln import JRLNConfig

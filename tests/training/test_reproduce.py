@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from recipe_samples import write_data
 from sightline.checkpoint.model_checkpoint import load
 from sightline.cli import reproduce_command as command
 from sightline.cli.commands import main
+from sightline.draw.canvas import COLOURS
 from sightline.errors import ConfigError
 from sightline.training.checkpoint_finder import MODEL as WEIGHTS
 from sightline.training.evaluation import Evaluation, measure
@@ -230,7 +232,7 @@ def test_pages_show_each_number_beside_the_papers(world):
     assert "Second &amp; last." in text
     assert text.count("<svg") == 4  # loss and val loss of two stages
     assert "loss, stage xe" in text
-    assert not re.search(r"""(src|href)=|url\(|https?://""", text)
+    assert not re.search(r"""(src|href)="(?!\#)|url\((?!\#)|https?://""", text)
     assert "Measured on 3 photos of test." in table
 
 
@@ -296,12 +298,22 @@ def test_a_figure_is_drawn_against_its_axis(tmp_path):
     page = command.write_pages("paper", tmp_path / "runs", recipes=tmp_path / "recipes").read_text()
     chart = re.search(r"<figcaption>CIDEr against λ1</figcaption>(<svg.*?</svg>)", page, re.S)[1]
     assert ">λ1</text>" in chart
-    ours, theirs = (re.findall(r"[\d.]+ [\d.]+", path) for path in re.findall(r'<path d="(M[^H"]*)"', chart))
+    lines = [
+        re.search(rf'<path d="([^"]*)"[^>]*stroke: {"#{:02x}{:02x}{:02x}".format(*colour)}', chart, re.S)[1]
+        for colour in COLOURS[:2]
+    ]
+    ours, theirs = (re.findall(r"[\d.]+ [\d.]+", path) for path in lines)
     ours, theirs = ([tuple(map(float, point.split())) for point in line] for line in (ours, theirs))
     (x0, _), (x1, _), (x5, _) = ours
     assert (x1 - x0) / (x5 - x0) == pytest.approx(0.1 / 0.5, abs=1e-2)  # λ grows to the right, whatever the rows' order
     assert [y for _, y in ours].index(min(y for _, y in ours)) == 1  # 45 at 0.1 is highest
     assert [x for x, _ in theirs] == [x0, x1]
+
+
+def test_without_matplotlib_the_page_says_what_draws_its_curves(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    (chart,) = command._charts({("xe", "loss"): {"row": [(0.0, 1.0), (1.0, 2.0)]}}).values()
+    assert "pip install &#x27;sightline[draw]&#x27;" in chart
 
 
 def test_charts_have_as_many_lines_as_their_legend_has_room_for():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json as json_module
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, MissingExtraError
 from sightline.files import read_json, write_text
 from sightline.training.checkpoint_finder import RUNS
 from sightline.training.results_page import Line, Points, Table, curves_of, html, markdown
@@ -177,8 +178,6 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
 
 def _sweep(table: Table, axis: str) -> dict[str, str]:
     """A chart a metric of a figure, over the numbers that its rows are named by: what was measured, and the paper's."""
-    from sightline.draw.curves import curves_svg
-
     charts = {}
     for metric in table.metrics:
         series = {
@@ -190,7 +189,7 @@ def _sweep(table: Table, axis: str) -> dict[str, str]:
         }
         drawn = {whose: points for whose, points in series.items() if len(points) > 1}  # one point is no line
         if "here" in drawn:
-            charts[f"{metric} against {axis}"] = curves_svg(drawn, title=f"{metric} against {axis}", x=axis)
+            charts[f"{metric} against {axis}"] = _chart(drawn, f"{metric} against {axis}", axis)
     return charts
 
 
@@ -208,15 +207,23 @@ def _results(folder: Path) -> dict[str, Any]:
 
 def _charts(curves: Mapping[tuple[str, str], Mapping[str, Points]]) -> dict[str, str]:
     """A chart a stage and quantity, or several where there are too many rows for one."""
-    from sightline.draw.curves import curves_svg
-
     charts = {}
     for (stage, quantity), series in curves.items():
         parts = list(legible(series))
         for number, part in enumerate(parts, 1):
             name = f"{quantity}, stage {stage}" + (f" ({number} of {len(parts)})" if len(parts) > 1 else "")
-            charts[name] = curves_svg(part, title=name, x="step")
+            charts[name] = _chart(part, name, "step")
     return charts
+
+
+def _chart(series: Mapping[str, Points], title: str, x: str) -> str:
+    """Inline SVG, or the sentence that says what draws it: a page is written even where charts cannot be."""
+    from sightline.draw.charts import curves_svg
+
+    try:
+        return curves_svg(series, title, x)
+    except MissingExtraError as missing:
+        return f"<p>{escape(str(missing))}</p>"
 
 
 def legible(series: Mapping[str, Points]) -> Iterator[dict[str, Points]]:

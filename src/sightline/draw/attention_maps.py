@@ -1,32 +1,28 @@
-"""Where each word looked: attention over regions or over the grid, one panel a word."""
+"""Where words looked: attention over regions or over the grid, one panel a word, and the gates that go with it."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from PIL import Image
 
 from sightline.caption import Caption, WordTrace
-from sightline.draw.canvas import (
-    COLOURS,
-    GAP,
-    SOFT,
-    Photo,
-    checked_width,
-    column,
-    fitted,
-    heat,
-    sheet,
-    wrapped,
-)
-from sightline.draw.photo_boxes import outline, pixels
-from sightline.draw.text_layout import BODY, SMALL, Span, text_block, words_of
+from sightline.draw.canvas import COLOURS, GAP, Photo, checked_width, fitted
+from sightline.draw.figure import new_figure, render, show
+from sightline.draw.photo_boxes import as_box, outline, pixels
 from sightline.errors import ConfigError, CountError, DataError, MissingPartError, NonFiniteError
-from sightline.scene import Array, Box, Scene
+from sightline.scene import Array, Scene
 from sightline.vision.images import open_image
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure, SubFigure
+
 Over = Literal["regions", "grid"]
+ROOM_FOR_WORDS = 72  # pixels above and below a panel
+
+# From purple over red to yellow: lightness grows with the weight.
+_HEAT = np.array([(110, 30, 130), (196, 52, 104), (236, 104, 56), (250, 164, 40), (255, 226, 96)], dtype=np.float64)
 
 
 def attention_panels(
@@ -44,32 +40,50 @@ def attention_panels(
     with `one_scale` all panels share one, so that faint attention looks faint. A word without attention, or with none
     above zero, gets the dimmed photo.
     """
-    return sheet(panels(photo, caption, scene, over, checked_width(width), columns, one_scale))
+    small = panel_photo(photo, width, columns)
+    figure = new_figure(width, panel_height(small, len(caption.words), columns))
+    draw_panels(figure, small, caption, scene, over, columns, one_scale)
+    return render(figure)
 
 
-def panels(
-    photo: Photo, caption: Caption, scene: Scene, over: Over, width: int, columns: int, one_scale: bool = False
-) -> Image.Image:
-    """The panels alone, without a margin."""
-    if not 1 <= columns <= width // 64:
+def panel_photo(photo: Photo, width: int, columns: int) -> Image.Image:
+    """The photo as small as a panel is."""
+    if not 1 <= columns <= checked_width(width) // 64:
         raise ConfigError(f"{columns} panels do not fit side by side into {width} pixels", fix="choose fewer columns")
+    return fitted(open_image(photo), (width - GAP * (columns - 1)) // columns)
+
+
+def panel_height(photo: Image.Image, words: int, columns: int) -> int:
+    """How high the panels of a caption are, in pixels."""
+    return -(-words // columns) * (photo.height + ROOM_FOR_WORDS)
+
+
+def draw_panels(
+    figure: Figure | SubFigure, photo: Image.Image, caption: Caption, scene: Scene, over: Over, columns: int, one: bool
+) -> None:
+    """Draw the panels of a caption; `one` scale for all, or each its own."""
     traces = zip(caption.words, caption.trace, strict=bool(caption.trace))
-    attended = [(word, attention_of(word, trace, scene, over)) for word, trace in traces]
-    if all(weights is None for _, weights in attended):
+    weights = [(word, attention_of(word, trace, scene, over)) for word, trace in traces]
+    if all(row is None for _, row in weights):
         raise MissingPartError(
             f"no word of this caption has attention over {over}",
             where=caption.text,
             fix=f"draw the caption of a model that attends to {over}, with its trace",
         )
-    room = (width - GAP * (columns - 1)) // columns
-    small = fitted(open_image(photo), room)
-    maps = [_map(weights, scene, over, small.size) for _, weights in attended]
-    top = max(float(glow.max()) for glow in maps) if one_scale else None
-    cells = [
-        _panel(overlay(small, glow, top), word, weights, scene.boxes if over == "regions" else None, room)
-        for (word, weights), glow in zip(attended, maps, strict=True)
-    ]
-    return wrapped(cells, width)
+    maps = [_map(row, scene, over, photo.size) for _, row in weights]
+    top = max(float(glow.max()) for glow in maps) if one else None
+    grid = figure.subplots(-(-len(maps) // columns), columns, squeeze=False)
+    for axes in grid.flat[len(maps) :]:
+        axes.set_axis_off()
+    for axes, (word, row), glow in zip(grid.flat, weights, maps, strict=False):
+        shown, note = overlay(photo, glow, top), "no attention"
+        if row is not None and row.any():
+            note = f"at most {row.max():.2f}"
+            if over == "regions" and scene.boxes is not None:
+                best = int(row.argmax())
+                outline(shown, pixels(as_box(scene.boxes[best]), shown.size), COLOURS[0], 2)
+                note = f"region {best}: {row[best]:.2f}"
+        show(axes, shown, word, note)
 
 
 def _map(weights: Array | None, scene: Scene, over: Over, size: tuple[int, int]) -> Array:
@@ -81,19 +95,6 @@ def _map(weights: Array | None, scene: Scene, over: Over, size: tuple[int, int])
     return region_map(scene.boxes, weights, size)
 
 
-def _panel(shown: Image.Image, word: str, weights: Array | None, boxes: Array | None, room: int) -> Image.Image:
-    if weights is None or not weights.any():
-        told = "no attention"
-    elif boxes is None:
-        told = f"at most {weights.max():.2f}"
-    else:
-        best = int(weights.argmax())
-        outline(shown, pixels(as_box(boxes[best]), shown.size), COLOURS[0], 2)
-        told = f"region {best}: {weights[best]:.2f}"
-    head = text_block([Span(word, bold=True)], room, BODY, "centre")
-    return column([shown, column([head, text_block(words_of(told, SOFT), room, SMALL, "centre")], 0)], 8, "centre")
-
-
 def attention_of(word: str, trace: WordTrace, scene: Scene, over: Over) -> Array | None:
     """A word's attention, checked against the scene: one finite weight of zero or more for each region or cell."""
     weights: Array | None = getattr(trace, over)
@@ -102,7 +103,7 @@ def attention_of(word: str, trace: WordTrace, scene: Scene, over: Over) -> Array
     if over == "regions":
         scene.require("boxes", by="a picture of region attention")
     expected = len(scene) if over == "regions" else int(np.prod(grid_shape(scene, len(weights))))
-    checked = check_weights(weights, expected, f"the attention of “{word}” in {scene.where}")
+    checked = check_weights(weights, (expected,), f"the attention of “{word}” in {scene.where}")
     if (checked < 0).any():
         raise DataError(
             f"attention of “{word}” has negative weights", where=scene.where, fix="give weights after the softmax"
@@ -110,11 +111,11 @@ def attention_of(word: str, trace: WordTrace, scene: Scene, over: Over) -> Array
     return checked
 
 
-def check_weights(weights: Array, expected: int, where: str) -> Array:
-    """`weights` as float64, refused unless there are `expected` of them and all are finite."""
-    if np.shape(weights) != (expected,):
+def check_weights(weights: Array, expected: tuple[int, ...], where: str) -> Array:
+    """`weights` as float64, refused unless they have the `expected` shape and all are finite."""
+    if np.shape(weights) != expected:
         raise CountError(
-            f"{expected} weights were expected, and the array has shape {np.shape(weights)}",
+            f"{' × '.join(map(str, expected))} weights were expected, and the array has shape {np.shape(weights)}",
             where=where,
             fix="draw with the scene that the caption was made from",
         )
@@ -139,21 +140,15 @@ def grid_shape(scene: Scene, cells: int) -> tuple[int, int]:
 
 
 def region_map(boxes: Array, weights: Array, size: tuple[int, int]) -> Array:
-    """(height, width): at each pixel the sum of the weights of all regions it lies in.
+    """(height, width): at each pixel of a picture of `size` the sum of the weights of all regions it lies in.
 
-    Args:
-        boxes: (n, 4) normalised x1 y1 x2 y2.
-        weights: (n,).
-        size: width and height of the picture.
+    `boxes` is (n, 4), normalised x1 y1 x2 y2; `weights` is (n,).
     """
-    width, height = size
-    steps = np.zeros((height + 1, width + 1))  # a box adds at its upper left, takes back at its other corners
+    summed = np.zeros((size[1], size[0]))
     for box, weight in zip(boxes, weights, strict=True):
         left, top, right, bottom = pixels(as_box(box), size)
-        steps[[top, bottom], [left, right]] += weight
-        steps[[top, bottom], [right, left]] -= weight
-    summed: Array = steps.cumsum(0).cumsum(1)[:height, :width]
-    return np.maximum(summed, 0.0)
+        summed[top:bottom, left:right] += weight
+    return summed
 
 
 def grid_map(weights: Array, shape: tuple[int, int], size: tuple[int, int]) -> Array:
@@ -165,15 +160,29 @@ def grid_map(weights: Array, shape: tuple[int, int], size: tuple[int, int]) -> A
 def overlay(photo: Image.Image, weights: Array, top: float | None = None) -> Image.Image:
     """`photo` dimmed, glowing where `weights` (height, width) are large; `top` glows most (default: their maximum)."""
     most = (weights.max() if top is None else top) or 1.0
-    scaled = np.clip(weights / most, 0, 1).astype(np.float32)[..., None]
-    colour = np.asarray(photo, dtype=np.float32)
-    grey = (colour @ np.array([0.299, 0.587, 0.114], dtype=np.float32))[..., None]
+    scaled = np.clip(weights / most, 0, 1)
+    heat = np.stack([np.interp(scaled, np.linspace(0, 1, len(_HEAT)), channel) for channel in _HEAT.T], axis=-1)
+    scaled = scaled[..., None]
+    colour = np.asarray(photo, dtype=np.float64)
+    grey = (colour @ np.array([0.299, 0.587, 0.114]))[..., None]
     lit = (0.6 + 0.4 * scaled) * (0.35 * colour + 0.65 * grey)
-    blended = lit * (1 - 0.62 * scaled) + heat(scaled[..., 0]) * 0.62 * scaled
-    return Image.fromarray(blended.round().astype(np.uint8))
+    return Image.fromarray((lit * (1 - 0.62 * scaled) + heat * 0.62 * scaled).round().astype(np.uint8))
 
 
-def as_box(box: Array) -> Box:
-    """A row of an array of boxes as a plain box."""
-    x1, y1, x2, y2 = (float(value) for value in box)
-    return x1, y1, x2, y2
+def rank_scores(correlations: Array, emphasis: float = 50.0) -> Array:
+    """(n,) scores of VSRN (section 4.5): regions ranked by correlation (0 is best) score emphasis · (n - rank)²."""
+    rank = np.argsort(np.argsort(-np.asarray(correlations, dtype=np.float64), kind="stable"))
+    scores: Array = emphasis * (len(rank) - rank.astype(np.float64)) ** 2
+    return scores
+
+
+def representation_attention(photo: Photo, scene: Scene, correlations: Array, width: int = 720) -> Image.Image:
+    """The photo, glowing where the regions lie that correlate most with the image's vector; without a margin.
+
+    `correlations` (n,) is the inner product of each region with the image's vector.
+    """
+    scene.require("boxes", by="the attention of a representation")
+    assert scene.boxes is not None
+    checked = check_weights(correlations, (len(scene),), f"correlations of {scene.where}")
+    fit = fitted(open_image(photo), checked_width(width))
+    return overlay(fit, region_map(scene.boxes, rank_scores(checked), fit.size))

@@ -1,23 +1,23 @@
-"""What every picture is made of: the palette, photos of any kind, blocks set beside and below each other, PNG files."""
+"""What pictures on photos are made of, by Pillow alone: the palette, photos that fit, words in lines, PNG files."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 
-import numpy as np
-import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from sightline.errors import ConfigError
 from sightline.files import PathLike, atomic_write
-from sightline.scene import Array
 
 Colour = tuple[int, int, int]
 Photo = Image.Image | PathLike
 Rectangle = tuple[int, int, int, int]
+Font = ImageFont.FreeTypeFont
 
 PAPER: Colour = (255, 255, 255)
 INK: Colour = (29, 36, 48)
@@ -36,37 +36,15 @@ COLOURS: tuple[Colour, ...] = (
     (86, 180, 233),
     (84, 92, 104),
 )
-GAP = 16
-MARGIN = 24
-BESIDE = 320  # the least width of a picture that has text beside a photo
+GAP, MARGIN = 16, 24
+SMALL, BODY = 14, 18  # of letters, in pixels
 
-_HEAT = np.array([(110, 30, 130), (196, 52, 104), (236, 104, 56), (250, 164, 40), (255, 226, 96)], dtype=np.float64)
-_SHADE = np.array([(246, 248, 251), (190, 215, 236), (94, 158, 208), (30, 100, 170), (8, 42, 98)], dtype=np.float64)
-
-
-def _interpolated(values: Array, anchors: Array) -> npt.NDArray[np.uint8]:
-    places = np.linspace(0, 1, len(anchors))
-    channels = [np.interp(np.clip(values, 0, 1), places, anchors[:, c]) for c in range(3)]
-    return np.stack(channels, axis=-1).round().astype(np.uint8)
-
-
-_HEAT_TABLE = _interpolated(np.linspace(0, 1, 1024), _HEAT)  # large photos need no interpolation at each pixel
-
-
-def heat(values: Array) -> npt.NDArray[np.uint8]:
-    """Weights in [0, 1] as colours that glow on a dimmed photo, (...) to (..., 3); lightness grows with the weight."""
-    return _HEAT_TABLE[(np.clip(values, 0, 1) * (len(_HEAT_TABLE) - 1)).astype(np.intp)]
-
-
-def shade(value: float) -> Colour:
-    """A weight in [0, 1] as the colour of a cell on paper: darker is more."""
-    red, green, blue = _interpolated(np.array(value, dtype=np.float64), _SHADE)
-    return int(red), int(green), int(blue)
-
-
-def ink_on(fill: Colour) -> Colour:
-    """White or ink, whichever reads better on `fill`."""
-    return max((PAPER, INK), key=lambda ink: contrast(ink, fill))
+# Pillow's own font writes English; for a word that needs more, the first installed one of these that can write it.
+_SYSTEM_FONTS = ("DejaVuSans", "LiberationSans-Regular", "NotoSans-Regular", "Arial", "arial", "Arial Unicode")
+_ABSENT = "\U0010fffd"  # private use: no font draws it, so its shape is that of a missing character
+_UNSEEN = ("Cc", "Cf", "Cs")  # controls, joiners, halves of surrogate pairs
+_CHIP = 5  # a coloured chip reaches this far beside its word
+_LEAD = 4  # between lines
 
 
 def contrast(one: Colour, other: Colour) -> float:
@@ -80,103 +58,26 @@ def _luminance(colour: Colour) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def fitted(photo: Image.Image, width: int, height: int | None = None) -> Image.Image:
-    """`photo` scaled into width × height (default: as high as wide). Slivers are widened so that they can be seen."""
-    limit = height or width
-    scale = min(width / photo.width, limit / photo.height)
-    size = (min(width, max(24, round(photo.width * scale))), min(limit, max(24, round(photo.height * scale))))
-    return photo.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
+def ink_on(fill: Colour) -> Colour:
+    """White or ink, whichever reads better on `fill`."""
+    return max((PAPER, INK), key=lambda ink: contrast(ink, fill))
 
 
-def stamp(image: Image.Image, box: Rectangle, colour: Colour, paint: Callable[[ImageDraw.ImageDraw], object]) -> None:
-    """Paint a shape without jagged edges: `paint` draws white into a mask four times as large as `box`."""
-    left, top, right, bottom = box
-    if right <= left or bottom <= top:
-        return
-    mask = Image.new("L", (4 * (right - left), 4 * (bottom - top)))
-    paint(ImageDraw.Draw(mask))
-    image.paste(colour, box, mask.reduce(4))
-
-
-def rounded(image: Image.Image, box: Rectangle, colour: Colour, radius: int = 5) -> None:
-    """A filled rectangle with round corners; right and bottom are exclusive."""
-    width, height = 4 * (box[2] - box[0]) - 1, 4 * (box[3] - box[1]) - 1
-    stamp(image, box, colour, lambda mask: mask.rounded_rectangle((0, 0, width, height), 4 * radius, fill=255))
-
-
-def badge(correct: bool, size: int = 26) -> Image.Image:
-    """A tick on green or a cross on red: shape says it too, for those who do not see the colour."""
-    image = Image.new("RGB", (size, size), PAPER)
-    box, s = (0, 0, size, size), 4 * size
-    stamp(image, box, GOOD if correct else BAD, lambda mask: mask.ellipse((0, 0, s - 1, s - 1), fill=255))
-    tick = [(0.28, 0.52), (0.44, 0.68), (0.73, 0.34)]
-    cross = [(0.32, 0.32), (0.68, 0.68), (0.5, 0.5), (0.68, 0.32), (0.32, 0.68)]
-    points = [(x * s, y * s) for x, y in (tick if correct else cross)]
-    stamp(image, box, PAPER, lambda mask: mask.line(points, fill=255, width=round(s * 0.1), joint="curve"))
-    return image
-
-
-def framed(photo: Image.Image, colour: Colour, thickness: int = 6) -> Image.Image:
-    """`photo` with a frame around it."""
-    return ImageOps.expand(photo, thickness, fill=colour)
-
-
-Align = Literal["start", "centre", "end"]
-
-
-def column(blocks: Iterable[Image.Image], gap: int = GAP, align: Align = "start") -> Image.Image:
-    """Blocks below each other on paper."""
-    return _set([block for block in blocks if block.height], gap, align, down=True)
-
-
-def row(blocks: Iterable[Image.Image], gap: int = GAP, align: Align = "start") -> Image.Image:
-    """Blocks beside each other on paper."""
-    return _set([block for block in blocks if block.width], gap, align, down=False)
-
-
-def _set(blocks: Sequence[Image.Image], gap: int, align: Align, down: bool) -> Image.Image:
-    along = [block.height if down else block.width for block in blocks]
-    across = [block.width if down else block.height for block in blocks]
-    length, breadth = sum(along) + gap * max(0, len(blocks) - 1), max(across, default=0)
-    page = blank(breadth, length) if down else blank(length, breadth)
-    at = 0
-    for block, size, room in zip(blocks, along, across, strict=True):
-        side = {"start": 0, "centre": (breadth - room) // 2, "end": breadth - room}[align]
-        page.paste(block, (side, at) if down else (at, side))
-        at += size + gap
-    return page
-
-
-def rows_of(widths: Sequence[int], limit: int, gap: int) -> list[list[int]]:
-    """Which items stand in which row when they are set one after another into `limit` pixels; none is left out."""
-    rows: list[list[int]] = []
-    used = 0
-    for i, width in enumerate(widths):
-        if rows and used + gap + width <= limit:
-            rows[-1].append(i)
-            used += gap + width
-        else:
-            rows.append([i])
-            used = width
-    return rows
-
-
-def wrapped(
-    blocks: Sequence[Image.Image], width: int, gap: int = GAP, row_gap: int = GAP, align: Align = "start"
-) -> Image.Image:
-    """Blocks beside each other, in as many rows as `width` asks for."""
-    rows = rows_of([block.width for block in blocks], width, gap)
-    return column((row([blocks[i] for i in items], gap, align) for items in rows), row_gap)
-
-
-def blank(width: int, height: int) -> Image.Image:
-    """Empty paper."""
-    return Image.new("RGB", (width, height), PAPER)
+def fitted(photo: Image.Image, width: int) -> Image.Image:
+    """`photo` scaled into a square of `width`. Slivers are widened so that they can be seen."""
+    scale = width / max(photo.size)
+    wide, high = (min(width, max(24, round(side * scale))) for side in photo.size)
+    return photo.resize((wide, high), Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 
 def sheet(*blocks: Image.Image, gap: int = GAP) -> Image.Image:
     """The finished picture: blocks below each other with a margin around."""
-    return ImageOps.expand(column(blocks, gap), MARGIN, fill=PAPER)
+    page = Image.new("RGB", (max(b.width for b in blocks), sum(b.height + gap for b in blocks) - gap), PAPER)
+    top = 0
+    for block in blocks:
+        page.paste(block, (0, top))
+        top += block.height + gap
+    return ImageOps.expand(page, MARGIN, fill=PAPER)
 
 
 def checked_width(width: int, least: int = 160) -> int:
@@ -197,3 +98,103 @@ def save_png(image: Image.Image, path: PathLike) -> None:
     """Write `image` as PNG, atomically."""
     with atomic_write(path) as file:
         file.write(png(image))
+
+
+@dataclass(frozen=True)
+class Span:
+    """A word, on a coloured chip where it has a `fill`."""
+
+    text: str
+    fill: Colour | None = None
+
+    def width(self, size: int) -> int:
+        """How many pixels it takes in one line."""
+        shown, face = writable(self.text, size)
+        return math.ceil(face.getlength(shown)) + (2 * _CHIP if self.fill else 0)
+
+
+@cache
+def font(size: int) -> Font:
+    """Pillow's built-in font."""
+    built_in = ImageFont.load_default(size)
+    assert isinstance(built_in, Font)
+    return built_in
+
+
+@cache
+def _face(name: str, size: int) -> Font | None:
+    try:
+        return font(size) if name == "" else ImageFont.truetype(name, size)
+    except OSError:
+        return None
+
+
+@cache
+def _draws(name: str, character: str) -> bool:
+    face = _face(name, 16)
+    return face is not None and bytes(face.getmask(character)) != bytes(face.getmask(_ABSENT))
+
+
+@cache
+def writable(text: str, size: int) -> tuple[str, Font]:
+    """`text` in characters that can be drawn, and the font for it.
+
+    Accented letters that no installed font has lose their accents; what is left without a shape is drawn as a box.
+    """
+    shown = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c) not in _UNSEEN)
+    whole = unicodedata.normalize("NFC", shown.replace("\ufe0f", ""))  # that one asks for a coloured emoji
+    plain = "".join(c for c in unicodedata.normalize("NFKD", whole) if unicodedata.category(c) != "Mn")
+    for candidate in (whole, plain):
+        for name in ("", *_SYSTEM_FONTS):
+            face = _face(name, size)
+            if face is not None and all(c == " " or _draws(name, c) for c in candidate):
+                return candidate, face
+    return plain, font(size)
+
+
+def lay_out(spans: Sequence[Span], width: int, size: int) -> tuple[list[tuple[Span, int, int]], tuple[int, int]]:
+    """Words in lines of at most `width` pixels, each with its left and top; and the size of the whole.
+
+    A word too long for a line is broken into pieces.
+    """
+    space, height = max(3, round(size * 0.3)), round(size * 1.5)
+    places: list[tuple[Span, int, int]] = []
+    left = top = broadest = 0
+    for piece in [piece for span in spans for piece in _pieces(span, width, size)]:
+        if left and left + piece.width(size) > width:
+            left, top = 0, top + height + _LEAD
+        places.append((piece, left, top))
+        left += piece.width(size) + space
+        broadest = max(broadest, left - space)
+    return places, (broadest, top + height if places else 0)
+
+
+def text_block(spans: Sequence[Span], width: int, size: int = BODY) -> Image.Image:
+    """Words on paper, in as many lines as `width` asks for."""
+    places, area = lay_out(spans, width, size)
+    block = Image.new("RGB", area, PAPER)
+    for span, left, top in places:
+        letter(block, left, top, span, size)
+    return block
+
+
+def _pieces(span: Span, width: int, size: int) -> list[Span]:
+    if span.width(size) <= width or len(span.text) < 2:
+        return [span]
+    fits = 1
+    while fits < len(span.text) - 1 and replace(span, text=span.text[: fits + 1]).width(size) <= width:
+        fits += 1
+    return [replace(span, text=span.text[:fits]), *_pieces(replace(span, text=span.text[fits:]), width, size)]
+
+
+def letter(image: Image.Image, left: int, top: int, span: Span, size: int) -> None:
+    """Write one word on `image`; `top` is that of its line."""
+    shown, face = writable(span.text, size)
+    height, ink = round(size * 1.5), INK
+    if span.fill:
+        chip = Image.new("L", (4 * span.width(size), 4 * height))  # four times as large, for smooth corners
+        ImageDraw.Draw(chip).rounded_rectangle((0, 0, chip.width - 1, chip.height - 1), 20, fill=255)
+        image.paste(span.fill, (left, top, left + span.width(size), top + height), chip.reduce(4))
+        left, ink = left + _CHIP, ink_on(span.fill)
+    baseline = top + round(height * 0.71)
+    ImageDraw.Draw(image).text((left, baseline), shown, fill=ink, font=face, anchor="ls")

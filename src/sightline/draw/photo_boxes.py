@@ -9,9 +9,22 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from sightline.caption import Caption
-from sightline.draw.canvas import COLOURS, PAPER, Colour, Photo, Rectangle, checked_width, fitted, sheet
-from sightline.draw.text_layout import BODY, SMALL, Span, lay_out, letter, text_block
-from sightline.scene import Box, check_boxes
+from sightline.draw.canvas import (
+    COLOURS,
+    PAPER,
+    SMALL,
+    Colour,
+    Photo,
+    Rectangle,
+    Span,
+    checked_width,
+    fitted,
+    lay_out,
+    letter,
+    sheet,
+    text_block,
+)
+from sightline.scene import Array, Box, check_boxes
 from sightline.vision.images import open_image
 
 
@@ -37,19 +50,20 @@ def words_on_boxes(photo: Photo, caption: Caption, width: int = 720) -> Image.Im
         for i, (word, trace) in enumerate(zip(caption.words, caption.trace, strict=bool(caption.trace)))
         for n, box in enumerate(trace.boxes)
     ]
-    return sheet(draw_boxes(fit, marks), caption_block(caption.words, colours, width))
+    below = [Span(word, colours.get(i)) for i, word in enumerate(caption.words)]
+    return sheet(draw_boxes(fit, marks), text_block(below, width))
 
 
 def word_colours(caption: Caption) -> dict[int, Colour]:
     """Word index to colour, for the words that have a box; the colours come round again after the seventh."""
-    pointing = [i for i, trace in enumerate(caption.trace) if trace.box is not None]
-    return {i: COLOURS[n % len(COLOURS)] for n, i in enumerate(pointing)}
+    with_box = [i for i, trace in enumerate(caption.trace) if trace.box is not None]
+    return {i: COLOURS[n % len(COLOURS)] for n, i in enumerate(with_box)}
 
 
-def caption_block(words: Sequence[str], colours: dict[int, Colour], width: int, size: int = BODY) -> Image.Image:
-    """The caption, its coloured words as chips."""
-    spans = [Span.chip(word, colours[i]) if i in colours else Span(word) for i, word in enumerate(words)]
-    return text_block(spans, width, size)
+def as_box(box: Array) -> Box:
+    """A row of an array of boxes as a plain box."""
+    x1, y1, x2, y2 = (float(value) for value in box)
+    return x1, y1, x2, y2
 
 
 def pixels(box: Box, size: tuple[int, int]) -> Rectangle:
@@ -74,34 +88,32 @@ def draw_boxes(photo: Image.Image, marks: Sequence[Mark], thickness: int = 3, si
     """A copy of `photo` with every mark's box and, where it has one, its label on a chip that covers no other label."""
     if marks:
         check_boxes(np.array([mark.box for mark in marks], dtype=np.float64), where="the boxes to draw")
-    drawn = photo.copy()
+    image = photo.copy()
     boxes = [pixels(mark.box, photo.size) for mark in marks]
     for mark, box in zip(marks, boxes, strict=True):
-        outline(drawn, box, mark.colour, thickness)
-    taken: list[Rectangle] = []
+        outline(image, box, mark.colour, thickness)
+    labels: list[Rectangle] = []
     for mark, box in zip(marks, boxes, strict=True):
         if mark.label:
-            span = Span.chip(mark.label, mark.colour)
-            layout = lay_out([span], photo.width, size)
-            place = _free_place(box, (layout.width, layout.height), photo.size, taken)
-            taken.append(place)
-            for piece in layout.placed:
-                letter(drawn, place[0] + piece.left, place[1] + piece.top, piece.span, size)
-    return drawn
+            pieces, area = lay_out([Span(mark.label, mark.colour)], photo.width, size)
+            labels.append(_free_place(box, area, photo.size, labels))
+            for piece, left, top in pieces:
+                letter(image, labels[-1][0] + left, labels[-1][1] + top, piece, size)
+    return image
 
 
-def _free_place(box: Rectangle, size: tuple[int, int], photo: tuple[int, int], taken: list[Rectangle]) -> Rectangle:
+def _free_place(box: Rectangle, size: tuple[int, int], photo: tuple[int, int], labels: list[Rectangle]) -> Rectangle:
     """The first place around the box's upper left corner, then further down, where no label is yet."""
     places = list(_places(box, size, photo))
-    return next((p for p in places if not any(_overlap(p, other) for other in taken)), places[0])
+    return next((p for p in places if not any(_overlap(p, other) for other in labels)), places[0])
 
 
 def _places(box: Rectangle, size: tuple[int, int], photo: tuple[int, int]) -> Iterator[Rectangle]:
     left, top, right, bottom = box
     width, height = size
     corners = [(left, top - height), (left, top), (right - width, top), (left, bottom - height), (left, bottom)]
-    stacked = [(left, top + height * n) for n in range(1, 8)]
-    for x, y in (*corners, *stacked):
+    below = [(left, top + height * n) for n in range(1, 8)]
+    for x, y in (*corners, *below):
         x, y = max(0, min(x, photo[0] - width)), max(0, min(y, photo[1] - height))
         yield x, y, x + width, y + height
 

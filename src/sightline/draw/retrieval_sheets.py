@@ -1,38 +1,34 @@
-"""Retrieval sheets (VSRN, Fig. 3 and 4): the captions a photo finds, the photos a sentence finds, right ones marked."""
+"""Sheets that set captions beside photos: retrieval (VSRN, CL), stages of learning (R²M), several models (POS-SCAN).
+
+Colour never says anything alone: right and wrong, and the judgements of words, differ in shape too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
 from PIL import Image
 
-from sightline.draw.canvas import (
-    BAD,
-    BESIDE,
-    GAP,
-    GOOD,
-    SOFT,
-    Photo,
-    badge,
-    blank,
-    checked_width,
-    column,
-    fitted,
-    framed,
-    row,
-    sheet,
-)
-from sightline.draw.text_layout import BODY, SMALL, Span, line_height, text_block, words_of
-from sightline.errors import ConfigError
+from sightline.caption import Caption
+from sightline.draw.attention_maps import attention_of
+from sightline.draw.canvas import BAD, COLOURS, GAP, GOOD, INK, LINE, SOFT, Colour, Photo, checked_width, fitted, ink_on
+from sightline.draw.charts import BESIDE
+from sightline.draw.figure import NAME, NOTE, Letters, Sheet, plain
+from sightline.draw.photo_boxes import Mark, as_box, draw_boxes
+from sightline.errors import ConfigError, DataError
+from sightline.scene import Array, Concept, Scene
 from sightline.vision.images import open_image
 
-_FRAME = 6
+_MARKS = {True: Letters("✓", GOOD, bold=True), False: Letters("✗", BAD, bold=True)}
+_GREY: Colour = (150, 158, 170)
 
 
 @dataclass(frozen=True)
 class FoundCaption:
-    """A caption that was found: is it one of the photo's own, or does it mean nearly the same (a grey line below)?"""
+    """A caption that was found: is it one of the photo's own, or does it mean nearly the same (grey)?"""
 
     text: str
     correct: bool
@@ -48,32 +44,68 @@ class FoundPhoto:
     attention: Photo | None = None
 
 
+@dataclass(frozen=True)
+class SelfRetrieval:
+    """What a model said of a photo, and the photos that its caption finds, best first."""
+
+    model: str
+    caption: str
+    found: Sequence[FoundPhoto]
+
+
 def captions_found(
     photo: Photo, found: Sequence[FoundCaption], attention: Photo | None = None, width: int = 960
 ) -> Image.Image:
-    """A photo as query, its attention where given, and the captions it found, best first; right ones have a tick."""
+    """VSRN's Fig. 3: a photo as query, its attention where given, and the captions it found, best first."""
     _refuse_nothing(found)
-    picture = checked_width(width, BESIDE) * 3 // 8
-    shown = [fitted(open_image(p), picture) for p in (photo, attention) if p is not None]
-    room = width - max(image.width for image in shown) - 24
-    lines = [_caption(number, caption, room) for number, caption in enumerate(found, 1)]
-    return sheet(row([column(shown, 8), column(lines, 20)], 24))
+    page, left, top = Sheet(width), checked_width(width, BESIDE) * 3 // 8 + 24, 0.0
+    for picture in (photo, attention):
+        if picture is not None:
+            top = page.photo(fitted(open_image(picture), left - 24), 0, top) + 8
+    top = 0.0
+    for number, caption in enumerate(found, 1):
+        page.words([Letters(str(number), SOFT), *([_MARKS[True]] if caption.correct else [])], left, top, 60)
+        grey = caption.similar and not caption.correct
+        words = [one._replace(line="under") if grey else one for one in plain(caption.text, _GREY if grey else INK)]
+        top = page.words(words, left + 60, top, width - left - 60) + GAP
+    return page.image()
 
 
 def photos_found(query: str, found: Sequence[FoundPhoto], width: int = 960) -> Image.Image:
-    """A sentence as query and the photos it found, best first: green frames are right, red ones wrong."""
-    return sheet(text_block(words_of(query), checked_width(width)), photo_row(found, width))
+    """VSRN's Fig. 4: a sentence as query and the photos it found, best first, framed green or red: right or wrong."""
+    page = Sheet(width)
+    _photo_row(page, found, 0, page.words(plain(query), 0, 0, checked_width(width)) + GAP, width)
+    return page.image()
 
 
-def photo_row(found: Sequence[FoundPhoto], width: int) -> Image.Image:
-    """Found photos beside each other, framed green or red, with a tick or a cross."""
+def self_retrieval_sheet(photo: Photo, said: Sequence[SelfRetrieval], width: int = 960) -> Image.Image:
+    """CL's Fig. 1: the photo, and for each model its caption and the photos it finds, the right one framed green."""
+    if not said:
+        raise ConfigError("no model said anything", fix="give the caption of at least one model")
+    page, left, top = Sheet(width), checked_width(width, BESIDE) * 3 // 8 + 24, 0.0
+    page.photo(fitted(open_image(photo), left - 24), 0, 0)
+    for one in said:
+        top = page.words(plain(one.model, SOFT), left, top, width - left, NOTE)
+        top = page.words(plain(one.caption), left, top, width - left) + 6
+        top = _photo_row(page, one.found, left, top, width - left) + 24
+    return page.image()
+
+
+def _photo_row(page: Sheet, found: Sequence[FoundPhoto], left: float, top: float, width: int) -> float:
     _refuse_nothing(found)
-    room = (width - GAP * (len(found) - 1)) // len(found) - 2 * _FRAME
-    if room < 24:
+    room = (width - GAP * (len(found) - 1)) // len(found)
+    if room < 36:
         raise ConfigError(
             f"{len(found)} photos do not fit into {width} pixels", fix="show fewer, or choose a wider picture"
         )
-    return row([_photo(number, item, room) for number, item in enumerate(found, 1)], GAP, "end")
+    ends = []
+    for number, one in enumerate(found, 1):
+        at = left + (number - 1) * (room + GAP)
+        bottom = page.photo(fitted(open_image(one.photo), room), at, top, GOOD if one.correct else BAD)
+        if one.attention is not None:
+            bottom = page.photo(fitted(open_image(one.attention), room), at, bottom + 8)
+        ends.append(page.words([_MARKS[one.correct], Letters(str(number), SOFT)], at, bottom + 4, room))
+    return max(ends)
 
 
 def _refuse_nothing(found: Sequence[FoundCaption] | Sequence[FoundPhoto]) -> None:
@@ -81,17 +113,133 @@ def _refuse_nothing(found: Sequence[FoundCaption] | Sequence[FoundPhoto]) -> Non
         raise ConfigError("nothing was found", fix="give at least one caption or photo that was found")
 
 
-def _caption(number: int, caption: FoundCaption, width: int) -> Image.Image:
-    mark = badge(True, line_height(BODY)) if caption.correct else blank(line_height(BODY), line_height(BODY))
-    place = text_block([Span(f"{number}", SOFT)], 20, BODY, "end")
-    words = words_of(caption.text)
-    if caption.similar and not caption.correct:
-        words = [replace(word, line="under", line_ink=(150, 158, 170)) for word in words]
-    return row([place, mark, text_block(words, width - 20 - mark.width - 20)], 10)
+_Line = Literal["", "under", "dashed", "through"]
+LOOKS: dict[str, tuple[Colour, _Line]] = {
+    "incorrect": (BAD, "through"),
+    "irrelevant": ((139, 94, 43), "dashed"),
+    "new": ((0, 94, 170), "under"),
+    "adjectives": (GOOD, ""),
+}
 
 
-def _photo(number: int, found: FoundPhoto, room: int) -> Image.Image:
-    framing = framed(fitted(open_image(found.photo), room), GOOD if found.correct else BAD, _FRAME)
-    below = [] if found.attention is None else [fitted(open_image(found.attention), room + 2 * _FRAME)]
-    told = row([badge(found.correct, 22), text_block([Span(str(number), SOFT)], 40, SMALL)], 8, "centre")
-    return column([framing, *below, told], 8)
+@dataclass(frozen=True)
+class Judgement:
+    """What a reader found out about words; the picture's colours and lines follow it.
+
+    Attributes:
+        incorrect: concepts that are not in the photo (red, struck).
+        irrelevant: concepts that are there and do not matter (brown, dashed line below).
+        new: things that no detector named (blue, line below).
+        adjectives: adjectives that the language added (green).
+    """
+
+    incorrect: Collection[str] = ()
+    irrelevant: Collection[str] = ()
+    new: Collection[str] = ()
+    adjectives: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        named = [_bare(word) for kind in LOOKS for word in getattr(self, kind)]
+        twice = sorted({word for word in named if named.count(word) > 1})
+        if twice:
+            raise ConfigError(f"“{twice[0]}” is named under two judgements", fix="leave it in one of them")
+
+    def letters(self, text: str) -> list[Letters]:
+        """Words as they are shown."""
+        kinds = {_bare(word): kind for kind in LOOKS for word in getattr(self, kind)}
+        return [
+            Letters(word, *LOOKS[kinds[_bare(word)]], bold=True) if _bare(word) in kinds else Letters(word)
+            for word in text.split()
+        ]
+
+
+def concept_stages(
+    photo: Photo,
+    concepts: Sequence[Concept],
+    stages: Mapping[str, str],
+    judgement: Judgement | None = None,
+    width: int = 960,
+) -> Image.Image:
+    """R²M's Fig. 6: the photo, its concepts with their scores, and the caption of each stage, words judged."""
+    judged, page = judgement or Judgement(), Sheet(width)
+    left = checked_width(width, BESIDE) * 2 // 5 + 24
+    bottom, room = page.photo(fitted(open_image(photo), left - 24), 0, 0), width - left
+    top = page.words(plain("concepts" if concepts else "no concepts were detected", SOFT), left, 0, room, NOTE) + 4
+    for concept in concepts:
+        bar, middle = min(120, room // 3), top + 14
+        page.bar(width - bar - 44, middle - 4, bar, 8, LINE)
+        page.bar(width - bar - 44, middle - 4, bar * min(1.0, max(0.0, concept.score)), 8, COLOURS[0])
+        page.words([Letters(f"{concept.score:.2f}", SOFT)], width - 34, top + 4, 40, NOTE)
+        top = page.words(judged.letters(concept.name), left, top, room - bar - 60) + 4
+    for name, caption in stages.items():
+        top = page.words(plain(name, SOFT), left, top + 8, room, NOTE)
+        top = page.words(judged.letters(caption), left, top, room)
+    if judgement is not None:
+        key = [Letters(kind, *look, bold=True) for kind, look in LOOKS.items()]
+        page.words(key, 0, max(top, bottom) + GAP, width, NOTE)
+    return page.image()
+
+
+def _bare(word: str) -> str:
+    return word.lower().strip(".,;:!?\"'()")
+
+
+def side_by_side(
+    photo: Photo,
+    scene: Scene,
+    captions: Mapping[str, Caption],
+    nouns: Mapping[str, Sequence[int]],
+    most: int = 8,
+    width: int = 1080,
+) -> Image.Image:
+    """POS-SCAN's Fig. 1 and 4: for each model the photo with the box each noun attends to most, and the caption.
+
+    `captions` is model name to caption, with attention over the scene's regions; `nouns` is model name to the places
+    (from 0) of the words to show. A noun has the same colour in every card. The steps below are its weights of the
+    `most` regions that the card's nouns attend to, in the scene's order; the highest is a weight of one half or more.
+    """
+    if not captions:
+        raise ConfigError("there is no model to draw", fix="give at least one caption")
+    page, top, end = Sheet(width), 0.0, 0.0
+    room = (checked_width(width) - GAP) // 2 if len(captions) > 1 else width
+    fit, colours = fitted(open_image(photo), room), dict[str, Colour]()
+    for n, (name, caption) in enumerate(captions.items()):
+        left = n % 2 * (room + GAP)
+        top = end if n % 2 == 0 else top
+        weights = {i: _attention(caption, i, scene, name) for i in sorted(set(nouns.get(name, ())))}
+        for i in weights:
+            colours.setdefault(caption.words[i], COLOURS[len(colours) % len(COLOURS)])
+        marks = [
+            Mark(as_box(scene.boxes[row.argmax()]), caption.words[i], colours[caption.words[i]])
+            for i, row in weights.items()
+            if scene.boxes is not None and row.any()
+        ]
+        peak = np.max([*weights.values(), np.zeros(len(scene))], axis=0)
+        kept = np.sort(np.argsort(-peak, kind="stable")[:most])
+        below = page.words(plain(name, bold=True), left, top, room, NAME) + 8
+        below = page.photo(draw_boxes(fit, marks), left, below) + 8
+        words = [
+            Letters(word, ink_on(colours[word]), fill=colours[word]) if i in weights else Letters(word)
+            for i, word in enumerate(caption.words)
+        ]
+        below = page.words(words, left + 4, below, room - 8) + 4
+        for i, row in weights.items():
+            below = page.words(
+                [Letters(caption.words[i], SOFT), Letters(steps(row[kept]), SOFT)], left, below, room, NOTE
+            )
+        end = max(end, below + 32)
+    return page.image()
+
+
+def steps(weights: Array) -> str:
+    """Weights as a row of blocks; the highest stands for one half or more."""
+    return "".join("▁▂▃▄▅▆▇█"[min(7, int(16 * weight))] for weight in weights)
+
+
+def _attention(caption: Caption, i: int, scene: Scene, name: str) -> Array:
+    if not 0 <= i < len(caption.trace):
+        raise DataError(f"noun {i} is no word with a trace", where=f"{name}: {caption.text}", fix="count words from 0")
+    weights = attention_of(caption.words[i], caption.trace[i], scene, "regions")
+    if weights is None:
+        raise DataError(f"“{caption.words[i]}” has no attention over regions", where=caption.text)
+    return np.asarray(weights)

@@ -146,7 +146,7 @@ class VSRN(GlobalMatcher):
     def correlations(self, images: Embedding) -> Tensor:
         """(B, n) inner product of each region of V* with I, 0 on padding: what section 4.5 ranks regions by.
 
-        `sightline.draw.representation` draws the ranks.
+        `sightline.draw.attention_maps.representation_attention` draws the ranks.
         """
         return torch.einsum("bnd,bd->bn", images["regions"], images["vector"])
 

@@ -1,0 +1,259 @@
+"""Charts: training curves, gates as bars, memory weights and word-region alignments as heat maps."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from sightline.caption import Caption
+from sightline.draw.attention_maps import Over, check_weights, draw_panels, panel_height, panel_photo
+from sightline.draw.canvas import COLOURS, GAP, INK, LINE, SOFT, Colour, Photo, checked_width, fitted
+from sightline.draw.figure import NOTE, TEXT, new_figure, paint, render, show
+from sightline.draw.photo_boxes import Mark, as_box, draw_boxes, pixels
+from sightline.errors import ConfigError, DataError, MissingPartError
+from sightline.scene import Array, Scene
+from sightline.vision.images import open_image
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Points = Sequence[tuple[float, float]]
+
+VISUAL: Colour = (126, 87, 194)
+VISUAL_SEMANTIC: Colour = (0, 158, 115)
+BESIDE = 320  # the least width of a picture that has something beside or below a photo
+_BARS = 190  # height of a chart of bars, in pixels
+_CELL = 40  # side of a cell that holds a number, in pixels
+_SOURCES = {"fusion": ("v", "w"), "memory": ("M", "f")}
+
+
+def curves(
+    series: Mapping[str, Points], title: str = "", x: str = "", width: int = 720, height: int = 320
+) -> Image.Image:
+    """A line a series, name to (x, y) points; a point that is not finite breaks its line."""
+    return render(_curves(series, title, x, width, height))
+
+
+def curves_svg(series: Mapping[str, Points], title: str = "", x: str = "", width: int = 720, height: int = 320) -> str:
+    """The same chart as an inline `<svg>` for a page; its text and axes take the page's text colour."""
+    figure, out = _curves(series, title, x, width, height), io.StringIO()
+    import matplotlib as mpl
+
+    # Letters stay letters, and equal charts get equal names for their parts.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "".join(series) + title}):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = out.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
+    svg = re.sub(r"font: ([^;\"]*px) [^;\"]*", r"font: \1 system-ui, sans-serif", svg)
+    for ink, seen in ((INK, "currentColor"), (SOFT, "currentColor"), (LINE, "currentColor; stroke-opacity: 0.2")):
+        svg = svg.replace("#{:02x}{:02x}{:02x}".format(*ink), seen)
+    name = escape(title or ", ".join(series))
+    return svg.replace("<svg", f'<svg role="img" aria-label="{name}"', 1).replace(">", f"><title>{name}</title>", 1)
+
+
+def _curves(series: Mapping[str, Points], title: str, x: str, width: int, height: int) -> Figure:
+    if not any(math.isfinite(a) and math.isfinite(b) for points in series.values() for a, b in points):
+        raise ConfigError("there is no finite point to draw", fix="give at least one series with a point")
+    if not 120 <= height <= 4000:
+        raise ConfigError(f"a chart {height} pixels high cannot be drawn", fix="choose a height from 120 to 4000")
+    columns = max(1, checked_width(width) // (60 + 8 * max(map(len, series))))
+    rows = -(-len(series) // columns)
+    figure = new_figure(width, height + 22 * rows)
+    axes = figure.subplots()
+    for n, (name, points) in enumerate(series.items()):
+        places = np.array([point if all(map(math.isfinite, point)) else (math.nan, math.nan) for point in points])
+        ends = [0, len(places) - 1]
+        turn, colour = divmod(n, len(COLOURS))  # when the colours come round again, the marks are others
+        (line,) = axes.plot(*places.T, color=paint(COLOURS[colour]), label=name, lw=2)
+        line.set(marker="osD^v"[turn % 5], markevery=ends, markersize=4)
+    axes.grid(axis="y", color=paint(LINE), lw=0.8)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(colors=paint(SOFT), length=0, labelsize=NOTE)
+    axes.set_xlabel(x, loc="right", color=paint(SOFT), fontsize=NOTE)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=TEXT, fontweight="bold", color=paint(INK))
+    figure.legend(loc="outside lower left", ncols=columns, frameon=False, fontsize=NOTE, labelcolor=paint(SOFT))
+    return figure
+
+
+def gate_values(caption: Caption, name: str, shape: tuple[int, ...] | None = None) -> list[Array]:
+    """The gate `name` of every word, as arrays; refused where one is missing, of another shape or outside [0, 1].
+
+    Without a `shape`, a gate is one number, which may stand in an array of one.
+    """
+    if len(caption.trace) == 0 or any(name not in trace.gates for trace in caption.trace):
+        has = sorted({gate for trace in caption.trace for gate in trace.gates})
+        raise MissingPartError(
+            f"not every word has the gate `{name}`; the caption has {', '.join(has) or 'no gates'}",
+            where=caption.text,
+            fix="draw the caption of a model that has this gate, with its trace",
+        )
+    values: list[Array] = [np.asarray(trace.gates[name], dtype=np.float64) for trace in caption.trace]
+    for word, value in zip(caption.words, values, strict=True):
+        if not np.isfinite(value).all() or value.min() < -1e-3 or value.max() > 1 + 1e-3:
+            raise DataError(f"the gate `{name}` of “{word}” is not in [0, 1]", where=caption.text)
+        if value.shape != shape if shape else value.size != 1:
+            wanted = f"{shape} was" if shape else "one number a word was"
+            raise DataError(f"the gate `{name}` has shape {value.shape}, {wanted} expected", where=caption.text)
+    return values
+
+
+def sentinel_panels(
+    photo: Photo, caption: Caption, scene: Scene, over: Over = "grid", width: int = 960, columns: int = 4
+) -> Image.Image:
+    """AdaptiveAttention: for each word a bar of 1 - β, how much it was seen rather than known; then where it looked.
+
+    β is the weight of the sentinel, `gates["sentinel"]`.
+    """
+    seen = 1 - np.array([value.item() for value in gate_values(caption, "sentinel")])
+    small = panel_photo(photo, width, columns)
+    high = panel_height(small, len(seen), columns)
+    figure = new_figure(width, _BARS + high)
+    above, below = figure.subfigures(2, height_ratios=(_BARS, high), squeeze=False)[:, 0]
+    _bars(
+        above.subplots(),
+        width,
+        caption.words,
+        {"seen in the photo (one minus the sentinel's weight)": (seen, COLOURS[0])},
+    )
+    draw_panels(below, small, caption, scene, over, columns, False)
+    return render(figure)
+
+
+def relationship_gate(photo: Photo, caption: Caption, width: int = 960) -> Image.Image:
+    """JRAN (Fig. 8): per word the weight of the visual relationship and, stacked on it, of the visual-semantic one.
+
+    The visual weight is `gates["relationship"]`, the other one minus it.
+    """
+    visual = np.array([value.item() for value in gate_values(caption, "relationship")])
+    fit = fitted(open_image(photo), checked_width(width, BESIDE) // 3)
+    figure = new_figure(width, max(fit.height, _BARS + 40))
+    left, right = figure.subplots(1, 2, width_ratios=(fit.width, width - fit.width - GAP))
+    show(left, fit)
+    parts = {"visual relationship": (visual, VISUAL), "visual-semantic relationship": (1 - visual, VISUAL_SEMANTIC)}
+    _bars(right, width - fit.width - GAP, caption.words, parts)
+    return render(figure)
+
+
+def _bars(axes: Axes, width: int, words: Sequence[str], parts: Mapping[str, tuple[Array, Colour]]) -> None:
+    """A bar a word, its parts from the bottom up; the first part's value stands above it."""
+    places, below = np.arange(len(words)), np.zeros(len(words))
+    axes.bar(places, np.ones(len(words)), 0.7, color=paint(LINE), lw=0)
+    for name, (values, colour) in parts.items():
+        axes.bar(places, values, 0.7, below, color=paint(colour), lw=0, label=name)
+        below = below + values
+    for place, value in zip(places.tolist(), next(iter(parts.values()))[0], strict=True):
+        axes.text(place, 1.02, f"{value:.2f}", ha="center", va="bottom", fontsize=NOTE, color=paint(SOFT))
+    axes.set_xticks(places, [word if len(word) < 20 else f"{word[:19]}…" for word in words], fontsize=NOTE)
+    crowded = (9 * max(map(len, words)) + 6) * len(words) > width  # 9 pixels a letter
+    axes.tick_params(length=0, labelcolor=paint(INK), rotation=45 if crowded else 0)
+    axes.set(yticks=[], xlim=(-0.6, len(words) - 0.4), ylim=(0, 1.15))
+    axes.spines[:].set_visible(False)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=NOTE, ncols=1, labelcolor=paint(SOFT))
+
+
+def memory_weights(caption: Caption, photo: Photo | None = None, width: int = 960) -> Image.Image:
+    """R²M (Fig. 5): per word the 2 × 2 weights of the fusion memory and the H × 2 weights of the relational memory.
+
+    `gates["fusion"]` is [[v from v, v from w], [w from v, w from w]] with v the concepts and w the previous word;
+    `gates["memory"]` has a row a head: [memory from memory, memory from f]. Of a model without one of the two memories,
+    the other is shown. Darker is more.
+    """
+    names = [name for name in _SOURCES if any(name in trace.gates for trace in caption.trace)] or list(_SOURCES)
+    first = caption.trace[0].gates if caption.trace else {}
+    heads = {name: 2 if name == "fusion" else len(np.atleast_1d(first.get(name, ()))) for name in names}
+    weights = {name: gate_values(caption, name, (heads[name], 2)) for name in names}
+    a_line = max(1, (checked_width(width, BESIDE) - 80) // (2 * _CELL + 24))
+    lines = -(-len(caption.words) // a_line)
+    fit = None if photo is None else fitted(open_image(photo), width // 3)
+    above = 0 if fit is None else fit.height + GAP
+    high = sum(_CELL * heads[name] + 36 for name in names) + 24
+    figure = new_figure(width, above + lines * high)
+    heights = [above] * (fit is not None) + [high] * lines
+    parts = list(figure.subfigures(len(heights), height_ratios=heights, squeeze=False)[:, 0])
+    if fit is not None:
+        axes = parts.pop(0).subplots()
+        show(axes, fit)
+        axes.set_anchor("W")
+    for line, part in enumerate(parts):
+        grid = part.subplots(len(names), a_line, squeeze=False, height_ratios=[heads[name] for name in names])
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for column, t in enumerate(range(line * a_line, min((line + 1) * a_line, len(caption.words)))):
+            for row, name in enumerate(names):
+                axes = grid[row, column]
+                _cells(axes, weights[name][t])
+                axes.set_xticks((0, 1), _SOURCES[name], fontsize=NOTE)
+                axes.set_title("" if row else caption.words[t], fontsize=TEXT, fontweight="bold", color=paint(INK))
+                if column == 0:
+                    rows = ["v from", "w from"] if name == "fusion" else [f"head {n + 1}" for n in range(heads[name])]
+                    axes.set_yticks(range(len(rows)), rows, fontsize=NOTE)
+                    axes.set_ylabel(name, fontsize=NOTE, color=paint(INK))
+    return render(figure)
+
+
+def _cells(axes: Axes, weights: Array, low: float = 0.0, high: float = 1.0) -> None:
+    """A heat map with its numbers; darker is more. Axes have no marks until they are set."""
+    axes.set_axis_on()
+    axes.imshow(weights, cmap="Blues", vmin=low, vmax=high, aspect="auto")
+    for (row, column), weight in np.ndenumerate(weights):
+        dark = (weight - low) / ((high - low) or 1.0) > 0.55
+        ink = "white" if dark else paint(INK)
+        axes.text(column, row, f"{weight:.2f}", ha="center", va="center", fontsize=8, color=ink)
+    axes.set(xticks=[], yticks=[])
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False, labelcolor=paint(SOFT))
+    axes.spines[:].set_visible(False)
+
+
+def word_region_matrix(
+    photo: Photo, scene: Scene, words: Sequence[str], weights: Array, most: int = 12, width: int = 960
+) -> Image.Image:
+    """SCAN's alignment: a row a word, a column a region; darker is more, and each word's largest weight is outlined.
+
+    `weights` is (words, regions) attention or similarity; cosines may be negative: the lightest cell is then the
+    smallest one. Only the `most` regions with the largest weight for any word are shown, in the scene's order.
+    """
+    scene.require("boxes", by="a picture of words and regions")
+    assert scene.boxes is not None
+    if not words or not len(scene):
+        missing = "words" if not words else "regions"
+        raise DataError(f"there are no {missing} to draw a matrix of", where=scene.where, fix=f"give some {missing}")
+    if most < 1:
+        raise ConfigError(f"`most` is {most}: no region would be shown", fix="show one or more")
+    weights = check_weights(weights, (len(words), len(scene)), scene.where)
+    kept = np.sort(np.argsort(-weights.max(axis=0), kind="stable")[:most])
+    whole, boxes = open_image(photo), [as_box(scene.boxes[i]) for i in kept]
+    marks = [Mark(box, str(i), COLOURS[n % len(COLOURS)]) for n, (i, box) in enumerate(zip(kept, boxes, strict=True))]
+    fit = draw_boxes(fitted(whole, checked_width(width) // 2), marks, 2)
+    high = (fit.height, min(96, width // (len(kept) + 2)), _CELL * len(words))
+    figure = new_figure(width, sum(high) + 90)
+    top, middle, table = figure.subplots(3, height_ratios=high)
+    show(top, fit)
+    top.set_anchor("W")
+    squares = [ImageOps.pad(whole.crop(pixels(box, whole.size)), (96, 96), color=LINE) for box in boxes]
+    strip = np.concatenate([np.pad(np.asarray(s), ((0, 0), (3, 3), (0, 0)), constant_values=255) for s in squares], 1)
+    middle.imshow(strip, extent=(-0.5, len(kept) - 0.5, 1, 0), aspect="auto")
+    middle.set_axis_off()
+    low, peak = min(0.0, float(weights.min())), float(weights.max())
+    _cells(table, weights[:, kept], low, peak)
+    table.set_xticks(range(len(kept)), [str(i) for i in kept], fontsize=NOTE)
+    table.set_yticks(range(len(words)), list(words), fontsize=TEXT)
+    table.tick_params(axis="y", labelcolor=paint(INK))
+    for row, values in enumerate(weights[:, kept]):
+        if values.max() > 0:
+            table.plot(values.argmax() + _SQUARE[0], row + _SQUARE[1], color=paint(COLOURS[4]), lw=2.5)
+    note = f"{len(kept)} of {len(scene)} regions; lightest is {low:.2f}, darkest {peak:.2f}"
+    table.set_xlabel(note, loc="left", fontsize=NOTE, color=paint(SOFT))
+    return render(figure)
+
+
+_SQUARE = 0.47 * np.array([(-1, 1, 1, -1, -1), (-1, -1, 1, 1, -1)])  # corners of a cell, once around
