@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from sightline.caption import PhotoCaption, WordTrace
-from sightline.jobs.job import Done, run
+from sightline.jobs.job import BatchResult, run
 from sightline.jobs.job_photos import PhotoRef
 from sightline.jobs.ledger import CaptionLog, Ledger
 from sightline.scene import Concept
@@ -59,10 +59,10 @@ class Ready:
 
     def __call__(
         self, some: Sequence[PhotoRef], work: Any, *, size: int, batch: int, progress: Progress
-    ) -> Iterator[Done[Any]]:
+    ) -> Iterator[BatchResult[Any]]:
         """A batch at a time."""
         for start in range(0, len(some), batch):
-            yield Done([(photo, self.results[photo.id]) for photo in some[start : start + batch]])
+            yield BatchResult([(photo, self.results[photo.id]) for photo in some[start : start + batch]])
 
 
 def speed(results: dict[str, Any], listed: list[PhotoRef], sink: Any, batch: int, folder: Path) -> float:

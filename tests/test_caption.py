@@ -10,7 +10,7 @@ BOXES = np.array([[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]], dtype=np.float32)
 def test_every_word_points_at_the_region_it_attends_to_most():
     scene = Scene("1", boxes=BOXES, size=(200, 100))
     trace = (WordTrace(), WordTrace(-0.5, regions=np.array([0.2, 0.8]), gates={"sentinel": 0.1}))
-    caption = Caption(("a", "dog"), -1.5, trace).grounded(scene)
+    caption = Caption(("a", "dog"), -1.5, trace).with_boxes(scene)
     assert caption.trace[0].box is None
     assert caption.trace[1].box == (0.5, 0.5, 1.0, 1.0)
     assert caption.to_json(scene) == {
@@ -38,7 +38,7 @@ def test_a_caption_without_trace_has_words_without_boxes():
 
 def test_grounding_without_boxes_is_refused():
     with pytest.raises(MissingPartError, match="boxes"):
-        Caption(("a",), 0.0, (WordTrace(regions=np.ones(1)),)).grounded(Scene("1"))
+        Caption(("a",), 0.0, (WordTrace(regions=np.ones(1)),)).with_boxes(Scene("1"))
 
 
 def test_a_trace_of_another_length_is_refused():

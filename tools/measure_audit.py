@@ -34,7 +34,7 @@ from measured_swaps import Swapped, noun_counts, swapped
 from sightline.checkpoint.bundle import default_bundle, load_bundle
 from sightline.data.image_list import photo_number, read_names
 from sightline.devices import choose_device
-from sightline.files import existing, write_json
+from sightline.files import existing_path, write_json
 from sightline.grounding.calibration import calibration_error
 from sightline.grounding.evidence import Evidence
 from sightline.grounding.support_model import Floats, SupportModel, fit, fit_place
@@ -64,7 +64,7 @@ class Nouns:
 
 def photos(data: Path, split: str, limit: int | None = None) -> list[TestPhoto]:
     """Photos of a split of Flickr8k that are there, in its order."""
-    folder = existing(data / "flickr8k")
+    folder = existing_path(data / "flickr8k")
     said = {photo.file: photo for photo in read_captions(folder / "Flickr8k.token.txt")}
     names = [name for name in read_names(folder / f"Flickr_8k.{split}Images.txt") if name in said]
     found = [

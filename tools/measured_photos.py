@@ -12,7 +12,7 @@ from typing import Any
 
 from sightline.data.image_list import photo_number, read_names
 from sightline.errors import ConfigError, DataError
-from sightline.files import existing
+from sightline.files import existing_path
 from sightline.pipeline import Pipeline
 from sightline.training.recipe_photos import read_captions
 from sightline.vision.photo_reader import progress_bar
@@ -36,7 +36,7 @@ def coco(data: Path, images: Path, split: str = "test") -> list[TestPhoto]:
 
     Of the split `train`, they are those of val2014, as all photos of the others are.
     """
-    folder = existing(data / "coco")
+    folder = existing_path(data / "coco")
     said = read_captions(_file(folder, "captions_val2014.json"))
     names = [name for name in read_names(_file(folder, f"karpathy_{split}.txt")) if "train2014" not in name]
     wanted = {photo_number(name): name for name in names}
@@ -51,10 +51,10 @@ def coco(data: Path, images: Path, split: str = "test") -> list[TestPhoto]:
 
 def flickr8k(data: Path, split: str = "test") -> list[TestPhoto]:
     """Photos of one of Flickr8k's official splits that are there, in its order; ids are those of Flickr30k Entities."""
-    folder = existing(data / "flickr8k")
+    folder = existing_path(data / "flickr8k")
     names = read_names(_file(folder, f"Flickr_8k.{split}Images.txt"))
     said = {photo.file: photo for photo in read_captions(_file(folder, "Flickr8k.token.txt"))}
-    images = existing(folder / "images")
+    images = existing_path(folder / "images")
     return [
         TestPhoto(photo_number(name), images / name, _texts(said[name])) for name in names if (images / name).is_file()
     ]
@@ -134,7 +134,7 @@ def _whole_lines(path: Path) -> list[str]:
 
 def _file(folder: Path, name: str) -> Path:
     """The file, or its gzip."""
-    return folder / name if (folder / name).is_file() else existing(folder / f"{name}.gz")
+    return folder / name if (folder / name).is_file() else existing_path(folder / f"{name}.gz")
 
 
 def _photo(images: Path, id: str, name: str) -> Path | None:

@@ -64,9 +64,9 @@ class Caption:
         """The words, joined by spaces."""
         return " ".join(self.words)
 
-    def grounded(self, scene: Scene) -> Caption:
+    def with_boxes(self, scene: Scene) -> Caption:
         """Point every word that has region attention at the box it attends to most."""
-        scene.require("boxes", by="Caption.grounded")
+        scene.require("boxes", by="Caption.with_boxes")
         assert scene.boxes is not None
         return Caption(self.words, self.log_prob, tuple(_point(word, scene.boxes) for word in self.trace))
 

@@ -165,7 +165,7 @@ def cache_dir() -> Path:
     return base / "sightline"
 
 
-def existing(path: PathLike) -> Path:
+def existing_path(path: PathLike) -> Path:
     """`path` as a Path, or a DataError that names the nearest existing parent."""
     target = Path(path)
     if target.exists():
@@ -184,7 +184,7 @@ def most_bytes(stored: int) -> int:
     return SMALL + RATIO * stored
 
 
-def check_declared(declared: int, stored: int, what: str, where: PathLike) -> None:
+def check_declared_size(declared: int, stored: int, what: str, where: PathLike) -> None:
     """Refuse an array that declares far more bytes than are stored for it, before any memory is taken."""
     if declared > most_bytes(stored):
         raise DataError(
@@ -245,7 +245,7 @@ def refuse_special(path: Path) -> None:
 @contextlib.contextmanager
 def open_bytes(path: PathLike) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes, gunzipping what is gzip; a cut gzip stream is a TruncatedError."""
-    target = existing(path)
+    target = existing_path(path)
     if target.is_dir():
         raise DataError("this is a folder, a file was expected", where=target, fix="name a file inside it")
     refuse_special(target)

@@ -63,7 +63,7 @@ JRAN = JRANConfig(
 R2M = R2MConfig(hidden_size=8, vector_width=VECTOR_WIDTH)
 
 PICTURES = {
-    "words on boxes": lambda: words_on_boxes(PHOTO, said(UPDOWN).grounded(scene())),
+    "words on boxes": lambda: words_on_boxes(PHOTO, said(UPDOWN).with_boxes(scene())),
     "attention over regions": lambda: attention_panels(PHOTO, said(UPDOWN), scene()),
     "attention over the grid": lambda: attention_panels(PHOTO, said(ADAPTIVE), scene(), over="grid"),
     "sentinel": lambda: sentinel_panels(PHOTO, said(ADAPTIVE), scene()),

@@ -17,7 +17,7 @@ from bundle_samples import draw_photo
 from search_samples import Eyes
 from sightline.cli import commands
 from sightline.errors import DataError
-from sightline.jobs.job_photos import GONE, mark_of, photos_below, photos_named
+from sightline.jobs.job_photos import GONE, find_named_photos, mark_of, photos_below
 from sightline.search.index_store import open_index
 from sightline.search.sync import sync
 from sightline.vision.feature_store import FeatureStore
@@ -91,7 +91,7 @@ def test_photos_below_an_address_are_listed_as_below_a_folder(filled):
         assert [photo.path for photo in photos] == [f"{address}/{name}" for name in ORDER]
         assert problems == []
     assert all(photo.mark == mark_of(photo.path) != GONE for photo in photos)
-    assert [photo.id for photo in photos_named([f"{address}/z.png", address]).photos] == [
+    assert [photo.id for photo in find_named_photos([f"{address}/z.png", address]).photos] == [
         f"{address}/{name}" for name in ("z.png", *ORDER[:3])
     ]
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from sightline.errors import CheckpointError, ConfigError
-from sightline.files import PathLike, atomic_write, checksum, existing, refuse_special
+from sightline.files import PathLike, atomic_write, checksum, existing_path, refuse_special
 
 FileKind = Literal["checkpoint", "bundle"]
 CALLS = 100  # of PyTorch for a tensor of a model, at most: the models here take 4 to 15
@@ -70,7 +70,7 @@ def kind_of_file(path: PathLike) -> str:
 
 
 def _description(path: PathLike, wanted: str) -> dict[str, Any]:
-    if not (target := existing(path)).is_dir():
+    if not (target := existing_path(path)).is_dir():
         refuse_special(target)
     try:
         with safe_open(path, "pt") as file:

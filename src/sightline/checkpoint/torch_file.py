@@ -19,14 +19,14 @@ from torch import Tensor
 from sightline.checkpoint.torch_parts import ALLOWED, Storage, resolver, with_tensors
 from sightline.data.restricted_pickle import CONTAINERS, load
 from sightline.errors import DataError, TruncatedError
-from sightline.files import PathLike, existing
+from sightline.files import PathLike, existing_path
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 def read_torch(path: PathLike) -> Any:
     """What a PyTorch file holds, its tensors on the CPU; a file that asks for any other class is refused."""
-    target = existing(path)
+    target = existing_path(path)
     try:
         if zipfile.is_zipfile(target):
             with zipfile.ZipFile(target) as archive:

@@ -38,7 +38,7 @@ class Option(NamedTuple):
     notes: tuple[Any, ...]  # what the command itself says to tyro
 
     @property
-    def required(self) -> bool:
+    def is_required(self) -> bool:
         """Whether there is no call without it. A list of positional ones may be empty."""
         return self.parameter.default is Parameter.empty and (bool(self.flags) or get_origin(self.type) is not tuple)
 
@@ -69,7 +69,7 @@ def bound(function: Callable[..., Any], name: str, words: Sequence[str]) -> Call
         with redirect_stderr(io.StringIO()):  # what is wrong is said here, not in tyro's boxes
             call, left = tyro.cli(shown, args=words, config=CONFIG, return_unknown_args=True)
     except SystemExit:
-        _missing([option for option in known if option.required and not option.flags], name)
+        _missing([option for option in known if option.is_required and not option.flags], name)
     if left:
         _refuse(f"`sightline {name}` does not know what to do with {left[0]!r}", name)
     return call
@@ -204,8 +204,10 @@ def _check(known: list[Option], name: str, words: Sequence[str]) -> None:
             _refuse(f"{after} looks like a flag", name, f"write {flag}={after}, if it is the value of {flag}; ")
         if equals and not by_flag[flag].metavar:
             _refuse(f"{flag} takes no value", name)
-    if missing := [option for option in known if option.flags and option.required and given.isdisjoint(option.flags)]:
-        _missing([option for option in known if option in missing or (option.required and not words)], name)
+    if missing := [
+        option for option in known if option.flags and option.is_required and given.isdisjoint(option.flags)
+    ]:
+        _missing([option for option in known if option in missing or (option.is_required and not words)], name)
 
 
 def _missing(missing: list[Option], name: str) -> NoReturn:

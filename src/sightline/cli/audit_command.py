@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from sightline.errors import ConfigError, printable
-from sightline.files import cache_dir, existing, fingerprint, model_file, write_json
+from sightline.files import cache_dir, existing_path, fingerprint, model_file, write_json
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are captions to audit
     from sightline.jobs.job import Report
@@ -61,7 +61,7 @@ def audit(
         raise ConfigError(f"`threshold` is {threshold}", fix="give a number from 0 to 1")
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and results go to a folder", where=out, fix="name another with --out")
-    given = _captions(existing(captions), captions.parent if images is None else existing(images), split)
+    given = _captions(existing_path(captions), captions.parent if images is None else existing_path(images), split)
     with _kept(out, captions.absolute(), images and images.absolute(), split, threshold, model) as place:
         found, report = _audited(given, place, model, device, threads, threshold, bar=not quiet)
     if out is not None:

@@ -79,10 +79,10 @@ def caption(
     named = _formats(format, out, json)
     if ray is not None and out is None and "xmp" not in named:
         raise ConfigError("--ray works on files, which can be gone on with", fix="name a folder for them with --out")
-    from sightline.jobs.job_photos import has_file, photos_named
+    from sightline.jobs.job_photos import find_named_photos, has_file
 
     folders = [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 - any text may be a path
-    found = photos_named(paths)
+    found = find_named_photos(paths)
     beside = sorted(named & {"xmp", "html"})
     if beside and (lone := next((photo for photo in found.photos if not has_file(photo)), None)):
         raise ConfigError(f"{beside[0]} needs photos that are files", where=lone.path, fix="use json, csv or pictures")

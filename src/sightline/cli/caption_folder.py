@@ -20,7 +20,7 @@ from sightline.export.caption_tables import CaptionJson, caption_of, csv_lines, 
 from sightline.export.gallery import page
 from sightline.export.sidecar import sidecar_of, write_sidecar
 from sightline.files import atomic_write, cache_dir, fingerprint, lock, sweep
-from sightline.jobs.job import Executor, run, run_locally, waiting
+from sightline.jobs.job import Executor, photos_to_do, run, run_locally
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of
 from sightline.jobs.ledger import CaptionLog, Ledger
 from sightline.vision.photo_reader import Progress
@@ -235,7 +235,7 @@ def file_captions(
             files.drop(photo.id for photo in photos)
         if not filing.distinct:
             files.restore_first(list(rewrites))
-        todo = waiting(photos, files, ledger)
+        todo = photos_to_do(photos, files, ledger)
         filed.kept = len(photos) - len(todo)
         if todo:  # else no model is loaded
             bar = listeners.progress("captioning")

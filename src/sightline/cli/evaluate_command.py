@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from sightline.errors import ConfigError
-from sightline.files import existing
+from sightline.files import existing_path
 from sightline.training.checkpoint_finder import MODEL
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to measure
@@ -136,7 +136,7 @@ def _photos(captions: tuple[Path, ...], split: str, photos: Path | None) -> dict
     if photos is not None:
         return {"test": (split,), "splits": {split: photos.absolute()}}
     for path in captions:
-        found = identify(existing(path))
+        found = identify(existing_path(path))
         if found.captions is None:
             raise ConfigError(f"{found.name} holds no captions", where=path, fix="give a file of captions")
         if found.captions(path).splits():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sightline.decoding.rules import rules_of, word_limits
 from sightline.errors import ConfigError
-from sightline.files import checksum, existing, fingerprint, model_file
+from sightline.files import checksum, existing_path, fingerprint, model_file
 
 if TYPE_CHECKING:
     from sightline.caption import PhotoCaption
@@ -114,7 +114,7 @@ class CaptionOptions:
             from sightline.checkpoint.bundle import default_bundle
 
             model = default_bundle()
-        files = [existing(model_file(path)).read_bytes() for path in (model, self.style) if path is not None]
+        files = [existing_path(model_file(path)).read_bytes() for path in (model, self.style) if path is not None]
         plain = {**asdict(self), "model": "", "style": ""}
         return fingerprint(json.dumps(plain), *(str(checksum(raw)) for raw in files))
 

@@ -17,7 +17,7 @@ from sightline.data.convert import any_captions
 from sightline.data.inspect import identify
 from sightline.data.pickle_formats import read_document_frequencies
 from sightline.errors import ConfigError, CountError, MissingRecordError, UnknownFormatError
-from sightline.files import existing, write_json
+from sightline.files import existing_path, write_json
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.scorecard import METRICS, ON_REQUEST, TITLES, Scorecard, installed, scorecard
 
@@ -61,7 +61,7 @@ def score(
     frequencies = None if df is None else _frequencies(df)
     if instances is not None and "chair" not in metrics:
         raise ConfigError("--instances says what is in the photos for chair alone", fix="add --metrics chair")
-    objects = None if instances is None else _objects(existing(instances), references)
+    objects = None if instances is None else _objects(existing_path(instances), references)
     console = Console(stderr=True, quiet=quiet)
     systems: dict[str, Scorecard] = {}
     for path in hyps:
@@ -90,12 +90,14 @@ def _bar(title: str, images: int, console: Console) -> Iterator[Callable[[str, i
 
 
 def _references(path: Path, split: str | None) -> dict[str, list[str]]:
-    return {photo.id: [sentence.text for sentence in photo.sentences] for photo in any_captions(existing(path), split)}
+    return {
+        photo.id: [sentence.text for sentence in photo.sentences] for photo in any_captions(existing_path(path), split)
+    }
 
 
 def _hypotheses(path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
-    for photo in any_captions(existing(path)):
+    for photo in any_captions(existing_path(path)):
         if len(photo.sentences) != 1:
             raise CountError(
                 f"image {photo.id} has {len(photo.sentences)} captions, and one is scored per image",

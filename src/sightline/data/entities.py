@@ -36,7 +36,7 @@ from sightline.data.records import (
     Sentence,
 )
 from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
-from sightline.files import existing, open_text, refuse_special
+from sightline.files import existing_path, open_text, refuse_special
 from sightline.text.lemmas import lemma
 
 PixelBox = tuple[int, int, int, int]
@@ -196,7 +196,7 @@ def read_photos(path: Path, problems: Problems = STRICT) -> dict[str, EntitiesPh
     sentences: dict[str, tuple[EntitiesSentence, ...]] = {}
     annotations: dict[str, Annotation] = {}
     damaged: set[str] = set()
-    for name, raw in _files(existing(path)):
+    for name, raw in _files(existing_path(path)):
         where = f"{path}: {name.parent.name}/{name.name}"
         try:
             text = raw.decode("utf-8")

@@ -19,7 +19,7 @@ from sightline.data.format import Format, Probe, Report
 from sightline.data.numpy_files import AnyArray
 from sightline.data.records import Problems
 from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError, NonFiniteError
-from sightline.files import PathLike, existing, sync_folder
+from sightline.files import PathLike, existing_path, sync_folder
 from sightline.scene import Array, Scene, check_order, normalise_boxes
 
 Size = tuple[int, int]
@@ -34,7 +34,7 @@ class FeatureSource(ABC):
     """
 
     def __init__(self, path: PathLike) -> None:
-        self.path = existing(path)
+        self.path = existing_path(path)
         self._left_out: dict[str, set[str]] = {}  # ids by the part that their scenes lack though the file has it
 
     @abstractmethod
@@ -113,7 +113,7 @@ class FeatureSource(ABC):
 
 def existing_folder(path: PathLike) -> Path:
     """`path` as a Path, or a DataError if it is no folder."""
-    folder = existing(path)
+    folder = existing_path(path)
     if not folder.is_dir():
         raise DataError("this is a file, a folder was expected", where=folder, fix=f"name {folder.parent}")
     return folder

@@ -44,7 +44,7 @@ from sightline.errors import (
     MissingRecordError,
     TruncatedError,
 )
-from sightline.files import PathLike, check_declared
+from sightline.files import PathLike, check_declared_size
 from sightline.scene import Scene
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -89,7 +89,7 @@ def dataset_of(file: Any, name: str, where: PathLike) -> Any:
         raise DataError(f"`{name}` holds no plain numbers", where=where, fix="store numbers")
     # A side of no length would make any number of rows free.
     declared = math.prod(max(1, side) for side in found.shape) * found.dtype.itemsize
-    check_declared(declared, found.id.get_storage_size(), f"`{name}`", where)
+    check_declared_size(declared, found.id.get_storage_size(), f"`{name}`", where)
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from sightline.data.format import Format, Probe, Report
 from sightline.data.formats import FORMATS
 from sightline.errors import DataError, SightlineError, UnknownFormatError
-from sightline.files import PathLike, existing, read_json
+from sightline.files import PathLike, existing_path, read_json
 
 _DEPTH = 4
 _PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"WEBP": "WebP", b"GIF8": "GIF", b"ftypavif": "AVIF"}
@@ -16,7 +16,7 @@ _PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"WEBP": "WebP", b"GIF8
 
 def identify(path: PathLike) -> Format:
     """The format of `path`, or an UnknownFormatError that tells what it looks like."""
-    probe = Probe(existing(path))
+    probe = Probe(existing_path(path))
     found = _match(probe)
     if found is None:
         raise UnknownFormatError(
@@ -29,7 +29,7 @@ def identify(path: PathLike) -> Format:
 
 def inspect(path: PathLike) -> Iterator[Report]:
     """Reports on a file or folder; a folder in no format of its own gives the reports of what is inside it."""
-    yield from _inspect(existing(path), _DEPTH)
+    yield from _inspect(existing_path(path), _DEPTH)
 
 
 def _inspect(path: Path, depth: int) -> Iterator[Report]:

@@ -36,7 +36,7 @@ from sightline.data.format import Probe
 from sightline.data.npz_folder import FEATURE_KEYS
 from sightline.data.numpy_files import parse_arrays
 from sightline.errors import DataError, MissingExtraError, MissingRecordError, TruncatedError
-from sightline.files import PathLike, existing, refuse_special
+from sightline.files import PathLike, existing_path, refuse_special
 from sightline.scene import Scene
 
 _MAGIC = b"\xde\xc0\xef\xbe"
@@ -85,7 +85,7 @@ def _data_file(path: Path) -> Path:
 
 def open_lmdb(path: Path) -> Any:
     """The environment, read-only, shared by all who read it: LMDB cannot open a database twice in one process."""
-    state = existing(_data_file(path)).stat()
+    state = existing_path(_data_file(path)).stat()
     refuse_special(_data_file(path))
     key = (os.getpid(), str(path.resolve()), state.st_ino, state.st_mtime_ns)
     environment = _OPEN.get(key)
@@ -158,7 +158,7 @@ class LmdbFeatures(FeatureSource):
     def __init__(self, path: PathLike) -> None:
         super().__init__(path)
         self._environment = PerProcess(partial(open_lmdb, self.path))
-        self._size = existing(_data_file(self.path)).stat().st_size
+        self._size = existing_path(_data_file(self.path)).stat().st_size
 
     def ids(self) -> list[str]:
         """Every image id, in key order."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.errors import ChecksumError, DataError, MissingRecordError, TruncatedError
-from sightline.files import PathLike, check_declared, existing, open_bytes
+from sightline.files import PathLike, check_declared_size, existing_path, open_bytes
 
 AnyArray = npt.NDArray[Any]
 NPY_MAGIC = b"\x93NUMPY"
@@ -93,7 +93,7 @@ def _member(archive: zipfile.ZipFile, name: str, where: PathLike) -> bytes:
     with archive.open(name) as file:
         start = file.read(_LONGEST_HEADER)
         header = read_npy_header(io.BytesIO(start), where)
-        check_declared(header.size, archive.getinfo(name).compress_size, f"`{name}`", where)
+        check_declared_size(header.size, archive.getinfo(name).compress_size, f"`{name}`", where)
         whole = start + file.read(max(0, header.offset + header.size - len(start)))
         if len(whole) > header.offset + header.size or file.read(1):
             raise DataError(
@@ -121,7 +121,7 @@ class NpyRows:
     """
 
     def __init__(self, path: PathLike) -> None:
-        self.path = existing(path)
+        self.path = existing_path(path)
         with open_bytes(self.path) as file:
             self._header = read_npy_header(file, self.path)
         if self._header.fortran or not self.shape:

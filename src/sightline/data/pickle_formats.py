@@ -15,7 +15,7 @@ from sightline.data.format import Probe
 from sightline.data.records import STRICT, Problems
 from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Inert, load_path, shown
 from sightline.errors import CountError, DataError
-from sightline.files import PathLike, existing, open_bytes, read_json
+from sightline.files import PathLike, existing_path, open_bytes, read_json
 
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
 NGram = tuple[str, ...]
@@ -27,7 +27,7 @@ class Vocabulary(Inert):
 
 def read_vocabulary(path: PathLike, _: Problems = STRICT) -> list[str]:
     """The words in id order."""
-    target = existing(path)
+    target = existing_path(path)
     with open_bytes(target) as file:
         is_json = file.read(64).lstrip().startswith(b"{")
     whole: Any = read_json(target) if is_json else load_path(target, {**CONTAINERS, "Vocabulary": Vocabulary})

@@ -25,7 +25,7 @@ from sightline.data.hdf5_features import dataset_of, has_name, open_hdf5
 from sightline.data.json_records import Record, describe, read_object
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.errors import CountError, DataError, MissingExtraError, MissingRecordError
-from sightline.files import existing
+from sightline.files import existing_path
 
 Integers = npt.NDArray[np.integer[Any]]
 
@@ -81,7 +81,7 @@ def read_box_ind(path: Path, first: int, last: int) -> npt.NDArray[np.floating[A
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[Any]:
     """The open file; the many kinds of errors that h5py raises on damaged or unexpected parts become one."""
-    with open_hdf5(existing(path)) as file:
+    with open_hdf5(existing_path(path)) as file:
         try:
             yield file
         except (OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:

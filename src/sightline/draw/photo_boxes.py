@@ -40,7 +40,7 @@ class Mark:
 def words_on_boxes(photo: Photo, caption: Caption, width: int = 720) -> Image.Image:
     """The photo with a coloured box for each word that points somewhere, and the caption below in those colours.
 
-    Words point where `WordTrace.boxes` says; `Caption.grounded` fills it from region attention. Of the boxes of
+    Words point where `WordTrace.boxes` says; `Caption.with_boxes` fills it from region attention. Of the boxes of
     a plural, the first has its label, and all have its colour.
     """
     fit = fitted(open_image(photo), checked_width(width))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sightline.errors import ClusterError, DataError, MissingExtraError, SightlineError
-from sightline.jobs.job import Done, Executor, Work, run_locally
+from sightline.jobs.job import BatchResult, Executor, Work, run_locally
 from sightline.jobs.job_photos import PhotoRef
 from sightline.photo import Photo
 from sightline.vision.photo_reader import Progress
@@ -108,11 +108,11 @@ class Cluster:
 
     def __call__(
         self, photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
-    ) -> Iterator[Done[Result]]:
+    ) -> Iterator[BatchResult[Result]]:
         """The photos as they are done, as soon as they are a batch."""
         if not photos:
             return
-        piece, done = min(batch, AT_ONCE), Done[Result]()
+        piece, done = min(batch, AT_ONCE), BatchResult[Result]()
         waiting = deque(_Batch(photos[start : start + piece]) for start in range(0, len(photos), piece))
         bar = iter(progress([photo.path for photo in photos]))
         crew = _Crew(self.cpus, self.gpus, work, size)
@@ -126,7 +126,7 @@ class Cluster:
                     deque(itertools.islice(bar, len(some.made) + len(some.bad)), 0)
                 if len(done.made) >= batch:
                     yield done
-                    done = Done()
+                    done = BatchResult()
             deque(bar, 0)
             yield done
         finally:
@@ -165,7 +165,7 @@ class _Crew:
                     self.running[worker.look.remote(list(batch.photos))] = worker, batch
                     self.loads[worker] += batch.load
 
-    def come_back(self, waiting: deque[_Batch]) -> Iterator[Done[Any]]:
+    def come_back(self, waiting: deque[_Batch]) -> Iterator[BatchResult[Any]]:
         """What is done meanwhile; batches of workers that died go back to those that wait."""
         ready, rest = self.ray.wait([*self.running, *self.coming], num_returns=1, timeout=PATIENCE)
         also = self.ray.wait(rest, num_returns=len(rest), timeout=0)[0] if rest else []  # are written down with it
@@ -219,14 +219,14 @@ class _Crew:
             self.ray.kill(worker)
 
 
-def _again(batch: _Batch, waiting: deque[_Batch]) -> Iterator[Done[Any]]:
+def _again(batch: _Batch, waiting: deque[_Batch]) -> Iterator[BatchResult[Any]]:
     """Let photos wait again, one by one; one that has cost too many workers is left out."""
     deaths = batch.deaths + batch.alone
     if deaths < LIVES:
         waiting.extendleft(_Batch([photo], True, deaths) for photo in reversed(batch.photos))
         return
     what, fix = f"{deaths} workers died when they looked at it", "leave it out, or give workers more memory"
-    yield Done(bad=[(photo, DataError(what, where=photo.path, fix=fix)) for photo in batch.photos])
+    yield BatchResult(bad=[(photo, DataError(what, where=photo.path, fix=fix)) for photo in batch.photos])
 
 
 class _Worker:
@@ -240,7 +240,7 @@ class _Worker:
     def ready(self) -> None:
         """Say that it is there."""
 
-    def look(self, photos: Sequence[PhotoRef]) -> Done[Any]:
+    def look(self, photos: Sequence[PhotoRef]) -> BatchResult[Any]:
         """A batch, done; another is read meanwhile."""
         (done,) = run_locally(photos, self._work_in_turn, size=self.size, batch=len(photos))
         return done

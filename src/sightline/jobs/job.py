@@ -43,7 +43,7 @@ class Sink(Protocol[Kept]):
 
 
 @dataclass
-class Done(Generic[Result]):
+class BatchResult(Generic[Result]):
     """A batch that was worked on: the results of its photos, and the errors of those that cannot be read."""
 
     made: list[tuple[PhotoRef, Result]] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Executor(Protocol):
 
     def __call__(
         self, photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress
-    ) -> Iterator[Done[Result]]:
+    ) -> Iterator[BatchResult[Result]]:
         """All photos, at most `batch` of them together; batches may come in any order."""
 
 
@@ -97,9 +97,9 @@ class Report:
 
 def run_locally(
     photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
-) -> Iterator[Done[Result]]:
+) -> Iterator[BatchResult[Result]]:
     """The executor of this process: photos are read in threads while others are worked on; batches come in order."""
-    done, group = Done[Result](), list[tuple[PhotoRef, Photo]]()
+    done, group = BatchResult[Result](), list[tuple[PhotoRef, Photo]]()
     reading = read_each([ref.path for ref in photos], size, ids=[ref.id for ref in photos], progress=progress)
     for ref, photo in zip(photos, reading, strict=True):
         if isinstance(photo, SightlineError):
@@ -113,7 +113,7 @@ def run_locally(
                 raise CountError(what, fix="give one for each, in their order")
             done.made = [(ref, result) for (ref, _), result in zip(group, results, strict=True)]
             yield done
-            done, group = Done(), []
+            done, group = BatchResult(), []
 
 
 def run(
@@ -141,7 +141,7 @@ def run(
     """
     if batch < 1:
         raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
-    todo = waiting(photos, sink, ledger)
+    todo = photos_to_do(photos, sink, ledger)
     sink.drop(photo.id for photo in todo)
     report, bad = Report(len(photos), kept=len(photos) - len(todo)), dict[PhotoRef, SightlineError]()
     for done in executor(todo, work, size=size, batch=batch, progress=progress):
@@ -156,7 +156,7 @@ def run(
     return report
 
 
-def waiting(photos: Sequence[PhotoRef], sink: Sink[Result], ledger: Ledger) -> list[PhotoRef]:
+def photos_to_do(photos: Sequence[PhotoRef], sink: Sink[Result], ledger: Ledger) -> list[PhotoRef]:
     """The photos that `run` would work on: those without a result, and those that have changed since.
 
     A ledger that is new takes what is in the sink as made of the photos as they are now.

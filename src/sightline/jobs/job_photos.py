@@ -51,7 +51,7 @@ def photos_below(source: PathLike) -> tuple[list[PhotoRef], list[SightlineError]
     ], walked.problems
 
 
-def photos_named(sources: Iterable[str], *, listing: IO[bytes] | None = None) -> PhotoList:
+def find_named_photos(sources: Iterable[str], *, listing: IO[bytes] | None = None) -> PhotoList:
     """The photos that are meant by some names, as `find_photos` finds them, called by their absolute paths.
 
     Args:
@@ -84,9 +84,9 @@ def id_of(path: PathLike) -> str:
 
 def has_file(photo: PhotoRef) -> bool:
     """Whether a photo is a file of its own, beside which others can be written."""
-    from sightline.vision.parquet_photos import row_named
+    from sightline.vision.parquet_photos import split_row_path
 
-    return not is_address(photo.path) and row_named(photo.path) is None
+    return not is_address(photo.path) and split_row_path(photo.path) is None
 
 
 def mark_of(path: PathLike) -> Mark:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.errors import CountError, DataError
-from sightline.files import PathLike, atomic_write, existing
+from sightline.files import PathLike, atomic_write, existing_path
 from sightline.metrics.language_metric import LanguageMetric
 
 FloatArray = npt.NDArray[np.float64]
@@ -185,7 +185,7 @@ class PerImage:
     def read(cls, path: PathLike) -> PerImage:
         """Read what `write` wrote."""
         try:
-            with np.load(existing(path), allow_pickle=False) as held:
+            with np.load(existing_path(path), allow_pickle=False) as held:
                 head = json.loads(held["head"].tobytes())
                 shares = {}
                 for number, (name, labels, classes) in enumerate(head["shares"]):

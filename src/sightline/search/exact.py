@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sightline.errors import DataError
-from sightline.files import PathLike, existing
+from sightline.files import PathLike, existing_path
 from sightline.scene import Array
 from sightline.search.engine import Candidate, Row, RowState
 from sightline.search.keywords import idf, keywords, term_weights
@@ -128,7 +128,7 @@ class ExactIndex:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        existing(self.path)
+        existing_path(self.path)
         with self._clear_errors(), contextlib.closing(self._open()) as db:
             db.execute("BEGIN")
             _refuse_foreign(db)

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from sightline.config import build, override
 from sightline.data.photo_folder import photo_files, table_of
 from sightline.errors import ConfigError, CountError
-from sightline.files import existing
+from sightline.files import existing_path
 from sightline.models.model_configs import CaptionerConfig
 from sightline.training.data_config import DataConfig
 from sightline.training.features import open_scenes
@@ -90,9 +90,9 @@ def _build(
 
 def _count(own: OwnData) -> tuple[int, int]:
     """Photos and captions."""
-    table = own.captions or (None if own.images is None else table_of(existing(own.images)))
+    table = own.captions or (None if own.images is None else table_of(existing_path(own.images)))
     if table is not None:
-        read = read_captions(existing(table), own.images)
+        read = read_captions(existing_path(table), own.images)
         return len(read), sum(len(photo.sentences) for photo in read)
     if own.images is not None:
         return len(photo_files(own.images)), 0
@@ -101,7 +101,7 @@ def _count(own: OwnData) -> tuple[int, int]:
 
 def _paths(own: OwnData) -> dict[str, str]:
     given = {item.name: getattr(own, item.name) for item in fields(own)}
-    return {name: str(existing(path).absolute()) for name, path in given.items() if path is not None}
+    return {name: str(existing_path(path).absolute()) for name, path in given.items() if path is not None}
 
 
 def _features(own: OwnData, out: Path, told: list[str]) -> dict[str, str]:
@@ -166,7 +166,7 @@ def _corpus(own: OwnData, told: list[str]) -> dict[str, Any]:
             "r2m must know what is in the photos, and extracted features have no names",
             fix="add --concepts FILE (a line of named boxes per photo), or --features with concepts",
         )
-    sentences = read_corpus(existing(own.corpus))
+    sentences = read_corpus(existing_path(own.corpus))
     long = sum(len(sentence.split()) >= 8 for sentence in sentences)
     fewest = 8 if 2 * long >= len(sentences) else 4
     told.append(f"Of the corpus, sentences of {fewest} to {DataConfig.max_words} words are used.")

@@ -16,7 +16,7 @@ from sightline.batch import SceneBatch
 from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.data.photo_folder import photo_files
 from sightline.errors import ConfigError
-from sightline.files import existing
+from sightline.files import existing_path
 from sightline.models.end_to_end import EndToEnd
 from sightline.training.augmentation import cut_windows, random_windows
 from sightline.training.data_config import BACKBONES, DETECTOR, DataConfig
@@ -129,7 +129,7 @@ def extract(
     """
     if not config.encoder or config.images is None or config.features is None:
         return {}
-    images, store = existing(config.path(config.images, base)), config.path(config.features, base)
+    images, store = existing_path(config.path(config.images, base)), config.path(config.features, base)
     held = set(FeatureStore(store).ids()) if store.exists() else set()
     if not held.issuperset(photo_files(images)):
         from sightline.jobs import extract_job

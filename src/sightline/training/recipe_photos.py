@@ -13,7 +13,7 @@ from sightline.data.image_list import with_splits
 from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionedPhoto, CaptionSet
 from sightline.errors import ConfigError, DataError, MissingRecordError
-from sightline.files import existing
+from sightline.files import existing_path
 from sightline.metrics.novel import novel_objects
 from sightline.training.data_config import DataConfig
 
@@ -23,7 +23,7 @@ ROLES = ("train", "val", "test")
 def read_photos(config: DataConfig, base: Path, told: list[str]) -> dict[str, tuple[CaptionedPhoto, ...]]:
     """The photos of each role that has some. Without captions they are the photos of the folder."""
     given = config.captions if isinstance(config.captions, tuple) else (config.captions,)
-    images = None if config.images is None else existing(config.path(config.images, base))
+    images = None if config.images is None else existing_path(config.path(config.images, base))
     if given:
         sets = [read_captions(config.path(path, base), images) for path in given]
         captions = CaptionSet(tuple(photo for one in sets for photo in one), ", ".join(one.source for one in sets))

@@ -11,7 +11,7 @@ from sightline.data.image_list import photo_number, read_names
 from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionedPhoto
 from sightline.errors import ConfigError, CountError, MissingRecordError
-from sightline.files import existing
+from sightline.files import existing_path
 from sightline.training.data_config import Boxed, DataConfig
 from sightline.training.features import match
 from sightline.training.recipe_photos import plural, read_photos, some
@@ -57,7 +57,7 @@ def files_of_pools(
     """The files of the photos of each split, and those of `data.boxed`."""
     if config.images is None:
         raise ConfigError("a model that sees photos at every step needs them", fix="give data.images")
-    folder = existing(config.path(config.images, base))
+    folder = existing_path(config.path(config.images, base))
     listed = [photo for part in photos.values() for photo in part]
     file_of = match(listed, photo_files(folder), folder)
     missing = [photo.id for photo in listed if photo.id not in file_of]
@@ -82,7 +82,7 @@ def files_of_pools(
 
 def _find_boxed(config: DataConfig, boxed: Boxed, base: Path, spared: set[str], told: list[str]) -> PoolFiles:
     """The photos with boxes and without captions; `spared` are the numbers of those that nothing may be trained on."""
-    folder = existing(config.path(boxed.images, base))
+    folder = existing_path(config.path(boxed.images, base))
     files = photo_files(folder)
     if boxed.photos is not None:
         path = config.path(boxed.photos, base)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from sightline.errors import DataError, SightlineError
-from sightline.files import PathLike, existing
+from sightline.files import PathLike, existing_path
 
 JPEGS = (".jpg", ".jpeg", ".jpe", ".jfif")
 SUFFIXES = (*JPEGS, ".png", ".webp", ".avif", ".heic", ".heif", ".gif", ".bmp", ".tif", ".tiff")
@@ -57,7 +57,7 @@ def photos_in(folder: PathLike) -> list[Path]:
 
 def walk_folder(folder: PathLike) -> PhotoPaths:
     """Every picture under a folder, by name, and what is wrong below it; a DataError where there is no such folder."""
-    if not existing(folder).is_dir():
+    if not existing_path(folder).is_dir():
         raise DataError("this is a file, a folder was expected", where=folder, fix="name the folder it is in")
     search = _Search()
     search.add(os.fspath(folder))
@@ -88,7 +88,7 @@ class _Search:
             elif patterns and glob.has_magic(name):
                 self._match(name)
             else:
-                existing(path)
+                existing_path(path)
         except OSError as error:
             self._refuse(path, error)
         except SightlineError as error:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from PIL import ExifTags, Image
 
 from sightline.errors import ConfigError, ImageError
-from sightline.files import PathLike, existing
+from sightline.files import PathLike, existing_path
 from sightline.photo import Pixels
 from sightline.vision.picture_formats import ARRAY, HEAD, Kind, as_rgb, image_of, kind_of, not_a_picture, reason
 
@@ -162,7 +162,7 @@ def _open_file(path: PathLike) -> IO[bytes]:
 
             if (found := open_elsewhere(path)) is not None:
                 return found
-            existing(path)  # the same error as everywhere
+            existing_path(path)  # the same error as everywhere
         told = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         fix = "check its name and permissions"
         raise ImageError(f"the file cannot be read ({told})", where=path, fix=fix) from error

@@ -35,7 +35,7 @@ def is_table(path: PathLike) -> bool:
     return text.lower().endswith(SUFFIX) and (is_address(text) or not Path(text).is_dir())
 
 
-def row_named(path: PathLike) -> tuple[str, str] | None:
+def split_row_path(path: PathLike) -> tuple[str, str] | None:
     """The parquet file and the id that a path such as photos.parquet/cat.jpg names; None if it names none."""
     text = os.fspath(path)
     at = text.lower().rfind(f"{SUFFIX}/")
@@ -189,7 +189,7 @@ def _leaf(column: Any) -> Any:
 
 def open_elsewhere(path: PathLike) -> IO[bytes] | None:
     """The bytes of a photo on object storage, or in a parquet file; None where the name leads to neither."""
-    if (named := row_named(path)) is not None:
+    if (named := split_row_path(path)) is not None:
         file, name = named
         return io.BytesIO(table_at(file).read(name))
     return read_address(os.fspath(path)) if is_address(path) else None
@@ -197,6 +197,6 @@ def open_elsewhere(path: PathLike) -> IO[bytes] | None:
 
 def mark_elsewhere(path: PathLike) -> Mark | None:
     """What tells such a photo from its later versions: of a row, the mark of its file. None where there is none."""
-    if (named := row_named(path)) is not None:
+    if (named := split_row_path(path)) is not None:
         return mark_at(named[0])
     return mark_at(path) if is_address(path) else None

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sightline.errors import ChecksumError, DataError, DuplicateRecordError, NonFiniteError
-from sightline.files import checksum, existing, read_json, refuse_special, write_json
+from sightline.files import checksum, existing_path, read_json, refuse_special, write_json
 from sightline.scene import Array, Concept, Scene
 
 NAME = "sightline-store"
@@ -60,7 +60,7 @@ class Settings:
     @classmethod
     def read(cls, folder: Path) -> Settings:
         """Read `store.json`, refusing what is not a store, a damaged one, and one of a later version."""
-        file = existing(folder) / SETTINGS
+        file = existing_path(folder) / SETTINGS
         if not file.is_file():
             raise DataError(
                 f"this is not a feature store: it holds no {SETTINGS}",
@@ -121,7 +121,7 @@ class Index:
     @classmethod
     def read(cls, folder: Path) -> Index:
         """Read `index.jsonl`."""
-        file = existing(folder / INDEX)
+        file = existing_path(folder / INDEX)
         refuse_special(file)
         raw = file.read_bytes()
         lines = raw.split(b"\n")[:-1]
