@@ -42,7 +42,7 @@ def test_every_command_explains_itself(name, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert f"sightline {name}" in shown
     about = " ".join((commands.COMMANDS[name].load().__doc__ or "").split("\n\n")[0].split())
-    assert about[:40] in shown.replace("│ ", "")
+    assert about[:40] in shown
 
 
 @pytest.mark.parametrize("name", [n for n in commands.COMMANDS if n != "completion"])
@@ -71,7 +71,7 @@ def test_help_keeps_examples_as_lines_and_says_nothing_that_tells_nothing(name, 
     ]
     assert set(examples) <= set(shown.splitlines())
     assert "None" not in shown
-    assert not re.search(r"default: *(│\s*)?(False|True|\)|'')", shown)
+    assert not re.search(r"default: *(False|True|\)|'')", shown)
     paragraphs = [line for line in shown.splitlines()[1:] if not line.startswith(("  --", "    sightline"))]
     assert max(map(len, paragraphs)) <= 80
 
@@ -80,7 +80,7 @@ def test_help_names_values_and_has_one_name_for_a_switch(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     shown = help_of("index", capsys)
     for text in ("FOLDER ", "--threads N ", "--model FILE ", "--engine exact|lance ", "--json ", "--no-captions "):
-        assert re.search(rf"^(│|) +{re.escape(text)}", shown, re.MULTILINE)
+        assert re.search(rf"^ +{re.escape(text)}", shown, re.MULTILINE)
     assert "(default: auto)" in shown
     assert "--no-json" not in shown
     assert "--captions" not in shown
@@ -97,26 +97,11 @@ def test_help_tells_a_default_of_zero_or_one(monkeypatch, capsys):
     assert re.findall(r"--(\w+).*default: (.*?)\)", shown) == [("port", "0"), ("beam", "1")]
 
 
-@pytest.mark.parametrize(
-    ("terminal", "encoding", "boxes", "colour"),
-    [(True, "utf-8", True, True), (False, "utf-8", True, False), (False, "ascii", False, False)],
-)
-def test_help_is_as_plain_as_its_reader_needs(terminal, encoding, boxes, colour):
-    command = [sys.executable, "-m", "sightline", "serve", "--help"]
-    environment = {**os.environ, "PYTHONIOENCODING": encoding, "TERM": "xterm", "COLUMNS": "80"}
-    if terminal:
-        master, slave = pty.openpty()
-        subprocess.run(command, stdout=slave, check=True, env=environment)
-        os.close(slave)
-        shown = os.read(master, 1 << 16).decode()
-        os.close(master)
-    else:
-        shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-    assert ("╭" in shown) is boxes
-    assert ("\033[" in shown) is colour
-    bare = re.sub("\033[^m]*m", "", shown)
-    assert "--model" in bare
-    assert not re.search(r"^│\s+│\s*$", bare, re.MULTILINE)  # tyro leaves a row empty where a text just fits
+def test_help_fits_its_terminal(monkeypatch, capsys):
+    for columns in (60, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = help_of("serve", capsys).splitlines()
+        assert columns - 12 < max(len(line) for line in lines if not line.startswith(("usage", "    "))) <= columns
 
 
 NO_TORCH = """
@@ -167,7 +152,8 @@ def test_that_there_is_no_index_is_told_without_torch(command, tmp_path):
         ("score --refs a --hyps", "--hyps needs a value: --hyps PATH …. "),
         ("search cat -k --json", "-k needs a value: -k N. "),
         ("caption a.jpg --json=yes", "--json takes no value. "),
-        ("ground a.jpg", "`sightline ground` needs PHOTO and SENTENCE. "),
+        ("ground", "`sightline ground` needs PHOTO and SENTENCE. "),
+        ("ground a.jpg", "`sightline ground` needs SENTENCE. "),
         ("train", "`sightline train` needs RECIPE. "),
         ("extract", "`sightline extract` needs FOLDER and --out PATH. "),
         ("caption a.jpg --beam three", "--beam takes a whole number, not 'three'. "),

@@ -110,7 +110,7 @@ def offered(capsys, monkeypatch) -> Callable[[str], set[str]]:
     def options(command: str) -> set[str]:
         with pytest.raises(SystemExit):
             commands.main([*command.split(), "--help"])
-        return set(re.findall(r"^(?:│ |  )(?:-k N, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+        return set(re.findall(r"^  (?:-k N, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
 
     return options
 

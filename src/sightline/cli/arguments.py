@@ -1,49 +1,75 @@
-"""From the words of a command line to the call of a command's function, and what is said of words that do not fit."""
+"""From the words of a command line to the call of a command's function, and what is said of words that do not fit.
+
+A command is a typed function. Keyword-only parameters are its flags, the others are positional; the docstring is its
+help. `Annotated[…, Arg(…)]` says what types and names do not.
+"""
 
 from __future__ import annotations
 
 import difflib
 import functools
-import io
 import re
 import shutil
-import sys
 import textwrap
 import types
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
-from inspect import Parameter, Signature, cleandoc, signature
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TextIO, Union, get_args, get_origin, get_type_hints
-
-import tyro
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from sightline.errors import ConfigError
 
 NUMBERS = {int: ("N", "a whole number"), float: ("NUMBER", "a number")}
 SILENT = (Parameter.empty, None, "", ())  # defaults that tell a reader nothing
 HELP = ("-h", "--help")
-ABOUT = "ABOUT"  # where in the help the docstring goes
-CONFIG = (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
+COLUMN = 24  # where the texts of the help begin
+
+
+class Arg(NamedTuple):
+    """How the command line shows a parameter, where its name and type do not tell."""
+
+    metavar: str = ""
+    name: str = ""
+    short: str = ""  # such as -k
+    repeatable: bool = False  # a flag of several values that is given for each of them
 
 
 class Option(NamedTuple):
-    """A parameter of a command, as the command line shows it. Parameters that are not keyword-only are positional."""
+    """A parameter of a command, as the command line shows it."""
 
     parameter: Parameter
-    type: Any  # without `| None`
+    type: Any  # without `| None`; of several values, that of each
     flags: tuple[str, ...]  # none of a positional one
     metavar: str | None  # none of a switch
-    notes: tuple[Any, ...]  # what the command itself says to tyro
+    several: bool
+    repeatable: bool
 
     @property
     def is_required(self) -> bool:
         """Whether there is no call without it. A list of positional ones may be empty."""
-        return self.parameter.default is Parameter.empty and (bool(self.flags) or get_origin(self.type) is not tuple)
+        return self.parameter.default is Parameter.empty and not (self.several and not self.flags)
 
     def __str__(self) -> str:
         return " ".join(filter(None, (*self.flags[:1], self.metavar)))
+
+    def value(self, words: Sequence[str], name: str) -> Any:
+        """What the command is given for these words."""
+        if self.metavar is None:
+            return self.parameter.default is not True
+        values = [self._read(word, name) for word in words]
+        return tuple(values) if self.several else values[-1]
+
+    def _read(self, word: str, name: str) -> Any:
+        if get_origin(self.type) is Literal:
+            if word in get_args(self.type):
+                return word
+            wanted = " or ".join(get_args(self.type))
+        else:
+            try:
+                return self.type(word)
+            except ValueError:
+                wanted = NUMBERS[self.type][1]
+        raise _refusal(f"{(self.flags or (self.parameter.name,))[0]} takes {wanted}, not {word!r}", name)
 
 
 def options(function: Callable[..., Any]) -> list[Option]:
@@ -57,164 +83,127 @@ def options(function: Callable[..., Any]) -> list[Option]:
     return [_option(parameter, hints[parameter.name]) for parameter in signature(function).parameters.values()]
 
 
-def bound(function: Callable[..., Any], name: str, words: Sequence[str]) -> Callable[[], Any]:
-    """The call of `sightline NAME WORDS…`. Words that do not fit raise a sentence; `--help` is printed, and exits."""
-    known = options(function)
-    shown = _as_shown(function, known, name)
-    if not set(HELP).isdisjoint(words):
-        print(_help(function, shown, name))
-        raise SystemExit(0)
-    _check(known, name, words)
-    try:
-        with redirect_stderr(io.StringIO()):  # what is wrong is said here, not in tyro's boxes
-            call, left = tyro.cli(shown, args=words, config=CONFIG, return_unknown_args=True)
-    except SystemExit:
-        _missing([option for option in known if option.is_required and not option.flags], name)
-    if left:
-        _refuse(f"`sightline {name}` does not know what to do with {left[0]!r}", name)
-    return call
-
-
-def _as_shown(function: Callable[..., Any], known: list[Option], name: str) -> Callable[..., Callable[[], Any]]:
-    """A function that looks to tyro as the command shall look in its help, and that makes the call for later."""
-
-    def shown(*given: Any, **named: Any) -> Callable[[], Any]:
-        return functools.partial(function, *given, **named)
-
-    annotations = {option.parameter.name: _for_tyro(option, name) for option in known}
-    parameters = [option.parameter.replace(annotation=annotations[option.parameter.name]) for option in known]
-    shown.__annotations__ = annotations
-    shown.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    shown.__doc__ = re.sub(r"\n {8}", " ", cleandoc(function.__doc__ or ""))  # an argument's text is one paragraph
-    return shown
-
-
-class _Held(io.StringIO):
-    """Holds back what is printed; to who asks it is like the stream that it stands for."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self.stream = stream
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self.stream.encoding
-
-    def isatty(self) -> bool:
-        return self.stream.isatty()
-
-
-def _help(function: Callable[..., Any], shown: Callable[..., Any], name: str) -> str:
-    """The help that tyro makes, with the docstring's own lines and without rows that are empty."""
-    with redirect_stdout(page := _Held(sys.stdout)), suppress(SystemExit):
-        tyro.cli(shown, prog=f"sightline {name}", description=ABOUT, args=["--help"], config=CONFIG)
-    rows = page.getvalue().rstrip().splitlines()
-    full = [row for row in rows if not re.fullmatch(r"│\s*│", re.sub(r"\x1b\[[0-9;]*m", "", row))]
-    return "\n".join(full).replace(ABOUT, _about(function.__doc__ or ""))
-
-
-def _about(text: str) -> str:
-    """What a docstring says before its arguments: paragraphs as wide as the terminal, examples line by line."""
-    width = min(shutil.get_terminal_size().columns, 120)
-    parts = cleandoc(text).partition("\nArgs:")[0].rstrip().split("\n\n")
-    return "\n\n".join(part if part.startswith(" ") else textwrap.fill(part, width) for part in parts)
-
-
 def _option(parameter: Parameter, hint: Any) -> Option:
     plain, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    arg = next((note for note in notes if isinstance(note, Arg)), Arg())
     if get_origin(plain) in (Union, types.UnionType):
         (plain,) = (one for one in get_args(plain) if one is not type(None))
-    said = {key: getattr(note, key) for note in notes for key in ("name", "aliases", "metavar") if hasattr(note, key)}
-    word = (said.get("name") or parameter.name).replace("_", "-")
-    flags: tuple[str, ...] = ()
+    several = get_origin(plain) is tuple
+    kind = get_args(plain)[0] if several else plain
+    word, flags = (arg.name or parameter.name).replace("_", "-"), tuple[str, ...]()
     if parameter.kind is Parameter.KEYWORD_ONLY:
-        flags = (*(said.get("aliases") or ()), f"--no-{word}" if parameter.default is True else f"--{word}")
-    metavar = said.get("metavar") or _metavar(plain, word.upper(), bool(flags))
+        flags = (*filter(None, [arg.short]), f"--no-{word}" if parameter.default is True else f"--{word}")
+    metavar = arg.metavar or _metavar(kind, word.upper(), bool(flags), several)
     if not flags and parameter.default is not Parameter.empty and not metavar.startswith("["):
         metavar = f"[{metavar}]"
-    return Option(parameter, plain, flags, None if plain is bool else metavar, tuple(notes))
+    return Option(parameter, kind, flags, None if kind is bool else metavar, several, arg.repeatable)
 
 
-def _metavar(plain: Any, word: str, flag: bool) -> str:
+def _metavar(kind: Any, word: str, flag: bool, several: bool) -> str:
     """How the value of an option is called: by its type where that tells more than its name."""
-    if get_origin(plain) is tuple:
-        return f"{_metavar(get_args(plain)[0], word.removesuffix('S'), flag)} …"
-    if get_origin(plain) is Literal:
-        return "|".join(get_args(plain))
-    if plain in NUMBERS:
-        return NUMBERS[plain][0]
-    return "PATH" if flag and plain is Path else word
+    if several:
+        return f"{_metavar(kind, word.removesuffix('S'), flag, False)} …"
+    if get_origin(kind) is Literal:
+        return "|".join(get_args(kind))
+    if kind in NUMBERS:
+        return NUMBERS[kind][0]
+    return "PATH" if flag and kind is Path else word
 
 
-def _for_tyro(option: Option, name: str) -> Any:
-    """The annotation that makes tyro show an option as it is here, and leave what is wrong with a value to us."""
-    default, shown = option.parameter.default, option.notes
-    hint = "" if default in SILENT or isinstance(default, bool) else f"(default: {default})"
-    if tyro.conf.UseAppendAction in option.notes:
-        hint = "(repeatable)"
-    shown += (tyro.conf.arg(metavar=option.metavar, help_behavior_hint=hint),)
-    if not option.flags:
-        shown += (tyro.conf.Positional,)
-    if get_origin(option.type) is Literal or option.type in NUMBERS:
-        shown += (_spec(option, name),)
-    return Annotated[(option.type | None if default is None else option.type, *shown)]
+def bind(function: Callable[..., Any], name: str, words: Sequence[str]) -> Callable[[], Any]:
+    """The call of `sightline NAME WORDS…`. Words that do not fit raise a sentence; `--help` is printed, and exits."""
+    known = options(function)
+    if not set(HELP).isdisjoint(words):
+        print("\n".join(_help(function, known, name)))
+        raise SystemExit(0)
+    given = _sort(known, name, words)
+    missing = [option for option in known if option.is_required and option.parameter.name not in given]
+    if missing:
+        raise _refusal(f"`sightline {name}` needs {' and '.join(map(str, missing))}", name)
+    by_name = {option.parameter.name: option for option in known}
+    return functools.partial(function, **{key: by_name[key].value(own, name) for key, own in given.items()})
 
 
-def _spec(option: Option, name: str) -> tyro.constructors.PrimitiveConstructorSpec[Any]:
-    """How a number or a choice is read."""
-
-    def read(words: list[str]) -> Any:
-        if get_origin(option.type) is Literal:
-            if words[0] in get_args(option.type):
-                return words[0]
-            wanted = " or ".join(get_args(option.type))
-        else:
-            try:
-                return option.type(words[0])
-            except ValueError:
-                wanted = NUMBERS[option.type][1]
-        _refuse(f"{(option.flags or (option.parameter.name,))[0]} takes {wanted}, not {words[0]!r}", name)
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=option.metavar or "",
-        instance_from_str=read,
-        is_instance=lambda _: True,
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-def _check(known: list[Option], name: str, words: Sequence[str]) -> None:
-    """Refuse flags that there are not, flags without their value, and a command without the flags it needs."""
+def _sort(known: Sequence[Option], name: str, words: Sequence[str]) -> dict[str, list[str]]:
+    """The words of each parameter that is given."""
     by_flag = {flag: option for option in known for flag in option.flags}
-    words = words[: words.index("--")] if "--" in words else words  # what follows are no flags
-    given = set()
-    for word, after in pairwise([*words, "--"]):
-        flag, equals, _ = word.partition("=")
-        flag = flag.replace("_", "-")
-        if flag not in by_flag:
+    given, loose, at = dict[str, list[str]](), list[str](), 0
+
+    def is_flag(word: str) -> bool:
+        return word.startswith("--") or word in by_flag
+
+    while at < len(words):
+        word, at = words[at], at + 1
+        if word == "--":  # what follows are no flags
+            loose += words[at:]
+            break
+        flag, equals, value = word.partition("=")
+        option = by_flag.get(flag.replace("_", "-"))
+        if option is None:
             if word.startswith("--"):
                 near = difflib.get_close_matches(flag, [*by_flag, "--help"], n=1)
-                _refuse(f"`sightline {name}` has no {flag}", name, f"did you mean {near[0]}? " if near else "")
+                raise _refusal(f"`sightline {name}` has no {flag}", name, f"did you mean {near[0]}? " if near else "")
+            if re.match(r"-[^\d.]", word):
+                raise _refusal(f"`sightline {name}` does not know what to do with {word!r}", name)
+            loose.append(word)
             continue
-        given.add(flag)
-        if by_flag[flag].metavar and not equals and (after.startswith("--") or after in by_flag):
-            _refuse(f"{flag} needs a value: {by_flag[flag]}", name)
-        if by_flag[flag].metavar and not equals and re.match(r"-[^\d.]", after):
-            _refuse(f"{after} looks like a flag", name, f"write {flag}={after}, if it is the value of {flag}; ")
-        if equals and not by_flag[flag].metavar:
-            _refuse(f"{flag} takes no value", name)
-    if missing := [
-        option for option in known if option.flags and option.is_required and given.isdisjoint(option.flags)
-    ]:
-        _missing([option for option in known if option in missing or (option.is_required and not words)], name)
+        taken = given.setdefault(option.parameter.name, [])
+        if option.metavar is None or equals:
+            if option.metavar is None and equals:
+                raise _refusal(f"{flag} takes no value", name)
+            taken.append(value)
+            continue
+        if at == len(words) or is_flag(words[at]):
+            raise _refusal(f"{flag} needs a value: {option}", name)
+        if re.match(r"-[^\d.]", words[at]):
+            what, hint = f"{words[at]} looks like a flag", f"write {flag}={words[at]}, if it is the value of {flag}; "
+            raise _refusal(what, name, hint)
+        end = at + 1
+        while option.several and not option.repeatable and end < len(words) and not re.match(r"-[^\d.]", words[end]):
+            end += 1
+        taken += words[at:end]
+        at = end
+    for option in known:
+        if not option.flags and (loose or option.several):
+            count = len(loose) if option.several else 1
+            given[option.parameter.name], loose = loose[:count], loose[count:]
+    if loose:
+        raise _refusal(f"`sightline {name}` does not know what to do with {loose[0]!r}", name)
+    return given
 
 
-def _missing(missing: list[Option], name: str) -> NoReturn:
-    if not missing:
-        _refuse(f"`sightline {name}` does not understand these words", name)
-    _refuse(f"`sightline {name}` needs {' and '.join(map(str, missing))}", name)
+def _help(function: Callable[..., Any], known: Sequence[Option], name: str) -> Iterator[str]:
+    """The lines of the help: what a docstring says before its arguments, then a paragraph for each of these."""
+    width = min(shutil.get_terminal_size().columns, 120)
+    about, _, arguments = cleandoc(function.__doc__ or "").partition("\nArgs:\n")
+    texts = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE))
+    positional = [option for option in known if not option.flags]
+    yield " ".join(filter(None, [f"usage: sightline {name} [-h] [OPTIONS]", *map(str, positional)]))
+    for part in about.rstrip().split("\n\n"):
+        yield ""
+        yield part if part.startswith(" ") else textwrap.fill(part, width)
+    for title, some in (("arguments", positional), ("options", [option for option in known if option.flags])):
+        if some:
+            yield f"\n{title}:"
+        for option in some:
+            heads = [" ".join(filter(None, (flag, option.metavar))) for flag in option.flags] or [str(option)]
+            default = option.parameter.default
+            hint = "" if default in SILENT or isinstance(default, bool) else f" (default: {default})"
+            hint = " (repeatable)" if option.repeatable else hint
+            text = re.sub(r"\s+", " ", texts.get(option.parameter.name, "")) + hint
+            yield from _row(", ".join(heads), text, width)
+    yield from _row("-h, --help", "show this, and exit", width)
 
 
-def _refuse(what: str, name: str, hint: str = "") -> NoReturn:
-    raise ConfigError(what, fix=f"{hint}`sightline {name} --help` tells how")
+def _row(head: str, text: str, width: int) -> Iterator[str]:
+    lines = textwrap.wrap(text, width - COLUMN) or [""]
+    if len(head) > COLUMN - 4:
+        yield f"  {head}"
+        head = ""
+    for line in lines:
+        yield f"  {head:<{COLUMN - 2}}{line}".rstrip()
+        head = ""
+
+
+def _refusal(what: str, name: str, hint: str = "") -> ConfigError:
+    return ConfigError(what, fix=f"{hint}`sightline {name} --help` tells how")

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.errors import ConfigError, printable
 from sightline.files import cache_dir, existing_path, fingerprint, model_file, write_json
 
@@ -27,11 +26,11 @@ AUDITS = "audits.json"
 def audit(
     captions: Path,
     *,
-    images: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    images: Annotated[Path | None, Arg("DIR")] = None,
     split: str | None = None,
     threshold: float | None = None,
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
-    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    out: Annotated[Path | None, Arg("DIR")] = None,
+    model: Annotated[Path | None, Arg("FILE")] = None,
     device: str = "auto",
     threads: int | None = None,
     json: bool = False,

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.cli.caption_pictures import Pictures, box_table, open_with, viewer
 from sightline.cli.pipeline_work import CaptionOptions, CaptionWork
 from sightline.decoding.rules import phrases_of
@@ -26,21 +25,21 @@ STREAMS = {"csv": "csv_lines", "jsonl": "json_lines", "json": "json_array"}  # t
 
 
 def caption(
-    paths: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH …")],
+    paths: Annotated[tuple[str, ...], Arg("PATH …")],
     *,
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
-    format: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")] = (),
-    length: Annotated[str, tyro.conf.arg(metavar="short|normal|long|N")] = "normal",
-    must_include: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="WORD")] = (),
+    out: Annotated[Path | None, Arg("DIR")] = None,
+    format: Annotated[tuple[str, ...], Arg("NAME", repeatable=True)] = (),
+    length: Annotated[str, Arg("short|normal|long|N")] = "normal",
+    must_include: Annotated[tuple[str, ...], Arg("WORD", repeatable=True)] = (),
     distinct: bool = False,
-    style: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    style: Annotated[Path | None, Arg("FILE")] = None,
     force: bool = False,
     show: bool = False,
     beam: int = 3,
-    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    model: Annotated[Path | None, Arg("FILE")] = None,
     device: str = "auto",
     threads: int | None = None,
-    ray: Annotated[str | None, tyro.conf.arg(metavar="auto|ADDRESS")] = None,
+    ray: Annotated[str | None, Arg("auto|ADDRESS")] = None,
     json: bool = False,
     quiet: bool = False,
 ) -> int:

@@ -104,9 +104,9 @@ def _run(arguments: list[str]) -> int:
         print(overview(arguments[0]))
         return 0
     function = COMMANDS[name].load()
-    from sightline.cli.arguments import bound
+    from sightline.cli.arguments import bind
 
-    return bound(function, name, rest)() or 0
+    return bind(function, name, rest)() or 0
 
 
 def _find(arguments: list[str]) -> tuple[str | None, list[str]]:

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from sightline.cli.arguments import Arg
 from sightline.data import convert as converting
 from sightline.data import inspect as inspecting
 from sightline.data.format import Report
@@ -50,7 +50,7 @@ def convert(
     source: Path,
     destination: Path,
     *,
-    to: Annotated[str | None, tyro.conf.arg(metavar="FORMAT")] = None,
+    to: Annotated[str | None, Arg("FORMAT")] = None,
     split: str | None = None,
     dtype: Literal["float16", "float32"] | None = None,
     force: bool = False,

@@ -13,7 +13,7 @@ from typing import Any
 from sightline import __version__
 from sightline.files import cache_dir
 
-REQUIRED = ("numpy", "torch", "pillow", "safetensors", "pyyaml", "tyro", "rich")
+REQUIRED = ("numpy", "torch", "pillow", "safetensors", "pyyaml", "rich")
 
 # Optional packages: module, what it is for, the extra that brings it.
 OPTIONAL = {

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.errors import ConfigError
 from sightline.files import existing_path
 from sightline.training.checkpoint_finder import MODEL
@@ -22,7 +21,7 @@ ALL = "all"  # instead of the split's name, where the captions have no splits
 
 
 def evaluate(
-    checkpoints: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="CHECKPOINT …")],
+    checkpoints: Annotated[tuple[Path, ...], Arg("CHECKPOINT …")],
     *,
     captions: tuple[Path, ...],
     features: Path | None = None,

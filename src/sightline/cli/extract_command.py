@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.errors import ConfigError, printable
 from sightline.vision.box_rule import BoxRule
 
@@ -26,7 +25,7 @@ def extract(
     batch: int | None = None,
     threads: int | None = None,
     dtype: Literal["float16", "float32"] | None = None,
-    ray: Annotated[str | None, tyro.conf.arg(metavar="auto|ADDRESS")] = None,
+    ray: Annotated[str | None, Arg("auto|ADDRESS")] = None,
     json: bool = False,
     quiet: bool = False,
 ) -> int:

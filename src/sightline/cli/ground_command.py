@@ -6,8 +6,7 @@ import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.cli.caption_pictures import box_table
 from sightline.errors import ConfigError
 from sightline.files import atomic_write
@@ -22,8 +21,8 @@ def ground(
     photo: Path,
     sentence: str,
     *,
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
-    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    out: Annotated[Path | None, Arg("FILE")] = None,
+    model: Annotated[Path | None, Arg("FILE")] = None,
     device: str = "auto",
     threads: int | None = None,
     json: bool = False,

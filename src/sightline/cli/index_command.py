@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.cli.pipeline_work import EmbedWork
 from sightline.errors import ConfigError, printable
 from sightline.search.index_store import Kind, default_store
@@ -20,14 +19,14 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is a folder to i
 def index(
     folder: str,
     *,
-    store: Annotated[str | None, tyro.conf.arg(metavar="PLACE")] = None,
+    store: Annotated[str | None, Arg("PLACE")] = None,
     captions: bool = True,
     engine: Kind | None = None,
     force: bool = False,
-    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    model: Annotated[Path | None, Arg("FILE")] = None,
     device: str = "auto",
     threads: int | None = None,
-    ray: Annotated[str | None, tyro.conf.arg(metavar="auto|ADDRESS")] = None,
+    ray: Annotated[str | None, Arg("auto|ADDRESS")] = None,
     json: bool = False,
     quiet: bool = False,
 ) -> int:

@@ -9,8 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.errors import CheckpointError, printable
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a file to read
@@ -55,7 +54,7 @@ KINDS = {
 
 
 def models(
-    file: Annotated[Path | None, tyro.conf.arg(metavar="[FILE]")] = None,
+    file: Annotated[Path | None, Arg("[FILE]")] = None,
     *,
     json: bool = False,
     quiet: bool = False,

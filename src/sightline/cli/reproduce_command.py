@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.errors import ConfigError, MissingExtraError
 from sightline.files import read_json, write_text
 from sightline.training.checkpoint_finder import RUNS
@@ -28,7 +27,7 @@ LINES = 7  # colours that can be told apart
 
 def reproduce(
     paper: str,
-    settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[KEY=VALUE …]")] = (),
+    settings: Annotated[tuple[str, ...], Arg("[KEY=VALUE …]")] = (),
     *,
     table: str = "",
     rows: str = "",

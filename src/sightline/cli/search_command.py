@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.errors import ConfigError, printable
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to look for
@@ -19,15 +18,15 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to 
 def search(
     words: str = "",
     *,
-    image: Annotated[Path | None, tyro.conf.arg(metavar="PHOTO")] = None,
-    avoid: Annotated[str, tyro.conf.arg(name="not", metavar="WORDS")] = "",
-    store: Annotated[str | None, tyro.conf.arg(metavar="PLACE")] = None,
-    count: Annotated[int, tyro.conf.arg(name="k", aliases=("-k",), metavar="N")] = 10,
+    image: Annotated[Path | None, Arg("PHOTO")] = None,
+    avoid: Annotated[str, Arg(name="not", metavar="WORDS")] = "",
+    store: Annotated[str | None, Arg("PLACE")] = None,
+    count: Annotated[int, Arg(name="k", short="-k", metavar="N")] = 10,
     vectors_only: bool = False,
     exact: bool = False,
     ann: bool = False,
     explain: bool = False,
-    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    model: Annotated[Path | None, Arg("FILE")] = None,
     device: str = "auto",
     threads: int | None = None,
     json: bool = False,

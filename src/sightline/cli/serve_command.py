@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ def serve(
     port: int = 8000,
     token: str | None = None,
     no_token: bool = False,
-    store: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None,
-    model: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    store: Annotated[str | None, Arg("PATH")] = None,
+    model: Annotated[Path | None, Arg("FILE")] = None,
     device: str = "auto",
     threads: int | None = None,
     batch: int = 8,

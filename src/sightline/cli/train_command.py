@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
+from sightline.cli.arguments import Arg
 from sightline.errors import ConfigError
 from sightline.training.checkpoint_finder import MODEL, RUNS
 
@@ -24,7 +23,7 @@ _GIVEN = {"": "--images photos/ --captions captions.csv", "r2m": "--corpus my.tx
 
 def train(
     recipe: str,
-    settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[ROW] [KEY=VALUE …]")] = (),
+    settings: Annotated[tuple[str, ...], Arg("[ROW] [KEY=VALUE …]")] = (),
     *,
     out: Path | None = None,
     device: str = "auto",
