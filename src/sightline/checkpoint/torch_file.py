@@ -1,27 +1,39 @@
 """PyTorch files from strangers (`.pth`, `.pth.tar`), without running them: tensors and plain containers, nothing else.
 
-Both layouts are read: the zip archive of PyTorch 1.6 and later, and the older stream of pickles followed by raw
-storages, which Python 2 wrote too. A storage is only ever a run of numbers taken from the file.
+`torch.load(weights_only=True)` reads both layouts, the zip archive of PyTorch 1.6 and later and the older stream of
+pickles, which Python 2 wrote too; it calls nothing but what it lists and `ALLOWED` adds. What it lets pass is refused
+here: archives that are compressed, which PyTorch never writes, or big-endian, whose numbers it misreads; tensors that
+reach outside their storage, which it does not notice with a negative stride, or that repeat it to any size.
 """
 
 from __future__ import annotations
 
+import math
 import pickle
+import re
 import struct
+import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from sightline.checkpoint.torch_parts import ALLOWED, Storage, resolver, with_tensors
-from sightline.data.restricted_pickle import CONTAINERS, load
-from sightline.errors import DataError, TruncatedError
+from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Namespace
+from sightline.errors import DataError
 from sightline.files import PathLike, existing_path
 
-_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+# What released checkpoints hold beside tensors, as classes that have no behaviour.
+ALLOWED: list[Any] = [(kind, name) for name, kind in {**CONTAINERS, **NUMBERS}.items()]
+LEGACY = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # how a file of the older layout begins
+BROKEN = (
+    *(zipfile.BadZipFile, pickle.UnpicklingError, EOFError, RuntimeError),
+    *(AttributeError, LookupError, OverflowError, TypeError, ValueError),
+    *(AssertionError, MemoryError, OSError, struct.error, zlib.error),  # of zipfile, on damaged directories
+)
 
 
 def read_torch(path: PathLike) -> Any:
@@ -29,70 +41,73 @@ def read_torch(path: PathLike) -> Any:
     target = existing_path(path)
     try:
         if zipfile.is_zipfile(target):
-            with zipfile.ZipFile(target) as archive:
-                return _read_archive(archive, target)
-        with target.open("rb") as file:
-            return _read_legacy(file, target)
-    except (
-        *(zipfile.BadZipFile, pickle.UnpicklingError, EOFError, RuntimeError),
-        *(AttributeError, LookupError, OverflowError, TypeError, ValueError),
-        *(AssertionError, MemoryError, OSError, struct.error, zlib.error),  # of zipfile, on damaged directories
-    ) as error:
+            _check_archive(target)
+        elif not _is_stream(target):
+            raise DataError("not a PyTorch file", where=target, fix="give a .pth or .pth.tar checkpoint")
+        with torch.serialization.safe_globals(ALLOWED), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of pickle protocols that PyTorch does not write
+            content = torch.load(target, map_location="cpu", weights_only=True, encoding="latin1")
+    except BROKEN as error:
         raise DataError(
-            f"not a readable PyTorch file: {error}", where=target, fix="copy or download it again"
+            f"not a readable PyTorch file: {_reason(error)}", where=target, fix="give a whole .pth or .pth.tar file"
         ) from error
+    for tensor in _tensors(content):
+        _check_tensor(tensor, target)
+    return content
 
 
-def _read_archive(archive: zipfile.ZipFile, path: Path) -> Any:
-    pickles = [name for name in archive.namelist() if name.endswith("/data.pkl") or name == "data.pkl"]
-    if len(pickles) != 1:
-        raise DataError("a zip archive that PyTorch did not write", where=path, fix="give the checkpoint itself")
-    if any(item.compress_type != zipfile.ZIP_STORED for item in archive.infolist()):
-        raise DataError("a compressed archive, which PyTorch never writes", where=path, fix="only use files you trust")
-    folder = pickles[0].removesuffix("data.pkl")
-    order = f"{folder}byteorder"
-    if order in archive.namelist() and archive.read(order) != b"little":
-        raise DataError("the file was written on a big-endian machine", where=path, fix="save it again elsewhere")
-    with archive.open(pickles[0]) as file:
-        content, storages = _read_pickle(file, path)
-    numbers = {key: _numbers(archive.read(f"{folder}data/{key}"), part, path) for key, part in storages.items()}
-    return with_tensors(content, numbers)
+def _is_stream(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(LEGACY)) == LEGACY
 
 
-def _read_legacy(file: IO[bytes], path: Path) -> Any:
-    try:
-        magic = load(file, {}, path)
-    except DataError:  # text, a picture, or whatever it is
-        magic = None
-    if magic != _LEGACY_MAGIC:
-        raise DataError("not a PyTorch file", where=path, fix="give a .pth or .pth.tar checkpoint")
-    load(file, {}, path)  # the protocol
-    load(file, CONTAINERS, path)  # sizes on the machine that wrote it
-    content, storages = _read_pickle(file, path)
-    keys = [str(key) for key in load(file, {}, path)]
-    if sorted(keys) != sorted(storages):
-        raise DataError("its list of storages is not that of its tensors", where=path, fix="copy or download it again")
-    numbers = {}
-    for key in keys:
-        part, count = storages[key], int.from_bytes(file.read(8), "little")
-        if count != part.count:
-            raise DataError(f"storage {key} has {count} numbers, not {part.count}", where=path, fix="copy it again")
-        numbers[key] = _numbers(file.read(count * part.dtype.itemsize), part, path)
-    return with_tensors(content, numbers)
+def _check_archive(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        pickles = [name for name in names if name.endswith("/data.pkl") or name == "data.pkl"]
+        if len(pickles) != 1:
+            raise DataError("a zip archive that PyTorch did not write", where=path, fix="give the checkpoint itself")
+        if any(item.compress_type != zipfile.ZIP_STORED for item in archive.infolist()):
+            raise DataError("a compressed archive, which PyTorch never writes", where=path, fix="use files you trust")
+        order = pickles[0].removesuffix("data.pkl") + "byteorder"
+        if order in names and archive.read(order) != b"little":
+            raise DataError("the file was written on a big-endian machine", where=path, fix="save it again elsewhere")
 
 
-def _read_pickle(file: IO[bytes], path: Path) -> tuple[Any, dict[str, Storage]]:
-    """The content, windows in the place of tensors, and the storages they look into."""
-    storages: dict[str, Storage] = {}
-    content = load(file, ALLOWED, path, resolver(storages))
-    if sum(part.count * part.dtype.itemsize for part in storages.values()) > path.stat().st_size:
-        raise DataError("its storages are larger than the file", where=path, fix="only use files you trust")
-    return content, storages
+def _reason(error: Exception) -> str:
+    """The cause in a few words: PyTorch adds a page of advice, and a class that is asked for is the whole story."""
+    text = str(error)
+    if wanted := re.search(r"GLOBAL (\S+)", text):
+        return f"it asks for {wanted[1][:100]}"
+    if cause := re.search(r"WeightsUnpickler error:\s*([^\n]+)", text):
+        return cause[1][:100]
+    return "a pickle that PyTorch refuses" if "weights_only" in text else text.split("\n")[0][:100]
 
 
-def _numbers(data: bytes, storage: Storage, path: Path) -> Tensor:
-    if len(data) < storage.count * storage.dtype.itemsize:
-        raise TruncatedError("a tensor ends too early", where=path, fix="copy or download the file again")
-    if storage.count == 0:
-        return torch.zeros(0, dtype=storage.dtype)
-    return torch.frombuffer(bytearray(data), dtype=storage.dtype, count=storage.count)
+def _tensors(content: Any) -> Iterator[Tensor]:
+    """All tensors in containers, each container once: they may hold each other, and themselves."""
+    waiting, done = [content], set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif id(value) not in done:
+            done.add(id(value))
+            if isinstance(value, Mapping):
+                waiting += value.values()
+            elif isinstance(value, list | tuple | set):
+                waiting += value
+            elif isinstance(value, Namespace):
+                waiting += vars(value).values()
+
+
+def _check_tensor(tensor: Tensor, path: Path) -> None:
+    """Refuse what is no plain tensor within its storage, each number of which it has once."""
+    plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided and tensor.device.type == "cpu"
+    if not plain or tensor.is_quantized:
+        raise DataError("it has a tensor of another kind than plain numbers", where=path, fix="use files you trust")
+    size, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
+    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if min(offset, *stride, 0) < 0 or math.prod(size) > count or (0 not in size and last >= count):
+        raise DataError("it has a tensor larger than its storage", where=path, fix="only use files you trust")
