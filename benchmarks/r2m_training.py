@@ -69,7 +69,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name() if device.type == "cuda" else str(device),
         "torch": torch.__version__,
         "images": len(images),
-        "corpus": " ".join(corpus.told),
+        "corpus": " ".join(corpus.notes),
         "share of the steps": share,
         "reading, s": time.perf_counter() - began,
     }

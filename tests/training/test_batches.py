@@ -11,7 +11,7 @@ from objective_samples import VOCABULARY, make_pool
 from sightline.batch import SceneBatch
 from sightline.errors import ConfigError, CountError
 from sightline.training.batches import SORTED, Batch, Batches, Batching, prefetch
-from sightline.training.tensor_tables import Pool, SceneTable, SceneViews, TextTable
+from sightline.training.tensor_tables import Pool, SceneTable, TextTable
 
 POOL = make_pool(10, 4, seed=3)
 
@@ -297,7 +297,7 @@ def pool_with_views(count: int) -> Pool:
     ids = tuple(f"photo {i}" for i in range(count))
     repeated = tuple(id for id in ids for _ in range(VIEWS))
     scenes = SceneBatch(repeated, vector=marks[:, None], grid_shapes=(None,) * len(repeated))
-    return Pool(ids, SceneViews(SceneTable(scenes), VIEWS))
+    return Pool(ids, SceneTable(scenes, VIEWS))
 
 
 def test_the_views_of_a_step_are_the_same_whatever_else_is_drawn_meanwhile():

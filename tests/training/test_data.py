@@ -73,7 +73,7 @@ def test_photos_with_a_novel_object_are_not_trained_on_and_still_measured(root):
     assert {name: held.pools[name].ids for name in ("val", "test")} == {
         name: whole.pools[name].ids for name in ("val", "test")
     }
-    assert "4 photos of train left out: a caption names a novel object." in held.told
+    assert "4 photos of train left out: a caption names a novel object." in held.notes
 
 
 def test_one_caption_with_a_novel_object_takes_its_photo_along(root):
@@ -116,7 +116,7 @@ def test_reading_twice_gives_the_same(root):
 
 
 def test_what_was_read_is_told(root):
-    told = "\n".join(build_data(config(), UPDOWN, base=root).told)
+    told = "\n".join(build_data(config(), UPDOWN, base=root).notes)
     assert "names 20 photos with 40 captions" in told
     assert "Splits: 13 train, 3 val, 3 test; 1 photo in no split that is used." in told
     assert "All 19 photos have features" in told
@@ -158,7 +158,7 @@ def test_a_photo_without_features_is_named(root):
     data = build_data(config(features="some", allow_missing=True), UPDOWN, base=root)
     assert data.pools["train"].ids == tuple(names(20)[2:13])
     assert len(data.pools["train"].texts) == 22
-    assert any("2 of 19 photos have no features" in sentence and "left out" in sentence for sentence in data.told)
+    assert any("2 of 19 photos have no features" in sentence and "left out" in sentence for sentence in data.notes)
 
 
 def test_features_of_other_photos_are_refused_whatever_is_allowed(root):
@@ -310,7 +310,7 @@ def test_unknown_words_and_equal_sentences_of_a_corpus(root):
     (root / "text.txt").write_text("\n".join(text) + "\n")
     changes = {"corpus": "text.txt", "vocabulary": "corpus", "rule": "r2m", "min_count": 2, "held_out": 0.5}
     data = build_data(config(captions=[], splits={}, **changes), R2MConfig(), base=root)
-    assert any("1 with too many unknown words" in sentence for sentence in data.told)
+    assert any("1 with too many unknown words" in sentence for sentence in data.notes)
     assert set(data.pools) == {"corpus", "corpus-val"}
     assert {len(data.pools["corpus"]), len(data.pools["corpus-val"])} == {8, 1}  # on one side but for the one it needs
 
@@ -328,7 +328,7 @@ def test_concepts_may_come_from_a_file_of_boxes(root):
     data = build_data(config(**changes), R2MConfig(vector_width=6), [Stage(R2MImageConfig())], base=root)
     used = (names(20)[1], *names(20)[4:13])
     assert data.pools["train"].ids == used  # the others: a box that is unsure, no line, no box
-    assert any("3 photos of train left out" in sentence for sentence in data.told)
+    assert any("3 photos of train left out" in sentence for sentence in data.notes)
     scenes = data.pools["train"].scenes.batch(torch.tensor([0]))
     assert [data.vocabulary.word(i) for i in scenes.concepts[0].tolist()] == ["dog"]
     assert torch.equal(scenes.vector[0], torch.from_numpy(scene("", 1).vector))
@@ -359,7 +359,7 @@ def test_photos_that_are_measured_get_the_surest_concept_and_are_never_left_out(
     assert concepts[every[13]] == ["horse"]
     assert concepts[every[16]] == concepts[every[17]] == ["dog"]  # the most frequent one of the training photos
     assert every[1] not in data.pools["train"].ids
-    told = " ".join(data.told)
+    told = " ".join(data.notes)
     assert "without a sure concept: the surest one is taken" in told
     assert "in which nothing was found: taken to show the most frequent concept, dog" in told
 
@@ -481,7 +481,7 @@ def test_cocos_two_files_and_karpathys_lists_are_one_set(data_dir, tmp_path):
     }
     data = build_data(config(**changes), UPDOWN)
     assert data.pools["val"].ids == ("184613",)
-    assert any("Splits: 113,287 train, 5,000 val, 5,000 test." in sentence for sentence in data.told)
+    assert any("Splits: 113,287 train, 5,000 val, 5,000 test." in sentence for sentence in data.notes)
     assert len(data.vocabulary.words) > 9_000
 
 
@@ -493,7 +493,7 @@ def test_regions_that_are_the_grid_are_warned_of_where_a_model_relates_the_two(r
             grid = seen.regions if alike else seen.regions + 1
             writer.add(replace(seen, grid=grid, grid_shape=(1, 2), fingerprint="both"))
     told = {
-        model.kind: " ".join(build_data(config(features="both"), model, base=root).told)
+        model.kind: " ".join(build_data(config(features="both"), model, base=root).notes)
         for model in (JRANConfig(region_width=6, grid_width=6), UPDOWN)
     }
     assert ("regions and grid of these photos are the same numbers" in told["jran"]) == alike

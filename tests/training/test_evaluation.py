@@ -24,10 +24,11 @@ from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.text.vocabulary import PAD, Vocabulary
 from sightline.text.vocabulary import rule as named_rule
-from sightline.training.evaluation import Evaluation, evaluate, say, token_loss
+from sightline.training.evaluation import Evaluation, evaluate, token_loss, write_captions
 from sightline.training.grounding_evaluation import _Splits
 from sightline.training.tensor_tables import Pool, SceneTable, TextTable
 
+CAPTIONS = "sightline.training.evaluation.write_captions"
 QUICK = Evaluation(strategy=Greedy(), metrics=("bleu", "cider"), batch=3)
 
 
@@ -68,7 +69,7 @@ def test_the_loss_looks_at_a_photo_once_for_all_its_captions(monkeypatch):
 
 def test_captions_are_those_of_one_photo_at_a_time():
     model, pool = captioner(), split()
-    said = say(Checkpoint(model, VOCABULARY), pool, QUICK)
+    said = write_captions(Checkpoint(model, VOCABULARY), pool, QUICK)
     assert list(said) == list(pool.ids)
     scenes = pool.scenes.scenes
     for row, id in enumerate(pool.ids):
@@ -82,7 +83,8 @@ def test_captions_that_repeat_a_reference_score_everything(monkeypatch):
     from sightline.caption import Caption
 
     monkeypatch.setattr(
-        "sightline.training.evaluation.say", lambda *_, **__: {i: Caption(tuple(t.split())) for i, t in said.items()}
+        CAPTIONS,
+        lambda *_, **__: {i: Caption(tuple(t.split())) for i, t in said.items()},
     )
     found = evaluate(Checkpoint(captioner(), VOCABULARY), pool, QUICK)
     assert found["BLEU-1"] == pytest.approx(100)
@@ -95,7 +97,7 @@ def test_percentages_and_counts_are_not_multiplied(monkeypatch):
     words = tuple(pool.references[0][0].split())
     from sightline.caption import Caption
 
-    monkeypatch.setattr("sightline.training.evaluation.say", lambda *_, **__: dict.fromkeys(pool.ids, Caption(words)))
+    monkeypatch.setattr(CAPTIONS, lambda *_, **__: dict.fromkeys(pool.ids, Caption(words)))
     found = evaluate(Checkpoint(captioner(), VOCABULARY), pool, replace(QUICK, metrics=("chair", "diversity")))
     assert found["length"] == len(words)
     assert found["vocabulary"] == len(set(words))
@@ -108,7 +110,8 @@ def test_novel_words_are_measured_where_that_is_asked_for(monkeypatch):
     from sightline.caption import Caption
 
     monkeypatch.setattr(
-        "sightline.training.evaluation.say", lambda *_, **__: {id: Caption(("a", "zebra")) for id in pool.ids}
+        CAPTIONS,
+        lambda *_, **__: {id: Caption(("a", "zebra")) for id in pool.ids},
     )
     found = evaluate(Checkpoint(captioner(), VOCABULARY), pool, replace(QUICK, novel=True))
     precision = 1 / len(pool)
@@ -297,7 +300,7 @@ def test_f1_counts_words_that_point_right(monkeypatch):
         return said
 
     for first in (True, False):
-        monkeypatch.setattr("sightline.training.evaluation.say", lambda *_, f=first, **__: pointing(f))
+        monkeypatch.setattr(CAPTIONS, lambda *_, f=first, **__: pointing(f))
         found = evaluate(
             Checkpoint(model, VOCABULARY), pool, replace(QUICK, grounding=True), grounded=annotations(pool)
         )
@@ -337,7 +340,7 @@ def test_the_quick_form_decodes_as_the_table_does_where_it_is_asked_to():
 
 def test_captions_are_measured_by_the_share_of_words_with_sentiment():
     pool, checkpoint = split(), Checkpoint(captioner(), VOCABULARY)
-    said = say(checkpoint, pool, QUICK)
+    said = write_captions(checkpoint, pool, QUICK)
     liked = {said[id].words[0] for id in pool.ids[:2] if said[id].words}
     found = evaluate(checkpoint, pool, QUICK, sentiment={"positive": frozenset(liked), "negative": frozenset()})
     words = [word for one in said.values() for word in one.words]

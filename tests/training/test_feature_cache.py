@@ -11,7 +11,7 @@ import torch
 from sightline.batch import SceneBatch
 from sightline.training import feature_cache
 from sightline.training.feature_cache import cache_features
-from sightline.training.tensor_tables import Pool, SceneTable, SceneViews
+from sightline.training.tensor_tables import Pool, SceneTable
 from sightline.vision.detector import DetectorConfig
 from sightline.vision.grid_encoder import GridEncoder
 
@@ -88,10 +88,10 @@ def test_of_several_views_the_first_is_the_whole_photo_and_the_others_are_parts_
     torch.manual_seed(1)
     pool = pool_of(5)
     seen = cache_features(pool, vision, torch.device("cpu"), budget=1.0, views=3, window=0.5).scenes
-    assert isinstance(seen, SceneViews)
+    assert isinstance(seen, SceneTable)
     assert len(seen) == 5
     assert sorted(pool.scenes.asked) == list(range(5))
-    every = seen.table.batch(torch.tensor([6, 7, 8]))
+    every = seen.batch(torch.tensor([2, 2, 2]), torch.arange(3))
     assert every.ids == ("photo 2",) * 3
     whole = vision.eval().scenes(torch.from_numpy(pool.scenes.pixels[[2]]), ("photo 2",))
     torch.testing.assert_close(every.vector[:1], whole.vector, atol=1e-3, rtol=1e-3)

@@ -318,8 +318,8 @@ def test_photos_that_are_not_there_are_named(root):
         launch(read_recipe(path, "short"), root / "a", "cpu")
     allowed = read_recipe(path, "short", ["data.allow_missing=true", "data.cache=disk"])
     data = build_data(allowed.data, allowed.model, allowed.ordered(), base=root / "tiny", vision=allowed.vision)
-    told = " ".join(data.told)
-    assert "1 of 19 photos are not in" in told
+    told = " ".join(data.notes)
+    assert "1 of 19 photos are not there: 1000_0000000000.jpg. They are left out." in told
     assert f"read at {SIZE} × {SIZE} pixels, from disk" in told
     assert len(data.pools["train"]) == 12
     with pytest.raises(ConfigError, match=r"needs them. To fix: give data.images"):

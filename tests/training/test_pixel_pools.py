@@ -77,7 +77,7 @@ def test_training_photos_come_with_their_boxes(root):
     assert batch.thing_names[0].tolist() == [[dog, -1, -1]] * 2
     assert batch.thing_weights[0].tolist() == [0.5, 0.5]
     assert batch.pixels.shape == (3, 3, SIZE, SIZE)
-    assert any("12 of 13 photos of train are in" in line and "11 boxes" in line for line in data.told)
+    assert any("12 of 13 photos of train are in" in line and "11 boxes" in line for line in data.notes)
 
 
 def test_photos_with_boxes_alone_are_a_pool_without_captions(root):
@@ -98,7 +98,7 @@ def test_without_a_list_all_photos_of_the_folder_are_used_but_val_and_test(root)
     boxed = {"images": "images", "boxes": "entities.tar.gz"}
     data = build_data(config(boxed=boxed, boxes=None), UPDOWN, base=root, vision=SIGHT)
     assert data.pools["boxed"].ids == data.pools["train"].ids
-    assert any("6 photos of data.boxed left out: in val or test" in line for line in data.told)
+    assert any("6 photos of data.boxed left out: in val or test" in line for line in data.notes)
     assert data.pools["train"].scenes.batch(torch.tensor([0])).things is None
 
 
@@ -144,7 +144,7 @@ def test_all_photos_are_read_before_training_and_bad_ones_left_out(root):
         assert mine.thing_mask.sum() == theirs.thing_mask.sum()
         assert mine.sizes.tolist() == [[40, 30]]
         assert train.references[row] == whole.references[same]
-    told = "\n".join(data.told)
+    told = "\n".join(data.notes)
     assert "12 photos of train read in" in told
     assert "Of train, 1 file was left out" in told
     assert names(20)[3] in told
@@ -206,5 +206,5 @@ def test_what_does_not_fit_together_is_refused(tmp_path):
 def test_boxes_beyond_the_most_are_told(root):
     with gzip.open(root / "boxes.jsonl.gz", "wt") as file:
         file.write(json.dumps(["1000", [[16, 0.5, 0, 0, 500, 500]] * 45]) + "\n")
-    told = build_data(config(), UPDOWN, base=root, vision=SIGHT).told
+    told = build_data(config(), UPDOWN, base=root, vision=SIGHT).notes
     assert "Of train, boxes beyond 40 of a photo are left out: 5." in told

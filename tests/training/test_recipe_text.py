@@ -61,7 +61,7 @@ def test_short_sentences_and_those_without_concepts_are_left_out(corpus):
     assert set(found.pools) == {"corpus", "corpus-val"}
     assert sorted(said(found)) == sorted([MEN, *[LONG] * 7])
     held = len(found.pools["corpus-val"])
-    assert found.told[-1] == (
+    assert found.notes[-1] == (
         f"Of 10 sentences of the corpus 8 are used, {held} of them to choose models by. Left out: 1 of fewer than 8 or "
         "more than 28 words, 0 with too many unknown words, 1 that name nothing of the dictionary."
     )
@@ -80,7 +80,7 @@ def test_sentences_that_are_too_long_are_left_out_and_not_cut(corpus):
     assert max(len(sentence.split()) for sentence in said(corpus(longer))) == 28
     every = corpus(longer, max_words=0)
     assert max(len(sentence.split()) for sentence in said(every)) == 29
-    assert "1 of fewer than 8 words," in every.told[-1]
+    assert "1 of fewer than 8 words," in every.notes[-1]
 
 
 def test_sentences_of_the_usual_lengths_make_fewer_shapes_than_graphs_are_kept():

@@ -154,7 +154,7 @@ def _print(measured: Measurement, split: str, out: Path | None) -> None:
     for name, value in measured.metrics.items():
         table.add_row(name, f"{value:.2f}")
     console.print(table)
-    for sentence in measured.told:
+    for sentence in measured.notes:
         console.print(sentence, style="dim", markup=False)
     if out is not None:
         console.print(f"captions: {out}", markup=False)

@@ -143,10 +143,10 @@ def _own(
     source = own.images or own.captions or own.corpus or own.features
     assert source is not None
     folder = out or RUNS / f"{kind}-{source.absolute().name.split('.')[0]}"
-    chosen, told = auto_recipe(kind, own, folder, changes)
-    for sentence in told:
+    chosen, notes = auto_recipe(kind, own, folder, changes)
+    for sentence in notes:
         reporter.say(sentence)
-    return chosen, folder, str(folder / "recipe.yaml"), "\n".join(told)
+    return chosen, folder, str(folder / "recipe.yaml"), "\n".join(notes)
 
 
 def _tell(trained: Checkpoint, folder: Path, json: bool, reporter: Reporter) -> None:

@@ -1,4 +1,4 @@
-"""A recipe for one's own photos: every choice made from the size of the data, told in plain sentences."""
+"""A recipe for one's own photos: every choice follows from the size of the data, and a sentence says so."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ class OwnData:
 
 def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ()) -> tuple[Recipe, list[str]]:
     """The recipe for `own` data, with `changes`, and what was decided."""
-    told: list[str] = []
+    notes: list[str] = []
     if kind == "r2m" and own.corpus is not None and own == OwnData(corpus=own.corpus):
-        return _build(kind, {**_paths(own), **_corpus(own, told)}, *_text_stages(own, 0, told), own, changes, told)
+        return _build(kind, {**_paths(own), **_corpus(own, notes)}, *_text_stages(own, 0, notes), own, changes, notes)
     if own.images is None and own.features is None:
         raise ConfigError("neither photos nor features are given", fix="add --images photos/ or --features FILE")
     photos, captions = _count(own)
-    data: dict[str, Any] = {"shares": SHARES, **_paths(own), **_features(own, out, told)}
+    data: dict[str, Any] = {"shares": SHARES, **_paths(own), **_features(own, out, notes)}
     if own.images is not None and own.captions is None and (table := table_of(own.images)) is not None:
         data["captions"] = str(table.absolute())
-    told.append(
+    notes.append(
         "Photos are shared out by a hash of their names: 90 % to train on, 5 % to choose the best model by, 5 % to "
         "measure it on."
     )
     if kind == "r2m":
-        data |= _corpus(own, told)
-        stages, size = _text_stages(own, photos, told)
+        data |= _corpus(own, notes)
+        stages, size = _text_stages(own, photos, notes)
     else:
         if not captions:
             raise ConfigError(
                 f"{kind} learns from captions, and there are none",
                 fix="add --captions FILE, or train r2m with --corpus text.txt, which needs no captions of photos",
             )
-        data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, told), "vocabulary": "train"}
-        stages, size = _caption_stages(photos, captions, told)
-    return _build(kind, data, stages, size, own, changes, told)
+        data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, notes), "vocabulary": "train"}
+        stages, size = _caption_stages(photos, captions, notes)
+    return _build(kind, data, stages, size, own, changes, notes)
 
 
 def _build(
@@ -77,15 +77,15 @@ def _build(
     size: int,
     own: OwnData,
     changes: Sequence[str],
-    told: list[str],
+    notes: list[str],
 ) -> tuple[Recipe, list[str]]:
     values = {
-        "model": {"kind": kind, **_model(kind, own, size, told)},
+        "model": {"kind": kind, **_model(kind, own, size, notes)},
         "data": data,
         "stages": stages,
         "evaluate": {"metrics": ["bleu", "rouge", "cider"]},
     }
-    return build(Recipe, override(values, changes), where="your data"), told
+    return build(Recipe, override(values, changes), where="your data"), notes
 
 
 def _count(own: OwnData) -> tuple[int, int]:
@@ -104,17 +104,17 @@ def _paths(own: OwnData) -> dict[str, str]:
     return {name: str(existing_path(path).absolute()) for name, path in given.items() if path is not None}
 
 
-def _features(own: OwnData, out: Path, told: list[str]) -> dict[str, str]:
+def _features(own: OwnData, out: Path, notes: list[str]) -> dict[str, str]:
     if own.features is not None:
         return {}
-    told.append(
+    notes.append(
         f"Features are extracted with EfficientNet-{ENCODER} as trained on ImageNet: each of the 49 cells of a grid "
         f"over the photo is a region. They are kept in {out / 'features'}."
     )
     return {"features": str((out / "features").absolute()), "encoder": ENCODER}
 
 
-def _model(kind: str, own: OwnData, size: int, told: list[str]) -> dict[str, Any]:
+def _model(kind: str, own: OwnData, size: int, notes: list[str]) -> dict[str, Any]:
     """Widths of the features, and sizes that suit the data."""
     names = {item.name for item in fields(KINDS[kind])}
     chosen: dict[str, Any] = {name: size for name in SIZES if name in names}
@@ -130,19 +130,19 @@ def _model(kind: str, own: OwnData, size: int, told: list[str]) -> dict[str, Any
             raise CountError("it holds no features", where=own.features, fix="extract them again")
         parts = {part: getattr(scene, part) for part in WIDTHS}
         widths = {WIDTHS[part]: value.shape[-1] for part, value in parts.items() if value is not None}
-    told.append(f"The model is {kind} with {size} units a layer.")
+    notes.append(f"The model is {kind} with {size} units a layer.")
     return {**chosen, **{name: width for name, width in widths.items() if name in names}}
 
 
-def _caption_stages(photos: int, captions: int, told: list[str]) -> tuple[dict[str, Any], int]:
-    """Cross-entropy, stopped when held-out captions are no longer told better."""
+def _caption_stages(photos: int, captions: int, notes: list[str]) -> tuple[dict[str, Any], int]:
+    """Cross-entropy, stopped when held-out captions no longer become likelier."""
     size = 128 if captions < 2_000 else 256 if captions < 20_000 else 512
     train = max(1, round(photos * SHARES["train"]))
     batch = min(32, max(4, 1 << int(math.log2(max(1, train / 20)))))
     epochs = min(100, max(15, math.ceil(2_000 * batch / train)))
     metric = "CIDEr" if photos * SHARES["val"] >= 50 else "loss"
     each = max(1, min(5, round(captions / max(1, photos))))
-    told.append(
+    notes.append(
         f"Training takes at most {epochs} epochs in batches of {plural(batch, 'photo')} with "
         f"{plural(each, 'caption')} each, and stops when the val split has not become better ({metric}) for 5 epochs."
     )
@@ -157,7 +157,7 @@ def _caption_stages(photos: int, captions: int, told: list[str]) -> tuple[dict[s
     return {"cross-entropy": stage}, size
 
 
-def _corpus(own: OwnData, told: list[str]) -> dict[str, Any]:
+def _corpus(own: OwnData, notes: list[str]) -> dict[str, Any]:
     """How the sentences are counted and which are used."""
     if own.corpus is None:
         raise ConfigError("r2m learns to speak from text, and there is none", fix="add --corpus text.txt")
@@ -169,10 +169,10 @@ def _corpus(own: OwnData, told: list[str]) -> dict[str, Any]:
     sentences = read_corpus(existing_path(own.corpus))
     long = sum(len(sentence.split()) >= 8 for sentence in sentences)
     fewest = 8 if 2 * long >= len(sentences) else 4
-    told.append(f"Of the corpus, sentences of {fewest} to {DataConfig.max_words} words are used.")
+    notes.append(f"Of the corpus, sentences of {fewest} to {DataConfig.max_words} words are used.")
     alone = own == OwnData(corpus=own.corpus)
     if alone:
-        told.append(
+        notes.append(
             "There are no photos: it learns to speak of what Sightline's own detector has names for, and "
             "`sightline caption --model` lets it speak of any photo."
         )
@@ -180,20 +180,20 @@ def _corpus(own: OwnData, told: list[str]) -> dict[str, Any]:
         "dictionary": "detector" if alone else "coco",
         "rule": "r2m",
         "vocabulary": "corpus",
-        "min_count": _min_count(len(sentences), told),
+        "min_count": _min_count(len(sentences), notes),
         "min_words": fewest,
         "held_out": 0.01 if len(sentences) >= 10_000 else 0.05,
     }
 
 
-def _text_stages(own: OwnData, photos: int, told: list[str]) -> tuple[dict[str, Any], int]:
+def _text_stages(own: OwnData, photos: int, notes: list[str]) -> tuple[dict[str, Any], int]:
     """The four stages of R2M: speak, rebuild what was spoken of, then both with photos, where there are some."""
     assert own.corpus is not None
     sentences = len(read_corpus(own.corpus))
     size = 128 if sentences < 2_000 else 256 if sentences < 20_000 else 512
     batch = min(256, max(8, 1 << int(math.log2(max(1, sentences / 20)))))
     epochs = min(100, max(10, math.ceil(3_000 * batch / max(1, sentences))))
-    told.append(
+    notes.append(
         f"Each text stage takes at most {epochs} epochs in batches of {batch} sentences, and stops when held-out "
         "sentences have not become likelier for 3 epochs."
         + (f" The photo stages take 50 and 100 steps, with {batch} sentences beside the photos." if photos else "")
@@ -221,7 +221,7 @@ def _text_stages(own: OwnData, photos: int, told: list[str]) -> tuple[dict[str, 
     return stages, size
 
 
-def _min_count(sentences: int, told: list[str]) -> int:
+def _min_count(sentences: int, notes: list[str]) -> int:
     count = 1 if sentences < 1_000 else 2 if sentences < 10_000 else 3 if sentences < 50_000 else 5
-    told.append(f"There are {plural(sentences, 'sentence')}; words that occur at least {times(count)} are learned.")
+    notes.append(f"There are {plural(sentences, 'sentence')}; words that occur at least {times(count)} are learned.")
     return count

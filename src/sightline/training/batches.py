@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError, CountError
-from sightline.training.tensor_tables import Pool, SceneViews
+from sightline.training.tensor_tables import Pool, SceneTable
 
 Rows = npt.NDArray[np.int64]
 
@@ -72,15 +72,9 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The batch on `device`."""
-        return Batch(
-            self.photos,
-            None if self.scenes is None else self.scenes.to(device),
-            None if self.texts is None else self.texts.to(device),
-            self.captions,
-            tuple(texts.to(device) for texts in self.negatives),
-            None if self.positives is None else self.positives.to(device),
-            None if self.beside is None else self.beside.to(device),
-        )
+        parts = {name: getattr(self, name) for name in ("scenes", "texts", "positives", "beside")}
+        moved = {name: part.to(device) for name, part in parts.items() if part is not None}
+        return replace(self, **moved, negatives=tuple(texts.to(device) for texts in self.negatives))
 
 
 class Batches:
@@ -172,11 +166,12 @@ class Batches:
     def _views(self, photos: Rows, random: np.random.Generator) -> Rows | None:
         """(B,) which view of each photo is taken, where a photo has several."""
         scenes = self.pool.scenes
-        return random.integers(scenes.views, size=len(photos)) if isinstance(scenes, SceneViews) else None
+        views = scenes.views if isinstance(scenes, SceneTable) else 1
+        return random.integers(views, size=len(photos)) if views > 1 else None
 
     def _scenes(self, photos: Tensor, views: Rows | None) -> SceneBatch | None:
         scenes = self.pool.scenes
-        if isinstance(scenes, SceneViews) and views is not None:
+        if isinstance(scenes, SceneTable) and views is not None:
             return scenes.batch(photos, torch.from_numpy(views))
         return None if scenes is None else scenes.batch(photos)
 
@@ -209,13 +204,13 @@ class Batches:
         if scenes is None or scenes.regions is None or self.pool.positives is None:
             raise ConfigError("grounding annotations are needed", fix="give data.grounding and features with boxes")
         width = scenes.regions.shape[1]
-        found = torch.full((len(captions), texts.ids.shape[1], width), -1, dtype=torch.float32)
+        table = torch.full((len(captions), texts.ids.shape[1], width), -1, dtype=torch.float32)
         for place, row in enumerate(captions.tolist()):
             known = self.pool.positives.get(row)
             if known is not None:
-                length = min(found.shape[1], known.shape[0])
-                found[place, :length, : known.shape[1]] = known[:length]
-        return found
+                length = min(table.shape[1], known.shape[0])
+                table[place, :length, : known.shape[1]] = known[:length]
+        return table
 
     def _photo_of(self, captions: Rows) -> Rows:
         return np.searchsorted(self._first(), captions, side="right") - 1

@@ -53,7 +53,7 @@ class Data:
         fingerprint: of the vision model that made the scenes; "" where unknown.
         grounded: annotated photos by their ids in the pools.
         sentiment: words that carry a sentiment, by its name, where captions are measured by them.
-        told: what was read and decided, in plain sentences.
+        notes: what was read and decided, in plain sentences.
     """
 
     vocabulary: Vocabulary
@@ -62,7 +62,7 @@ class Data:
     fingerprint: str = ""
     grounded: Mapping[str, GroundedPhoto] = field(default_factory=dict)
     sentiment: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def digest(self) -> str:
         """A short name for the words, photos and captions, to notice that they changed between two runs."""
@@ -104,44 +104,44 @@ def build_data(
     rule = replace(rule, min_count=config.min_count or rule.min_count)
     needs = tuple(dict.fromkeys((*needs_of(model, stages), *config.parts)))
     dictionary = _dictionary(config, base) if "concepts" in needs else None
-    told: list[str] = []
+    notes: list[str] = []
     splitter = Splitter(rule)
-    photos = read_photos(config, base, told)
+    photos = read_photos(config, base, notes)
     corpus = () if config.corpus is None else read_corpus(config.path(config.corpus, base), config.sentiment)
     if vocabulary is None:
         always = () if dictionary is None else dictionary.words
-        vocabulary = choose_vocabulary(config.vocabulary, splitter, photos, corpus, always, told)
+        vocabulary = choose_vocabulary(config.vocabulary, splitter, photos, corpus, always, notes)
     else:
-        told.append(f"The {len(vocabulary.words):,} words are those of the model it starts from.")
+        notes.append(f"The {len(vocabulary.words):,} words are those of the model it starts from.")
     if not isinstance(vision, Cached):
-        seen = pixel_pools(config, base, photos, vision.size, told, cells=isinstance(vision, Grid))
+        seen = pixel_pools(config, base, photos, vision.size, notes, cells=isinstance(vision, Grid))
     elif config.boxes is not None or config.boxed is not None:
         raise ConfigError(
             "data.boxes and data.boxed are for vision models that are trained, and the recipe reads features",
             fix="set vision.kind to detector, or remove them",
         )
     else:
-        seen = split_scenes(config, base, photos, needs, dictionary, vocabulary, told)
+        seen = split_scenes(config, base, photos, needs, dictionary, vocabulary, notes)
     pools = {
         role: _pool(seen[role], splitter, vocabulary, mark_of(model, stages))
         for role in (*ROLES, BOXED)
         if role in seen
     }
     if {"regions", "grid"} <= set(needs_of(model)) and (isinstance(vision, Grid) or _alike(pools.get("train"))):
-        told.append(
+        notes.append(
             "Warning: regions and grid of these photos are the same numbers, and the model relates the one with the "
             "other. Use features whose regions are a detector's."
         )
     if corpus:
-        pools |= corpus_pools(config, corpus, splitter, vocabulary, dictionary, told)
+        pools |= corpus_pools(config, corpus, splitter, vocabulary, dictionary, notes)
     grounded = _grounded(config, base, seen)
     if grounded and wants_positives(stages):
         positives = word_overlaps(pools["train"], grounded)
         pools["train"] = replace(pools["train"], positives=positives)
-        told.append(f"{plural(len(positives), 'caption')} of train have words whose boxes are known.")
+        notes.append(f"{plural(len(positives), 'caption')} of train have words whose boxes are known.")
     marks = [one.fingerprint for one in seen.values() if one.fingerprint]
     sentiment = {} if config.sentiment_words is None else sentiment_words(config.path(config.sentiment_words, base))
-    return Data(vocabulary, pools, rule, marks[0] if marks else "", grounded, sentiment, tuple(told))
+    return Data(vocabulary, pools, rule, marks[0] if marks else "", grounded, sentiment, tuple(notes))
 
 
 def needs_of(model: ModelConfig, stages: Sequence[Stage] = ()) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
 from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.data.records import GroundedPhoto
-from sightline.decoding.decode import captions
+from sightline.decoding.decode import captions as decode_captions
 from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam, Greedy, Strategy
 from sightline.errors import ConfigError
@@ -40,7 +40,7 @@ from sightline.models.ensemble import Ensemble
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.text.vocabulary import END, PAD
 from sightline.text.vocabulary import rule as named_rule
-from sightline.training.data import Data, DataConfig, build_data
+from sightline.training.data import DataConfig, build_data
 from sightline.training.grounding_evaluation import accuracy_of_captioner, accuracy_of_matcher, f1_of_captions
 from sightline.training.recipe_photos import plural
 from sightline.training.tensor_tables import Pool
@@ -54,7 +54,7 @@ class Evaluation:
     """How a model is measured.
 
     Attributes:
-        way: how captions are decoded.
+        strategy: how captions are decoded.
         rules: what they may and may not hold.
         metrics: of the scorecard: bleu, meteor, rouge, cider, spice; () takes all that are installed.
         while_training: the metrics by which a stage may choose its best model.
@@ -95,7 +95,7 @@ def evaluate(
     grounded: Mapping[str, GroundedPhoto] | None = None,
     sentiment: Mapping[str, frozenset[str]] | None = None,
     watch: Watch = iter,
-    said: dict[str, Caption] | None = None,
+    captions: dict[str, Caption] | None = None,
     per_image: PerImage | None = None,
 ) -> dict[str, float]:
     """Measure a model on a split.
@@ -104,64 +104,61 @@ def evaluate(
         checkpoint: the model.
         pool: the split.
         evaluation: how.
-        grounded: its annotations, by photo.
+        grounded: annotations by photo; those of other photos are left out.
         sentiment: words that carry a sentiment, by its name; captions are measured by their share.
         watch: wraps the photos that are captioned.
-        said: captions are put there.
+        captions: the model's captions are put there.
         per_image: what each photo adds is put there.
     """
-    model = checkpoint.model
-    training = model.training
+    model, training = checkpoint.model, checkpoint.model.training
     per_image = PerImage() if per_image is None else per_image
     per_image.begin(pool.ids)
     model.eval()
     try:
         if isinstance(model, Matcher):
-            found = retrieval([model], pool, evaluation, per_image)
+            metrics = retrieval([model], pool, evaluation, per_image)
             if evaluation.grounding and isinstance(model, AligningMatcher):
                 rule = named_rule(checkpoint.text_rule)
-                found |= accuracy_of_matcher(model, checkpoint.vocabulary, rule, pool, _known(grounded), per_image)
-            return found
-        said = {} if said is None else said
-        found = _captioner(checkpoint, model, pool, evaluation, grounded, watch, said, per_image)
-        return found | sentiment_shares([one.words for one in said.values()], sentiment or {}) if said else found
+                annotated = _annotated(pool, grounded)
+                metrics |= accuracy_of_matcher(model, checkpoint.vocabulary, rule, pool, annotated, per_image)
+            return metrics
+        captions = {} if captions is None else captions
+        return _captioner(checkpoint, pool, evaluation, grounded, sentiment or {}, watch, captions, per_image)
     finally:
         model.train(training)
 
 
 def _captioner(
     checkpoint: Checkpoint,
-    model: Captioner,
     pool: Pool,
     evaluation: Evaluation,
     grounded: Mapping[str, GroundedPhoto] | None,
+    sentiment: Mapping[str, frozenset[str]],
     watch: Watch,
-    said: dict[str, Caption],
+    captions: dict[str, Caption],
     per_image: PerImage,
 ) -> dict[str, float]:
-    found = {"loss": token_loss(model, pool, evaluation.batch)} if pool.texts is not None else {}
+    model = checkpoint.captioner()
+    metrics = {"loss": token_loss(model, pool, evaluation.batch)} if pool.texts is not None else {}
     if not (pool.references and any(pool.references)):
-        return found  # a pool of texts alone has nothing to score captions against
-    said.update(say(checkpoint, pool, evaluation, trace=evaluation.grounding, watch=watch))
+        return metrics  # a pool of texts alone has nothing to score captions against
+    captions.update(write_captions(checkpoint, pool, evaluation, trace=evaluation.grounding, watch=watch))
     references = dict(zip(pool.ids, pool.references, strict=True))
-    texts = {id: " ".join(caption.words) for id, caption in said.items()}
+    texts = {id: " ".join(caption.words) for id, caption in captions.items()}
     scores = scorecard(texts, references, evaluation.metrics or None).scores
-    found |= {
-        _NAMES.get(name, name): value if name in _AS_READ else 100 * value for name, value in scores.corpus.items()
-    }
-    for name in scores.corpus:
+    for name, value in scores.corpus.items():
+        metrics[_NAMES.get(name, name)] = value if name in _AS_READ else 100 * value
         if name not in _OF_THE_CORPUS:
             per_image.add(_NAMES.get(name, name), [scores.per_image[id][name] for id in pool.ids])
     if evaluation.novel:
-        found |= novel_f1(texts, references)
+        metrics |= novel_f1(texts, references)
     if evaluation.self_retrieval:
-        found |= _self_retrieval(checkpoint, model, pool, said, per_image)
+        metrics |= _self_retrieval(checkpoint, model, pool, captions, per_image)
     if evaluation.grounding:
-        annotations = _known(grounded)
-        rule = named_rule(checkpoint.text_rule)
-        found |= accuracy_of_captioner(model, checkpoint.vocabulary, rule, pool, annotations, per_image)
-        found |= f1_of_captions(said, pool, annotations, per_image)
-    return found
+        rule, annotated = named_rule(checkpoint.text_rule), _annotated(pool, grounded)
+        metrics |= accuracy_of_captioner(model, checkpoint.vocabulary, rule, pool, annotated, per_image)
+        metrics |= f1_of_captions(captions, pool, annotated, per_image)
+    return metrics | sentiment_shares([caption.words for caption in captions.values()], sentiment)
 
 
 _NAMES = {f"Bleu_{n}": f"BLEU-{n}" for n in range(1, 5)} | {"ROUGE_L": "ROUGE-L"}
@@ -170,19 +167,18 @@ _OF_THE_CORPUS = {*(f"Bleu_{n}" for n in range(1, 5)), "METEOR", *_AS_READ}  # n
 
 
 @torch.no_grad()
-def say(
+def write_captions(
     checkpoint: Checkpoint, pool: Pool, evaluation: Evaluation, *, trace: bool = False, watch: Watch = iter
 ) -> dict[str, Caption]:
     """The best caption of every photo of a split."""
     model = checkpoint.captioner()
     device = next(model.parameters()).device
-    said: dict[str, Caption] = {}
+    best: dict[str, Caption] = {}
     for first in watch(range(0, len(pool), evaluation.batch)):
-        rows = torch.arange(first, min(first + evaluation.batch, len(pool)))
-        scenes = _scenes(pool, rows).to(device)
-        spoken = captions(model, scenes, checkpoint.vocabulary, evaluation.strategy, evaluation.rules, trace)
-        said.update({id: best[0] for id, best in zip(scenes.ids, spoken, strict=True)})
-    return said
+        scenes = _scenes(pool, torch.arange(first, min(first + evaluation.batch, len(pool)))).to(device)
+        ranked = decode_captions(model, scenes, checkpoint.vocabulary, evaluation.strategy, evaluation.rules, trace)
+        best.update({id: own[0] for id, own in zip(scenes.ids, ranked, strict=True)})
+    return best
 
 
 @torch.no_grad()
@@ -228,8 +224,7 @@ def retrieval(
     scores = evaluate_retrieval(similarity, owner, folds=folds)
     if per_image is not None:
         _keep_hits(per_image, scores, owner)
-    flat = scores.as_dict()
-    return {name.replace("_", " "): float(value) for name, value in flat.items() if name not in ("label",)}
+    return {name.replace("_", " "): float(value) for name, value in scores.as_dict().items() if name != "label"}
 
 
 def _keep_hits(per_image: PerImage, scores: RetrievalScores, owner: IntArray) -> None:
@@ -249,16 +244,10 @@ def _similarity(model: Matcher, pool: Pool, evaluation: Evaluation, chosen: Tens
     """The scores of photos and `chosen` captions, which are embedded once."""
     assert pool.texts is not None
     device = next(model.parameters()).device
-    images = _embedded(
-        [model.embed_images(_scenes(pool, rows).to(device)) for rows in _chunks(len(pool), evaluation.batch)]
-    )
-    width = int(pool.texts.lengths[chosen].max())
-    texts = _embedded(
-        [
-            model.embed_texts(_padded(pool, chosen[rows], width).to(device))
-            for rows in _chunks(len(chosen), 4 * evaluation.batch)
-        ]
-    )
+    photos = torch.split(torch.arange(len(pool)), evaluation.batch)
+    images = _join([model.embed_images(_scenes(pool, rows).to(device)) for rows in photos])
+    width, parts = int(pool.texts.lengths[chosen].max()), torch.split(chosen, 4 * evaluation.batch)
+    texts = _join([model.embed_texts(_padded(pool, rows, width).to(device)) for rows in parts])
 
     def similarity(some: IntArray, few: IntArray) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
         left = {name: part[torch.from_numpy(some).to(part.device)] for name, part in images.items()}
@@ -269,9 +258,9 @@ def _similarity(model: Matcher, pool: Pool, evaluation: Evaluation, chosen: Tens
 
 
 def _self_retrieval(
-    checkpoint: Checkpoint, model: Captioner, pool: Pool, said: Mapping[str, Caption], per_image: PerImage
+    checkpoint: Checkpoint, model: Captioner, pool: Pool, captions: Mapping[str, Caption], per_image: PerImage
 ) -> dict[str, float]:
-    encoded = [checkpoint.vocabulary.encode(said[id].words) for id in pool.ids]
+    encoded = [checkpoint.vocabulary.encode(captions[id].words) for id in pool.ids]
     words = torch.full((len(encoded), max(map(len, encoded))), PAD)
     for row, ids in zip(words, encoded, strict=True):
         row[: len(ids)] = torch.tensor(ids)
@@ -298,20 +287,17 @@ def _padded(pool: Pool, rows: Tensor, width: int) -> TextBatch:
     return TextBatch(tuple(pool.texts.words[row] for row in rows.tolist()), ids, ids != PAD, tagged)
 
 
-def _embedded(parts: Sequence[Embedding]) -> Embedding:
+def _join(parts: Sequence[Embedding]) -> Embedding:
     """Embeddings of several batches as one; only what similarity needs is kept where a global vector is enough."""
     names = ("vector",) if "vector" in parts[0] else tuple(parts[0])
     return {name: torch.cat([part[name] for part in parts]) for name in names}
 
 
-def _chunks(count: int, size: int) -> list[Tensor]:
-    return list(torch.split(torch.arange(count), size))
-
-
-def _known(grounded: Mapping[str, GroundedPhoto] | None) -> Mapping[str, GroundedPhoto]:
-    if not grounded:
+def _annotated(pool: Pool, grounded: Mapping[str, GroundedPhoto] | None) -> dict[str, GroundedPhoto]:
+    annotated = {id: grounded[id] for id in pool.ids if id in grounded} if grounded else {}
+    if not annotated:
         raise ConfigError("grounding is measured with annotations, and there are none", fix="give data.grounding")
-    return grounded
+    return annotated
 
 
 @dataclass(frozen=True)
@@ -323,7 +309,7 @@ class Measurement:
         photos: how many.
         metrics: by name.
         captions: by photo; none of matchers.
-        told: on how many photos, and which are left out.
+        notes: on how many photos, and which are left out.
         per_image: what each photo adds to the metrics.
         fingerprint: of the scenes; "" where unknown.
     """
@@ -332,7 +318,7 @@ class Measurement:
     photos: int
     metrics: dict[str, float]
     captions: dict[str, Caption] = field(default_factory=dict)
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     per_image: PerImage = field(default_factory=PerImage)
     fingerprint: str = ""
 
@@ -342,7 +328,12 @@ def measure(
 ) -> Measurement:
     """Measure models on the test split of the data, or on val without one; captions are split by the models' rule."""
     first = members[0]
-    _check(members)
+    for other in members[1:]:
+        if isinstance(other.model, Matcher) != isinstance(first.model, Matcher):
+            raise ConfigError("a captioner and a matcher cannot be measured together", fix="give models of one sort")
+        if other.vocabulary != first.vocabulary or other.text_rule != first.text_rule:
+            what = "models with different words cannot be measured together"
+            raise ConfigError(what, fix="train them on the same captions")
     split, names = ("test", config.test) if config.test else ("val", config.val)
     needs = (need for member in members for need in member.model.needs if need != "pixels")
     parts = tuple(dict.fromkeys((*config.parts, *needs)))
@@ -350,43 +341,29 @@ def measure(
     config = replace(config, rule=first.text_rule, vocabulary="rule", corpus=None, sentiment="", parts=parts)
     alone = replace(config, train=(), val=(), test=names)  # no other photo is read
     data = build_data(alone, first.model.config, base=base, vocabulary=first.vocabulary, vision=vision)
-    _refuse_other_scenes(members, data)
-    pool = data.pools["test"]
-    left_out = (sentence for sentence in data.told if "left out" in sentence or "concept" in sentence)
-    which = ": all, as the captions have no splits" if config.shares == {names[0]: 1} else f" of {' and '.join(names)}"
-    told = (f"Measured on {plural(len(pool), 'photo')}{which}.", *left_out)
-    matchers = [member.model for member in members if isinstance(member.model, Matcher)]
-    kept = PerImage(pool.ids)
-    if len(matchers) > 1:
-        found = retrieval(matchers, pool, how, kept)
-        return Measurement(split, len(pool), found, told=told, per_image=kept, fingerprint=data.fingerprint)
-    captioners = [member.model for member in members if isinstance(member.model, Captioner)]
-    model = Ensemble(captioners).eval() if len(captioners) > 1 else first.model
-    grounded = {id: data.grounded[id] for id in pool.ids if id in data.grounded}
-    said: dict[str, Caption] = {}
-    whole = replace(first, model=model)
-    metrics = evaluate(
-        whole, pool, how, grounded=grounded, sentiment=data.sentiment, watch=watch, said=said, per_image=kept
-    )
-    return Measurement(split, len(pool), metrics, said, told, kept, data.fingerprint)
-
-
-def _check(members: Sequence[Checkpoint]) -> None:
-    """Refuse models that cannot be measured together."""
-    first = members[0]
-    for other in members[1:]:
-        if isinstance(other.model, Matcher) != isinstance(first.model, Matcher):
-            raise ConfigError("a captioner and a matcher cannot be measured together", fix="give models of one sort")
-        if other.vocabulary != first.vocabulary or other.text_rule != first.text_rule:
-            raise ConfigError(
-                "models with different words cannot be measured together", fix="train them on the same captions"
-            )
-
-
-def _refuse_other_scenes(members: Sequence[Checkpoint], data: Data) -> None:
     for member in members:
         if member.fingerprint and data.fingerprint and member.fingerprint != data.fingerprint:
-            raise ConfigError(
-                f"the model was trained on scenes {member.fingerprint}, and these are {data.fingerprint}",
-                fix="use features of the same vision model",
-            )
+            what = f"the model was trained on scenes {member.fingerprint}, and these are {data.fingerprint}"
+            raise ConfigError(what, fix="use features of the same vision model")
+    pool = data.pools["test"]
+    left_out = (sentence for sentence in data.notes if "left out" in sentence or "concept" in sentence)
+    which = ": all, as the captions have no splits" if config.shares == {names[0]: 1} else f" of {' and '.join(names)}"
+    notes = (f"Measured on {plural(len(pool), 'photo')}{which}.", *left_out)
+    matchers = [member.model for member in members if isinstance(member.model, Matcher)]
+    per_image, captions = PerImage(pool.ids), dict[str, Caption]()
+    if len(matchers) > 1:
+        metrics = retrieval(matchers, pool, how, per_image)
+    else:
+        captioners = [member.model for member in members if isinstance(member.model, Captioner)]
+        model = Ensemble(captioners).eval() if len(captioners) > 1 else first.model
+        metrics = evaluate(
+            replace(first, model=model),
+            pool,
+            how,
+            grounded=data.grounded,
+            sentiment=data.sentiment,
+            watch=watch,
+            captions=captions,
+            per_image=per_image,
+        )
+    return Measurement(split, len(pool), metrics, captions, notes, per_image, data.fingerprint)

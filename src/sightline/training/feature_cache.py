@@ -20,7 +20,7 @@ from sightline.files import existing_path
 from sightline.models.end_to_end import EndToEnd
 from sightline.training.augmentation import cut_windows, random_windows
 from sightline.training.data_config import BACKBONES, DETECTOR, DataConfig
-from sightline.training.tensor_tables import Pool, SceneTable, SceneViews
+from sightline.training.tensor_tables import Pool, SceneTable
 from sightline.vision.efficientnet_lite import Variant
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.fold_batch_norm import fold
@@ -69,8 +69,8 @@ def cache_features(
             shapes += [shape for shape in looks[0].grid_shapes for _ in looks]
     flat = {name: part.flatten(0, 1) for name, part in whole.items()}
     ids = tuple(id for id in pool.ids for _ in range(views))
-    table = SceneTable(SceneBatch(ids, **flat, grid_shapes=tuple(shapes), fingerprint=mark))
-    return replace(pool, scenes=table if views == 1 else SceneViews(table, views))
+    table = SceneTable(SceneBatch(ids, **flat, grid_shapes=tuple(shapes), fingerprint=mark), views)
+    return replace(pool, scenes=table)
 
 
 def _folded(vision: VisionModel) -> VisionModel:

@@ -19,7 +19,7 @@ from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.data_config import DataConfig
 from sightline.training.recipe_photos import plural, some
-from sightline.training.tensor_tables import PARTS, Scenes, SceneStream, SceneTable
+from sightline.training.tensor_tables import PARTS, Scenes, SceneStream, SceneTable, parts_of
 
 SAMPLES = 16  # scenes by which the memory of all is estimated
 
@@ -35,14 +35,23 @@ class SplitScenes:
 
 @dataclass(frozen=True, eq=False)
 class PhotoScenes:
-    """A SceneSource by the ids that captions use, whatever ids the files of features and concepts have."""
+    """A SceneSource by the ids that captions use, whatever ids the files of features and concepts have.
+
+    Attributes:
+        features: where scenes come from; None where photos have concepts alone.
+        feature_of: the id of a photo there.
+        named: where concepts come from, if not from the features.
+        named_of: the id of a photo there.
+        dictionary: from what is named there to concepts; None leaves scenes as they are.
+        unsure: the concept of photos that have no sure one.
+    """
 
     features: SceneSource | None
     feature_of: Mapping[str, str]
     named: SceneSource | None = None
     named_of: Mapping[str, str] = field(default_factory=dict)
     dictionary: ConceptDictionary | None = None
-    unsure: Mapping[str, Concept] = field(default_factory=dict)  # the concept of photos that have no sure one
+    unsure: Mapping[str, Concept] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.feature_of)
@@ -56,23 +65,20 @@ class PhotoScenes:
             return replace(scene, id=id, concepts=self.concepts_of(id))
         return scene if scene.id == id else replace(scene, id=id)
 
+    def ids(self) -> Sequence[str]:
+        """Every photo's id."""
+        return list(self.feature_of)
+
     def concepts_of(self, id: str) -> tuple[Concept, ...]:
         """The concepts of a photo: the sure ones, else what `unsure` says, else none."""
-        return self._named(id) or ((self.unsure[id],) if id in self.unsure else ())
+        return self.ranked(id, MIN_SCORE) or ((self.unsure[id],) if id in self.unsure else ())
 
-    def surest(self, id: str) -> Concept | None:
-        """The concept of a photo with the highest score, however low; None where nobody named any."""
-        return next(iter(self._named(id, 0.0)), None)
-
-    def _named(self, id: str, min_score: float = MIN_SCORE) -> tuple[Concept, ...]:
+    def ranked(self, id: str, min_score: float = 0.0) -> tuple[Concept, ...]:
+        """The concepts of a photo with this score or more, the surest first."""
         named, place = (self.named, self.named_of) if self.named is not None else (self.features, self.feature_of)
         if self.dictionary is None or named is None or id not in place:
             return ()
         return self.dictionary.of_scene(named[place[id]], min_score)
-
-    def ids(self) -> Sequence[str]:
-        """Every photo's id."""
-        return list(self.feature_of)
 
 
 def split_scenes(
@@ -82,7 +88,7 @@ def split_scenes(
     needs: Sequence[str],
     dictionary: ConceptDictionary | None,
     vocabulary: Vocabulary,
-    told: list[str],
+    notes: list[str],
 ) -> dict[str, SplitScenes]:
     """The scenes of each split, with concepts where a `dictionary` names them.
 
@@ -96,40 +102,49 @@ def split_scenes(
             fix="give data.features; `sightline data formats` lists the formats that hold features",
         )
     listed = [photo for part in photos.values() for photo in part]
-    features = None if config.features is None else open_scenes(config.path(config.features, base))
-    feature_of = {photo.id: photo.id for photo in listed}
-    if features is not None and config.features is not None:
-        feature_of = match(listed, features.ids(), config.path(config.features, base))
-        _tell_missing(config, config.path(config.features, base), listed, feature_of, told)
-    source = PhotoScenes(features, feature_of)
+    source = PhotoScenes(None, {photo.id: photo.id for photo in listed}, dictionary=dictionary)
+    if config.features is not None:
+        path = config.path(config.features, base)
+        features = open_scenes(path)
+        fix = "check that captions and features name photos alike, extract the missing ones, or say --allow-missing"
+        feature_of, missing = match_all(config, listed, features.ids(), path, "have no features", fix)
+        source = replace(source, features=features, feature_of=feature_of)
+        every = f"All {plural(len(listed), 'photo')} have features in {path}."
+        notes.append(f"{missing}. They are left out." if missing else every)
+    if dictionary is not None and config.concepts is not None:
+        path = config.path(config.concepts, base)
+        named = open_scenes(path)
+        source = replace(source, named=named, named_of=match(listed, named.ids(), path))
+        if not source.named_of:
+            raise MissingRecordError(
+                f"none of {plural(len(listed), 'photo')}, such as {listed[0].id}, is among its {len(named):,}",
+                where=path,
+                fix="captions and concepts must name photos alike",
+            )
     if dictionary is not None:
-        source = replace(source, dictionary=dictionary)
-        if config.concepts is not None:
-            path = config.path(config.concepts, base)
-            named = open_scenes(path)
-            source = replace(source, named=named, named_of=match(listed, named.ids(), path))
-            if not source.named_of:
-                raise MissingRecordError(
-                    f"none of {plural(len(listed), 'photo')}, such as {listed[0].id}, is among its {len(named):,}",
-                    where=path,
-                    fix="captions and concepts must name photos alike",
-                )
-    if dictionary is not None:
-        source = replace(source, unsure=_unsure(photos, source, told))
-    kept = {role: _kept(config, part, source, told, role) for role, part in photos.items()}
-    total = sum(map(len, kept.values()))
-    if not total:
+        source = replace(source, unsure=_unsure(photos, source, notes))
+    kept = {role: _keep(config, part, source, notes, role) for role, part in photos.items()}
+    ids = [photo.id for part in kept.values() for photo in part]
+    if not ids:
         raise CountError("no photo is left", fix="check the features, the concepts and the splits")
-    in_memory = _fits(config, source, [photo.id for part in kept.values() for photo in part], needs, told)
-    return {role: _seen(part, source, needs, vocabulary, in_memory) for role, part in kept.items() if part}
+    in_memory, words = _fits(config, source, ids, needs, notes), None if dictionary is None else vocabulary
+    split: dict[str, SplitScenes] = {}
+    for role, part in kept.items():
+        own = tuple(photo.id for photo in part)
+        if own:
+            scenes: Scenes = SceneStream(source, own, tuple(needs), words)
+            if in_memory:
+                scenes = SceneTable.build((source[id] for id in own), needs, words)
+            split[role] = SplitScenes(part, scenes, source[own[0]].fingerprint)
+    return split
 
 
 def open_scenes(path: Path) -> SceneSource:
     """The features in a file of any format that holds some."""
-    found = identify(path)
-    if found.scenes is None:
-        raise ConfigError(f"{found.name} holds no features", where=path, fix="`sightline data formats` lists what does")
-    return found.scenes(path)
+    kind = identify(path)
+    if kind.scenes is None:
+        raise ConfigError(f"{kind.name} holds no features", where=path, fix="`sightline data formats` lists what does")
+    return kind.scenes(path)
 
 
 def match(photos: Sequence[CaptionedPhoto], ids: Sequence[str], where: Path) -> dict[str, str]:
@@ -139,8 +154,8 @@ def match(photos: Sequence[CaptionedPhoto], ids: Sequence[str], where: Path) -> 
     for id in ids:  # two files of one number, in two folders, name neither
         number = photo_number(id)
         by_number[number] = None if number in by_number else id
-    found: dict[str, str] = {}
-    taken: dict[str, str] = {}
+    feature_of: dict[str, str] = {}
+    photo_of: dict[str, str] = {}
     for photo in photos:
         file = photo.file or photo.id
         name = basename(file)
@@ -148,123 +163,94 @@ def match(photos: Sequence[CaptionedPhoto], ids: Sequence[str], where: Path) -> 
         feature = next((name for name in names if name in known), None) or by_number.get(photo_number(name))
         if feature is None:
             continue
-        if taken.setdefault(feature, photo.id) != photo.id:
+        if photo_of.setdefault(feature, photo.id) != photo.id:
             raise DuplicateRecordError(
-                f"the feature {feature} would be that of photo {taken[feature]} and of photo {photo.id}",
+                f"the feature {feature} would be that of photo {photo_of[feature]} and of photo {photo.id}",
                 where=where,
                 fix="give features whose ids are the photos' file names, folders included",
             )
-        found[photo.id] = feature
-    return found
+        feature_of[photo.id] = feature
+    return feature_of
 
 
-def _tell_missing(
-    config: DataConfig, where: Path, photos: Sequence[CaptionedPhoto], feature_of: Mapping[str, str], told: list[str]
-) -> None:
+def match_all(
+    config: DataConfig, photos: Sequence[CaptionedPhoto], ids: Sequence[str], where: Path, lack: str, fix: str
+) -> tuple[dict[str, str], str]:
+    """`match`, and a sentence on the photos that have no match; they are an error unless the config allows it.
+
+    `lack` says what they lack, as in `have no features`.
+    """
+    feature_of = match(photos, ids, where)
     missing = [photo.id for photo in photos if photo.id not in feature_of]
-    if not missing:
-        told.append(f"All {plural(len(photos), 'photo')} have features in {where}.")
-        return
-    what = f"{len(missing):,} of {plural(len(photos), 'photo')} have no features: {some(missing)}"
-    if not feature_of or not (config.allow_missing or config.max_photos):
-        raise MissingRecordError(
-            what,
-            where=where,
-            fix="check that captions and features name photos alike, extract the missing ones, or say --allow-missing",
-        )
-    told.append(f"{what}. They are left out.")
+    what = f"{len(missing):,} of {plural(len(photos), 'photo')} {lack}: {some(missing)}" if missing else ""
+    if missing and (not feature_of or not (config.allow_missing or config.max_photos)):
+        raise MissingRecordError(what, where=where, fix=fix)
+    return feature_of, what
 
 
-def _unsure(photos: Mapping[str, Sequence[CaptionedPhoto]], source: PhotoScenes, told: list[str]) -> dict[str, Concept]:
+def _unsure(
+    photos: Mapping[str, Sequence[CaptionedPhoto]], source: PhotoScenes, notes: list[str]
+) -> dict[str, Concept]:
     """A concept for each photo without a sure one that models are measured by, so that none is left out there.
 
     It is the surest that the detector found; where it found nothing, the most frequent of the training photos, or of
     all where none is trained on.
     """
     listed = {role: [photo.id for photo in part if photo.id in source.feature_of] for role, part in photos.items()}
-    found: dict[str, Concept] = {}
+    concept_of: dict[str, Concept] = {}
     for role, ids in listed.items():
         bare = [id for id in ids if role != "train" and not source.concepts_of(id)]
-        surest = {id: concept for id in bare if (concept := source.surest(id)) is not None}
+        surest = {id: ranked[0] for id in bare if (ranked := source.ranked(id))}
         nothing = [id for id in bare if id not in surest]
-        found |= surest
+        concept_of |= surest
         if surest:
-            told.append(f"{plural(len(surest), 'photo')} of {role} without a sure concept: the surest one is taken.")
-        usual = (
-            _usual(listed.get("train") or [id for part in listed.values() for id in part], source) if nothing else None
-        )
-        if usual is not None:
-            found |= dict.fromkeys(nothing, usual)
-            told.append(
+            notes.append(f"{plural(len(surest), 'photo')} of {role} without a sure concept: the surest one is taken.")
+        counted = listed.get("train") or [id for part in listed.values() for id in part]
+        counts = Counter(concept.name for id in counted for concept in source.concepts_of(id)) if nothing else Counter()
+        for name, _ in counts.most_common(1):
+            concept_of |= dict.fromkeys(nothing, Concept(name))
+            notes.append(
                 f"{plural(len(nothing), 'photo')} of {role} in which nothing was found: taken to show the most "
-                f"frequent concept, {usual.name}."
+                f"frequent concept, {name}."
             )
-    return found
+    return concept_of
 
 
-def _usual(ids: Sequence[str], source: PhotoScenes) -> Concept | None:
-    """The most frequent concept of some photos."""
-    counts = Counter(concept.name for id in ids for concept in source.concepts_of(id))
-    return next((Concept(name) for name, _ in counts.most_common(1)), None)
-
-
-def _kept(
-    config: DataConfig, photos: Sequence[CaptionedPhoto], source: PhotoScenes, told: list[str], role: str
+def _keep(
+    config: DataConfig, photos: Sequence[CaptionedPhoto], source: PhotoScenes, notes: list[str], role: str
 ) -> tuple[CaptionedPhoto, ...]:
     """The photos of a split that have features and, where needed, a concept; at most `max_photos`."""
-    most = config.max_photos or len(photos)
     kept: list[CaptionedPhoto] = []
     without = 0
     for photo in photos:
-        if len(kept) == most:
+        if len(kept) == (config.max_photos or len(photos)):
             break
-        if photo.id not in source.feature_of:
-            continue
-        if source.dictionary is not None and not source.concepts_of(photo.id):
+        if photo.id in source.feature_of and source.dictionary is not None and not source.concepts_of(photo.id):
             without += 1
-            continue
-        kept.append(photo)
+        elif photo.id in source.feature_of:
+            kept.append(photo)
     if without:
-        told.append(f"{plural(without, 'photo')} of {role} left out: nothing that has a name was seen there.")
+        notes.append(f"{plural(without, 'photo')} of {role} left out: nothing that has a name was seen there.")
     if len(kept) < len(photos) and config.max_photos:
-        told.append(f"Of {role}, the first {plural(len(kept), 'photo')} are used.")
+        notes.append(f"Of {role}, the first {plural(len(kept), 'photo')} are used.")
     if not kept and role == "train":
         raise CountError("no photo is left to train on", fix="check the features, the concepts and the splits")
     return tuple(kept)
 
 
-def _fits(config: DataConfig, source: PhotoScenes, ids: Sequence[str], needs: Sequence[str], told: list[str]) -> bool:
-    """Whether all scenes are kept in memory; every scene is taken to be as large as the largest of a few."""
+def _fits(config: DataConfig, source: PhotoScenes, ids: Sequence[str], needs: Sequence[str], notes: list[str]) -> bool:
+    """True where all scenes are kept in memory; every scene is taken to be as large as the largest of a few."""
     if config.cache != "auto":
-        told.append("Scenes are kept in memory." if config.cache == "memory" else "Scenes are read from disk.")
+        notes.append("Scenes are kept in memory." if config.cache == "memory" else "Scenes are read from disk.")
         return config.cache == "memory"
     places = np.linspace(0, len(ids) - 1, min(SAMPLES, len(ids))).astype(int)
-    largest = max(_bytes(source[ids[place]], needs) for place in places)
-    size = largest * len(ids) / (1 << 30)
+    size = max(_bytes(source[ids[place]], needs) for place in places) * len(ids) / (1 << 30)
     fits = size <= config.budget
     what = "are kept in memory" if fits else "are read from disk as they are needed"
-    told.append(f"Scenes {what}: about {size:.2f} GiB, of {config.budget:g} GiB allowed.")
+    notes.append(f"Scenes {what}: about {size:.2f} GiB, of {config.budget:g} GiB allowed.")
     return fits
 
 
 def _bytes(scene: Scene, needs: Sequence[str]) -> int:
-    wanted = {*needs, *(("boxes", "scores") if "regions" in needs else ())}
-    parts = [getattr(scene, name) for name in PARTS if name in wanted]
+    parts = [getattr(scene, name) for name in PARTS if name in parts_of(needs)]
     return sum(int(part.nbytes) for part in parts if part is not None) + 64 * len(scene.concepts)
-
-
-def _seen(
-    photos: tuple[CaptionedPhoto, ...],
-    source: PhotoScenes,
-    needs: Sequence[str],
-    vocabulary: Vocabulary,
-    in_memory: bool,
-) -> SplitScenes:
-    ids = tuple(photo.id for photo in photos)
-    first = source[ids[0]]
-    words = None if source.dictionary is None else vocabulary
-    if in_memory:
-        scenes: Scenes = SceneTable.build((source[id] for id in ids), needs, words)
-    else:
-        scenes = SceneStream(source, ids, tuple(needs), words)
-    return SplitScenes(photos, scenes, first.fingerprint)

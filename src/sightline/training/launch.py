@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from sightline.errors import CheckpointError, ConfigError, LearningError
 from sightline.files import read_json, write_json, write_text
 from sightline.metrics.bootstrap import PerImage
 from sightline.models.end_to_end import EndToEnd
-from sightline.training import evaluation
 from sightline.training.checkpoint_finder import MODEL, Finder
 from sightline.training.data import Data, build_data
 from sightline.training.distributed import first_process, processes
+from sightline.training.evaluation import Evaluation
+from sightline.training.evaluation import evaluate as measure
 from sightline.training.feature_cache import Progress, cache_features, extract
 from sightline.training.loop import Run, train
 from sightline.training.new_model import build_model, start_output_bias
@@ -40,13 +42,13 @@ DATA = "data.json"
 PER_IMAGE = "per_image.npz"  # what each photo adds to the metrics, for comparisons on the same photos
 CAPTIONS = "captions.json"  # by photo
 
-Evaluate = Callable[[Checkpoint, Pool, evaluation.Evaluation], dict[str, float]]
+Evaluate = Callable[[Checkpoint, Pool, Evaluation], dict[str, float]]
 Report = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Who is told what happens; silent by default.
+    """What is called while a run goes on; nothing by default.
 
     Attributes:
         say: a plain sentence about data and decisions.
@@ -82,7 +84,7 @@ def launch(
         base: what the data's root is relative to: by default the folder SIGHTLINE_DATA names, else the current one.
         find: gives the checkpoint that a name in the recipe stands for, instead of `Finder`.
         evaluate: measures a model, instead of `sightline.training.evaluation`.
-        voice: who is told.
+        callbacks: what is called with each sentence, line of the log and photo.
     """
     with processes(device) as place:
         callbacks = callbacks if callbacks is not None and first_process() else Callbacks()
@@ -119,7 +121,7 @@ def _launch(
         vocabulary=None if started is None else started.vocabulary,
         vision=recipe.vision,
     )
-    for sentence in data.told:
+    for sentence in data.notes:
         callbacks.say(sentence)
     start = Checkpoint(
         _model(recipe, data, started, find),
@@ -133,13 +135,19 @@ def _launch(
     _begin(recipe, data, out, about)
     data = _with_looks(recipe, data, start.model, device, callbacks)
     context = Context(data.vocabulary, data.pools, find, device, recipe.seed)
-    measure = evaluate or _measure(data)
-    choice = _Choice(recipe, data.pools, measure)
+    captions, per_image = dict[str, Caption](), PerImage()
+    on_data = partial(measure, grounded=data.grounded, sentiment=data.sentiment)
+    choice = _Choice(recipe, data.pools, evaluate or on_data)
     run = Run(
         out, start, stages, data.pools, context, choice, recipe.seed, recipe.fingerprint(), report=callbacks.report
     )
-    kept = _Kept()
-    return _measured(recipe, out, train(run), data, evaluate or _measure(data, kept), kept)
+    judge = evaluate or partial(on_data, captions=captions, per_image=per_image)
+    chosen = _measured(recipe, train(run), data, judge)
+    if first_process():
+        write_json(out / "metrics.json", {"split": chosen.card["measured on"], **chosen.card["metrics"]}, indent=2)
+        write_measured(out, captions, per_image)
+        save(out / MODEL, chosen)
+    return chosen
 
 
 def _with_looks(recipe: Recipe, data: Data, model: Any, device: torch.device, callbacks: Callbacks) -> Data:
@@ -173,29 +181,6 @@ def _extract(
     return preprocessing
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """What a measurement leaves besides its metrics."""
-
-    captions: dict[str, Caption] = field(default_factory=dict)
-    per_image: PerImage = field(default_factory=PerImage)
-
-
-def _measure(data: Data, kept: _Kept | None = None) -> Evaluate:
-    """Evaluation that knows the annotated boxes of the photos it is given, and the words that carry sentiment."""
-
-    def measure(checkpoint: Checkpoint, pool: Pool, how: evaluation.Evaluation) -> dict[str, float]:
-        grounded = {id: data.grounded[id] for id in pool.ids if id in data.grounded}
-        if kept is None:
-            return evaluation.evaluate(checkpoint, pool, how, grounded=grounded, sentiment=data.sentiment)
-        said, per_image = kept.captions, kept.per_image
-        return evaluation.evaluate(
-            checkpoint, pool, how, grounded=grounded, sentiment=data.sentiment, said=said, per_image=per_image
-        )
-
-    return measure
-
-
 def write_measured(out: Path, captions: Mapping[str, Caption], per_image: PerImage) -> None:
     """Leave the captions and what each photo adds to the metrics in the folder of a run, where there are any."""
     if captions:
@@ -204,18 +189,12 @@ def write_measured(out: Path, captions: Mapping[str, Caption], per_image: PerIma
         per_image.write(out / PER_IMAGE)
 
 
-def _measured(recipe: Recipe, out: Path, chosen: Checkpoint, data: Data, evaluate: Evaluate, kept: _Kept) -> Checkpoint:
-    """The chosen model with its metrics on test (or val) in its card, saved."""
+def _measured(recipe: Recipe, chosen: Checkpoint, data: Data, judge: Evaluate) -> Checkpoint:
+    """The chosen model with its metrics on test (or val) in its card."""
     split = next((role for role in ("test", "val") if role in data.pools and data.pools[role].references), None)
     chosen.model.eval()
-    metrics = {} if split is None else evaluate(chosen, data.pools[split], recipe.evaluate)
-    card = {**chosen.card, "measured on": split, "metrics": metrics}
-    measured = replace(chosen, card=card)
-    if first_process():
-        write_json(out / "metrics.json", {"split": split, **metrics}, indent=2)
-        write_measured(out, kept.captions, kept.per_image)
-        save(out / MODEL, measured)
-    return measured
+    metrics = {} if split is None else judge(chosen, data.pools[split], recipe.evaluate)
+    return replace(chosen, card={**chosen.card, "measured on": split, "metrics": metrics})
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,9 +301,9 @@ def refuse_other_run(recipe: Recipe, out: Path) -> None:
     if held.fingerprint() == recipe.fingerprint():
         return
     differing = list(differences(plain(held), plain(recipe)))
-    told = "; ".join(differing[:3]) + ("; …" if len(differing) > 3 else "")
+    first = "; ".join(differing[:3]) + ("; …" if len(differing) > 3 else "")
     raise LearningError(
-        f"this folder holds a run of another recipe ({told})",
+        f"this folder holds a run of another recipe ({first})",
         where=out,
         fix="choose another --out, or remove the folder",
     )

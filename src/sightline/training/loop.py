@@ -54,7 +54,7 @@ class Run:
         recipe: fingerprint of what is run; a folder that holds another run is refused.
         save_every: the most steps between states; they are written at the end of each epoch too.
         keep: states that are kept.
-        report: is told each line of metrics.jsonl.
+        report: is called with each line of metrics.jsonl.
     """
 
     out: Path

@@ -147,7 +147,7 @@ def pixel_pools(
     base: Path,
     photos: Mapping[str, Sequence[CaptionedPhoto]],
     size: int,
-    told: list[str],
+    notes: list[str],
     *,
     cells: bool = True,
 ) -> dict[str, SplitScenes]:
@@ -156,15 +156,15 @@ def pixel_pools(
     Photos that are not in `data.images` are an error, unless allowed. Where `data.cache` is `memory` all are read now,
     and those that cannot be read are left out; where it is `auto`, they are kept once they were read, if they fit.
     """
-    found = files_of_pools(config, base, photos, told)
+    found = files_of_pools(config, base, photos, notes)
     gigabytes = sum(len(part.photos) for part in found.values()) * 3 * size**2 / (1 << 30)
     keep = config.cache == "memory" or (config.cache == "auto" and gigabytes <= config.budget)
-    told.append(
+    notes.append(
         f"Photos are read at {size} × {size} pixels"
         + (f", and kept in memory: {gigabytes:.2f} GiB." if keep else ", from disk as they are needed.")
     )
-    things = {role: BoxTable.build(drawn) for role, drawn in boxes_of_pools(config, base, found, told).items()}
-    told.extend(
+    things = {role: BoxTable.build(drawn) for role, drawn in boxes_of_pools(config, base, found, notes).items()}
+    notes.extend(
         f"Of {role}, boxes beyond {MOST} of a photo are left out: {own.cut:,}."
         for role, own in things.items()
         if own.cut
@@ -174,20 +174,20 @@ def pixel_pools(
         ids = [photo.id for photo in part.photos]
         pictures = PixelTable(part.paths, ids, size, keep=keep, things=things.get(role), cells=cells)
         seen[role] = (
-            _read_now(part, pictures, role, told) if config.cache == "memory" else SplitScenes(part.photos, pictures)
+            _read_now(part, pictures, role, notes) if config.cache == "memory" else SplitScenes(part.photos, pictures)
         )
     return seen
 
 
-def _read_now(part: PoolFiles, pictures: PixelTable, role: str, told: list[str]) -> SplitScenes:
+def _read_now(part: PoolFiles, pictures: PixelTable, role: str, notes: list[str]) -> SplitScenes:
     bad: list[SightlineError] = []
     start = time.monotonic()
     rows = pictures.read_all(bad.append, progress_bar(f"Reading photos of {role}"))
     if len(rows) == len(pictures):
         raise ImageError(f"no photo of {role} can be read", where=bad[0].where, fix=bad[0].fix)
-    told.append(f"{plural(len(pictures) - len(rows), 'photo')} of {role} read in {time.monotonic() - start:.0f} s.")
+    notes.append(f"{plural(len(pictures) - len(rows), 'photo')} of {role} read in {time.monotonic() - start:.0f} s.")
     if bad:
-        told.append(f"Of {role}, {left_out(bad)}")
+        notes.append(f"Of {role}, {left_out(bad)}")
     gone = set(rows)
     photos = tuple(photo for row, photo in enumerate(part.photos) if row not in gone)
     return SplitScenes(photos, pictures.without(rows))

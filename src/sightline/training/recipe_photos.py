@@ -20,7 +20,7 @@ from sightline.training.data_config import DataConfig
 ROLES = ("train", "val", "test")
 
 
-def read_photos(config: DataConfig, base: Path, told: list[str]) -> dict[str, tuple[CaptionedPhoto, ...]]:
+def read_photos(config: DataConfig, base: Path, notes: list[str]) -> dict[str, tuple[CaptionedPhoto, ...]]:
     """The photos of each role that has some. Without captions they are the photos of the folder."""
     given = config.captions if isinstance(config.captions, tuple) else (config.captions,)
     images = None if config.images is None else existing_path(config.path(config.images, base))
@@ -35,13 +35,13 @@ def read_photos(config: DataConfig, base: Path, told: list[str]) -> dict[str, tu
         raise ConfigError("there is nothing to train on", fix="give data.captions, data.images or data.corpus")
     sentences = sum(len(photo.sentences) for photo in captions)
     said = f" with {plural(sentences, 'caption')}" if sentences else ""
-    told.append(f"{captions.source} names {plural(len(captions), 'photo')}{said}.")
+    notes.append(f"{captions.source} names {plural(len(captions), 'photo')}{said}.")
     if config.splits:
         captions = with_splits(captions, {name: config.path(path, base) for name, path in config.splits.items()})
     elif config.shares:
         captions = _shared(captions, config.shares)
-    photos = _by_role(config, captions, told)
-    return _without_novel(photos, told) if config.novel else photos
+    photos = _by_role(config, captions, notes)
+    return _without_novel(photos, notes) if config.novel else photos
 
 
 def read_captions(path: Path, images: Path | None = None) -> CaptionSet:
@@ -88,7 +88,7 @@ def hashed(text: str) -> float:
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big") / (1 << 48)
 
 
-def _by_role(config: DataConfig, captions: CaptionSet, told: list[str]) -> dict[str, tuple[CaptionedPhoto, ...]]:
+def _by_role(config: DataConfig, captions: CaptionSet, notes: list[str]) -> dict[str, tuple[CaptionedPhoto, ...]]:
     known = captions.splits()
     if not known:
         raise ConfigError(
@@ -112,19 +112,19 @@ def _by_role(config: DataConfig, captions: CaptionSet, told: list[str]) -> dict[
     kept = sum(map(len, found.values()))
     counts = ", ".join(f"{len(found[role]):,} {role}" for role in ROLES if role in found)
     left = f"; {plural(len(captions) - kept, 'photo')} in no split that is used" if kept < len(captions) else ""
-    told.append(f"Splits: {counts}{left}.")
+    notes.append(f"Splits: {counts}{left}.")
     return {role: tuple(found[role]) for role in ROLES if role in found}
 
 
 def _without_novel(
-    photos: dict[str, tuple[CaptionedPhoto, ...]], told: list[str]
+    photos: dict[str, tuple[CaptionedPhoto, ...]], notes: list[str]
 ) -> dict[str, tuple[CaptionedPhoto, ...]]:
     """All photos but those of train that a caption describes with a novel object."""
     train = photos.get("train", ())
     kept = tuple(photo for photo in train if not any(novel_objects(one.text) for one in photo.sentences))
     if train and not kept:
         raise ConfigError("data.novel leaves no photo to train on", fix="give more captions, or remove it")
-    told.append(f"{plural(len(train) - len(kept), 'photo')} of train left out: a caption names a novel object.")
+    notes.append(f"{plural(len(train) - len(kept), 'photo')} of train left out: a caption names a novel object.")
     return photos | ({"train": kept} if kept else {})
 
 

@@ -63,7 +63,7 @@ def choose_vocabulary(
     photos: Mapping[str, Sequence[CaptionedPhoto]],
     corpus: Sequence[str],
     always: Iterable[str],
-    told: list[str],
+    notes: list[str],
 ) -> Vocabulary:
     """The words that occur often enough where `source` says, then `always`."""
     rule = splitter.rule
@@ -80,7 +80,7 @@ def choose_vocabulary(
             f"no word occurs {times(rule.min_count)} in {where}",
             fix="give more captions, or lower data.min_count",
         )
-    told.append(
+    notes.append(
         f"The vocabulary has {len(vocabulary.words):,} words: those that occur at least {times(rule.min_count)} in "
         f"{where} (rule {rule.name})."
     )
@@ -118,7 +118,7 @@ def corpus_pools(
     splitter: Splitter,
     vocabulary: Vocabulary,
     dictionary: ConceptDictionary | None,
-    told: list[str],
+    notes: list[str],
 ) -> dict[str, Pool]:
     """`corpus` and `corpus-val`: sentences of the right length and known enough, each with the concepts it mentions.
 
@@ -143,7 +143,7 @@ def corpus_pools(
         if not sides[side]:
             sides[side].append(sides[other].pop())
     longest = f" or more than {config.max_words}" if config.max_words else ""
-    told.append(
+    notes.append(
         f"Of {plural(len(corpus), 'sentence')} of the corpus {used:,} are used, {len(sides['corpus-val']):,} of them "
         f"to choose models by. Left out: {len(split) - len(fitting):,} of fewer than {config.min_words}{longest} "
         f"words, {len(fitting) - len(known):,} with too many unknown words, {len(known) - used:,} that name nothing "

@@ -209,8 +209,8 @@ def run(
         out: rows are run in OUT/PAPER/TABLE/ROW.
         device: as for `launch`.
         base: what the data's root is relative to.
-        voice: who is told what happens in a row.
-        tell: is told what became of each row.
+        callbacks: gives those of a row.
+        tell: is called with what became of each row.
     """
     outcomes: dict[str, Outcome] = {}
     for row in rows:
@@ -291,7 +291,7 @@ def _measure(row: Row, folder: Path, device: str, base: Path, callbacks: Callbac
         find = Finder(folder, row.table, device=place)
         members = [find(name) for name in recipe.measure]
         measured = measure(members, recipe.data, recipe.evaluate, base=base)
-    for sentence in measured.told:
+    for sentence in measured.notes:
         callbacks.say(sentence)
     if first_process():
         write_measured(folder, measured.captions, measured.per_image)

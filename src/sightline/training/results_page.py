@@ -93,13 +93,13 @@ def html(title: str, tables: Sequence[Table]) -> str:
 
 def notes(table: Table) -> list[str]:
     """What numbers alone do not tell: the order of rows, chance, what was measured on, what was changed or failed."""
-    told = []
+    sentences = []
     main = next((name for name in MAIN if name in table.metrics), None)
     both = [line for line in table.lines if main in line.paper and main in line.found]
     if main is not None and len(both) > 1:
         ours = _order({line.name: line.found[main] for line in both})
         theirs = _order({line.name: line.paper[main] for line in both})
-        told.append(
+        sentences.append(
             f"By {main} the rows come in the paper's order: {ours}."
             if ours == theirs
             else f"By {main}, here: {ours}. In the paper: {theirs}."
@@ -107,27 +107,27 @@ def notes(table: Table) -> list[str]:
     pool = max((line.found.get("self-retrieval pool", 0.0) for line in table.lines), default=0.0)
     if pool:
         chances = ", ".join(f"R@{k} {100 * min(1.0, k / pool):.2f}" for k in (1, 5, 50, 500))
-        told.append(f"Chance, in a pool of {pool:,.0f}: {chances}.")
+        sentences.append(f"Chance, in a pool of {pool:,.0f}: {chances}.")
     measured = _grouped({line.name: f"{line.photos:,} photos of {line.split}" for line in table.lines if line.split})
-    told += [f"Measured on {what}{names}." for what, names in measured.items()]
+    sentences += [f"Measured on {what}{names}." for what, names in measured.items()]
     changed = _grouped({line.name: ", ".join(line.changes) for line in table.lines if line.changes})
-    told += [f"Not as in the recipe: {what}{names}." for what, names in changed.items()]
-    return told + [f"{line.name}: {line.note}" for line in table.lines if line.note]
+    sentences += [f"Not as in the recipe: {what}{names}." for what, names in changed.items()]
+    return sentences + [f"{line.name}: {line.note}" for line in table.lines if line.note]
 
 
 def _order(values: Mapping[str, float]) -> str:
     """Names by falling value; those that print alike are equal."""
     names = sorted(values, key=lambda name: -round(values[name], 2))
-    told = names[0]
+    order = names[0]
     for before, name in pairwise(names):
-        told += (" = " if round(values[before], 2) == round(values[name], 2) else " > ") + name
-    return told
+        order += (" = " if round(values[before], 2) == round(values[name], 2) else " > ") + name
+    return order
 
 
-def _grouped(said: Mapping[str, str]) -> dict[str, str]:
-    """What is said, and the rows of which it is said; "" for the rows where all are alike."""
+def _grouped(remarks: Mapping[str, str]) -> dict[str, str]:
+    """Each remark, and the rows it is about; "" where it is about all of them."""
     rows: dict[str, list[str]] = {}
-    for name, what in said.items():
+    for name, what in remarks.items():
         rows.setdefault(what, []).append(name)
     return {what: "" if len(rows) == 1 else f" ({', '.join(names)})" for what, names in rows.items()}
 
@@ -168,14 +168,14 @@ def _section(table: Table) -> str:
             shown = "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
             rows.append(f'<tr{kind}><th scope="row">{escape(cells[0])}</th>{shown}</tr>')
     about = "".join(f"<p>{escape(part.strip())}</p>" for part in table.about.strip().split("\n\n"))
-    told = "".join(f"<li>{escape(note)}</li>" for note in notes(table))
+    listed = "".join(f"<li>{escape(note)}</li>" for note in notes(table))
     charts = "".join(
         f"<figure><figcaption>{escape(name)}</figcaption>{chart}</figure>" for name, chart in table.charts.items()
     )
     return (
         f"<section>\n<h2>{escape(table.title)}</h2>\n<details><summary>About this table</summary>{about}</details>\n"
         f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n' + "\n".join(rows) + "\n</tbody>\n"
-        f'</table></div>\n<ul>{told}</ul>\n<div class="charts">{charts}</div>\n</section>'
+        f'</table></div>\n<ul>{listed}</ul>\n<div class="charts">{charts}</div>\n</section>'
     )
 
 

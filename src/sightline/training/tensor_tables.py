@@ -32,9 +32,15 @@ class Scenes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SceneTable:
-    """All scenes in memory, features as they are stored (often float16); a batch is float32."""
+    """All scenes in memory, features as they are stored (often float16); a batch is float32.
+
+    Attributes:
+        scenes: of all photos, the views of one next to each other: the whole photo first, then parts of it.
+        views: of each photo.
+    """
 
     scenes: SceneBatch
+    views: int = 1
 
     @classmethod
     def build(
@@ -45,15 +51,15 @@ class SceneTable:
         device: torch.device | str = "cpu",
     ) -> SceneTable:
         """Collate all scenes, with only the parts in `needs` (boxes and scores come with regions)."""
-        keep = {*needs, *(("boxes", "scores") if "regions" in needs else ())}
-        kept = [_only(scene, keep) for scene in scenes]
+        kept = [_only(scene, parts_of(needs)) for scene in scenes]
         return cls(SceneBatch.collate(kept, vocabulary, needs).to(device))
 
     def __len__(self) -> int:
-        return len(self.scenes)
+        return len(self.scenes) // self.views
 
-    def batch(self, rows: Tensor) -> SceneBatch:
-        """The scenes of `rows`, floating-point parts as float32."""
+    def batch(self, rows: Tensor, views: Tensor | None = None) -> SceneBatch:
+        """The scenes of `rows`: the whole photo of each, or the view whose number is in `views` (B,)."""
+        rows = rows * self.views + (0 if views is None else views)
         whole = self.scenes
         values: dict[str, object] = {}
         for item in fields(whole):
@@ -71,22 +77,6 @@ class SceneTable:
 
 
 @dataclass(frozen=True, eq=False)
-class SceneViews:
-    """Several views of each photo, one after the other in `table`: the whole photo first, then parts of it."""
-
-    table: SceneTable
-    views: int
-
-    def __len__(self) -> int:
-        return len(self.table) // self.views
-
-    def batch(self, rows: Tensor, views: Tensor | None = None) -> SceneBatch:
-        """The photos of `rows`: the view of each whose number is in `views` (B,), or the whole photo."""
-        first = rows * self.views
-        return self.table.batch(first if views is None else first + views)
-
-
-@dataclass(frozen=True, eq=False)
 class SceneStream:
     """Scenes read from their file when a batch asks for them: for feature sets that do not fit into memory."""
 
@@ -100,8 +90,7 @@ class SceneStream:
 
     def batch(self, rows: Tensor) -> SceneBatch:
         """The scenes of `rows`."""
-        keep = {*self.needs, *(("boxes", "scores") if "regions" in self.needs else ())}
-        scenes = [_only(self.source[self.ids[row]], keep) for row in rows.tolist()]
+        scenes = [_only(self.source[self.ids[row]], parts_of(self.needs)) for row in rows.tolist()]
         return SceneBatch.collate(scenes, self.vocabulary, self.needs).to("cpu", torch.float32)
 
 
@@ -175,8 +164,12 @@ class Pool:
         return len(self.ids)
 
 
+def parts_of(needs: Sequence[str]) -> set[str]:
+    """What is kept of a scene for a model that reads `needs`: boxes and scores come with regions."""
+    return {*needs, *(("boxes", "scores") if "regions" in needs else ())}
+
+
 def _only(scene: Scene, keep: set[str]) -> Scene:
-    """The scene with the parts in `keep` alone."""
     return Scene(
         scene.id,
         **{name: getattr(scene, name) for name in PARTS if name in keep},

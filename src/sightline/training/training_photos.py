@@ -13,8 +13,8 @@ from sightline.data.records import CaptionedPhoto
 from sightline.errors import ConfigError, CountError, MissingRecordError
 from sightline.files import existing_path
 from sightline.training.data_config import Boxed, DataConfig
-from sightline.training.features import match
-from sightline.training.recipe_photos import plural, read_photos, some
+from sightline.training.features import match, match_all
+from sightline.training.recipe_photos import plural, read_photos
 from sightline.training.true_boxes import PhotoBoxes, read_boxes
 
 BOXED = "boxed"
@@ -52,23 +52,17 @@ def training_photos(config: DataConfig, base: Path = Path()) -> list[TrainingPho
 
 
 def files_of_pools(
-    config: DataConfig, base: Path, photos: Mapping[str, Sequence[CaptionedPhoto]], told: list[str]
+    config: DataConfig, base: Path, photos: Mapping[str, Sequence[CaptionedPhoto]], notes: list[str]
 ) -> dict[str, PoolFiles]:
     """The files of the photos of each split, and those of `data.boxed`."""
     if config.images is None:
         raise ConfigError("a model that sees photos at every step needs them", fix="give data.images")
     folder = existing_path(config.path(config.images, base))
     listed = [photo for part in photos.values() for photo in part]
-    file_of = match(listed, photo_files(folder), folder)
-    missing = [photo.id for photo in listed if photo.id not in file_of]
-    if missing and (not file_of or not (config.allow_missing or config.max_photos)):
-        raise MissingRecordError(
-            f"{len(missing):,} of {plural(len(listed), 'photo')} are not there: {some(missing)}",
-            where=folder,
-            fix="check that captions and photos are named alike, or say --allow-missing",
-        )
+    fix = "check that captions and photos are named alike, or say --allow-missing"
+    file_of, missing = match_all(config, listed, photo_files(folder), folder, "are not there", fix)
     if missing:
-        told.append(f"{len(missing):,} of {plural(len(listed), 'photo')} are not in {folder}. They are left out.")
+        notes.append(f"In {folder}, {missing}. They are left out.")
     found = {}
     for role, part in photos.items():
         kept = tuple(photo for photo in part if photo.id in file_of)[: config.max_photos or None]
@@ -76,29 +70,23 @@ def files_of_pools(
             found[role] = PoolFiles(kept, tuple(folder / file_of[photo.id] for photo in kept))
     if config.boxed is not None:
         spared = {photo_number(p.file or p.id) for role, part in photos.items() if role != "train" for p in part}
-        found[BOXED] = _find_boxed(config, config.boxed, base, spared, told)
+        found[BOXED] = _find_boxed(config, config.boxed, base, spared, notes)
     return found
 
 
-def _find_boxed(config: DataConfig, boxed: Boxed, base: Path, spared: set[str], told: list[str]) -> PoolFiles:
+def _find_boxed(config: DataConfig, boxed: Boxed, base: Path, spared: set[str], notes: list[str]) -> PoolFiles:
     """The photos with boxes and without captions; `spared` are the numbers of those that nothing may be trained on."""
     folder = existing_path(config.path(boxed.images, base))
     files = photo_files(folder)
     if boxed.photos is not None:
         path = config.path(boxed.photos, base)
         listed = [CaptionedPhoto(name, (), name) for name in read_names(path)]
-        file_of = match(listed, files, folder)
-        missing = [photo.id for photo in listed if photo.id not in file_of]
-        if missing and (not file_of or not (config.allow_missing or config.max_photos)):
-            raise MissingRecordError(
-                f"{len(missing):,} of {plural(len(listed), 'photo')} of {path} are not there: {some(missing)}",
-                where=folder,
-                fix="correct data.boxed.photos or data.boxed.images, or say --allow-missing",
-            )
+        fix = "correct data.boxed.photos or data.boxed.images, or say --allow-missing"
+        file_of, _ = match_all(config, listed, files, folder, f"of {path} are not there", fix)
         files = [file_of[photo.id] for photo in listed if photo.id in file_of]
     kept = [file for file in files if photo_number(file) not in spared]
     if len(kept) < len(files):
-        told.append(f"{plural(len(files) - len(kept), 'photo')} of data.boxed left out: in val or test.")
+        notes.append(f"{plural(len(files) - len(kept), 'photo')} of data.boxed left out: in val or test.")
     kept = kept[: config.max_photos or None]
     if not kept:
         raise CountError("no photo of data.boxed is left to train on", where=folder, fix="correct data.boxed")
@@ -106,7 +94,7 @@ def _find_boxed(config: DataConfig, boxed: Boxed, base: Path, spared: set[str], 
 
 
 def boxes_of_pools(
-    config: DataConfig, base: Path, found: Mapping[str, PoolFiles], told: list[str]
+    config: DataConfig, base: Path, found: Mapping[str, PoolFiles], notes: list[str]
 ) -> dict[str, list[PhotoBoxes | None]]:
     """The boxes of the photos of `train` and `boxed`, None where a photo has none. Other photos' boxes are not read."""
     sources = {"train": config.boxes, BOXED: None if config.boxed is None else config.boxed.boxes}
@@ -127,7 +115,7 @@ def boxes_of_pools(
         known = [one for one in drawn[pool] if one is not None]
         named = sum(int((one.names[:, 0] >= 0).sum()) for one in known)
         total = sum(len(one.boxes) for one in known)
-        told.append(
+        notes.append(
             f"{len(known):,} of {plural(len(photos), 'photo')} of {pool} are in {path}: "
             f"{total:,} boxes, {named:,} of them with a name."
         )
