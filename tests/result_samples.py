@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sightline.training.results import DataUsed, Features, Metrics, RecipeUsed, ResultRecord
+from sightline.training.results import DataRecord, Features, Metrics, RecipeRecord, ResultRecord
 
 
 def record(row: str = "line-6-XE", cider: float = 50.0, **changes: object) -> ResultRecord:
@@ -10,10 +10,10 @@ def record(row: str = "line-6-XE", cider: float = 50.0, **changes: object) -> Re
         "paper": "jran",
         "table": "table-1",
         "row": row,
-        "recipe": RecipeUsed(f"jran/table-1#{row}", "abc", ("seed=1",)),
+        "recipe": RecipeRecord(f"jran/table-1#{row}", "abc", ("seed=1",)),
         "commit": "0123456",
         "seeds": (0,),
-        "data": DataUsed(("coco/captions_train2014.json.gz",), 4407),
+        "data": DataRecord(("coco/captions_train2014.json.gz",), 4407),
         "split": "test (coco/karpathy_test.txt.gz)",
         "features": Features("features/coco-lite2", "f00"),
         "supervision": "ImageNet",

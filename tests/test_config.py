@@ -7,7 +7,7 @@ import pytest
 
 from sightline.config import build, check_ranges, load_yaml, merge, override
 from sightline.errors import ConfigError
-from sightline.training.recipe import read_rows, shipped
+from sightline.training.recipe import read_rows, shipped_recipes
 
 
 @dataclass
@@ -142,11 +142,11 @@ def test_a_recipe_is_a_base_with_rows(tmp_path):
     path.write_text("rows: {full: 3}\n")
     with pytest.raises(ConfigError, match="`full` is 3"):
         read_rows(path)
-    assert list(shipped(tmp_path)) == [path]
+    assert list(shipped_recipes(tmp_path)) == [path]
 
 
 def test_every_shipped_recipe_loads():
-    for path in shipped():
+    for path in shipped_recipes():
         assert read_rows(path), path
 
 

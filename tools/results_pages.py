@@ -27,7 +27,7 @@ from collect_results import DOCS, Compared, read_comparisons
 from sightline.config import load_yaml
 from sightline.draw.charts import curves
 from sightline.files import read_json, write_text
-from sightline.training.recipe import SHIPPED, Recipe, read_recipe, read_rows, shipped
+from sightline.training.recipe import SHIPPED, Recipe, read_recipe, read_rows, shipped_recipes
 from sightline.training.results import NAMES, PAPERS, ResultRecord, read_records
 from sightline.training.results_page import Line, Table
 
@@ -101,7 +101,7 @@ def _paper(
     paper: str, records: Sequence[ResultRecord], ratios: Sequence[Compared], images: Path, recipes: Path
 ) -> Iterator[str]:
     lacking = []
-    for path in shipped(recipes):
+    for path in shipped_recipes(recipes):
         if path.parent.name != FOLDERS.get(paper, paper):
             continue
         rows = {row: read_recipe(path, row).paper for row in read_rows(path)}

@@ -17,7 +17,7 @@ from sightline.models.model_configs import CaptionerConfig, MatcherConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.text.vocabulary import Vocabulary
-from sightline.training.recipe import read_rows, shipped
+from sightline.training.recipe import read_rows, shipped_recipes
 from sightline.vision.grid_encoder import WIDTH, GridEncoder
 
 torch.set_num_threads(1)
@@ -165,7 +165,9 @@ def test_every_kind_in_the_zoo_is_listed_with_the_recipes_that_train_it():
     assert {name: kind.does for name, kind in KINDS.items()} == {
         config.kind: does for does, configs in zoo.items() for config in configs
     }
-    trained = {(row["model"]["kind"], path.parent.name) for path in shipped() for row in read_rows(path).values()}
+    trained = {
+        (row["model"]["kind"], path.parent.name) for path in shipped_recipes() for row in read_rows(path).values()
+    }
     assert {(name, recipe) for name, kind in KINDS.items() for recipe in kind.recipes} == trained
 
 

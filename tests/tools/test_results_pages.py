@@ -15,7 +15,7 @@ from result_samples import record
 from sightline.metrics.bootstrap import PerImage, compare
 from sightline.training.launch import PER_IMAGE
 from sightline.training.recipe import SHIPPED, read_rows
-from sightline.training.results import Metrics, RecipeUsed, ResultRecord, read_records, write_record
+from sightline.training.results import Metrics, RecipeRecord, ResultRecord, read_records, write_record
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -76,7 +76,7 @@ def docs(tmp_path) -> Path:
         "Baseline-XE",
         40.0,
         table="table-2",
-        recipe=RecipeUsed("jran/table-2#Baseline-XE", "b"),
+        recipe=RecipeRecord("jran/table-2#Baseline-XE", "b"),
         published={"CIDEr": 122.2},
     )
     write_run(tmp_path / "runs", base, scores(50, 0))
@@ -108,11 +108,11 @@ def test_runs_become_records_ratios_and_curves(docs):
 def test_ratios_of_rows_that_were_not_run_again_stay_unless_their_recipe_changed(docs, tmp_path):
     (before,) = collecting.read_comparisons(docs)
     other = tmp_path / "other"
-    write_run(other, record("line-1-XE", recipe=RecipeUsed("jran/table-1#line-1-XE", "c")), scores(50, 3))
+    write_run(other, record("line-1-XE", recipe=RecipeRecord("jran/table-1#line-1-XE", "c")), scores(50, 3))
     arguments = [str(other), "--out", str(docs), "--images", str(tmp_path / "images")]
     collecting.main(arguments)
     assert collecting.read_comparisons(docs) == [before]
-    write_run(other, record(recipe=RecipeUsed("jran/table-1#line-6-XE", "new")), scores(50, 4))
+    write_run(other, record(recipe=RecipeRecord("jran/table-1#line-6-XE", "new")), scores(50, 4))
     collecting.main(arguments)
     assert collecting.read_comparisons(docs) == []
 
@@ -145,7 +145,7 @@ def test_the_plots_of_models_have_a_point_a_row(docs):
     assert sorted(points) == [(speed["ms"], 40.0), (speed["ms"], 51.0)]
     assert f"| jran | {speed['parameters'] / 1e6:.1f} M | {speed['ms']:.1f} | 40.0 to 51.0 | not measured |" in text
     assert "images/results/which-model-captions-COCO.png" in text
-    val = replace(record("line-1-XE"), split="val", recipe=RecipeUsed("jran/table-1#line-1-XE", "c"))
+    val = replace(record("line-1-XE"), split="val", recipe=RecipeRecord("jran/table-1#line-1-XE", "c"))
     write_record(docs / val.file, val)  # what models are chosen by is no measure
     assert pages.which_page(docs)[1] == plots
 

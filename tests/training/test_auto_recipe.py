@@ -87,7 +87,7 @@ def test_one_line_trains_a_captioner_and_says_what_it_decided(photos, capsys):
 def test_every_captioner_gets_a_recipe_that_can_be_built(photos, corpus, kind):
     recipe, told = auto_recipe(kind, own(photos, corpus=corpus if kind == "r2m" else None), photos / "out")
     assert isinstance(recipe.model.build(20), Captioner)
-    assert recipe.ordered()
+    assert recipe.stage_list()
     assert all(sentence.endswith(".") for sentence in told)
     sizes = {
         getattr(recipe.model, name) for name in ("size", "hidden_size", "word_size") if hasattr(recipe.model, name)
@@ -99,7 +99,7 @@ def test_captions_inside_the_folder_are_found(photos):
     (photos / "captions.csv").rename(photos / "photos" / "captions.csv")
     recipe, _ = auto_recipe("updown", own(photos, captions=None), photos / "out")
     assert recipe.data.captions == photos / "photos" / "captions.csv"
-    data = build_data(recipe.data, recipe.model, recipe.ordered())
+    data = build_data(recipe.data, recipe.model, recipe.stage_list())
     assert sum(map(len, data.pools.values())) == COUNT
 
 
@@ -208,7 +208,7 @@ def test_r2m_learns_a_style_from_text_alone(photos, corpus, capsys):
 
 def test_r2m_with_captions_is_measured_by_them(photos, corpus):
     recipe, _ = auto_recipe("r2m", own(photos, corpus=corpus), photos / "out")
-    data = build_data(recipe.data, recipe.model, recipe.ordered())
+    data = build_data(recipe.data, recipe.model, recipe.stage_list())
     assert data.pools["test"].references
     assert "stands" not in data.vocabulary  # a word of the captions alone
 

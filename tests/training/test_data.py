@@ -31,7 +31,7 @@ from sightline.training.data import DataConfig, build_data, mark_of, needs_of
 from sightline.training.features import PhotoScenes, match
 from sightline.training.objectives.distillation import DistillationConfig
 from sightline.training.objectives.r2m_stages import R2MImageConfig
-from sightline.training.recipe_photos import hashed
+from sightline.training.recipe_photos import hash_share
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import SceneStream, SceneTable
 from sightline.vision.feature_store import FeatureStore
@@ -216,7 +216,7 @@ def test_shares_follow_names_alone_and_leave_no_split_empty(root):
     data = build_data(config(splits={}, shares=shares, features="all"), UPDOWN, base=root)
     ranges = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
     for split, (low, high) in ranges.items():
-        assert data.pools[split].ids == tuple(name for name in names(20) if low <= hashed(name) < high)
+        assert data.pools[split].ids == tuple(name for name in names(20) if low <= hash_share(name) < high)
     small = build_data(
         config(splits={}, shares={"train": 0.98, "val": 0.01, "test": 0.01}, features="all"), UPDOWN, base=root
     )

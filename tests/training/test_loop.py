@@ -299,7 +299,7 @@ def test_the_clock_leaves_out_the_first_step_and_pauses(monkeypatch):
     one.count(1000)
     assert one.speed(5) == {}
     one.count(30)
-    with one.paused():
+    with one.pause():
         pass
     assert one.speed(2) == {"images/s": 10.0, "seconds left": 12.0}
 

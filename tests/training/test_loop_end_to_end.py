@@ -31,7 +31,7 @@ from sightline.training.objectives.triplet import TripletConfig
 from sightline.training.pixel_pools import PixelTable
 from sightline.training.recipe import read_recipe
 from sightline.training.stage import Optimiser, Selection, Stage
-from sightline.training.vision_config import Cached, Grid
+from sightline.training.vision_config import CachedFeatures, Grid
 from sightline.vision.grid_encoder import WIDTH, GridEncoder
 from sightline.vision.images import read_pixels
 
@@ -269,7 +269,7 @@ SEES = {
 
 def test_recipes_see_by_features_unless_they_say_otherwise(root):
     chosen = read_recipe(write_recipe(root / "plain.yaml"), "short")
-    assert chosen.vision == Cached()
+    assert chosen.vision == CachedFeatures()
     assert chosen.vision.preprocessing() == {}
     sees = replace(chosen, vision=Grid())
     assert sees.vision.train
@@ -317,7 +317,7 @@ def test_photos_that_are_not_there_are_named(root):
     with pytest.raises(MissingRecordError, match=r"1 of 19 photos are not there: 1000_0000000000.jpg"):
         launch(read_recipe(path, "short"), root / "a", "cpu")
     allowed = read_recipe(path, "short", ["data.allow_missing=true", "data.cache=disk"])
-    data = build_data(allowed.data, allowed.model, allowed.ordered(), base=root / "tiny", vision=allowed.vision)
+    data = build_data(allowed.data, allowed.model, allowed.stage_list(), base=root / "tiny", vision=allowed.vision)
     told = " ".join(data.notes)
     assert "1 of 19 photos are not there: 1000_0000000000.jpg. They are left out." in told
     assert f"read at {SIZE} × {SIZE} pixels, from disk" in told

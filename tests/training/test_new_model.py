@@ -103,7 +103,7 @@ def root(tmp_path, monkeypatch):
 
 def untrained(recipe, root, started=None):
     """The model that training begins with."""
-    data = build_data(recipe.data, recipe.model, recipe.ordered(), base=root / "tiny")
+    data = build_data(recipe.data, recipe.model, recipe.stage_list(), base=root / "tiny")
     return _model(recipe, data, started, find=lambda name: started), data
 
 

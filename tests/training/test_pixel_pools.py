@@ -18,7 +18,7 @@ from sightline.training.data import DataConfig, build_data
 from sightline.training.pixel_pools import GREY, PixelTable
 from sightline.training.training_photos import training_photos
 from sightline.training.true_boxes import BoxTable, PhotoBoxes
-from sightline.training.vision_config import Cached, Grid
+from sightline.training.vision_config import CachedFeatures, Grid
 from sightline.vision.concept_names import concept_names
 
 SIZE = 32
@@ -124,7 +124,7 @@ def test_what_is_missing_or_does_not_fit_is_told(root):
     with pytest.raises(CountError, match=r"no photo of data.boxed is left"):
         training_photos(config(boxed=held_out), root)
     with pytest.raises(ConfigError, match=r"data.boxes and data.boxed are for vision models that are trained"):
-        build_data(config(), UPDOWN, base=root, vision=Cached())
+        build_data(config(), UPDOWN, base=root, vision=CachedFeatures())
     with pytest.raises(ConfigError, match="needs them"):
         training_photos(config(images=None), root)
 

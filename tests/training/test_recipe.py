@@ -17,7 +17,7 @@ from sightline.config import load_yaml
 from sightline.decoding.strategies import Beam
 from sightline.models.jran import BASELINE, SCHEMES, TABLE_1, JRANConfig
 from sightline.training.launch import Callbacks
-from sightline.training.recipe import SHIPPED, read_recipe, read_rows, shipped
+from sightline.training.recipe import SHIPPED, read_recipe, read_rows, shipped_recipes
 from sightline.training.recipe_photos import read_photos
 from sightline.training.reproduce import Outcome, Row, choose, plan, run
 
@@ -35,14 +35,14 @@ REWARDED = {"self-critical", "adversarial"}  # their loss is no measure of succe
 
 def test_every_table_of_every_paper_has_its_recipe():
     found: dict[str, list[str]] = {}
-    for path in shipped():
+    for path in shipped_recipes():
         found.setdefault(path.parent.name, []).append(path.stem)
     del found["default"]  # the shipped model's: tests/training/test_recipe_default.py
     assert found == {paper: sorted(tables) for paper, tables in PAPERS.items()}
     assert (SHIPPED / "EXCLUDED.md").is_file()
 
 
-OF_PAPERS = [path for path in shipped() if path.parent.name in PAPERS]
+OF_PAPERS = [path for path in shipped_recipes() if path.parent.name in PAPERS]
 
 
 @pytest.mark.parametrize("path", OF_PAPERS, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -57,7 +57,7 @@ def test_a_recipe_says_what_it_shows_how_to_run_it_and_how_it_differs(path):
 def test_a_row_is_strict_and_its_name_is_a_folder_and_a_word(address):
     row = ROWS[address]
     assert re.fullmatch(r"[A-Za-z0-9.+-]+", row.name)
-    assert row.recipe.ordered() or row.recipe.measure
+    assert row.recipe.stage_list() or row.recipe.measure
     assert all(need in ROWS for need in row.needs)
     for need in row.needs:
         assert not ROWS[need].recipe.measure, f"{need} has no model of its own"
@@ -172,7 +172,7 @@ TUNED = [row for row in OF_CL if row.recipe.start and not row.recipe.measure]
 
 @pytest.mark.parametrize("row", TUNED, ids=lambda row: row.address)
 def test_rows_of_contrastive_learning_move_weights_as_far_as_the_papers_run(row):
-    (stage,) = row.recipe.ordered()
+    (stage,) = row.recipe.stage_list()
     photos = 6000 if "flickr8k" in str(row.recipe.data.features) else 109_488  # of COCO's 113,287, those with features
     steps = stage.epochs * (photos // stage.batch.size)
     papers = 1e-6 * 20 * (109_488 // 20)
@@ -181,7 +181,7 @@ def test_rows_of_contrastive_learning_move_weights_as_far_as_the_papers_run(row)
 
 @pytest.mark.parametrize("row", TUNED, ids=lambda row: row.address)
 def test_contrastive_rows_are_no_worse_than_their_start_and_others_are_the_last_model(row):
-    (stage,) = row.recipe.ordered()
+    (stage,) = row.recipe.stage_list()
     spoiling = stage.objective.kind != "contrastive" or stage.objective.terms == "negative"
     assert stage.select.start == (not spoiling)
     assert stage.select.every == (0 if spoiling else 1)
@@ -200,7 +200,7 @@ def test_rows_of_contrastive_learning_are_chosen_and_measured_alike(row):
 def test_measuring_rows_train_nothing():
     recipe = read_recipe(SHIPPED / "vsrn" / "table-1.yaml", "SCAN")
     assert recipe.measure == ("row:SCAN-t2i", "row:SCAN-i2t")
-    assert recipe.ordered() == []
+    assert recipe.stage_list() == []
     assert recipe.stages  # those of the base, which do not count
 
 
@@ -272,7 +272,7 @@ class StopError(Exception):
 
 def stopping(row: Row) -> Callbacks:
     """Kill the row in the middle of its last stage."""
-    last = row.recipe.ordered()[-1].name
+    last = row.recipe.stage_list()[-1].name
 
     def report(line: dict) -> None:
         if line["stage"] == last and line["step"] >= STEPS - 6:
@@ -306,7 +306,7 @@ def test_every_row_learns_stops_and_goes_on(address, data, runs):
         assert not (folder / "model.safetensors").exists()
     (outcome,) = run([row], runs, "cpu", base=data)
     _check_results(outcome)
-    for stage in row.recipe.ordered():
+    for stage in row.recipe.stage_list():
         found = losses(folder)[stage.name]
         assert all(map(math.isfinite, found))
         if stage.objective.kind not in REWARDED:

@@ -105,7 +105,7 @@ def test_every_row_learns_stops_and_goes_on(address, data, runs):
         line = json.loads(text)
         if "loss" in line:
             losses.setdefault(line["stage"], []).append(line["loss"])
-    for stage in row.recipe.ordered():
+    for stage in row.recipe.stage_list():
         found = losses[stage.name]
         if stage.objective.kind != "self-critical":
             assert sum(found[-3:]) / 3 < found[0], (stage.name, found)

@@ -11,7 +11,7 @@ from sightline.errors import ConfigError
 from sightline.training import recipe as recipe_module
 from sightline.training.evaluation import Evaluation
 from sightline.training.launch import plain, refuse_other_run, to_yaml
-from sightline.training.recipe import read_recipe, read_rows, read_saved
+from sightline.training.recipe import read_recipe, read_rows, read_run_recipe
 from sightline.training.stage import Optimiser
 
 PAIRS = [({"lr": 0.1}, {"rate": 0.1}), ({"lrs": {"vision": 0.0}}, {"rates": {"vision": 0.0}})]
@@ -45,7 +45,7 @@ def test_a_folder_of_a_run_with_old_names_is_gone_on_with(tmp_path):
     old = text.replace(" lr: ", " rate: ").replace(" lrs: ", " rates: ").replace(" strategy:", " way:")
     assert old != text
     (tmp_path / "recipe.yaml").write_text(old)
-    assert read_saved(tmp_path / "recipe.yaml") == recipe
+    assert read_run_recipe(tmp_path / "recipe.yaml") == recipe
     refuse_other_run(recipe, tmp_path)  # it is the same
 
 

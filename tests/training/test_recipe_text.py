@@ -84,7 +84,7 @@ def test_sentences_that_are_too_long_are_left_out_and_not_cut(corpus):
 
 
 def test_sentences_of_the_usual_lengths_make_fewer_shapes_than_graphs_are_kept():
-    shapes = {cuda_graphs.padded(words + 1) for words in range(1, DataConfig.max_words + 1)}
+    shapes = {cuda_graphs.padded_steps(words + 1) for words in range(1, DataConfig.max_words + 1)}
     assert len(shapes) <= cuda_graphs.SHAPES
 
 

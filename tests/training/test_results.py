@@ -24,7 +24,7 @@ from sightline.training.results import (
     DETECTOR,
     PAPERS,
     SHIPPED_VISION,
-    DataUsed,
+    DataRecord,
     ResultRecord,
     collect,
     commit,
@@ -134,7 +134,7 @@ def test_seeds_become_one_record_with_their_mean():
 
 
 def test_what_is_comparable():
-    coco, flickr8k = DataUsed(("coco/a.json",), 1), DataUsed(("flickr8k/Flickr8k.token.txt",), 1)
+    coco, flickr8k = DataRecord(("coco/a.json",), 1), DataRecord(("flickr8k/Flickr8k.token.txt",), 1)
     assert comparable("jran", "table-1", coco) == "other features"
     assert comparable("jran", "table-1", flickr8k) == "other data"
     assert comparable("pos-scan", "table-1", flickr8k) == "other data"

@@ -160,7 +160,7 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
                 why.get(f"{name}#{row}", ""),
             )
         )
-        chosen = {f"val {stage.select.metric}" for stage in recipe.ordered()} | {"loss"}
+        chosen = {f"val {stage.select.metric}" for stage in recipe.stage_list()} | {"loss"}
         for (stage, quantity), points in curves_of(folder).items():
             if quantity in chosen:
                 curves.setdefault((stage, quantity), {})[row] = points
@@ -246,7 +246,7 @@ def _told(recipe: Recipe) -> str:
     if recipe.measure:
         return f"measures {' and '.join(recipe.measure)}"
     start = f" from {recipe.start}" if recipe.start else ""
-    return f"trains {recipe.model.kind}{start}: {', then '.join(stage.name for stage in recipe.ordered())}"
+    return f"trains {recipe.model.kind}{start}: {', then '.join(stage.name for stage in recipe.stage_list())}"
 
 
 def _line(outcome: Outcome) -> str:

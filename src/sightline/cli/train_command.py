@@ -76,7 +76,7 @@ def train(
     if len(rows) > 1:
         raise ConfigError(f"{rows[1]!r} is neither a row nor KEY=VALUE", fix="give one row, and changes as key=value")
     with Reporter(quiet or not first_process()) as reporter:
-        if own.given():
+        if own.is_given():
             chosen, folder, name, about = _own(recipe, rows, changes, own, out, reporter)
         else:
             (chosen, folder, name), about = _recipe(recipe, rows, changes, out), ""
@@ -110,7 +110,7 @@ def _recipe(given: str, rows: Sequence[str], changes: Sequence[str], out: Path |
 def find_recipe(given: str) -> Path:
     """A recipe file, or the shipped one called so."""
     from sightline.training.auto_recipe import KINDS
-    from sightline.training.recipe import SHIPPED, shipped
+    from sightline.training.recipe import SHIPPED, shipped_recipes
 
     if Path(given).is_file():
         return Path(given)
@@ -121,7 +121,7 @@ def find_recipe(given: str) -> Path:
             f"{given} is a kind of model, and no data is given",
             fix=f"sightline train {given} {_GIVEN.get(given, _GIVEN[''])}, or name a recipe",
         )
-    names = [path.relative_to(SHIPPED).with_suffix("").as_posix() for path in shipped()]
+    names = [path.relative_to(SHIPPED).with_suffix("").as_posix() for path in shipped_recipes()]
     near = difflib.get_close_matches(given, [*names, *KINDS], n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise ConfigError(

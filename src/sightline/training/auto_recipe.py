@@ -36,7 +36,7 @@ class OwnData:
     features: Path | None = None
     concepts: Path | None = None
 
-    def given(self) -> bool:
+    def is_given(self) -> bool:
         """Whether there is anything."""
         return any(getattr(self, item.name) is not None for item in fields(self))
 

@@ -73,7 +73,7 @@ class Graphs:
     def _find(self, memory: RecurrentMemory, f: Tensor) -> Recurrence | None:
         """The graph for f's padded shape, recorded if there is none yet and room for it."""
         recorded = self._recorded.setdefault(memory, {})
-        shape = (f.shape[0], padded(f.shape[1]), f.shape[2])
+        shape = (f.shape[0], padded_steps(f.shape[1]), f.shape[2])
         if shape not in recorded and len(recorded) < SHAPES:
             sample = torch.zeros(shape, dtype=f.dtype, device=f.device, requires_grad=True)
             recorded[shape] = (self._capture or capture)(_Memories(memory), sample)
@@ -81,7 +81,7 @@ class Graphs:
 
     def _run(self, memory: nn.Module, replay: Recurrence, f: Tensor) -> Tensor:
         steps = f.shape[1]
-        memories = replay(F.pad(f, (0, 0, 0, padded(steps) - steps)))
+        memories = replay(F.pad(f, (0, 0, 0, padded_steps(steps) - steps)))
         self._waiting.add(memory)
         memories.register_hook(lambda gradient: self._waiting.discard(memory))  # type: ignore[no-untyped-call]
         return memories[:, :steps]
@@ -104,6 +104,6 @@ def capture(module: nn.Module, sample: Tensor) -> Recurrence:
     return recorded  # type: ignore[no-any-return]
 
 
-def padded(steps: int) -> int:
+def padded_steps(steps: int) -> int:
     """The number of steps a graph has for captions of `steps`."""
     return -(-steps // LENGTHS) * LENGTHS

@@ -34,7 +34,7 @@ from sightline.training.recipe_text import Splitter, choose_vocabulary, corpus_p
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import Mark, Pool, TextTable
 from sightline.training.training_photos import BOXED
-from sightline.training.vision_config import Cached, Grid, Vision
+from sightline.training.vision_config import CachedFeatures, Grid, Vision
 
 __all__ = ["Data", "DataConfig", "build_data"]
 
@@ -88,7 +88,7 @@ def build_data(
     *,
     base: Path = Path(),
     vocabulary: Vocabulary | None = None,
-    vision: Vision = Cached(),  # noqa: B008 - it is frozen
+    vision: Vision = CachedFeatures(),  # noqa: B008 - it is frozen
 ) -> Data:
     """Read everything, match photos with features, and make the pools.
 
@@ -113,7 +113,7 @@ def build_data(
         vocabulary = choose_vocabulary(config.vocabulary, splitter, photos, corpus, always, notes)
     else:
         notes.append(f"The {len(vocabulary.words):,} words are those of the model it starts from.")
-    if not isinstance(vision, Cached):
+    if not isinstance(vision, CachedFeatures):
         seen = pixel_pools(config, base, photos, vision.size, notes, cells=isinstance(vision, Grid))
     elif config.boxes is not None or config.boxed is not None:
         raise ConfigError(

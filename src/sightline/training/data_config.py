@@ -16,7 +16,7 @@ Sentiment = Literal["", "positive", "negative"]
 
 
 @dataclass(frozen=True)
-class Boxed:
+class BoxedPhotos:
     """Photos with named boxes and without captions, which a vision model learns from too.
 
     Attributes:
@@ -45,7 +45,7 @@ class DataConfig:
             bus, couch, microwave, pizza, racket, suitcase, zebra) are not trained on (`metrics.novel`);
             `evaluation.novel` measures whether captions name them all the same.
         images: the folder of the photos.
-        boxes: named boxes of these photos, in a format that `Boxed` takes. Only those of training photos are read.
+        boxes: named boxes of these photos, in a format that `BoxedPhotos` takes; only those of train are read.
         boxed: more photos, with boxes alone.
         features: scenes of the photos, in any format with features.
         encoder: what makes the features of `images` that are not there yet: an ImageNet backbone (lite0 to lite4),
@@ -86,7 +86,7 @@ class DataConfig:
     novel: bool = False
     images: Path | None = None
     boxes: Path | None = None
-    boxed: Boxed | None = None
+    boxed: BoxedPhotos | None = None
     features: Path | None = None
     encoder: str = ""
     concepts: Path | None = None

@@ -44,7 +44,7 @@ from sightline.training.data import DataConfig, build_data
 from sightline.training.grounding_evaluation import accuracy_of_captioner, accuracy_of_matcher, f1_of_captions
 from sightline.training.recipe_photos import plural
 from sightline.training.tensor_tables import Pool
-from sightline.training.vision_config import Cached, config_of
+from sightline.training.vision_config import CachedFeatures, config_of
 
 Watch = Callable[[Sequence[int]], "Iterator[int] | Sequence[int]"]
 
@@ -337,7 +337,7 @@ def measure(
     split, names = ("test", config.test) if config.test else ("val", config.val)
     needs = (need for member in members for need in member.model.needs if need != "pixels")
     parts = tuple(dict.fromkeys((*config.parts, *needs)))
-    vision = config_of(first.model.vision) if isinstance(first.model, EndToEnd) else Cached()
+    vision = config_of(first.model.vision) if isinstance(first.model, EndToEnd) else CachedFeatures()
     config = replace(config, rule=first.text_rule, vocabulary="rule", corpus=None, sentiment="", parts=parts)
     alone = replace(config, train=(), val=(), test=names)  # no other photo is read
     data = build_data(alone, first.model.config, base=base, vocabulary=first.vocabulary, vision=vision)

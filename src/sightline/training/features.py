@@ -71,9 +71,9 @@ class PhotoScenes:
 
     def concepts_of(self, id: str) -> tuple[Concept, ...]:
         """The concepts of a photo: the sure ones, else what `unsure` says, else none."""
-        return self.ranked(id, MIN_SCORE) or ((self.unsure[id],) if id in self.unsure else ())
+        return self.rank_concepts(id, MIN_SCORE) or ((self.unsure[id],) if id in self.unsure else ())
 
-    def ranked(self, id: str, min_score: float = 0.0) -> tuple[Concept, ...]:
+    def rank_concepts(self, id: str, min_score: float = 0.0) -> tuple[Concept, ...]:
         """The concepts of a photo with this score or more, the surest first."""
         named, place = (self.named, self.named_of) if self.named is not None else (self.features, self.feature_of)
         if self.dictionary is None or named is None or id not in place:
@@ -200,7 +200,7 @@ def _unsure(
     concept_of: dict[str, Concept] = {}
     for role, ids in listed.items():
         bare = [id for id in ids if role != "train" and not source.concepts_of(id)]
-        surest = {id: ranked[0] for id in bare if (ranked := source.ranked(id))}
+        surest = {id: ranked[0] for id in bare if (ranked := source.rank_concepts(id))}
         nothing = [id for id in bare if id not in surest]
         concept_of |= surest
         if surest:

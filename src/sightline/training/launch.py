@@ -32,7 +32,7 @@ from sightline.training.loop import Run, train
 from sightline.training.new_model import build_model, start_output_bias
 from sightline.training.objective import Context
 from sightline.training.objectives.r2m_stages import R2MTextConfig, text_loss
-from sightline.training.recipe import Recipe, read_saved
+from sightline.training.recipe import Recipe, read_run_recipe
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import Pool
 from sightline.training.vision_config import with_vision
@@ -106,7 +106,7 @@ def _launch(
     callbacks: Callbacks,
     about: str,
 ) -> Checkpoint:
-    stages = recipe.ordered()
+    stages = recipe.stage_list()
     if recipe.measure:
         raise ConfigError("this row trains nothing, it measures trained models", fix="use `sightline reproduce`")
     if not stages:
@@ -145,7 +145,7 @@ def _launch(
     chosen = _measured(recipe, train(run), data, judge)
     if first_process():
         write_json(out / "metrics.json", {"split": chosen.card["measured on"], **chosen.card["metrics"]}, indent=2)
-        write_measured(out, captions, per_image)
+        write_measurement(out, captions, per_image)
         save(out / MODEL, chosen)
     return chosen
 
@@ -181,7 +181,7 @@ def _extract(
     return preprocessing
 
 
-def write_measured(out: Path, captions: Mapping[str, Caption], per_image: PerImage) -> None:
+def write_measurement(out: Path, captions: Mapping[str, Caption], per_image: PerImage) -> None:
     """Leave the captions and what each photo adds to the metrics in the folder of a run, where there are any."""
     if captions:
         write_json(out / CAPTIONS, {id: " ".join(caption.words) for id, caption in captions.items()}, indent=0)
@@ -297,7 +297,7 @@ def refuse_other_run(recipe: Recipe, out: Path) -> None:
         if (out / MODEL).exists():
             raise LearningError("this folder holds a model of something else", where=out, fix="choose another --out")
         return
-    held = read_saved(out / RECIPE)
+    held = read_run_recipe(out / RECIPE)
     if held.fingerprint() == recipe.fingerprint():
         return
     differing = list(differences(plain(held), plain(recipe)))

@@ -168,7 +168,7 @@ def train_stage(work: _Work, interrupted: Callable[[], bool]) -> None:
                 objective.after_epoch(model, progress.epoch)
             if ended or last or counters.step % LOG_EVERY == 0:
                 log.write_step(progress.epoch, steps, stage.optimiser.lr * factor)
-            with log.clock.paused():
+            with log.clock.pause():
                 if stage.select.due(counters.step, per_epoch, last):
                     _evaluate(work, progress.epoch)
                 counters.done = last or stage.select.spent(counters.without_better)

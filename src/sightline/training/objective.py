@@ -2,7 +2,7 @@
 
 An objective gives sums over a batch and what to divide them by. It is a module, so that what it trains beside the model
 (the evaluator of a GAN) joins the optimiser, and what it keeps (a replaced reference) is saved with the training state.
-Frozen teachers are kept outside of it (`Frozen`).
+Frozen teachers are kept outside of it (`FrozenModel`).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Objective(nn.Module, ABC):
         """Called after each epoch: the place to replace a reference."""
 
 
-class Frozen(Generic[M]):
+class FrozenModel(Generic[M]):
     """A model in evaluation mode that training never touches and never saves."""
 
     def __init__(self, model: M) -> None:
@@ -166,7 +166,7 @@ def no_gradients(device: torch.device) -> Iterator[None]:
         yield
 
 
-class Teacher(Frozen[Matcher]):
+class Teacher(FrozenModel[Matcher]):
     """A matcher's checkpoint as a recipe names it. Two models meet at surface words, each with its own table of ids.
 
     Args:

@@ -20,7 +20,7 @@ from sightline.models.model_configs import ModelConfig
 from sightline.training.data import DataConfig
 from sightline.training.evaluation import Evaluation
 from sightline.training.stage import Stage
-from sightline.training.vision_config import Cached, Vision
+from sightline.training.vision_config import CachedFeatures, Vision
 
 SHIPPED = Path(str(files("sightline.training"))) / "recipes"
 
@@ -48,7 +48,7 @@ class Recipe:
     model: ModelConfig
     data: DataConfig
     stages: dict[str, Stage | None]
-    vision: Vision = field(default_factory=Cached)
+    vision: Vision = field(default_factory=CachedFeatures)
     start: str = ""
     output_bias: Literal["frequencies", "zero"] = "frequencies"
     measure: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Recipe:
     seed: int = 0
     paper: dict[str, float] = field(default_factory=dict)
 
-    def ordered(self) -> list[Stage]:
+    def stage_list(self) -> list[Stage]:
         """The stages that are there, each knowing its name; none where trained models are measured."""
         stages = {} if self.measure else self.stages
         return [replace(stage, name=name) for name, stage in stages.items() if stage is not None]
@@ -70,7 +70,7 @@ class Recipe:
         kept = DataConfig()
         data = replace(self.data, images=kept.images, encoder=kept.encoder, cache=kept.cache, budget=kept.budget)
         values = asdict(replace(self, paper={}, data=data))
-        if self.vision == Cached():
+        if self.vision == CachedFeatures():
             del values["vision"]
         if self.output_bias == "frequencies":
             del values["output_bias"]
@@ -88,13 +88,13 @@ def read_recipe(path: PathLike, row: str | None = None, overrides: Sequence[str]
     return build(Recipe, override(rows[name], overrides), where=f"{path}, row {name}")
 
 
-def read_saved(path: PathLike) -> Recipe:
+def read_run_recipe(path: PathLike) -> Recipe:
     """The recipe that a run left in its folder, also one of a version that had other names for its keys."""
     (values,) = read_rows(path).values()
     return build(Recipe, with_new_names(values), where=str(path))
 
 
-def shipped(folder: Path = SHIPPED) -> Iterator[Path]:
+def shipped_recipes(folder: Path = SHIPPED) -> Iterator[Path]:
     """The recipe files in `folder`: those that come with Sightline."""
     yield from sorted(folder.rglob("*.yaml"))
 

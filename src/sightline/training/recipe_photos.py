@@ -67,7 +67,7 @@ def _shared(captions: CaptionSet, shares: dict[str, float]) -> CaptionSet:
             where=captions.source,
             fix="give more photos",
         )
-    place = {photo.id: hashed(PurePosixPath(photo.file or photo.id).as_posix()) for photo in captions}
+    place = {photo.id: hash_share(PurePosixPath(photo.file or photo.id).as_posix()) for photo in captions}
     split_of: dict[str, str] = {}
     start = 0.0
     for name, share in shares.items():
@@ -83,7 +83,7 @@ def _shared(captions: CaptionSet, shares: dict[str, float]) -> CaptionSet:
     return CaptionSet(tuple(replace(p, split=split_of.get(p.id)) for p in captions), captions.source)
 
 
-def hashed(text: str) -> float:
+def hash_share(text: str) -> float:
     """A number from 0 to below 1 that depends on `text` alone."""
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big") / (1 << 48)
 

@@ -25,7 +25,7 @@ from sightline.files import PathLike
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Rule, Vocabulary, build_vocabulary
 from sightline.training.data_config import DataConfig, Sentiment
-from sightline.training.recipe_photos import hashed, plural
+from sightline.training.recipe_photos import hash_share, plural
 from sightline.training.tensor_tables import Pool, SceneTable, TextTable
 
 
@@ -132,7 +132,7 @@ def corpus_pools(
     for number, ((text, words), names) in enumerate(zip(known, named, strict=True)):
         if dictionary is None or names:
             scene = Scene(f"sentence {number}", concepts=tuple(map(Concept, names)))
-            sides["corpus-val" if hashed(text) < config.held_out else "corpus"].append((words, scene))
+            sides["corpus-val" if hash_share(text) < config.held_out else "corpus"].append((words, scene))
     used = sum(map(len, sides.values()))
     if used < 2:
         raise CountError(

@@ -19,9 +19,9 @@ from sightline.training.checkpoint_finder import MODEL, RUNS, Finder
 from sightline.training.data_config import DataConfig
 from sightline.training.distributed import first_process, processes
 from sightline.training.evaluation import measure
-from sightline.training.launch import Callbacks, data_root, launch, write_measured
+from sightline.training.launch import Callbacks, data_root, launch, write_measurement
 from sightline.training.new_model import outline
-from sightline.training.recipe import SHIPPED, Recipe, read_rows, shipped
+from sightline.training.recipe import SHIPPED, Recipe, read_rows, shipped_recipes
 from sightline.training.recipe_photos import plural, read_photos
 from sightline.training.results import RECORD, commit, hardware, record_of, refuse_captions, supervision, write_record
 from sightline.training.stage import Stage
@@ -88,10 +88,10 @@ class Outcome:
 def tables_of(paper: str, folder: Path = SHIPPED) -> list[str]:
     """The tables of a paper, as PAPER/TABLE."""
     paper = SHORT.get(paper, paper)
-    papers = sorted({path.parent.name for path in shipped(folder)})
+    papers = sorted({path.parent.name for path in shipped_recipes(folder)})
     if paper not in papers:
         raise ConfigError(f"no recipes of {paper!r}", fix=f"choose one of {', '.join(papers)}")
-    return [f"{paper}/{path.stem}" for path in shipped(folder) if path.parent.name == paper]
+    return [f"{paper}/{path.stem}" for path in shipped_recipes(folder) if path.parent.name == paper]
 
 
 def choose(paper: str, table: str = "", rows: Sequence[str] = (), folder: Path = SHIPPED) -> list[str]:
@@ -280,7 +280,7 @@ def _train(row: Row, folder: Path, device: str, base: Path, callbacks: Callbacks
         "photos": photos,
         "metrics": card["metrics"],
         "fingerprint": trained.fingerprint,
-        "stage": row.recipe.ordered()[-1].name,
+        "stage": row.recipe.stage_list()[-1].name,
         "hardware": hardware(choose_device(device)),
     }
 
@@ -294,7 +294,7 @@ def _measure(row: Row, folder: Path, device: str, base: Path, callbacks: Callbac
     for sentence in measured.notes:
         callbacks.say(sentence)
     if first_process():
-        write_measured(folder, measured.captions, measured.per_image)
+        write_measurement(folder, measured.captions, measured.per_image)
     return {
         "split": measured.split,
         "photos": measured.photos,
@@ -353,7 +353,7 @@ class Checker:
             outline(recipe.model, len(SPECIALS))
             read = {recipe.data.path(path, self.base) for path in captions_of(recipe.data)}
             counted = not read.intersection(missing)
-            stages = {stage.name: self.length(stage, recipe.data, counted) for stage in recipe.ordered()}
+            stages = {stage.name: self.length(stage, recipe.data, counted) for stage in recipe.stage_list()}
         except SightlineError as error:
             wrong.append(str(error))
         return Check(stages, missing, tuple(wrong))

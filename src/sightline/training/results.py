@@ -24,7 +24,7 @@ from sightline.errors import ConfigError
 from sightline.files import read_json, write_json
 from sightline.training.recipe import Recipe
 from sightline.training.recipe_photos import plural
-from sightline.training.vision_config import Cached
+from sightline.training.vision_config import CachedFeatures
 
 RECORD = "record.json"  # in the folder of a run
 RECORDS = "records"  # the folder of the records of all rows
@@ -35,7 +35,7 @@ DECIMALS = 4
 
 
 @dataclass(frozen=True)
-class RecipeUsed:
+class RecipeRecord:
     """The recipe of a row.
 
     Attributes:
@@ -50,7 +50,7 @@ class RecipeUsed:
 
 
 @dataclass(frozen=True)
-class DataUsed:
+class DataRecord:
     """What was read: files of captions, of sentences without photos, and how many photos were measured."""
 
     captions: tuple[str, ...]
@@ -105,10 +105,10 @@ class ResultRecord:
     paper: str
     table: str
     row: str
-    recipe: RecipeUsed
+    recipe: RecipeRecord
     commit: str
     seeds: tuple[int, ...]
-    data: DataUsed
+    data: DataRecord
     split: str
     features: Features
     supervision: str
@@ -188,17 +188,17 @@ def record_of(
     folder, _, table = table.partition("/")
     paper, data = NAMES.get(folder, folder), recipe.data
     captions = data.captions if isinstance(data.captions, tuple) else (data.captions,)
-    read = DataUsed(
+    read = DataRecord(
         tuple(path.as_posix() for path in captions),
         results["photos"],
         data.corpus.as_posix() if data.corpus is not None else "",
     )
-    name = data.features.as_posix() if data.features is not None and recipe.vision == Cached() else "photos"
+    name = data.features.as_posix() if data.features is not None and recipe.vision == CachedFeatures() else "photos"
     return ResultRecord(
         paper,
         table,
         row,
-        RecipeUsed(address, replace(recipe, seed=recipe.seed - seed).fingerprint(), tuple(changes)),
+        RecipeRecord(address, replace(recipe, seed=recipe.seed - seed).fingerprint(), tuple(changes)),
         results["commit"],
         (seed,),
         read,
@@ -225,7 +225,7 @@ def split_name(recipe: Recipe, split: str) -> str:
 _ON_FLICKR30K = {("pos-scan", name) for name in ("table-1", "table-2", "table-3", "fig-3")} | {("vsrn", "table-3")}
 
 
-def comparable(paper: str, table: str, data: DataUsed) -> Comparable:
+def comparable(paper: str, table: str, data: DataRecord) -> Comparable:
     """Whether a paper's numbers are of the same task. None of the papers' own features are at hand, so never `yes`.
 
     Whoever measures with a paper's own features on its own split writes `yes` by hand.
@@ -355,7 +355,7 @@ def supervision(recipe: Recipe, fingerprint: str = "", base: Path = Path()) -> s
         base: what the data's root is relative to.
     """
     data = recipe.data
-    if recipe.vision != Cached():
+    if recipe.vision != CachedFeatures():
         return "ImageNet, then trained with the row's own photos and captions"
     if data.features is None:
         return ""

@@ -43,7 +43,7 @@ class Clock:
             self.images += images
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """What is not training: evaluation, writing."""
         began = time.perf_counter()
         yield

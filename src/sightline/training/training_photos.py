@@ -12,7 +12,7 @@ from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionedPhoto
 from sightline.errors import ConfigError, CountError, MissingRecordError
 from sightline.files import existing_path
-from sightline.training.data_config import Boxed, DataConfig
+from sightline.training.data_config import BoxedPhotos, DataConfig
 from sightline.training.features import match, match_all
 from sightline.training.recipe_photos import plural, read_photos
 from sightline.training.true_boxes import PhotoBoxes, read_boxes
@@ -74,7 +74,7 @@ def files_of_pools(
     return found
 
 
-def _find_boxed(config: DataConfig, boxed: Boxed, base: Path, spared: set[str], notes: list[str]) -> PoolFiles:
+def _find_boxed(config: DataConfig, boxed: BoxedPhotos, base: Path, spared: set[str], notes: list[str]) -> PoolFiles:
     """The photos with boxes and without captions; `spared` are the numbers of those that nothing may be trained on."""
     folder = existing_path(config.path(boxed.images, base))
     files = photo_files(folder)

@@ -22,7 +22,7 @@ Find = Callable[[str], Checkpoint]  # from a name in a recipe to the model it st
 
 
 @dataclass(frozen=True)
-class Cached:
+class CachedFeatures:
     """Scenes are those of `data.features`; vision takes no part in training."""
 
     kind: Literal["cached"] = "cached"
@@ -120,12 +120,12 @@ class Detect:
         return {"encoder": "detector", "variant": self.variant, "size": self.size, "resize": "squash"}
 
 
-Vision = Cached | Grid | Detect
+Vision = CachedFeatures | Grid | Detect
 
 
 def with_vision(model: Captioner | Matcher, vision: Vision, find: Find | None = None) -> Captioner | Matcher:
     """The model as the recipe wants it to see; `find` gives the models it names."""
-    if isinstance(vision, Cached):
+    if isinstance(vision, CachedFeatures):
         return model
     return end_to_end(model, vision.build(find) if isinstance(vision, Detect) else vision.build())
 

@@ -24,7 +24,7 @@ from objective_samples import (
 from sightline.errors import ConfigError, CountError
 from sightline.training.batches import Batch, Batches, Batching
 from sightline.training.objective import Context, Progress
-from sightline.training.objectives.introspective import IntrospectiveConfig, mismatched
+from sightline.training.objectives.introspective import IntrospectiveConfig, draw_mismatches
 from sightline.training.tensor_tables import Pool, SceneTable
 
 
@@ -106,7 +106,7 @@ def test_the_other_image_of_a_caption_is_kept_from_batch_to_batch_and_run_to_run
 
 def test_any_other_image_is_as_likely_and_never_the_captions_own():
     pool = make_pool(photos=5, captions=400)
-    others = mismatched(pool, 0).numpy()
+    others = draw_mismatches(pool, 0).numpy()
     own = np.repeat(np.arange(5), 400)
     counts = np.zeros((5, 5), int)
     np.add.at(counts, (own, others), 1)
@@ -118,7 +118,7 @@ def test_any_other_image_is_as_likely_and_never_the_captions_own():
 def test_photos_may_have_different_numbers_of_captions(pool):
     uneven = Pool(pool.ids, pool.scenes, pool.texts, np.array([0, 1, 4, 4, 8, 10, 12]))
     own = [0, 1, 1, 1, 3, 3, 3, 3, 4, 4, 5, 5]
-    assert all(other != photo for other, photo in zip(mismatched(uneven, 0).tolist(), own, strict=True))
+    assert all(other != photo for other, photo in zip(draw_mismatches(uneven, 0).tolist(), own, strict=True))
 
 
 @pytest.mark.parametrize("loss", ["log-sigmoid", "max-margin"])

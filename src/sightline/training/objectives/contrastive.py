@@ -23,7 +23,7 @@ from sightline.text.vocabulary import PAD, Vocabulary
 from sightline.training.batches import Batch
 from sightline.training.objective import (
     Context,
-    Frozen,
+    FrozenModel,
     Losses,
     Objective,
     Progress,
@@ -197,7 +197,7 @@ class Reference(nn.Module):
     def __init__(self, checkpoint: Checkpoint | None = None, name: str = "") -> None:
         super().__init__()
         self._fingerprint = "" if checkpoint is None else checkpoint.fingerprint
-        self._frozen = None if checkpoint is None else Frozen(checkpoint.captioner(name))
+        self._frozen = None if checkpoint is None else FrozenModel(checkpoint.captioner(name))
         self._copied = False
         self._restored: dict[str, Tensor] = {}
         self.register_state_dict_post_hook(_add_copy)  # type: ignore[no-untyped-call]
@@ -217,7 +217,7 @@ class Reference(nn.Module):
 
     def replace(self, model: Captioner) -> None:
         """Become a copy of `model` as it is now."""
-        self._frozen, self._fingerprint = Frozen(copy.deepcopy(model)), ""
+        self._frozen, self._fingerprint = FrozenModel(copy.deepcopy(model)), ""
         self._copied, self._restored = True, {}
 
     def get(self, model: Captioner, scenes: SceneBatch) -> Captioner:

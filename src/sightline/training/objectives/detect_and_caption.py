@@ -16,7 +16,7 @@ from sightline.models.end_to_end import EndToEndCaptioner
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.augmentation import cut_windows, random_windows, recolour
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Frozen, Losses, Objective, Progress, captions, scenes
+from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress, captions, scenes
 from sightline.training.objectives.detection import Things, box_losses, jitter, name_loss
 from sightline.vision.boxes import crop, flip
 from sightline.vision.concept_names import concept_names, relations
@@ -93,7 +93,7 @@ class DetectAndCaption(Objective):
     def __init__(self, config: DetectAndCaptionConfig, context: Context) -> None:
         super().__init__()
         self.config, self.pools = config, context.pools
-        self._downloaded: Frozen[ImageNetClassifier] | None = None
+        self._downloaded: FrozenModel[ImageNetClassifier] | None = None
         if config.boxed and POOL not in context.pools:
             raise ConfigError("there are no photos with boxes alone", fix="give data.boxed, or set `boxed` to 0")
         for name, table in zip(("implied", "undecided"), relations(concept_names()), strict=True):
@@ -140,7 +140,7 @@ class DetectAndCaption(Objective):
     def _known(self, vision: Detector, pixels: Tensor) -> Tensor:
         """(B, 1000) logits of the backbone as downloaded, of the pixels that the vision model sees."""
         if self._downloaded is None:
-            self._downloaded = Frozen(ImageNetClassifier.downloaded(vision.variant).to(pixels.device))
+            self._downloaded = FrozenModel(ImageNetClassifier.downloaded(vision.variant).to(pixels.device))
         logits: Tensor = self._downloaded.model(pixels)
         return logits
 

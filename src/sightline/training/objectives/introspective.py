@@ -59,7 +59,7 @@ class IntrospectiveConfig:
         pool = context.pools["train"]
         if pool.scenes is None:
             raise ConfigError(f"the objective {NAME} needs photos", fix="give data.features")
-        return Introspective(self, pool.scenes, mismatched(pool, context.seed))
+        return Introspective(self, pool.scenes, draw_mismatches(pool, context.seed))
 
 
 class Introspective(Objective):
@@ -103,7 +103,7 @@ class Introspective(Objective):
         return -F.logsigmoid(gap)
 
 
-def mismatched(pool: Pool, seed: int) -> Tensor:
+def draw_mismatches(pool: Pool, seed: int) -> Tensor:
     """(M,) for each caption of the pool the row of a photo that is not its own, any other being as likely."""
     if pool.texts is None or pool.first is None:
         raise ConfigError(f"the objective {NAME} needs captions", fix="give data.captions")
