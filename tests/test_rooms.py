@@ -43,13 +43,9 @@ NO_PARTICIPLES = frozenset(  # words that only look like one, and the field's ow
     warning distributed""".split()
 )
 KNOWN: set[str] = {
-    "checkpoint/foreign_checkpoint.py: convert_released",
     "data/convert.py: refuse_existing",
     "data/gvd.py: read_grounded",
     "data/restricted_pickle.py: shown",
-    "decoding/beam.py: CompleteHypotheses.decoded",
-    "decoding/constraints.py: NounForms.said",
-    "decoding/decode_result.py: worth_dropping",
     "draw/canvas.py: fitted",
     "draw/retrieval_sheets.py: captions_found",
     "draw/retrieval_sheets.py: photos_found",
@@ -74,8 +70,6 @@ KNOWN: set[str] = {
     "metrics/ngrams.py: counted",
     "metrics/scene_graph.py: parse_tagged",
     "metrics/scorecard.py: installed",
-    "models/captioner.py: Captioner.chosen",
-    "models/transformer_decoder.py: MultiHeadAttention.weighed",
     "serve/worker.py: Worker.waiting",
     "text/vocabulary.py: Rule.counted",
     "vision/efficientnet_lite.py: EfficientNetLite.pooled",

@@ -51,7 +51,7 @@ from learning_samples import write_recipe
 from search_samples import row
 from sightline.checkpoint import model_checkpoint
 from sightline.checkpoint.bundle import load_bundle, save_bundle
-from sightline.checkpoint.foreign_checkpoint import convert_released
+from sightline.checkpoint.foreign_checkpoint import convert_foreign
 from sightline.checkpoint.torch_file import read_torch
 from sightline.data.formats import FORMATS
 from sightline.data.inspect import identify, inspect
@@ -214,7 +214,7 @@ def read_data(path: Path) -> None:
 
 
 def read_released(path: Path) -> None:
-    convert_released(path, vocabulary=path.parent / "vocab.json")
+    convert_foreign(path, vocabulary=path.parent / "vocab.json")
 
 
 def read_table(path: Path) -> None:

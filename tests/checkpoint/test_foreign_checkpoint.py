@@ -17,7 +17,7 @@ from torch import nn
 
 from captioner_contract import REGION_WIDTH, random_scenes
 from sightline.batch import TextBatch
-from sightline.checkpoint.foreign_checkpoint import convert_released
+from sightline.checkpoint.foreign_checkpoint import convert_foreign
 from sightline.checkpoint.foreign_weights import fill_model
 from sightline.checkpoint.model_checkpoint import load, save
 from sightline.cli.commands import main
@@ -88,7 +88,7 @@ def write_updown(folder, use_bn=0, parallel=False, protocol=4, words=WORDS):
 @pytest.mark.parametrize(("use_bn", "parallel", "protocol"), [(0, False, 2), (1, True, 4), (2, False, 0)])
 def test_updown_gives_the_peers_probabilities(tmp_path, use_bn, parallel, protocol):
     peer = write_updown(tmp_path, use_bn, parallel, protocol)
-    converted = convert_released(tmp_path / "model-best.pth")
+    converted = convert_foreign(tmp_path / "model-best.pth")
     scenes = random_scenes(3)
     captions = [["a", "cat"], ["dog"], ["a", "zebra", "on", "a", "mat"]]
     texts = TextBatch.collate(captions, converted.vocabulary)
@@ -104,7 +104,7 @@ def test_updown_gives_the_peers_probabilities(tmp_path, use_bn, parallel, protoc
 
 def test_updown_never_says_pad_or_start(tmp_path):
     write_updown(tmp_path)
-    converted = convert_released(tmp_path / "model-best.pth")
+    converted = convert_foreign(tmp_path / "model-best.pth")
     model = converted.captioner()
     texts = TextBatch.collate([["a", "cat"]], converted.vocabulary)
     assert (model(model.encode(random_scenes(1)), texts.ids).log_probs[..., :2].exp() == 0).all()
@@ -114,8 +114,8 @@ def test_updown_without_its_infos_says_what_is_missing(tmp_path):
     write_updown(tmp_path)
     (tmp_path / "infos_td-best.pkl").rename(tmp_path / "elsewhere.pkl")
     with pytest.raises(MissingRecordError, match="--infos"):
-        convert_released(tmp_path / "model-best.pth")
-    assert convert_released(tmp_path / "model-best.pth", infos=tmp_path / "elsewhere.pkl").vocabulary.words[0] == "a"
+        convert_foreign(tmp_path / "model-best.pth")
+    assert convert_foreign(tmp_path / "model-best.pth", infos=tmp_path / "elsewhere.pkl").vocabulary.words[0] == "a"
 
 
 def test_updown_with_several_infos_asks_which(tmp_path):
@@ -123,13 +123,13 @@ def test_updown_with_several_infos_asks_which(tmp_path):
     for name in ("infos_a-best.pkl", "infos_b-best.pkl"):
         (tmp_path / name).write_bytes((tmp_path / "infos_td-best.pkl").read_bytes())
     with pytest.raises(MissingRecordError, match="several"):
-        convert_released(tmp_path / "model-best.pth")
+        convert_foreign(tmp_path / "model-best.pth")
 
 
 def test_updown_with_another_vocabulary_is_refused(tmp_path):
     write_updown(tmp_path, words=WORDS[:-1])
     with pytest.raises(CountError, match="says 6 words"):
-        convert_released(tmp_path / "model-best.pth")
+        convert_foreign(tmp_path / "model-best.pth")
 
 
 def test_an_infos_file_that_runs_code_is_refused(tmp_path):
@@ -141,7 +141,7 @@ def test_an_infos_file_that_runs_code_is_refused(tmp_path):
 
     (tmp_path / "infos_td-best.pkl").write_bytes(pickle.dumps({"vocab": Hostile()}))
     with pytest.raises(DataError, match="refused"):
-        convert_released(tmp_path / "model-best.pth")
+        convert_foreign(tmp_path / "model-best.pth")
     assert not (tmp_path / "ran").exists()
 
 
@@ -150,7 +150,7 @@ def test_an_infos_file_without_words_is_refused(tmp_path, vocab):
     write_updown(tmp_path)
     (tmp_path / "infos_td-best.pkl").write_bytes(pickle.dumps({"vocab": vocab}))
     with pytest.raises(DataError, match="infos_td-best"):
-        convert_released(tmp_path / "model-best.pth")
+        convert_foreign(tmp_path / "model-best.pth")
 
 
 def test_a_missing_or_misshapen_weight_is_named(tmp_path):
@@ -159,10 +159,10 @@ def test_a_missing_or_misshapen_weight_is_named(tmp_path):
     removed = weights.pop("core.attention.alpha_net.bias")
     torch.save(weights, tmp_path / "model-best.pth")
     with pytest.raises(CheckpointError, match=r"attention_score\.bias"):
-        convert_released(tmp_path / "model-best.pth")
+        convert_foreign(tmp_path / "model-best.pth")
     torch.save({**weights, "core.attention.alpha_net.bias": removed.repeat(2)}, tmp_path / "model-best.pth")
     with pytest.raises(CheckpointError, match=r"shape \(2,\)"):
-        convert_released(tmp_path / "model-best.pth")
+        convert_foreign(tmp_path / "model-best.pth")
 
 
 def test_an_output_of_several_layers_is_refused(tmp_path):
@@ -171,14 +171,14 @@ def test_an_output_of_several_layers_is_refused(tmp_path):
     weights["logit.0.weight"] = weights.pop("logit.weight")
     torch.save(weights, tmp_path / "model-best.pth")
     with pytest.raises(CheckpointError, match="logit_layers"):
-        convert_released(tmp_path / "model-best.pth")
+        convert_foreign(tmp_path / "model-best.pth")
 
 
 @pytest.mark.parametrize("value", [{"weight": torch.zeros(2)}, [torch.zeros(2)], {"model": [{}, 5]}, 7])
 def test_something_else_is_refused(tmp_path, value):
     torch.save(value, tmp_path / "x.pth")
     with pytest.raises(CheckpointError, match="these can: Up-Down"):
-        convert_released(tmp_path / "x.pth")
+        convert_foreign(tmp_path / "x.pth")
 
 
 VOCABULARY = ["<pad>", "<start>", "<end>", "<unk>", "a", "cat", "dog", "on", "mat"]
@@ -274,7 +274,7 @@ def test_vsrn_gives_the_peers_similarities(tmp_path, flickr):
     torch.manual_seed(0)
     image, text, scenes = PeerVSRN(flickr).eval(), PeerText().eval(), random_scenes(3)
     path = write_matcher(tmp_path, image, text, data_name="f30k_precomp" if flickr else "coco_precomp", use_abs=False)
-    converted = convert_released(path, vocabulary=write_vocabulary(tmp_path))
+    converted = convert_foreign(path, vocabulary=write_vocabulary(tmp_path))
     found = converted.matcher()(scenes, TextBatch.collate(CAPTIONS, converted.vocabulary))
     for i in range(3):
         for j, words in enumerate(CAPTIONS):
@@ -309,7 +309,7 @@ def scan_similarity(regions, words, opt):
 def assert_converted_scan_is(tmp_path, image, text, opt):
     scenes = random_scenes(3)
     path = write_matcher(tmp_path, image, text, **opt)
-    converted = convert_released(path, vocabulary=write_vocabulary(tmp_path))
+    converted = convert_foreign(path, vocabulary=write_vocabulary(tmp_path))
     found = converted.matcher()(scenes, TextBatch.collate(CAPTIONS, converted.vocabulary))
     for i in range(3):
         for j, words in enumerate(CAPTIONS):
@@ -354,7 +354,7 @@ def test_scan_keeps_every_option_of_its_similarity(tmp_path, direction, aggregat
 def test_scan_options_that_cannot_be_kept_are_named(tmp_path, option, value):
     path = write_matcher(tmp_path, PeerLinear(), PeerText(), **{**SCAN_OPTIONS, option: value})
     with pytest.raises(CheckpointError, match=rf"model_best\.pth\.tar: .*{value}"):
-        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+        convert_foreign(path, vocabulary=write_vocabulary(tmp_path))
 
 
 def layered(**gru):
@@ -374,7 +374,7 @@ def layered(**gru):
 def test_a_matcher_with_more_than_ours_has_is_refused(tmp_path, text, opt, surplus):
     path = write_matcher(tmp_path, PeerLinear(), layered(**text), **opt)
     with pytest.raises(CheckpointError, match=rf"{surplus}.* no place"):
-        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+        convert_foreign(path, vocabulary=write_vocabulary(tmp_path))
 
 
 @pytest.mark.parametrize("opt", [{}, SCAN_OPTIONS])
@@ -384,21 +384,21 @@ def test_a_part_that_no_rule_knows_is_refused(tmp_path, opt, side):
     {"image": image, "text": text}[side].gate = nn.Linear(2, 2)
     path = write_matcher(tmp_path, image, text, **opt)
     with pytest.raises(CheckpointError, match=r"gate\.weight.* no place"):
-        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+        convert_foreign(path, vocabulary=write_vocabulary(tmp_path))
 
 
 def test_a_part_of_vsrn_that_no_rule_knows_is_refused(tmp_path):
     image = PeerVSRN(False)
     image.Rs_GCN_2.gate = nn.Linear(2, 2)
     with pytest.raises(CheckpointError, match=r"gate\.weight.* no place"):
-        convert_released(write_matcher(tmp_path, image, PeerText()), vocabulary=write_vocabulary(tmp_path))
+        convert_foreign(write_matcher(tmp_path, image, PeerText()), vocabulary=write_vocabulary(tmp_path))
 
 
 def test_a_model_saved_before_batch_norms_counted_is_read(tmp_path):
     peer = write_updown(tmp_path, use_bn=2)
     weights = {name: part for name, part in peer.state_dict().items() if not name.endswith("num_batches_tracked")}
     torch.save(weights, tmp_path / "model-best.pth")
-    norm = convert_released(tmp_path / "model-best.pth").model.region_norm
+    norm = convert_foreign(tmp_path / "model-best.pth").model.region_norm
     assert int(norm.num_batches_tracked) == 0
     assert torch.equal(norm.running_mean, peer.att_embed[0].running_mean)
 
@@ -414,7 +414,7 @@ def write_changed(tmp_path, **changes):
 def test_an_updown_with_a_layer_of_its_own_is_refused(tmp_path):
     path = write_changed(tmp_path, core__extra_gate__weight=torch.ones(4, 4))
     with pytest.raises(CheckpointError, match=r"core\.extra_gate\.weight.* no place"):
-        convert_released(path)
+        convert_foreign(path)
 
 
 @pytest.mark.parametrize("name", ["att_embed.0.weight", "embed.0.weight", "core.att_lstm.weight_hh", "logit.bias"])
@@ -424,7 +424,7 @@ def test_an_updown_with_a_layer_of_its_own_is_refused(tmp_path):
 def test_an_updown_without_a_tensor_names_it(tmp_path, name, value):
     path = write_changed(tmp_path, **{name.replace(".", "__"): value})
     with pytest.raises(CheckpointError, match=f"`{name}`|`output.bias`"):
-        convert_released(path)
+        convert_foreign(path)
 
 
 @pytest.mark.parametrize("opt", [{}, SCAN_OPTIONS], ids=["vsepp", "scan"])
@@ -437,7 +437,7 @@ def test_a_matcher_without_a_tensor_names_it(tmp_path, opt, side, name, value):
     content["model"][side] = {key: part for key, part in content["model"][side].items() if part is not None}
     torch.save(content, path)
     with pytest.raises(CheckpointError, match=f"`{name}`"):
-        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+        convert_foreign(path, vocabulary=write_vocabulary(tmp_path))
 
 
 def test_weight_norm_without_its_lengths_names_them(tmp_path):
@@ -446,7 +446,7 @@ def test_weight_norm_without_its_lengths_names_them(tmp_path):
     del image.fc._parameters["weight_g"]
     path = write_matcher(tmp_path, image, PeerText(), **SCAN_OPTIONS)
     with pytest.raises(CheckpointError, match=r"`fc\.weight_g`"):
-        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+        convert_foreign(path, vocabulary=write_vocabulary(tmp_path))
 
 
 @pytest.mark.parametrize("shape", [(SIZE + 1, 1), (SIZE,), (2, SIZE)])
@@ -456,19 +456,19 @@ def test_weight_norm_of_other_lengths_is_told(tmp_path, shape):
     image.fc.weight_g = nn.Parameter(torch.ones(shape))
     path = write_matcher(tmp_path, image, PeerText(), **SCAN_OPTIONS)
     with pytest.raises(CheckpointError, match=r"`fc\.weight_g` has shape"):
-        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+        convert_foreign(path, vocabulary=write_vocabulary(tmp_path))
 
 
 @pytest.mark.parametrize("rows", [len(WORDS), len(WORDS) + 3])  # fewer; and as many as our layout has
 def test_an_updown_with_other_rows_in_one_layer_is_refused(tmp_path, rows):
     with pytest.raises(CheckpointError, match=r"`word_embedding\.weight` has not 7 rows"):
-        convert_released(write_changed(tmp_path, embed__0__weight=torch.ones(rows, 6)))
+        convert_foreign(write_changed(tmp_path, embed__0__weight=torch.ones(rows, 6)))
 
 
 def test_sizes_that_other_tensors_do_not_have_take_no_memory(tmp_path):
     path = write_changed(tmp_path, core__att_lstm__weight_hh=torch.zeros(1, 200_000))
     with pytest.raises(CheckpointError, match="shape"):
-        convert_released(path)
+        convert_foreign(path)
 
 
 def test_sizes_that_no_tensor_can_have_are_told():
@@ -479,7 +479,7 @@ def test_sizes_that_no_tensor_can_have_are_told():
 def test_a_matcher_without_options_is_vsepp(tmp_path):
     content = {"model": [PeerLinear().state_dict(), PeerText().state_dict()]}
     torch.save(content, tmp_path / "m.pth.tar")
-    converted = convert_released(tmp_path / "m.pth.tar", vocabulary=write_vocabulary(tmp_path))
+    converted = convert_foreign(tmp_path / "m.pth.tar", vocabulary=write_vocabulary(tmp_path))
     assert converted.model.config.kind == "vsepp"
     assert converted.card["options"] == {}
 
@@ -489,7 +489,7 @@ def test_half_precision_becomes_single_and_views_become_whole(tmp_path):
     weights = torch.load(tmp_path / "model-best.pth")
     both = torch.stack([weights["ctx2att.bias"], weights["core.attention.h2att.bias"]]).half()
     path = write_changed(tmp_path, ctx2att__bias=both[0], core__attention__h2att__bias=both[1])
-    save(tmp_path / "o.safetensors", convert_released(path))
+    save(tmp_path / "o.safetensors", convert_foreign(path))
     found = load(tmp_path / "o.safetensors").model.region_attention.bias
     assert torch.equal(found, both[0].float())
 
@@ -497,7 +497,7 @@ def test_half_precision_becomes_single_and_views_become_whole(tmp_path):
 def test_pos_scan_keeps_its_kind_and_clip(tmp_path):
     opt = {"cross_attn": "t2i", "agg_func": "Mean", "pos": True}
     path = write_matcher(tmp_path, PeerLinear(), PeerText(True), **opt)
-    config = convert_released(path, vocabulary=write_vocabulary(tmp_path)).model.config
+    config = convert_foreign(path, vocabulary=write_vocabulary(tmp_path)).model.config
     assert config.kind == "pos-scan"
     assert config.clip == "leaky"
 
@@ -505,7 +505,7 @@ def test_pos_scan_keeps_its_kind_and_clip(tmp_path):
 def test_vsepp_gives_the_peers_similarities(tmp_path):
     torch.manual_seed(0)
     image, text, scenes = PeerLinear().eval(), PeerText().eval(), random_scenes(3)
-    converted = convert_released(write_matcher(tmp_path, image, text), vocabulary=write_vocabulary(tmp_path))
+    converted = convert_foreign(write_matcher(tmp_path, image, text), vocabulary=write_vocabulary(tmp_path))
     from dataclasses import replace
 
     vectors = torch.randn(3, REGION_WIDTH)
@@ -517,7 +517,7 @@ def test_vsepp_gives_the_peers_similarities(tmp_path):
 
 def test_a_matcher_without_vocabulary_asks_for_it(tmp_path):
     with pytest.raises(ConfigError, match="--vocabulary"):
-        convert_released(write_matcher(tmp_path, PeerLinear(), PeerText()))
+        convert_foreign(write_matcher(tmp_path, PeerLinear(), PeerText()))
 
 
 def test_a_matcher_with_another_vocabulary_is_refused(tmp_path):
@@ -527,7 +527,7 @@ def test_a_matcher_with_another_vocabulary_is_refused(tmp_path):
     value["word2idx"]["zebra"], value["idx2word"]["9"] = 9, "zebra"
     vocabulary.write_text(json.dumps(value))
     with pytest.raises(CountError, match="knows 9 ids"):
-        convert_released(path, vocabulary=vocabulary)
+        convert_foreign(path, vocabulary=vocabulary)
 
 
 def test_a_vocabulary_with_other_specials_is_refused(tmp_path):
@@ -536,7 +536,7 @@ def test_a_vocabulary_with_other_specials_is_refused(tmp_path):
     value = {"word2idx": words, "idx2word": {i: w for w, i in words.items()}, "idx": 4}
     (tmp_path / "v.json").write_text(json.dumps(value))
     with pytest.raises(DataError, match="first words are a, b"):
-        convert_released(path, vocabulary=tmp_path / "v.json")
+        convert_foreign(path, vocabulary=tmp_path / "v.json")
 
 
 @pytest.mark.parametrize(
@@ -545,7 +545,7 @@ def test_a_vocabulary_with_other_specials_is_refused(tmp_path):
 def test_options_that_change_the_model_are_refused(tmp_path, option, value):
     path = write_matcher(tmp_path, PeerLinear(), PeerText(), **{option: value})
     with pytest.raises(CheckpointError, match=option):
-        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+        convert_foreign(path, vocabulary=write_vocabulary(tmp_path))
 
 
 def test_a_matcher_with_its_own_cnn_is_refused(tmp_path):
@@ -553,7 +553,7 @@ def test_a_matcher_with_its_own_cnn_is_refused(tmp_path):
     image.cnn = nn.Linear(2, 2)
     path = write_matcher(tmp_path, image, PeerText())
     with pytest.raises(CheckpointError, match="precomp"):
-        convert_released(path, vocabulary=write_vocabulary(tmp_path))
+        convert_foreign(path, vocabulary=write_vocabulary(tmp_path))
 
 
 def test_the_command_writes_a_checkpoint_once(tmp_path, capsys):

@@ -119,7 +119,7 @@ def test_any_parts_of_speech_can_be_marked():
 def test_a_collated_batch_holds_the_marks_and_the_model_reads_them():
     texts = TextBatch.collate([SENTENCE], Vocabulary(sorted(set(SENTENCE))), mark=POSSCANConfig().mark)
     assert texts.tagged.nonzero()[:, 1].tolist() == [2, 6, 9]
-    assert torch.equal(built().taking_part(built().embed_texts(texts)), texts.tagged)
+    assert torch.equal(built().word_mask(built().embed_texts(texts)), texts.tagged)
 
 
 def test_a_tag_no_word_can_have_is_refused():

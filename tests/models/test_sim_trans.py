@@ -207,7 +207,7 @@ def test_attention_with_and_without_weights_gives_the_same():
     mask = torch.tensor([[True, True, False], [True, False, False]])
     offered = attention.keys_values(torch.randn(2, 3, 16))
     queries = torch.randn(2, 5, 16)
-    found, weights = attention.weighed(queries, offered, mask[:, None, None])
+    found, weights = attention.with_weights(queries, offered, mask[:, None, None])
     for hidden in (mask, bias_of(mask, torch.float32)):
         torch.testing.assert_close(found, attention(queries, offered, hidden[:, None, None]))
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 5))

@@ -59,7 +59,7 @@ _SENTENCE = {"embed.": "text.embed.", "rnn.": "text.rnn."}
 _AGGREGATES: dict[Any, Any] = {"LogSumExp": "lse", "Mean": "mean", "Max": "max", "Sum": "sum"}
 
 
-def convert_released(path: PathLike, *, infos: Path | None = None, vocabulary: Path | None = None) -> Checkpoint:
+def convert_foreign(path: PathLike, *, infos: Path | None = None, vocabulary: Path | None = None) -> Checkpoint:
     """Read a released checkpoint without running it.
 
     Args:

@@ -35,10 +35,10 @@ def convert(
     from sightline.data.convert import refuse_existing
 
     refuse_existing(out, force)
-    from sightline.checkpoint.foreign_checkpoint import convert_released
+    from sightline.checkpoint.foreign_checkpoint import convert_foreign
     from sightline.checkpoint.model_checkpoint import save
 
-    converted = convert_released(checkpoint, infos=infos, vocabulary=vocabulary)
+    converted = convert_foreign(checkpoint, infos=infos, vocabulary=vocabulary)
     save(out, converted)
     model = converted.model
     told = {

@@ -24,8 +24,8 @@ from sightline.decoding.decode_result import (
     empty,
     no_caption,
     not_a_number,
+    should_drop,
     top,
-    worth_dropping,
 )
 from sightline.decoding.sentence_end import prices
 from sightline.decoding.strategies import Beam, DiverseBeam
@@ -88,7 +88,7 @@ class CompleteHypotheses:
         self.scores[image] = ranked.values[..., :keep]
         self.log_probs[image] = all_log_probs.gather(2, order)
 
-    def decoded(self) -> DecodeResult:
+    def result(self) -> DecodeResult:
         """All groups together, best first."""
         ranked = self.scores.flatten(1).sort(dim=1, descending=True, stable=True)
         if ranked.values.isnan().any():
@@ -121,7 +121,7 @@ class BeamSearch:
         live: Live | None = self._start()
         while live is not None:
             live = self._advance(live)
-        return self.finished.decoded()
+        return self.finished.result()
 
     def _start(self) -> Live:
         count, device = images(self.memory), device_of(self.memory)
@@ -162,7 +162,7 @@ class BeamSearch:
         if not busy:
             return None
         kept = torch.arange(len(counts), device=counts.device)
-        if worth_dropping(busy, len(counts)):
+        if should_drop(busy, len(counts)):
             kept = (counts > 0).nonzero().squeeze(1)
         order = (~going[kept]).sort(dim=1, stable=True).indices[:, :widest]  # those that go on first, in rank order
         rows = kept.unsqueeze(1) * live.scores.shape[1] + parents[kept].gather(1, order)

@@ -82,7 +82,7 @@ class WordRules:
             used, matches = follows(said[:, 1:], self.rules.no_repeat_ngram)
             yield torch.where(matches, used, _NOTHING)
         if self._nouns is not None:
-            yield self._nouns.said(said)
+            yield self._nouns.forbid(said)
         for phrase in self._unwanted:
             if said.shape[1] >= len(phrase):
                 begun = (said[:, 1 - len(phrase) :] == phrase[:-1]).all(1, keepdim=True)
@@ -134,7 +134,7 @@ class NounForms:
             )
         )
 
-    def said(self, words: Tensor) -> Tensor:
+    def forbid(self, words: Tensor) -> Tensor:
         """(N, m) ids that may not come after START and words (N, 1 + t), some of them `_NOTHING`."""
         for id in set(words[:, -1].tolist()) - self._seen:
             self._look_up(id)

@@ -62,7 +62,7 @@ def device_of(memory: Memory) -> torch.device:
     return next(iter(memory.values())).device
 
 
-def worth_dropping(busy: int, total: int) -> bool:
+def should_drop(busy: int, total: int) -> bool:
     """Whether enough of the images in the loop are done for the rest to be copied together."""
     return busy <= total * (1 - DONE_SHARE)
 

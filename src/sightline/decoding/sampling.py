@@ -15,8 +15,8 @@ from sightline.decoding.decode_result import (
     empty,
     no_caption,
     not_a_number,
+    should_drop,
     top,
-    worth_dropping,
 )
 from sightline.decoding.strategies import Sample
 from sightline.models.captioner import Captioner, Memory, expand, images, select
@@ -49,7 +49,7 @@ def decode_words(model: Captioner, memory: Memory, rules: WordRules, pick: WordC
         if not len(going):
             break
         kept, rows = _together(going, len(held), images(memory))
-        if worth_dropping(len(rows), len(held)):
+        if should_drop(len(rows), len(held)):
             going = torch.isin(rows, going).nonzero().squeeze(1)
             held, memory, state = held[rows], select(memory, kept), select(state, rows)
     return DecodeResult.of(*(part.unflatten(0, (-1, copies)) for part in (words, log_probs, scores)))

@@ -123,11 +123,12 @@ class Captioner(nn.Module, ABC):
         return self.word_log_probs(memory, words).sum(1)
 
     def word_log_probs(self, memory: Memory, words: Tensor, smoothing: float = 0.0) -> Tensor:
-        """(N, T) log-probability of each word after START, END included, 0 on padding; `smoothing` as in `chosen`.
+        """(N, T) log-probability of each word after START, END included, 0 on padding.
 
-        The distributions over the vocabulary exist for `CHUNK` positions at a time, in the backward pass too.
+        Distributions over the vocabulary exist for `CHUNK` positions at a time, in the backward pass too. `smoothing`
+        is that of `target_log_probs`.
         """
-        return self.chosen(self._unrolled(memory, words), words[:, 1:], smoothing)
+        return self.target_log_probs(self._unrolled(memory, words), words[:, 1:], smoothing)
 
     def sampled_log_probs(self, memory: Memory, words: Tensor) -> Tensor:
         """`word_log_probs` by the distribution samples come from: PAD and START, never said, have no share in it.
@@ -135,13 +136,15 @@ class Captioner(nn.Module, ABC):
         A policy gradient needs it. It moves the share of what is never drawn neither up nor down, but at random, so
         that by `word_log_probs` padding may end up with all of it, and the samples' log-probabilities without bound.
         """
-        return self.chosen(self._unrolled(memory, words), words[:, 1:], never=(PAD, START))
+        return self.target_log_probs(self._unrolled(memory, words), words[:, 1:], never=(PAD, START))
 
     def _unrolled(self, memory: Memory, words: Tensor) -> Tensor:
         """(N, T, d) what each word after START is predicted from; END is not read."""
         return self.unroll(memory, words[:, :-1].masked_fill(words[:, 1:] == PAD, PAD))[0]
 
-    def chosen(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, never: tuple[int, ...] = ()) -> Tensor:
+    def target_log_probs(
+        self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, never: tuple[int, ...] = ()
+    ) -> Tensor:
         """(N, T) log-probability of each word of `targets` (N, T) by what `hidden` (N, T, d) predicts, 0 on padding.
 
         With `smoothing` ε it is the expected one of a word that is the target with 1 - ε, else any other, all alike.
@@ -151,12 +154,12 @@ class Captioner(nn.Module, ABC):
         # Asking how many are real waits for a GPU. Where they are many, that takes less time than predicting padding,
         # two fifths of a batch of COCO's captions.
         if targets.is_cuda and targets.numel() <= 8 * CHUNK:
-            every = self._chosen(hidden.flatten(0, 1), targets.flatten(), smoothing, never)
+            every = self._of_targets(hidden.flatten(0, 1), targets.flatten(), smoothing, never)
             return every.view(targets.shape).masked_fill(~real, 0)
-        found = self._chosen(hidden[real], targets[real], smoothing, never)
+        found = self._of_targets(hidden[real], targets[real], smoothing, never)
         return torch.zeros(targets.shape, dtype=found.dtype, device=found.device).masked_scatter(real, found)
 
-    def _chosen(self, hidden: Tensor, targets: Tensor, smoothing: float, never: tuple[int, ...]) -> Tensor:
+    def _of_targets(self, hidden: Tensor, targets: Tensor, smoothing: float, never: tuple[int, ...]) -> Tensor:
         spread = smoothing * self.vocab_size / (self.vocab_size - 1)  # over all words, the target too
 
         def pick(part: Tensor, ids: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ class POSSCAN(SCAN):
             )
         return {**super().embed_texts(texts), "tagged": texts.tagged}
 
-    def taking_part(self, texts: Embedding, forced: Tensor | None = None) -> Tensor:
+    def word_mask(self, texts: Embedding, forced: Tensor | None = None) -> Tensor:
         """(B, T) which words are matched: the indicator of Eq. 8, with the `forced` ones."""
         chosen = texts["tagged"] if forced is None else texts["tagged"] | forced
         chosen = chosen & texts["mask"]

@@ -96,16 +96,16 @@ class SCAN(AligningMatcher):
         """`words` (B, T, d), unit vectors, and their `mask` (B, T)."""
         return {"words": l2norm(self.text(texts.ids, texts.mask)), "mask": texts.mask}  # Eq. 2, 3, the length of Eq. 4
 
-    def taking_part(self, texts: Embedding, forced: Tensor | None = None) -> Tensor:
+    def word_mask(self, texts: Embedding, forced: Tensor | None = None) -> Tensor:
         """(B, T) which words are matched; here all of them, whatever is `forced`."""
         return texts["mask"]
 
     def block(self, images: Embedding, texts: Embedding) -> Tensor:
         """(images, texts) scores of every pair, in one piece, as the equations are printed."""
-        taking_part = self.taking_part(texts)
+        word_mask = self.word_mask(texts)
         regions = images["regions"].float(), images["mask"]
-        words = texts["words"].float() * taking_part.unsqueeze(2), taking_part
-        with full_precision(taking_part.device):
+        words = texts["words"].float() * word_mask.unsqueeze(2), word_mask
+        with full_precision(word_mask.device):
             if self.config.direction == "t2i":
                 return self._pairs(*regions, *words)
             return self._pairs(*words, *regions).T
@@ -130,7 +130,7 @@ class SCAN(AligningMatcher):
         t2i: α of Eq. 5. In i2t each region has weights over the words; the same normalised scores, with the softmax
         taken over the regions, are given instead, so that a word's row is a distribution in both directions.
         """
-        words, regions = self.taking_part(texts, forced)[:, None], images["mask"][:, :, None]  # (B, 1, T), (B, n, 1)
+        words, regions = self.word_mask(texts, forced)[:, None], images["mask"][:, :, None]  # (B, 1, T), (B, n, 1)
         with full_precision(words.device):
             scores = images["regions"].float() @ texts["words"].float().mT * words  # (B, n, T), Eq. 4
         along, mask = (2, words) if self.config.direction == "t2i" else (1, regions)

@@ -27,7 +27,7 @@ EPS = 1e-8  # the least a length counts in a cosine
 def similarity_of_all(model: SCAN, images: Embedding, texts: Embedding, block: tuple[int, int] | None = None) -> Tensor:
     """(images, texts) scores of a model, `block` images × texts at a time; the default suits the device."""
     regions, regions_part = images["regions"], images["mask"]
-    words, words_part = texts["words"], model.taking_part(texts)
+    words, words_part = texts["words"], model.word_mask(texts)
     block = block or (CPU_BLOCK if regions.device.type == "cpu" else GPU_BLOCK)
     count(images), count(texts)  # refuses none at all
     image_order, text_order = (part.sum(1).argsort(stable=True) for part in (regions_part, words_part))

@@ -102,7 +102,7 @@ class MultiHeadAttention(nn.Module):
         found: Tensor = self.output(_join(F.scaled_dot_product_attention(queries, *offered, attn_mask=mask)))
         return found
 
-    def weighed(self, rows: Tensor, offered: KeysValues, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def with_weights(self, rows: Tensor, offered: KeysValues, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The same with the weights, their mean over the heads: (B, m, d) and (B, m, n). Here the mask is boolean."""
         keys, values = offered
         queries = _split(self.query(rows), self.heads) / math.sqrt(keys.shape[-1])
@@ -214,7 +214,7 @@ class DecoderLayer(Layer):
         inner = self._before(self.cross_norm, rows).reshape(len(image[0]), -1, rows.shape[-1])  # (B, K·T, d)
         weights = None
         if weigh:
-            found, weights = self.cross_attention.weighed(inner, image, mask)
+            found, weights = self.cross_attention.with_weights(inner, image, mask)
             weights = weights.reshape(*rows.shape[:2], weights.shape[2])
         else:
             found = self.cross_attention(inner, image, mask)

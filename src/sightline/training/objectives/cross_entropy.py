@@ -106,7 +106,7 @@ class CrossEntropy(Objective):
         smoothing = self.config.smoothing
         if probability > 0:
             hidden = _read_sampled(model, memory, words, probability)
-            expected = model.chosen(hidden, words[:, 1:], smoothing)  # (N, T), Σ q · ln p
+            expected = model.target_log_probs(hidden, words[:, 1:], smoothing)  # (N, T), Σ q · ln p
         else:
             expected = model.word_log_probs(memory, words, smoothing)
         constant = _entropy(smoothing, model.vocab_size) * (words[:, 1:] != PAD).sum()

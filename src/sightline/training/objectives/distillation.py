@@ -114,7 +114,7 @@ class Distillation(Objective):
         hidden, trace = model.unroll(memory, self._read(model, memory, texts.ids[:, :-1], progress))
         if trace.regions is None:
             raise ConfigError(f"a {model.config.kind} model has no attention over regions", fix="train updown or jran")
-        nll = -model.chosen(hidden, texts.ids[:, 1:]).sum()
+        nll = -model.target_log_probs(hidden, texts.ids[:, 1:]).sum()
         target, counted = self._target(batch, texts)  # (N, T, n), (N, T)
         terms = self._terms(trace.regions[counted].float(), target[counted])  # one for each noun
         attention = terms.sum() / max(1, len(terms)) * self.weight(batch)

@@ -95,7 +95,7 @@ class R2MText(Objective):
         memory = model.encode(shuffle_concepts(seen) if model.training else seen)
         with self._graphs.on(model.decoder, model.reconstructor):
             hidden, _ = model.unroll(memory, texts.ids[:, :-1])
-            cross_entropy = -model.chosen(hidden, texts.ids[:, 1:]).sum()  # Eq. 10
+            cross_entropy = -model.target_log_probs(hidden, texts.ids[:, 1:]).sum()  # Eq. 10
             if self.config.beta == 0:
                 return Losses(cross_entropy, {"cross-entropy": cross_entropy})
             rebuilt = model.reconstruct(hidden, texts.lengths - 1)
