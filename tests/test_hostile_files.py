@@ -13,6 +13,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from pathlib import Path
@@ -90,8 +91,8 @@ def external_link(file: Any, name: str, folder: Path) -> None:
 
 
 def soft_link(file: Any, name: str, folder: Path) -> None:
-    file["strategy"] = h5py.ExternalLink(str(folder / "secret.h5"), "/")
-    file[name] = h5py.SoftLink("/way/x")
+    file["group"] = h5py.ExternalLink(str(folder / "secret.h5"), "/")
+    file[name] = h5py.SoftLink("/group/x")
 
 
 def external_storage(file: Any, name: str, folder: Path) -> None:
@@ -240,9 +241,47 @@ def test_a_nested_persistent_id_is_not_spelled_out(tmp_path):
     assert len(str(told.value)) < 300
 
 
+CHAIN = b"\x80\x02)" + b"\x85" * 1_000_000  # a tuple in a tuple, so often
+
+
+@pytest.mark.parametrize("tuples", [nested(40), CHAIN], ids=["doubled", "deep"])
+@pytest.mark.parametrize("hashed", [b"}%sK\x01s.", b"\x8f(%s\x90.", b"(%s\x91."], ids=["key", "set", "frozenset"])
+def test_tuples_whose_hash_would_take_hours_or_all_the_stack_are_refused_at_once(tuples, hashed):
+    began = time.perf_counter()
+    with pytest.raises(DataError, match="more than 1,000 tuples in a tuple"):
+        load(io.BytesIO(b"\x80\x04" + hashed % tuples[2:]))
+    assert time.perf_counter() - began < 5
+
+
+def tower(floors: int) -> frozenset[object]:
+    found: frozenset[object] = frozenset()
+    for _ in range(floors):
+        found = frozenset({(found, 0), (found, 1)})
+    return found
+
+
+def test_frozensets_that_would_be_compared_for_hours_are_refused_at_once():
+    """Of two equal towers of sets, comparing a floor compares the one below it twice."""
+    for floors in (3, 40):
+        raw = pickle.dumps([tower(floors), 1, tower(floors), 1], 4).replace(b"]\x94(", b"}\x94(", 1)
+        file = io.BytesIO(raw.removesuffix(b"e.") + b"u.")
+        if floors == 3:
+            assert load(file) == {tower(3): 1}
+        else:
+            with pytest.raises(DataError, match="tuples in a tuple"):
+                load(file)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_tuples_in_tuples_and_shared_ones_are_read(protocol):
+    shared = (0.9, (0.98, ()))
+    value = {"groups": [{"betas": shared}, {"betas": shared}], ("a", shared): {("b",): shared}, "many": ((),) * 900}
+    assert load(io.BytesIO(pickle.dumps(value, protocol)), CONTAINERS) == value
+
+
 def test_a_nested_key_is_not_spelled_out(tmp_path):
     path = tmp_path / "frequencies.p"
-    body = b"\x80\x02}(X\x07\x00\x00\x00ref_lenK\x01X\x12\x00\x00\x00document_frequency}" + nested(18)[2:] + b"K\x01su."
+    body = b"\x80\x02}(X\x07\x00\x00\x00ref_lenK\x01X\x12\x00\x00\x00document_frequency}" + nested(8)[2:] + b"K\x01su."
     path.write_bytes(body)
     with pytest.raises(DataError, match="the key a tuple is no tuple of words") as told:
         read_document_frequencies(path)

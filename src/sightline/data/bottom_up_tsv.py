@@ -22,14 +22,7 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from sightline.data.feature_source import (
-    FeatureSource,
-    distinct,
-    plain_name,
-    regions_of,
-    scene_format,
-    write_errors,
-)
+from sightline.data.feature_source import FeatureSource, distinct, plain_name, regions_of, scene_format, write_errors
 from sightline.data.format import Probe
 from sightline.data.records import Problems
 from sightline.errors import ByteStringError, CountError, DataError, DuplicateRecordError, TruncatedError

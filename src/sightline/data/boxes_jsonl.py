@@ -15,14 +15,7 @@ from sightline.data.caption_format import Counts, line_of, mostly, report_of
 from sightline.data.format import Format
 from sightline.data.json_records import describe, is_finite, is_number, parse_line
 from sightline.data.records import STRICT, Problems
-from sightline.errors import (
-    BoxError,
-    CountError,
-    DataError,
-    DuplicateRecordError,
-    MissingRecordError,
-    NonFiniteError,
-)
+from sightline.errors import BoxError, CountError, DataError, DuplicateRecordError, MissingRecordError, NonFiniteError
 from sightline.files import open_text
 from sightline.scene import Array, Concept, Scene
 

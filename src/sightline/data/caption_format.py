@@ -89,10 +89,7 @@ def count_captions(captions: CaptionSet) -> tuple[Counts, list[str]]:
 
 
 def report_of(
-    path: Path,
-    format: Format,
-    read: Reader[T],
-    count: Callable[[T], tuple[Counts, Iterable[str]]],
+    path: Path, format: Format, read: Reader[T], count: Callable[[T], tuple[Counts, Iterable[str]]]
 ) -> Report:
     """The report on `path`: what `count` says (counts and notes) of what a collecting `read` gives."""
     found, problems = collect(path, read)
@@ -110,12 +107,7 @@ def caption_format(
 ) -> Format:
     """A format of captions."""
     made: Format = Format(
-        name,
-        about,
-        matches,
-        lambda path: report_of(path, made, read, count),
-        captions=read,
-        write_captions=write,
+        name, about, matches, lambda path: report_of(path, made, read, count), captions=read, write_captions=write
     )
     return made
 

@@ -12,13 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from sightline.data.caption_format import (
-    caption_format,
-    each_with_caption,
-    join_rows,
-    line_of,
-    numbered_lines,
-)
+from sightline.data.caption_format import caption_format, each_with_caption, join_rows, line_of, numbered_lines
 from sightline.data.format import Probe
 from sightline.data.json_records import Record, parse_line, read_list
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
@@ -213,9 +207,5 @@ CSV = caption_format(
     write_csv,
 )
 JSONL = caption_format(
-    "captions-jsonl",
-    "Photos with captions as lines of JSON (.jsonl)",
-    _is_jsonl,
-    read_jsonl,
-    write_jsonl,
+    "captions-jsonl", "Photos with captions as lines of JSON (.jsonl)", _is_jsonl, read_jsonl, write_jsonl
 )

@@ -38,14 +38,7 @@ from sightline.data.records import (
     Sentence,
 )
 from sightline.data.talk import read_talk
-from sightline.errors import (
-    BoxError,
-    ConfigError,
-    CountError,
-    DataError,
-    DuplicateRecordError,
-    MissingRecordError,
-)
+from sightline.errors import BoxError, ConfigError, CountError, DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import write_json
 from sightline.scene import Box
 
@@ -117,12 +110,7 @@ def read_grounded(path: Path, problems: Problems = STRICT, dictionary: Path | No
 
 
 def _sentences(
-    values: list[Any],
-    path: Path,
-    photo: str,
-    keys: Sequence[str],
-    problems: Problems,
-    size: tuple[int, int] | None,
+    values: list[Any], path: Path, photo: str, keys: Sequence[str], problems: Problems, size: tuple[int, int] | None
 ) -> tuple[GroundedSentence, ...]:
     """The captions of one photo; `keys` are those of tokens, classes, word indices and boxes."""
 
@@ -135,10 +123,7 @@ def _sentences(
 
 
 def _object_words(
-    record: Record,
-    keys: Sequence[str],
-    tokens: Sequence[str] | None = None,
-    size: tuple[int, int] | None = None,
+    record: Record, keys: Sequence[str], tokens: Sequence[str] | None = None, size: tuple[int, int] | None = None
 ) -> tuple[GroundedPrediction, ...]:
     """The object words of one caption: classes, words and boxes, equally many, inside the sentence and the photo."""
     class_key, word_key, box_key = keys

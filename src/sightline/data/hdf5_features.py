@@ -205,12 +205,7 @@ class Hdf5Features(FeatureSource):
             pair = np.ravel(stored["features"].attrs.get("size", ()))
         size = pixel_size(pair[:1], pair[1:], where) if pair.size else size_of(id, self.sizes, where)
         return self.parts(
-            id,
-            arrays["features"],
-            where,
-            boxes=arrays.get("boxes"),
-            probabilities=arrays.get("cls_prob"),
-            size=size,
+            id, arrays["features"], where, boxes=arrays.get("boxes"), probabilities=arrays.get("cls_prob"), size=size
         )
 
     def _row_parts(self, id: str, where: str) -> dict[str, Any]:

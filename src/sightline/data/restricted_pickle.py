@@ -5,18 +5,19 @@ worst a hostile file can do is to be refused.
 
 A pickle can also cost memory or time for nothing, so it is scanned before it is run. Python's unpickler keeps a table
 of the objects it has made, as long as the largest place that the pickle names in it: a hundred bytes that name place
-800,000,000 cost 12 GB. A pickle of n bytes makes fewer than n objects.
+800,000,000 cost 12 GB. A pickle of n bytes makes fewer than n objects. And a key is hashed: a tuple of the same tuple
+twice, forty times over, is a hundred bytes whose hash takes hours, and one a million deep ends Python.
 """
 
 from __future__ import annotations
 
-import functools
 import io
 import pickle
+import pickletools
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -24,12 +25,8 @@ from sightline.errors import DataError, TruncatedError
 from sightline.files import PathLike, open_bytes
 
 _WINDOW = 1 << 16  # bytes looked at first; a pickle may be followed by gigabytes of tensors
-_COUNT_BYTES = {  # operations followed by a count and so many bytes: by the bytes of the count
-    **dict.fromkeys(b"UC\x8a\x8c", 1),
-    **dict.fromkeys(b"TXB\x8b", 4),
-    **dict.fromkeys(b"\x8d\x8e\x96", 8),
-}
-_STOP = ord(".")
+_AHEAD = 64  # more than any operation but a text has
+_MOST_TUPLES = 1000  # that a tuple may hold; keys of what we read hold none
 
 
 def shown(value: object) -> str:
@@ -190,61 +187,97 @@ def load_path(path: PathLike, allowed: Mapping[str, type] = CONTAINERS) -> Any:
 
 
 def whole_pickle(file: IO[bytes]) -> bytes:
-    """The pickle that begins where `file` is, and the file after it. A damaged one is cut where the damage begins."""
-    start, size = file.tell(), _WINDOW
-    while True:
-        file.seek(start)
-        data = file.read(size)
-        end = _end(data)
-        if end < len(data) or len(data) < size:
-            file.seek(start + end)
-            return data[:end]
-        size *= 4
+    """The pickle that begins where `file` is, and the file after it. A damaged one is cut where the damage begins.
+
+    The stack and the memo of the unpickler are followed with a number for each value: how many tuples it holds, those
+    in its tuples included and each counted as often as it is reached.
+    """
+    begin, data = file.tell(), file.read(_WINDOW)
+    stack: list[int] = []
+    marks: list[int] = []
+    memo: dict[int, int] = {}
+    at = start = 0
+    try:
+        while True:
+            if len(data) - at < _AHEAD and (more := file.read(3 * len(data))):
+                data += more
+            operation, start = data[at], at + 1
+            width, effect = _WIDTHS[operation], _EFFECTS[operation]
+            at = start + width if width >= 0 else _past(data, start, effect)
+            if at > len(data) and (more := file.read(at)):  # a long text
+                data, at = data + more, start - 1
+                continue
+            if operation in _GET:
+                stack.append(memo[int(data[start:at]) if effect.lines else int.from_bytes(data[start:at], "little")])
+            elif operation in _PUT:
+                place = int(data[start:at]) if effect.lines else int.from_bytes(data[start:at], "little")
+                place = place if at > start else len(memo)  # MEMOIZE
+                if place > len(data):
+                    raise pickle.UnpicklingError(
+                        f"it names a place in its memo that no pickle of {len(data):,} bytes fills"
+                    )
+                memo[place] = stack[-1]
+            elif operation in _CONSTANTS:
+                stack.append(0)
+            elif operation == _MARK:
+                marks.append(len(stack))
+            elif operation == _DUP:
+                stack.append(stack[-1])
+            elif operation == _POP and marks and marks[-1] == len(stack):
+                marks.pop()
+            else:
+                bottom = (marks.pop() if effect.to_mark else len(stack)) - effect.pops
+                if operation == _STOP or bottom < (marks[-1] if marks else 0):  # too few: the unpickler stops as well
+                    break
+                held = stack[bottom:]
+                del stack[bottom:]
+                if operation in _TUPLES:
+                    held = [1 + sum(held)]
+                    if held[0] > _MOST_TUPLES:
+                        raise pickle.UnpicklingError(f"it holds more than {_MOST_TUPLES:,} tuples in a tuple")
+                if effect.pushes:
+                    stack.append(max(held, default=0))
+    except (IndexError, KeyError, ValueError):  # cut, no operation, or nothing there: the unpickler stops here as well
+        at = max(at, start)
+    file.seek(begin + min(at, len(data)))
+    return data[:at]
 
 
-def _end(data: bytes) -> int:
-    """Just behind the STOP of a pickle, or the first byte that is no operation; all of `data` where it is cut."""
-    run, at = _run(len(data)), 0
-    while at < len(data):
-        if data[at] == _STOP or data[at] not in _OPERATIONS:
-            return at + 1
-        found = run.match(data, at)
-        at = found.end() if found is not None and found.end() > at else _past(data, at)
-    return len(data)
+class _Effect(NamedTuple):
+    """What an operation takes: bytes of its argument, or of the count before it, or lines; and values of the stack."""
+
+    width: int
+    count: int
+    lines: int
+    to_mark: bool
+    pops: int
+    pushes: bool
 
 
-def _past(data: bytes, at: int) -> int:
-    """Past one operation that is counted, or cut, or refused."""
-    operation = data[at]
-    if size := _COUNT_BYTES.get(operation):
-        count = int.from_bytes(data[at + 1 : at + 1 + size], "little")
-        return min(len(data), at + 1 + size + count)
-    line = data.find(b"\n", at)
-    if (operation == ord("r") and at + 5 <= len(data)) or (operation == ord("p") and line >= 0):
-        raise pickle.UnpicklingError(f"it names a place in its memo that no pickle of {len(data):,} bytes fills")
-    return len(data)
+def _effect(operation: pickletools.OpcodeInfo) -> _Effect:
+    width = 0 if operation.arg is None else operation.arg.n
+    lines = 0 if width != pickletools.UP_TO_NEWLINE else 2 if operation.name in ("GLOBAL", "INST") else 1
+    before = operation.stack_before
+    to_mark = pickletools.markobject in before
+    pops = before.index(pickletools.markobject) if to_mark else len(before)
+    count = {-2: 1, -3: 4, -4: 4, -5: 8}.get(width, 0)  # pickletools' TAKEN_FROM_ARGUMENT1, 4, 4U and 8U
+    return _Effect(max(0, width), count, lines, to_mark, pops, bool(operation.stack_after))
 
 
-@functools.lru_cache(maxsize=64)
-def _run(most: int) -> re.Pattern[bytes]:
-    """A run of operations whose length is plain, in which no place in the memo is far beyond `most`."""
-    number = min(most, (1 << 32) - 1).to_bytes(4, "little")
-    top = max((place for place in range(4) if number[place]), default=0)
-    place = b"." * top + b"[\\x00-" + re.escape(number[top : top + 1]) + b"]" + b"\\x00" * (3 - top)
-    kinds = (
-        rb"[(012NRb\]})adelostuQ\x81\x85-\x89\x8f-\x94\x97\x98]",
-        rb"[Khq\x80\x82].",
-        rb"[M\x83]..",
-        rb"[Jj\x84]....",
-        rb"[G\x95]........",
-        rb"[ILFSVPg][^\n]*\n",
-        rb"[ci][^\n]*\n[^\n]*\n",
-        b"r" + place,
-        rb"p\d{1,%d}\n" % len(str(most)),
-    )
-    return re.compile(b"(?:" + b"|".join(kinds) + b"){0,1000}", re.DOTALL)
+def _past(data: bytes, at: int, effect: _Effect) -> int:
+    """The end of the argument at `at`; beyond the data where it is cut."""
+    if effect.count:
+        at += effect.count + int.from_bytes(data[at : at + effect.count], "little")
+    for _ in range(effect.lines):
+        at = data.find(b"\n", at) + 1 or len(data) + 1
+    return at
 
 
-_OPERATIONS = frozenset(b"(012NRb]})adelostuQ\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94\x97\x98") | frozenset(
-    b"Khq\x80\x82M\x83Jj\x84G\x95ILFSVPgcirp." + bytes(_COUNT_BYTES)
-)
+_EFFECTS = {ord(operation.code): _effect(operation) for operation in pickletools.opcodes}
+_CODES = {operation.name: ord(operation.code) for operation in pickletools.opcodes}
+_STOP, _MARK, _POP, _DUP = (_CODES[name] for name in ("STOP", "MARK", "POP", "DUP"))
+_WIDTHS = {code: -1 if one.count or one.lines else one.width for code, one in _EFFECTS.items()}
+_CONSTANTS = {code for code, one in _EFFECTS.items() if one.pushes and not one.pops and not one.to_mark} - {*b"()"}
+_GET = {_CODES[name] for name in ("GET", "BINGET", "LONG_BINGET")}
+_PUT = {_CODES[name] for name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")}
+_TUPLES = {_CODES[name] for name in ("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET")}
