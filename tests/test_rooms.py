@@ -43,9 +43,6 @@ NO_PARTICIPLES = frozenset(  # words that only look like one, and the field's ow
     warning distributed""".split()
 )
 KNOWN: set[str] = {
-    "data/convert.py: refuse_existing",
-    "data/gvd.py: read_grounded",
-    "data/restricted_pickle.py: shown",
     "draw/canvas.py: fitted",
     "draw/retrieval_sheets.py: captions_found",
     "draw/retrieval_sheets.py: photos_found",

@@ -235,7 +235,7 @@ def test_gvd_captions_take_ids_and_splits_from_the_dictionary_beside_them(tmp_pa
     write_talk(tmp_path, "dic_flickr30k.json")
     path = tmp_path / "cap_flickr30k.json"
     path.write_text(json.dumps(GVD_CAPTIONS))
-    one, two = gvd.read_grounded(path)
+    one, two = gvd.read_gvd_captions(path)
     assert (one.id, one.split, two.id) == ("11", "train", "12")
     assert one.sentences[0].words == (GroundedWord(1, "dog", ((1.0, 2.0, 3.0, 4.0),)),)
     assert [s.text for s in gvd.CAPTIONS.captions(path).sentences()] == ["a dog", "a"]
@@ -246,17 +246,17 @@ def test_gvd_boxes_outside_the_photo_of_the_dictionary_are_refused(tmp_path: Pat
     path = tmp_path / "cap_flickr30k.json"
     path.write_text(json.dumps(GVD_CAPTIONS).replace("[1, 2, 3, 4]", "[1, 2, 3, 5]"))
     with pytest.raises(BoxError, match=r"image 11, captions\[0\]: 'bbox'\[0\] is .* outside the 4×3 photo"):
-        gvd.read_grounded(path)
+        gvd.read_gvd_captions(path)
 
 
 def test_gvd_captions_without_their_dictionary_or_of_another_run_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "cap_flickr30k.json"
     path.write_text(json.dumps(GVD_CAPTIONS))
     with pytest.raises(MissingRecordError, match=r"add dic_flickr30k\.json"):
-        gvd.read_grounded(path)
+        gvd.read_gvd_captions(path)
     write_talk(tmp_path, "dic_flickr30k.json", images=[{"id": 1}])
     with pytest.raises(CountError, match="2 images here, 1 in"):
-        gvd.read_grounded(path)
+        gvd.read_gvd_captions(path)
     write_talk(tmp_path, "dic_flickr30k.json")
     path.write_text(json.dumps([{"caption": ["a"], "clss": [], "idx": []}, []]))
     report = gvd.CAPTIONS.inspect(path)

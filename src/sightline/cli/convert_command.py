@@ -32,9 +32,9 @@ def convert(
         json: print one JSON object.
         quiet: print nothing.
     """
-    from sightline.data.convert import refuse_existing
+    from sightline.data.convert import refuse_overwrite
 
-    refuse_existing(out, force)
+    refuse_overwrite(out, force)
     from sightline.checkpoint.foreign_checkpoint import convert_foreign
     from sightline.checkpoint.model_checkpoint import save
 

@@ -71,7 +71,7 @@ def convert(
         json: print one JSON object.
         quiet: no progress bar, no summary.
     """
-    converting.refuse_existing(destination, force)
+    converting.refuse_overwrite(destination, force)
     bar: converting.Progress = iter if quiet or json else _progress
     done = converting.convert(source, destination, to, split=split, dtype=dtype, progress=bar)
     if json:

@@ -171,7 +171,7 @@ def _takes(format: Format) -> str:
     return " or ".join(taken)
 
 
-def refuse_existing(destination: Path, force: bool) -> None:
+def refuse_overwrite(destination: Path, force: bool) -> None:
     """Refuse to write over a file that is there, unless `force`."""
     if destination.is_file() and not force:
         raise DataError("this file exists already", where=destination, fix="choose another name, or say --force")

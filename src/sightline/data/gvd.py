@@ -85,7 +85,7 @@ def _size(image: Record) -> tuple[int, int]:
     return int(size[0]), int(size[1])
 
 
-def read_grounded(path: Path, problems: Problems = STRICT, dictionary: Path | None = None) -> list[GroundedPhoto]:
+def read_gvd_captions(path: Path, problems: Problems = STRICT, dictionary: Path | None = None) -> list[GroundedPhoto]:
     """The photos of a `cap_…`; ids and splits come from `dictionary`, by default the `dic_…` beside it."""
     entries = read_list(path)
     words = dictionary or path.with_name(path.name.replace("cap_", "dic_", 1))
@@ -299,9 +299,9 @@ CAPTIONS = record_format(
     "gvd-captions",
     "GVD captions with object words (cap_flickr30k.json, beside dic_flickr30k.json)",
     lambda probe: probe.json_start == "[" and probe.has_key("caption", "clss", "idx"),
-    read_grounded,
+    read_gvd_captions,
     _count_photos,
-    lambda path: _captions(read_grounded(path), path),
+    lambda path: _captions(read_gvd_captions(path), path),
 )
 SPLIT = record_format(
     "split-ids",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sightline.data.caption_format import Counts, record_format
 from sightline.data.format import Probe
 from sightline.data.records import STRICT, Problems
-from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Inert, load_path, shown
+from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Inert, describe_value, load_path
 from sightline.errors import CountError, DataError
 from sightline.files import PathLike, existing_path, open_bytes, read_json
 
@@ -46,9 +46,9 @@ def _in_order(ids: dict[Any, Any], words: dict[Any, Any], where: Path) -> list[s
     in_order = [by_id.get(str(number)) for number in range(len(by_id))]
     for number, word in enumerate(in_order):
         if not isinstance(word, str) or ids.get(word) != number:
+            other = ", and no text" if not isinstance(word, str) else f", whose id is {describe_value(ids.get(word))}"
             raise DataError(
-                f"id {number} is {shown(word)} in idx2word"
-                + (f", whose id in word2idx is {shown(ids.get(word))}" if isinstance(word, str) else ", and no text"),
+                f"id {number} is {describe_value(word)} in idx2word{other}",
                 where=where,
                 fix="build the vocabulary again: ids must run from 0 without gaps",
             )
@@ -99,7 +99,7 @@ def read_document_frequencies(path: PathLike, _: Problems = STRICT) -> DocumentF
 
 def _ngram(key: object) -> NGram:
     if not isinstance(key, tuple) or not key or not all(isinstance(word, str) for word in key):
-        raise TypeError(f"the key {shown(key)} is no tuple of words")
+        raise TypeError(f"the key {describe_value(key)} is no tuple of words")
     return key
 
 

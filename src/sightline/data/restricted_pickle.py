@@ -16,7 +16,7 @@ import pickle
 import pickletools
 import re
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ _AHEAD = 64  # more than any operation but a text has
 _MOST_TUPLES = 1000  # that a tuple may hold; keys of what we read hold none
 
 
-def shown(value: object) -> str:
+def describe_value(value: object) -> str:
     """A value of a pickle, for messages: a short text or number, else its class. A few bytes can hold lists in lists
     in lists whose `repr` never ends.
     """
@@ -68,13 +68,13 @@ class _Type(metaclass=_Sealed):
 
     def __init__(self, name: str = "", *_: object) -> None:
         if not isinstance(name, str) or not re.fullmatch(r"[fiu][1248]|b1", name):
-            raise pickle.UnpicklingError(f"a number of type {shown(name)}")
+            raise pickle.UnpicklingError(f"a number of type {describe_value(name)}")
         self.dtype = np.dtype(name)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         order = state[1] if len(state) > 1 and isinstance(state[1], str) else ""
         if order not in ("<", ">", "|", "="):
-            raise pickle.UnpicklingError(f"a byte order {shown(order)}")
+            raise pickle.UnpicklingError(f"a byte order {describe_value(order)}")
         self.dtype = self.dtype.newbyteorder(order)  # type: ignore[arg-type]
 
 
@@ -93,7 +93,7 @@ class _Object(metaclass=_Sealed):
 
     def __new__(cls, kind: type, base: object = None, state: object = None) -> Any:
         if not isinstance(kind, type) or not issubclass(kind, Inert) or base is not Inert:
-            raise pickle.UnpicklingError(f"it makes a {shown(kind)} from a {shown(base)}")
+            raise pickle.UnpicklingError(f"it makes a {describe_value(kind)} from a {describe_value(base)}")
         return kind()
 
 
@@ -102,7 +102,7 @@ class _Bytes(metaclass=_Sealed):
 
     def __new__(cls, text: str = "", encoding: str = "latin1") -> Any:
         if not isinstance(text, str) or encoding != "latin1":
-            raise pickle.UnpicklingError(f"it encodes as {shown(encoding)}")
+            raise pickle.UnpicklingError(f"it encodes as {describe_value(encoding)}")
         return text.encode("latin1")
 
 
@@ -129,17 +129,12 @@ _PROTOCOL: dict[str, type] = {
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(
-        self, file: IO[bytes], allowed: Mapping[str, type], persistent: Callable[[Any], Any] | None = None
-    ) -> None:
+    def __init__(self, file: IO[bytes], allowed: Mapping[str, type]) -> None:
         super().__init__(file, encoding="latin1")
         self._allowed = {**_PROTOCOL, **allowed}
-        self._persistent = persistent
 
     def persistent_load(self, pid: Any) -> Any:
-        if self._persistent is None:
-            raise pickle.UnpicklingError("it refers to something outside itself")
-        return self._persistent(pid)
+        raise pickle.UnpicklingError("it refers to something outside itself")
 
     def find_class(self, module: str, name: str) -> type:
         found = self._allowed.get(f"{module}.{name}") or self._allowed.get(name)
@@ -148,12 +143,7 @@ class _Unpickler(pickle.Unpickler):
         return found
 
 
-def load(
-    file: IO[bytes],
-    allowed: Mapping[str, type] = CONTAINERS,
-    where: PathLike | None = None,
-    persistent: Callable[[Any], Any] | None = None,
-) -> Any:
+def load(file: IO[bytes], allowed: Mapping[str, type] = CONTAINERS, where: PathLike | None = None) -> Any:
     """Read one pickle, making only the classes in `allowed`; anything else in it is a DataError.
 
     Args:
@@ -161,11 +151,10 @@ def load(
         allowed: `module.name` to the class to use for it, or a bare `Name` for a class of that name in any module.
             Give an `Inert` subclass for anything that is not a container.
         where: the file's name, for messages.
-        persistent: gives what a persistent id of the pickle stands for (PyTorch's storages); None refuses them.
     """
     name = where or getattr(file, "name", None)
     try:
-        return _Unpickler(io.BytesIO(whole_pickle(file)), allowed, persistent).load()
+        return _Unpickler(io.BytesIO(whole_pickle(file)), allowed).load()
     except EOFError as error:
         raise TruncatedError("the pickle ends too early", where=name, fix="copy or download it again") from error
     except pickle.UnpicklingError as error:
@@ -247,7 +236,7 @@ class _Effect(NamedTuple):
     """What an operation takes: bytes of its argument, or of the count before it, or lines; and values of the stack."""
 
     width: int
-    count: int
+    prefix: int
     lines: int
     to_mark: bool
     pops: int
@@ -266,8 +255,8 @@ def _effect(operation: pickletools.OpcodeInfo) -> _Effect:
 
 def _past(data: bytes, at: int, effect: _Effect) -> int:
     """The end of the argument at `at`; beyond the data where it is cut."""
-    if effect.count:
-        at += effect.count + int.from_bytes(data[at : at + effect.count], "little")
+    if effect.prefix:
+        at += effect.prefix + int.from_bytes(data[at : at + effect.prefix], "little")
     for _ in range(effect.lines):
         at = data.find(b"\n", at) + 1 or len(data) + 1
     return at
@@ -276,7 +265,7 @@ def _past(data: bytes, at: int, effect: _Effect) -> int:
 _EFFECTS = {ord(operation.code): _effect(operation) for operation in pickletools.opcodes}
 _CODES = {operation.name: ord(operation.code) for operation in pickletools.opcodes}
 _STOP, _MARK, _POP, _DUP = (_CODES[name] for name in ("STOP", "MARK", "POP", "DUP"))
-_WIDTHS = {code: -1 if one.count or one.lines else one.width for code, one in _EFFECTS.items()}
+_WIDTHS = {code: -1 if one.prefix or one.lines else one.width for code, one in _EFFECTS.items()}
 _CONSTANTS = {code for code, one in _EFFECTS.items() if one.pushes and not one.pops and not one.to_mark} - {*b"()"}
 _GET = {_CODES[name] for name in ("GET", "BINGET", "LONG_BINGET")}
 _PUT = {_CODES[name] for name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE")}
