@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from torch import nn
 
 from sightline.checkpoint.bundle import Bundle
-from sightline.models.reader import Reader
+from sightline.models.end_to_end import Reader
 from sightline.models.scene_matcher import SceneMatcherConfig
 from sightline.models.scene_trans import SceneTransConfig
 from sightline.text import wordnet

@@ -12,7 +12,7 @@ from torch import nn
 import sightline
 from sightline.checkpoint.bundle import Bundle
 from sightline.grounding.box_chooser import BoxChooser
-from sightline.models.reader import Reader
+from sightline.models.end_to_end import Reader
 from sightline.models.scene_matcher import SceneMatcherConfig
 from sightline.models.scene_trans import SceneTransConfig
 from sightline.text.vocabulary import END, Vocabulary

@@ -22,7 +22,7 @@ from sightline.decoding.strategies import Beam, Greedy
 from sightline.errors import ConfigError, ImageError
 from sightline.grounding.calibration import Calibration
 from sightline.grounding.visible_nouns import PLACES
-from sightline.models.reader import Reader
+from sightline.models.end_to_end import Reader
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.pipeline import Pipeline, load

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from sightline.checkpoint.bundle import Bundle, save_bundle
+from sightline.checkpoint.checkpoint_file import Precision
 from sightline.checkpoint.model_checkpoint import Checkpoint, load
-from sightline.checkpoint.quantization import Precision
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -44,11 +44,10 @@ from sightline.grounding.rerank import photo_cosines
 from sightline.grounding.support_model import SupportModel
 from sightline.jobs.job import run_locally
 from sightline.jobs.job_photos import PhotoRef
-from sightline.models.end_to_end import EndToEnd
+from sightline.models.end_to_end import EndToEnd, Reader
 from sightline.models.int8_linear import with_int8
 from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
 from sightline.models.r2m import R2M
-from sightline.models.reader import Reader
 from sightline.photo import Photo, PhotoEmbedding
 from sightline.scene import Array
 from sightline.text.vocabulary import rule

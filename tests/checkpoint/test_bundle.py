@@ -18,9 +18,8 @@ from sightline.errors import CheckpointError, SightlineError
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.calibration import Calibration
 from sightline.grounding.support_model import SupportModel
-from sightline.models.end_to_end import end_to_end
+from sightline.models.end_to_end import Reader, end_to_end
 from sightline.models.r2m import R2MConfig
-from sightline.models.reader import Reader
 from sightline.models.vsepp import VSEPPConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.grid_encoder import GridEncoder

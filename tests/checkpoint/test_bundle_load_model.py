@@ -10,8 +10,7 @@ from sightline.checkpoint import model_checkpoint
 from sightline.checkpoint.bundle import load_bundle, save_bundle
 from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.errors import CheckpointError
-from sightline.models.end_to_end import end_to_end
-from sightline.models.reader import Reader
+from sightline.models.end_to_end import Reader, end_to_end
 from sightline.models.updown import UpDownConfig
 from sightline.pipeline import load_model
 

@@ -21,7 +21,7 @@ from sightline.grounding.region_names import RegionNames
 from sightline.grounding.support_model import SupportModel, fit
 from sightline.grounding.synonyms import related
 from sightline.grounding.visible_nouns import PLACES
-from sightline.models.reader import Reader
+from sightline.models.end_to_end import Reader
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.pipeline import Pipeline

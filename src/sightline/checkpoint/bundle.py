@@ -4,7 +4,7 @@
     bundle.vision, bundle.captioner.model, bundle.captioner.vocabulary, bundle.matcher, bundle.calibration, bundle.card
 
 Weights are named `vision.…`, `captioner.…` and `matcher.…`, and are stored in few bits
-(`sightline.checkpoint.quantization`).
+(`sightline.checkpoint.checkpoint_file`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ import torch
 from torch import nn
 
 from sightline.checkpoint.checkpoint_file import (
+    Precision,
     assign,
     meta_init,
+    pack,
     plain,
     read_description,
     read_tensors,
+    unpack,
     weights_must_fit,
     write_file,
 )
 from sightline.checkpoint.model_checkpoint import Checkpoint
-from sightline.checkpoint.quantization import Precision, pack, unpack
 from sightline.config import build
 from sightline.errors import CheckpointError, ConfigError
 from sightline.files import PathLike
@@ -37,10 +39,9 @@ from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.calibration import Calibration
 from sightline.grounding.support_model import SupportModel
 from sightline.models.captioner import Captioner
-from sightline.models.end_to_end import EndToEnd
+from sightline.models.end_to_end import EndToEnd, Reader
 from sightline.models.matcher import Matcher
 from sightline.models.model_configs import CaptionerConfig, MatcherConfig
-from sightline.models.reader import Reader
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.vision_models import VisionConfig, VisionModel
 

@@ -2,6 +2,11 @@
 
 A file is safetensors; its header holds the description as JSON. Nothing in it can run code, and a flipped bit in either
 is noticed. Models are built without weights first, so that a wrong size takes no memory.
+
+Weights may be stored in few bits (`pack`): int8 keeps each row of a matrix as whole numbers from -127 to 127 times the
+row's scale (symmetric; weights become float32 again when they are read). A depthwise convolution has too few numbers in
+a row for that, and small tensors too few to matter: both are float16, and so is all else, unless a number is beyond
+what float16 can hold.
 """
 
 from __future__ import annotations
@@ -20,7 +25,10 @@ from torch.overrides import TorchFunctionMode
 from sightline.errors import CheckpointError, ConfigError
 from sightline.files import PathLike, atomic_write, checksum, existing_path, refuse_special
 
+Precision = Literal["int8", "float16", "float32"]
 FileKind = Literal["checkpoint", "bundle"]
+SCALE = ":scale"  # after the name of an int8 tensor; no module's name has a colon
+SMALL = 4096  # tensors of fewer numbers stay float16
 CALLS = 100  # of PyTorch for a tensor of a model, at most: the models here take 4 to 15
 USES = {
     "checkpoint": "`sightline caption --model`, `sightline evaluate` and "
@@ -179,3 +187,39 @@ def checksum_of(weights: dict[str, Tensor]) -> int:
         data = weights[name].contiguous().flatten().view(torch.uint8).numpy()
         total = checksum(f"{total} {name} {checksum(data.data)}".encode())
     return total
+
+
+def pack(weights: Mapping[str, Tensor], precision: Precision) -> dict[str, Tensor]:
+    """The tensors to store."""
+    packed: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        if not tensor.is_floating_point():
+            packed[name] = tensor
+        elif precision == "int8" and tensor.ndim > 1 and tensor.shape[1] > 1 and tensor.numel() >= SMALL:
+            packed[name], packed[name + SCALE] = quantise(tensor.float())
+        else:
+            half = tensor.half()
+            exact = precision == "float32" or not half.isfinite().all()
+            packed[name] = tensor.float() if exact else half
+    return packed
+
+
+def unpack(packed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that were packed, as float32; whole numbers as they were."""
+    weights: dict[str, Tensor] = {}
+    for name, tensor in packed.items():
+        if name.endswith(SCALE):
+            continue
+        scale = packed.get(name + SCALE)
+        if scale is not None:
+            tensor = tensor.float().mul_(scale.view(-1, *[1] * (tensor.ndim - 1)))
+        weights[name] = tensor.float() if tensor.is_floating_point() else tensor
+    return weights
+
+
+def quantise(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """(outputs, …) to int8 of the same shape and the scale (outputs,) of each row; a row of zeros has the scale 0."""
+    rows = tensor.flatten(1)
+    scale = rows.abs().amax(1) / 127
+    whole = torch.where(scale[:, None] > 0, rows / scale[:, None], 0).round_()
+    return whole.clamp_(-127, 127).to(torch.int8).view(tensor.shape), scale

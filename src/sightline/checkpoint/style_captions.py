@@ -22,8 +22,8 @@ from sightline.errors import CheckpointError
 from sightline.files import PathLike, model_file
 from sightline.grounding.calibration import Calibration
 from sightline.models.captioner import Captioner, Memory, State, Trace
+from sightline.models.end_to_end import Reader
 from sightline.models.r2m import R2M
-from sightline.models.reader import Reader
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.concept_names import relations

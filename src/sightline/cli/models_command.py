@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is a file to rea
     from sightline.checkpoint.bundle import Bundle
     from sightline.checkpoint.model_checkpoint import Checkpoint
     from sightline.models.captioner import Captioner
+    from sightline.models.end_to_end import Reader
     from sightline.models.matcher import Matcher
-    from sightline.models.reader import Reader
     from sightline.text.vocabulary import Vocabulary
     from sightline.vision.vision_models import VisionModel
 

@@ -13,8 +13,8 @@ from sightline.grounding.nouns import box_counts, may_share, tagged
 from sightline.grounding.region_names import named
 from sightline.grounding.synonyms import known_nouns
 from sightline.models.captioner import Captioner
+from sightline.models.end_to_end import Reader
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
-from sightline.models.reader import Reader
 from sightline.scene import Array
 from sightline.text.tagger import NOUNS
 from sightline.text.vocabulary import UNK

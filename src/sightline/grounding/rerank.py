@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from sightline.batch import TextBatch
+from sightline.models.end_to_end import Reader
 from sightline.models.matcher import Embedding, Matcher
-from sightline.models.reader import Reader
 
 CaptionWords = Sequence[Sequence[Sequence[str]]]  # the words of each caption of each photo
 

@@ -8,18 +8,21 @@ the CNN at 1e-5, the language model at 5e-4). Scenes that vision made before are
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Self, TypeVar
 
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.errors import ConfigError
+from sightline.errors import CheckpointError, ConfigError
 from sightline.models.captioner import Captioner, Memory, State, Trace
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
+from sightline.text.vocabulary import Vocabulary
 from sightline.vision.vision_models import VisionModel
 
 VISION_PARTS = ("regions", "boxes", "grid", "vector")  # the scene parts that the backbone makes
+
+Model = TypeVar("Model", Captioner, Matcher)
 
 
 class EndToEnd(nn.Module):
@@ -151,3 +154,24 @@ def end_to_end(model: Captioner | Matcher, vision: VisionModel) -> EndToEndCapti
     if isinstance(model, Captioner):
         return EndToEndCaptioner(model, vision)
     return (EndToEndAligner if isinstance(model, AligningMatcher) else EndToEndMatcher)(model, vision)
+
+
+@dataclass(frozen=True, eq=False)
+class Reader(Generic[Model]):
+    """A model that reads scenes, its words, and the name of the rule that splits captions into them."""
+
+    model: Model
+    vocabulary: Vocabulary
+    text_rule: str
+
+    def __post_init__(self) -> None:
+        kind, vocab_size = self.model.config.kind, self.model.vocab_size
+        if vocab_size != len(self.vocabulary):
+            raise CheckpointError(
+                f"a {kind} model of {vocab_size} ids with a vocabulary of {len(self.vocabulary)}",
+                fix="give the vocabulary it was built with",
+            )
+        if missing := [part for part in self.model.needs if part not in VISION_PARTS]:
+            raise CheckpointError(
+                f"a {kind} model reads {missing[0]}, which vision does not give", fix="bundle one that reads scenes"
+            )

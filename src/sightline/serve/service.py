@@ -18,7 +18,7 @@ from sightline.decoding.constraints import WordRules
 from sightline.decoding.rules import Rules, phrases_of, rules_of
 from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.models.captioner import Captioner
-from sightline.models.reader import Reader
+from sightline.models.end_to_end import Reader
 from sightline.photo import Photo
 from sightline.pipeline import Pipeline
 from sightline.scene import Array

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.checkpoint.quantization import SCALE, pack, quantise, unpack
+from sightline.checkpoint.checkpoint_file import SCALE, pack, quantise, unpack
 
 
 def some(*shape: int, scale: float = 1.0) -> torch.Tensor:
