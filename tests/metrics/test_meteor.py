@@ -16,7 +16,8 @@ from sightline.files import lock
 from sightline.metrics import meteor_data
 from sightline.metrics.meteor import Meteor, corpus_score, score
 from sightline.metrics.meteor_data import BACKWARD, FORWARD, MeteorIndex, Source, TextHashes, compile_index, line_hashes
-from sightline.metrics.meteor_match import BEAM, NOTHING, align, java_hash, match, normalise
+from sightline.metrics.meteor_match import BEAM, NOTHING, align, match
+from sightline.metrics.meteor_words import java_hash, normalise
 from sightline.metrics.scorecard import installed
 from sightline.text.tokenizer import ptb_tokenize_all
 

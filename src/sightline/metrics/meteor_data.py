@@ -145,7 +145,6 @@ def _compile_paraphrases(path: Path, folder: Path, tell: Progress) -> int:
     phrases, ids = np.unique(hashes, return_inverse=True)
     del hashes
     np.save(folder / PHRASES, phrases)
-    np.save(folder / BUCKETS, buckets(phrases))
     np.save(folder / SIEVE, sieve(phrases))
     left, right = ids.reshape(-1, 2).T.astype(np.uint64)
     del ids
@@ -210,8 +209,8 @@ def _prefixes(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
             yield line.split()[0], "#NUMERIC_ONLY#" in line
 
 
-LAYOUT = "2"  # a new one makes old caches useless
-PHRASES, BUCKETS, SIEVE = "phrases.npy", "phrase-buckets.npy", "phrase-sieve.npy"
+LAYOUT = "3"  # a new one makes old caches useless
+PHRASES, SIEVE = "phrases.npy", "phrase-sieve.npy"
 STARTS, PARTNERS = "partner-starts.npy", "partners.npy"
 LEMMAS, SYNSET_STARTS, SYNSETS = "lemmas.npy", "synset-starts.npy", "synsets.npy"
 SMALL = "small.json"
@@ -262,28 +261,13 @@ def line_hashes(text: bytes) -> U64:
     return TextHashes(text)(np.append(0, ends[:-1] + 1)[: len(ends)], ends)
 
 
-def buckets(table: U64) -> U32:
-    """Where the hashes with each first bits begin in a sorted table; about one hash a bucket."""
-    bits = max(1, len(table).bit_length() - 1)
-    counts = np.bincount((table >> np.uint64(64 - bits)).astype(np.int64), minlength=1 << bits)
-    return np.append(0, np.cumsum(counts)).astype(np.uint32)
-
-
-def find(table: U64, buckets: U32, wanted: U64) -> Places:
+def find(table: U64, wanted: U64) -> Places:
     """Where each wanted hash stands in a sorted table, or -1."""
-    bits = (len(buckets) - 1).bit_length() - 1
-    bucket = (wanted >> np.uint64(64 - bits)).astype(np.intp)
-    places = buckets[bucket].astype(np.int64)
-    left = buckets[bucket + 1] - places
-    found = np.full(len(wanted), -1, np.int64)
-    active = np.flatnonzero(left)
-    while len(active):
-        here = places[active]
-        same = table[here] == wanted[active]
-        found[active[same]] = here[same]
-        places[active] += 1
-        left[active] -= 1
-        active = active[~same & (left[active] > 0)]
+    order = np.argsort(wanted)  # neighbours in the table are looked up one after the other
+    ascending = wanted[order]
+    places = np.minimum(np.searchsorted(table, ascending), len(table) - 1)
+    found = np.empty(len(order), np.int64)
+    found[order] = np.where(table[places] == ascending, places, -1)
     return found
 
 
@@ -319,7 +303,7 @@ class MeteorIndex:
         """The phrase of the paraphrase table with each hash, or -1."""
         found = np.full(len(hashes), -1, np.int64)
         likely = sift(self._sieve, hashes)
-        found[likely] = find(self._phrases, self._buckets, hashes[likely])
+        found[likely] = find(self._phrases, hashes[likely])
         return found
 
     def partners(self, phrases: Places) -> tuple[Places, U32, U32]:
@@ -341,10 +325,6 @@ class MeteorIndex:
         return _load(self.folder / PHRASES)
 
     @cached_property
-    def _buckets(self) -> U32:
-        return _load(self.folder / BUCKETS)
-
-    @cached_property
     def _sieve(self) -> npt.NDArray[np.uint8]:
         return _load(self.folder / SIEVE)
 
@@ -361,8 +341,7 @@ class Synsets:
     """The synonym sets of words, those of their regular and irregular base forms included."""
 
     def __init__(self, lemmas: U64, starts: U32, synsets: U32) -> None:
-        self._lemmas, self._buckets = lemmas, buckets(lemmas)
-        self._starts, self._synsets = starts.tolist(), synsets.tolist()
+        self._lemmas, self._starts, self._synsets = lemmas, starts.tolist(), synsets.tolist()
 
     def of(self, words: Sequence[str]) -> list[frozenset[int]]:
         """The synonym sets of each word."""
@@ -372,7 +351,7 @@ class Synsets:
             forms += (word, IRREGULAR + word, *_bases(word))
             bounds.append(len(forms))
         text = "".join([form.replace("\n", " ") + "\n" for form in forms])
-        places = find(self._lemmas, self._buckets, line_hashes(text.encode("utf-8", "surrogatepass"))).tolist()
+        places = find(self._lemmas, line_hashes(text.encode("utf-8", "surrogatepass"))).tolist()
         return [self._union(_entries(*places[start:stop])) for start, stop in pairwise(bounds)]
 
     def _union(self, places: list[int]) -> frozenset[int]:

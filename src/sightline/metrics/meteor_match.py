@@ -1,221 +1,29 @@
-"""Words as METEOR 1.5 sees them: its `-norm` normaliser, and Java's hash, by which it compares words.
+"""The matches of METEOR 1.5 and its aligner: a beam search over the reference's words, exact down to its quirks.
 
-Found by experiment on the tool's output. The normaliser parts punctuation from words in the manner of the Moses
-tokenizer; each rule consumes the characters around its match, which is why `a-b-c` becomes `a b-c`.
+All matches that could be part of an alignment are found first: words, stems, synonyms and paraphrases. The search keeps
+the forty best partial alignments, ordered by most matches, then fewest chunks, then shortest distance. Found by
+experiment, and needed for equal scores:
+
+- an exact match counts its words in both sentences, another half of them, rounded down in each: a single-word stem,
+  synonym or paraphrase match counts nothing and is made only where it does not start another chunk;
+- the distance grows by the matches that were passed over, not by those taken;
+- a chunk counts when it ends, and the last one only after the last sorting;
+- a match that competes with no other is always made.
 """
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from itertools import pairwise
+from functools import cache
 from math import comb, perm, prod
 from operator import itemgetter
 
 import numpy as np
 
-from sightline.metrics.meteor_data import BACKWARD, FORWARD, MeteorIndex, TextHashes
-from sightline.text.stemmer import stem
+from sightline.metrics.meteor_data import BACKWARD, FORWARD, MeteorIndex
+from sightline.metrics.meteor_words import EXACT, PARAPHRASE, Lexicon, Related, Sentence
 
-_LETTERS = "A-Za-zÀ-ÖØ-öø-ž\u0400-\u0527\u1d00-\u1d7f\ua640-\ua66e\ua67e-\ua697"
-_SPACES = "[\u00a0\u2000-\u200a\u202f\u205f\u3000]"
-_EDGES = "".join(map(chr, range(33)))
-
-_PLAIN = re.compile(r"[a-z0-9 ]*")
-_QUOTES = str.maketrans("‘’“”", "''\"\"")
-_SYMBOL = re.compile(rf"([^{_LETTERS}0-9 \t\n\x0b\f\r.'`,\-])")
-_DOTS = re.compile(r"(\.\.+)")
-_COMMAS = (
-    re.compile(r"([^0-9]),([^0-9])"),
-    re.compile(r"([0-9]),([^0-9])"),
-    re.compile(r"([^0-9]),([0-9])"),
-)
-_APOSTROPHES = (
-    (re.compile(rf"([^{_LETTERS}])'([^{_LETTERS}])"), r"\1 ' \2"),
-    (re.compile(rf"([^{_LETTERS}0-9])'([{_LETTERS}])"), r"\1 ' \2"),
-    (re.compile(rf"([{_LETTERS}])'([^{_LETTERS}])"), r"\1 ' \2"),
-    (re.compile(rf"([{_LETTERS}])'([{_LETTERS}])"), r"\1 '\2"),
-    (re.compile(r"([0-9])'(s)"), r"\1 '\2"),
-)
-_HYPHEN = re.compile(rf"([{_LETTERS}0-9.])-([{_LETTERS}0-9])")
-_LETTER = re.compile(f"[{_LETTERS}]")
-_SPACE = re.compile(_SPACES)
-_BETWEEN = re.compile(r"[ \t\n\f\r]+")
-
-
-def normalise(sentence: str, prefixes: Mapping[str, bool]) -> list[str]:
-    """The words of a sentence after `-norm`, in lower case.
-
-    Args:
-        sentence: any text.
-        prefixes: words that keep a full stop behind them; True for those that keep it only before a number.
-    """
-    if _PLAIN.fullmatch(sentence):
-        return sentence.split()
-    text = f" {sentence.translate(_QUOTES).strip(_EDGES)} "
-    text = _DOTS.sub(r" \1 ", _SYMBOL.sub(r" \1 ", text))
-    for comma in _COMMAS:
-        text = comma.sub(r"\1 , \2", text)
-    text = text.replace("--", "-").replace("`", "'").replace("''", ' " ')
-    for apostrophe, parted in _APOSTROPHES:
-        text = apostrophe.sub(parted, text)
-    text = _HYPHEN.sub(r"\1 \2", text.replace("–", "-"))
-    text = " ".join(_full_stops(_split(text), prefixes))
-    return _split(_SPACE.sub(" ", text).strip(_EDGES).lower())
-
-
-def _split(text: str) -> list[str]:
-    return [word for word in _BETWEEN.split(text) if word]
-
-
-def _full_stops(words: list[str], prefixes: Mapping[str, bool]) -> list[str]:
-    """Part the full stop that ends a sentence; abbreviations with inner ones lose them all."""
-    parted: list[str] = []
-    for word, following in pairwise([*words, ""]):
-        stem = word[:-1]
-        if not word.endswith(".") or not stem.strip("."):
-            parted.append(word)
-        elif "." in stem and _LETTER.search(stem):
-            parted.append(word.replace(".", ""))
-        elif _keeps_full_stop(stem, following, prefixes):
-            parted.append(word)
-        else:
-            parted += (stem, ".")
-    return parted
-
-
-def _keeps_full_stop(stem: str, following: str, prefixes: Mapping[str, bool]) -> bool:
-    if "a" <= following[:1] <= "z":
-        return True
-    if prefixes.get(stem):
-        return "0" <= following[:1] <= "9"
-    return stem in prefixes
-
-
-@lru_cache(maxsize=1 << 16)
-def java_hash(word: str) -> int:
-    """Java's `String.hashCode`, unsigned. METEOR takes words with equal hashes for the same word: `2n` and `40`."""
-    value = 0
-    for unit in np.frombuffer(word.encode("utf-16-le", "surrogatepass"), "<u2").tolist():
-        value = value * 31 + unit & 0xFFFFFFFF
-    return value
-
-
-Related = dict[int, tuple[int, ...]]  # words, and the modules that match them
-
-
-@dataclass(slots=True)
-class Sentence:
-    """The words of a sentence, as text and as numbers, and the phrases of the paraphrase table in it."""
-
-    words: list[str]
-    ids: list[int]
-    functions: int  # function words, as a bit mask
-    phrases: list[int]
-    starts: list[int]  # of the phrases
-    lengths: list[int]  # of the phrases, in words
-
-
-class Lexicon:
-    """Looks up sentences; grows with the words it meets."""
-
-    def __init__(self, index: MeteorIndex) -> None:
-        self.index = index
-        self._ids: dict[str, int] = {}
-        self._functions: set[int] = set()
-        self._codes: list[int] = []  # METEOR compares words, and stems, by their hashes
-        self._stems: list[int] = []
-        self._synsets: list[frozenset[int]] = []
-        self._with_code: dict[int, list[int]] = defaultdict(list)
-        self._with_stem: dict[int, list[int]] = defaultdict(list)
-        self._with_synset: dict[int, list[int]] = defaultdict(list)
-
-    def sentences(self, texts: Sequence[str]) -> list[Sentence]:
-        """Normalise and look up sentences."""
-        prefixes = self.index.prefixes
-        words = [normalise(text, prefixes) for text in texts]
-        self._learn(set().union(*words).difference(self._ids))
-        phrases, starts, lengths, ends = self._phrases(words)
-        number, functions = self._ids.__getitem__, self._functions
-        found = []
-        begin = 0
-        for sentence, end in zip(words, ends, strict=True):
-            ids = list(map(number, sentence))
-            mask = 0
-            for place, id in enumerate(ids):
-                if id in functions:
-                    mask |= 1 << place
-            found.append(Sentence(sentence, ids, mask, phrases[begin:end], starts[begin:end], lengths[begin:end]))
-            begin = end
-        return found
-
-    def same(self, sentence: Sentence, other: Sentence) -> bool:
-        """Whether METEOR takes two sentences for identical."""
-        codes = self._codes
-        return len(sentence.ids) == len(other.ids) and all(
-            codes[a] == codes[b] for a, b in zip(sentence.ids, other.ids, strict=True)
-        )
-
-    def related(self, number: int) -> Related:
-        """The words met so far that match a word."""
-        found: Related = dict.fromkeys(self._with_stem[self._stems[number]], (STEM,))
-        with_synset = self._with_synset
-        for other in {other for synset in self._synsets[number] for other in with_synset[synset]}:
-            found[other] = (STEM, SYNONYM) if other in found else (SYNONYM,)
-        for other in self._with_code[self._codes[number]]:
-            found[other] = (EXACT,)
-        return found
-
-    def _learn(self, words: Iterable[str]) -> None:
-        new = sorted(words)
-        for word, synsets in zip(new, self.index.synsets.of(new), strict=True):
-            number = self._ids[word] = len(self._ids)
-            code, root = java_hash(word), java_hash(stem(word))
-            if word in self.index.function_words:
-                self._functions.add(number)
-            self._codes.append(code)
-            self._stems.append(root)
-            self._synsets.append(synsets)
-            self._with_code[code].append(number)
-            self._with_stem[root].append(number)
-            for synset in synsets:
-                self._with_synset[synset].append(number)
-
-    def _phrases(self, sentences: Sequence[Sequence[str]]) -> tuple[list[int], list[int], list[int], list[int]]:
-        """The phrases of the paraphrase table in the sentences, their starts and lengths, and each sentence's end."""
-        counts = np.array([len(words) for words in sentences], np.int64)
-        if not counts.sum():
-            return [], [], [], [0] * len(sentences)
-        text = " ".join([" ".join(words) for words in sentences if words]).encode("utf-8", "surrogatepass")
-        spaces = np.flatnonzero(np.frombuffer(text, np.uint8) == ord(" "))
-        starts, ends = np.append(0, spaces + 1), np.append(spaces, len(text))
-        last = np.repeat(np.cumsum(counts), counts)  # behind the sentence of each word
-        hashes, firsts, lengths = [], [], []
-        of = TextHashes(text)
-        for length in range(1, min(self.index.longest_phrase, int(counts.max())) + 1):
-            first = np.flatnonzero(np.arange(length, len(last) + length) <= last)
-            hashes.append(of(starts[first], ends[first + length - 1]))
-            firsts.append(first)
-            lengths.append(np.full(len(first), length))
-        phrases = self.index.phrase_ids(np.concatenate(hashes))
-        known = np.flatnonzero(phrases >= 0)
-        first = np.concatenate(firsts)[known]
-        order = np.argsort(first, kind="stable")
-        known, first = known[order], first[order]
-        begins = np.repeat(np.cumsum(counts) - counts, counts)
-        return (
-            phrases[known].tolist(),
-            (first - begins[first]).tolist(),
-            np.concatenate(lengths)[known].tolist(),
-            np.searchsorted(first, np.cumsum(counts)).tolist(),
-        )
-
-
-EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
-MODULES = ("exact", "stem", "synonym", "paraphrase")
 BEAM = 40
 _MATCH, _CHUNK = 1 << 60, 1 << 40  # one number orders partial alignments: the distance is in the low bits
 
@@ -285,8 +93,6 @@ def _search(places: Sequence[Place], fixed: int, left: dict[int, int] | None) ->
         matches, words, exactly, _ = place
         if not matches:  # the chunk before ends
             paths = [(p[0] + _CHUNK, p[1], -1, -1, p[4]) if p[2] == here else p for p in paths]
-        elif len(matches) > 2 * BEAM:
-            paths = _extend_long(paths, here, matches)
         else:
             needed = words.bit_count()
             if fixed >> here & 1:
@@ -341,89 +147,6 @@ def _extend(paths: list[_Path], here: int, place: Place, needed: int, few: bool)
     return extended
 
 
-def _extend_long(paths: list[_Path], here: int, matches: Sequence[Match]) -> list[_Path]:
-    """As `_extend`, for a word that is repeated many times.
-
-    Of one path's extensions by equal gain that start a chunk, the first forty have the lowest order: more of them
-    cannot stay in the beam, so that only their distances are added up.
-    """
-    runs = _runs(matches)
-    extended: list[_Path] = []
-    for path in paths:
-        order, used, reached, end, trace = path
-        if reached > here:
-            extended.append(path)
-            continue
-        ends_chunk = _CHUNK if reached == here else 0
-        room: dict[int, int] = {}
-        for words, run in runs:
-            free = words & ~used
-            gain, _, _, mask, _, _ = next(iter(run.values()))
-            if len(run) == 1 and used & mask:  # a match of several words may be blocked behind its start
-                continue
-            offered = list(_first(free, room.get(gain, BEAM)))
-            room[gain] = room.get(gain, BEAM) - len(offered)
-            further = order
-            for start in offered:
-                taken = run[start]
-                chunk = 0 if start == end else ends_chunk
-                after = (used | taken[3], here + taken[4], taken[2], (trace, here, taken))
-                extended.append((further + gain + chunk, *after))
-                further += abs(start - here)
-            if ends_chunk and free >> end & 1 and end not in offered:
-                taken = run[end]
-                passed = _distance(free & (1 << end) - 1, here)
-                extended.append(
-                    (order + passed + gain, used | taken[3], here + taken[4], taken[2], (trace, here, taken))
-                )
-            order += _distance(free, here)
-        extended.append((order + ends_chunk, used, -1, -1, trace))
-    return extended
-
-
-def _runs(matches: Sequence[Match]) -> list[tuple[int, dict[int, Match]]]:
-    """Single-word matches of equal gain, as long as they follow in rising order; others alone.
-
-    Each run as a mask of its starts in the hypothesis, and its matches by their start.
-    """
-    runs: list[dict[int, Match]] = []
-    before: Match | None = None
-    for taken in matches:
-        single = taken[2] - taken[1] == taken[4] == 1
-        if single and before and before[0] == taken[0] and before[1] < taken[1]:
-            runs[-1][taken[1]] = taken
-        else:
-            runs.append({taken[1]: taken})
-        before = taken if single else None
-    return [(sum([1 << start for start in run]), run) for run in runs]
-
-
-def _first(words: int, count: int) -> Iterator[int]:
-    """The lowest places in a mask."""
-    while words and count:
-        lowest = words & -words
-        yield lowest.bit_length() - 1
-        words ^= lowest
-        count -= 1
-
-
-def _distance(words: int, here: int) -> int:
-    """The sum of the distances from the words in a mask to a place."""
-    before = words & (1 << here) - 1
-    return here * before.bit_count() - _sum_of_places(before) + _sum_of_places(words >> here)
-
-
-def _sum_of_places(words: int) -> int:
-    size = words.bit_length().bit_length()
-    return sum([(words & plane).bit_count() << bit for bit, plane in enumerate(_planes(size))])
-
-
-@cache
-def _planes(size: int) -> list[int]:
-    """For each bit of a place number the mask of the places below 2**size that have it."""
-    return [sum(((1 << (1 << bit)) - 1) << at for at in range(1 << bit, 1 << size, 2 << bit)) for bit in range(size)]
-
-
 _Paraphrases = dict[int, list[tuple[int, int, int]]]  # for a phrase: start, number of words, directions of others
 
 
@@ -439,15 +162,19 @@ class Candidates:
     heard_exactly: int
     heard_twice: int
     word_by_word: bool = True  # no match takes several words
+    known_fixed: int = -1  # what `fixed` gave
 
     def fixed(self) -> int:
         """The words of the reference where a match starts that competes with no other."""
+        if self.known_fixed >= 0:
+            return self.known_fixed
         fixed = 0
         for at, (matches, taken, _, _) in enumerate(self.places):
             if len(matches) == 1 and not taken & self.said_twice:
                 width = matches[0][4]
                 if not ((1 << width) - 1) << at & self.heard_twice:
                     fixed |= 1 << at
+        self.known_fixed = fixed
         return fixed
 
     def fewest_chunks(self) -> int:

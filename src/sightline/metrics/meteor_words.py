@@ -1,0 +1,218 @@
+"""What METEOR 1.5 knows of words: its `-norm` normaliser, Java's hash, stems, synonyms, function words, paraphrases.
+
+Found by experiment on the tool's output. The normaliser parts punctuation from words in the manner of the Moses
+tokenizer; each rule consumes the characters around its match, which is why `a-b-c` becomes `a b-c`. Each word is
+stemmed and looked up once; the phrases of a batch of sentences are found with a few array operations.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from sightline.metrics.meteor_data import MeteorIndex, TextHashes
+from sightline.text.stemmer import stem
+
+EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
+MODULES = ("exact", "stem", "synonym", "paraphrase")
+
+_LETTERS = "A-Za-zÀ-ÖØ-öø-ž\u0400-\u0527\u1d00-\u1d7f\ua640-\ua66e\ua67e-\ua697"
+_SPACES = "[\u00a0\u2000-\u200a\u202f\u205f\u3000]"
+_EDGES = "".join(map(chr, range(33)))
+
+_PLAIN = re.compile(r"[a-z0-9 ]*")
+_QUOTES = str.maketrans("‘’“”", "''\"\"")
+_SYMBOL = re.compile(rf"([^{_LETTERS}0-9 \t\n\x0b\f\r.'`,\-])")
+_DOTS = re.compile(r"(\.\.+)")
+_COMMAS = (
+    re.compile(r"([^0-9]),([^0-9])"),
+    re.compile(r"([0-9]),([^0-9])"),
+    re.compile(r"([^0-9]),([0-9])"),
+)
+_APOSTROPHES = (
+    (re.compile(rf"([^{_LETTERS}])'([^{_LETTERS}])"), r"\1 ' \2"),
+    (re.compile(rf"([^{_LETTERS}0-9])'([{_LETTERS}])"), r"\1 ' \2"),
+    (re.compile(rf"([{_LETTERS}])'([^{_LETTERS}])"), r"\1 ' \2"),
+    (re.compile(rf"([{_LETTERS}])'([{_LETTERS}])"), r"\1 '\2"),
+    (re.compile(r"([0-9])'(s)"), r"\1 '\2"),
+)
+_HYPHEN = re.compile(rf"([{_LETTERS}0-9.])-([{_LETTERS}0-9])")
+_LETTER = re.compile(f"[{_LETTERS}]")
+_SPACE = re.compile(_SPACES)
+_BETWEEN = re.compile(r"[ \t\n\f\r]+")
+
+
+def normalise(sentence: str, prefixes: Mapping[str, bool]) -> list[str]:
+    """The words of a sentence after `-norm`, in lower case.
+
+    Args:
+        sentence: any text.
+        prefixes: words that keep a full stop behind them; True for those that keep it only before a number.
+    """
+    if _PLAIN.fullmatch(sentence):
+        return sentence.split()
+    text = f" {sentence.translate(_QUOTES).strip(_EDGES)} "
+    text = _DOTS.sub(r" \1 ", _SYMBOL.sub(r" \1 ", text))
+    for comma in _COMMAS:
+        text = comma.sub(r"\1 , \2", text)
+    text = text.replace("--", "-").replace("`", "'").replace("''", ' " ')
+    for apostrophe, parted in _APOSTROPHES:
+        text = apostrophe.sub(parted, text)
+    text = _HYPHEN.sub(r"\1 \2", text.replace("–", "-"))
+    text = " ".join(_full_stops(_split(text), prefixes))
+    return _split(_SPACE.sub(" ", text).strip(_EDGES).lower())
+
+
+def _split(text: str) -> list[str]:
+    return [word for word in _BETWEEN.split(text) if word]
+
+
+def _full_stops(words: list[str], prefixes: Mapping[str, bool]) -> list[str]:
+    """Part the full stop that ends a sentence; abbreviations with inner ones lose them all."""
+    parted: list[str] = []
+    for word, following in pairwise([*words, ""]):
+        stem = word[:-1]
+        if not word.endswith(".") or not stem.strip("."):
+            parted.append(word)
+        elif "." in stem and _LETTER.search(stem):
+            parted.append(word.replace(".", ""))
+        elif _keeps_full_stop(stem, following, prefixes):
+            parted.append(word)
+        else:
+            parted += (stem, ".")
+    return parted
+
+
+def _keeps_full_stop(stem: str, following: str, prefixes: Mapping[str, bool]) -> bool:
+    if "a" <= following[:1] <= "z":
+        return True
+    if prefixes.get(stem):
+        return "0" <= following[:1] <= "9"
+    return stem in prefixes
+
+
+@lru_cache(maxsize=1 << 16)
+def java_hash(word: str) -> int:
+    """Java's `String.hashCode`, unsigned. METEOR takes words with equal hashes for the same word: `2n` and `40`."""
+    value = 0
+    for unit in array("H", word.encode(f"utf-16-{sys.byteorder[0]}e", "surrogatepass")):
+        value = value * 31 + unit & 0xFFFFFFFF
+    return value
+
+
+Related = dict[int, tuple[int, ...]]  # words, and the modules that match them
+
+
+@dataclass(slots=True)
+class Sentence:
+    """The words of a sentence, as text and as numbers, and the phrases of the paraphrase table in it."""
+
+    words: list[str]
+    ids: list[int]
+    functions: int  # function words, as a bit mask
+    phrases: list[int]
+    starts: list[int]  # of the phrases
+    lengths: list[int]  # of the phrases, in words
+
+
+class Lexicon:
+    """Looks up sentences; grows with the words it meets."""
+
+    def __init__(self, index: MeteorIndex) -> None:
+        self.index = index
+        self._ids: dict[str, int] = {}
+        self._functions: set[int] = set()
+        self._codes: list[int] = []  # METEOR compares words, and stems, by their hashes
+        self._stems: list[int] = []
+        self._synsets: list[frozenset[int]] = []
+        self._with_code: dict[int, list[int]] = defaultdict(list)
+        self._with_stem: dict[int, list[int]] = defaultdict(list)
+        self._with_synset: dict[int, list[int]] = defaultdict(list)
+
+    def sentences(self, texts: Sequence[str]) -> list[Sentence]:
+        """Normalise and look up sentences."""
+        prefixes = self.index.prefixes
+        words = [normalise(text, prefixes) for text in texts]
+        self._learn(set().union(*words).difference(self._ids))
+        phrases, starts, lengths, ends = self._phrases(words)
+        number, functions = self._ids.__getitem__, self._functions
+        found = []
+        begin = 0
+        for sentence, end in zip(words, ends, strict=True):
+            ids = list(map(number, sentence))
+            mask = 0
+            for place, id in enumerate(ids):
+                if id in functions:
+                    mask |= 1 << place
+            found.append(Sentence(sentence, ids, mask, phrases[begin:end], starts[begin:end], lengths[begin:end]))
+            begin = end
+        return found
+
+    def same(self, sentence: Sentence, other: Sentence) -> bool:
+        """Whether METEOR takes two sentences for identical."""
+        codes = self._codes
+        return len(sentence.ids) == len(other.ids) and all(
+            codes[a] == codes[b] for a, b in zip(sentence.ids, other.ids, strict=True)
+        )
+
+    def related(self, number: int) -> Related:
+        """The words met so far that match a word."""
+        found: Related = dict.fromkeys(self._with_stem[self._stems[number]], (STEM,))
+        with_synset = self._with_synset
+        for other in {other for synset in self._synsets[number] for other in with_synset[synset]}:
+            found[other] = (STEM, SYNONYM) if other in found else (SYNONYM,)
+        for other in self._with_code[self._codes[number]]:
+            found[other] = (EXACT,)
+        return found
+
+    def _learn(self, words: Iterable[str]) -> None:
+        new = sorted(words)
+        for word, synsets in zip(new, self.index.synsets.of(new), strict=True):
+            number = self._ids[word] = len(self._ids)
+            code, root = java_hash(word), java_hash(stem(word))
+            if word in self.index.function_words:
+                self._functions.add(number)
+            self._codes.append(code)
+            self._stems.append(root)
+            self._synsets.append(synsets)
+            self._with_code[code].append(number)
+            self._with_stem[root].append(number)
+            for synset in synsets:
+                self._with_synset[synset].append(number)
+
+    def _phrases(self, sentences: Sequence[Sequence[str]]) -> tuple[list[int], list[int], list[int], list[int]]:
+        """The phrases of the paraphrase table in the sentences, their starts and lengths, and each sentence's end."""
+        counts = np.array([len(words) for words in sentences], np.int64)
+        if not counts.sum():
+            return [], [], [], [0] * len(sentences)
+        text = " ".join([" ".join(words) for words in sentences if words]).encode("utf-8", "surrogatepass")
+        spaces = np.flatnonzero(np.frombuffer(text, np.uint8) == ord(" "))
+        starts, ends = np.append(0, spaces + 1), np.append(spaces, len(text))
+        last = np.repeat(np.cumsum(counts), counts)  # behind the sentence of each word
+        hashes, firsts, lengths = [], [], []
+        of = TextHashes(text)
+        for length in range(1, min(self.index.longest_phrase, int(counts.max())) + 1):
+            first = np.flatnonzero(np.arange(length, len(last) + length) <= last)
+            hashes.append(of(starts[first], ends[first + length - 1]))
+            firsts.append(first)
+            lengths.append(np.full(len(first), length))
+        phrases = self.index.phrase_ids(np.concatenate(hashes))
+        known = np.flatnonzero(phrases >= 0)
+        first = np.concatenate(firsts)[known]
+        order = np.argsort(first, kind="stable")
+        known, first = known[order], first[order]
+        begins = np.repeat(np.cumsum(counts) - counts, counts)
+        return (
+            phrases[known].tolist(),
+            (first - begins[first]).tolist(),
+            np.concatenate(lengths)[known].tolist(),
+            np.searchsorted(first, np.cumsum(counts)).tolist(),
+        )
