@@ -26,7 +26,7 @@ import numpy.typing as npt
 from sightline.data.caption_lines import Judgement, read_judgements
 from sightline.data.caption_lines import read_flickr as read_captions
 from sightline.errors import DataError
-from sightline.metrics.scorecard import METRICS, installed
+from sightline.metrics.scorecard import METRICS, default_metrics
 from sightline.text.tokenizer import ptb_tokenize_all
 
 # Flickr8K-Expert column of Table 1 in CLIPScore (Hessel et al. 2021), measured there with coco-caption.
@@ -99,7 +99,7 @@ def measure(judged: Judged) -> list[dict[str, float | str | None]]:
     scores: dict[str, tuple[str, list[float], float]] = {}
     start = time.process_time()
     scores[BASELINE] = (BASELINE, idf_overlap(judged), time.process_time() - start)
-    for name in installed():
+    for name in default_metrics():
         metric = METRICS[name]()
         start = time.process_time()
         metric.update(judged.hypotheses, judged.references)

@@ -29,9 +29,9 @@ from sightline.draw.retrieval_sheets import (
     FoundPhoto,
     Judgement,
     SelfRetrieval,
-    captions_found,
+    caption_results,
     concept_stages,
-    photos_found,
+    photo_results,
     self_retrieval_sheet,
     side_by_side,
 )
@@ -148,12 +148,12 @@ def captions_picture() -> Image.Image:
         FoundCaption("an espresso on a wooden table", True),
         FoundCaption("a white cup and a plate on a counter", False, similar=True),
     ]
-    return captions_found(COFFEE, found, glow, width=720)
+    return caption_results(COFFEE, found, glow, width=720)
 
 
 def photos_picture() -> Image.Image:
     found = [FoundPhoto(CAMERA, True), FoundPhoto(ASTRONAUT, False), FoundPhoto(ROCKET, False)]
-    return photos_found("a man in a dark coat looks through a camera on a tripod", found, width=540)
+    return photo_results("a man in a dark coat looks through a camera on a tripod", found, width=540)
 
 
 def pairs_picture() -> Image.Image:

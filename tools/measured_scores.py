@@ -20,7 +20,7 @@ from sightline.data.entities import read_classes
 from sightline.data.records import GroundedPhoto, GroundedPrediction
 from sightline.grounding.calibration import calibration_error
 from sightline.metrics.grounding_accuracy import GroundingF1
-from sightline.metrics.scorecard import TITLES, installed, scorecard
+from sightline.metrics.scorecard import TITLES, default_metrics, scorecard
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS, Tagger
@@ -33,7 +33,7 @@ PEER_KEYS = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr
 
 def caption_scores(photos: Sequence[TestPhoto], said: Said, spice: bool = True) -> tuple[dict[str, float], str]:
     """Sightline's scores by their titles, and their signature."""
-    metrics = [name for name in installed() if spice or name != "spice"]
+    metrics = [name for name in default_metrics() if spice or name != "spice"]
     heard = {photo.id: photo.references for photo in photos}
     card = scorecard({photo.id: said[photo.id]["caption"] for photo in photos}, heard, metrics)
     return {TITLES[key]: 100 * value for key, value in card.scores.corpus.items()}, card.signature

@@ -16,7 +16,7 @@ from sightline.errors import ConfigError, DataError, MissingRecordError
 from sightline.metrics import spice
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.report import report_data, write_report
-from sightline.metrics.scorecard import METRICS, ON_REQUEST, installed, scorecard
+from sightline.metrics.scorecard import METRICS, ON_REQUEST, default_metrics, scorecard
 
 REFERENCES = {
     "1": ["A dog runs across the grass.", "A brown dog is running."],
@@ -203,14 +203,14 @@ def test_mistakes_in_python_are_refused_too():
 def test_by_default_every_installed_metric_runs_and_each_is_told():
     told = []
     card = scorecard(HYPOTHESES, REFERENCES, tell=lambda *words: told.append(words))
-    assert tuple(dict.fromkeys(metric for metric, _ in told)) == installed() == tuple(card.metrics)
-    assert not set(installed()) & set(ON_REQUEST)
-    for name in installed():
+    assert tuple(dict.fromkeys(metric for metric, _ in told)) == default_metrics() == tuple(card.metrics)
+    assert not set(default_metrics()) & set(ON_REQUEST)
+    for name in default_metrics():
         counts = [images for metric, images in told if metric == name]
         assert counts[0] == 0
         assert counts[-1] == 3
         assert counts == sorted(counts)
-    assert set(installed()) >= set(METRICS) - {"meteor", *ON_REQUEST}
+    assert set(default_metrics()) >= set(METRICS) - {"meteor", *ON_REQUEST}
 
 
 def test_saved_document_frequencies_are_read(tmp_path, refs, capsys):
@@ -256,7 +256,7 @@ def test_the_page_tells_why_an_image_scored_as_it_did(tmp_path):
     assert (tmp_path / "page.html").stat().st_size > 5000
 
 
-@pytest.mark.skipif("meteor" not in installed(), reason="the data of the extra `meteor` is not installed")
+@pytest.mark.skipif("meteor" not in default_metrics(), reason="the data of the extra `meteor` is not installed")
 def test_meteor_is_on_the_scorecard_and_its_alignment_on_the_page():
     card = scorecard(HYPOTHESES, REFERENCES, ["meteor"])
     assert 0 < card.scores.corpus["METEOR"] < 1
@@ -265,10 +265,10 @@ def test_meteor_is_on_the_scorecard_and_its_alignment_on_the_page():
     assert ["dog", "dog", "exact"] in why["pairs"]
 
 
-@pytest.mark.skipif("meteor" not in installed(), reason="the data of the extra `meteor` is not installed")
+@pytest.mark.skipif("meteor" not in default_metrics(), reason="the data of the extra `meteor` is not installed")
 def test_meteor_resamples_as_if_the_images_drawn_had_been_scored():
     metric = scorecard(HYPOTHESES, REFERENCES, ["meteor"]).metrics["meteor"]
-    drawn = metric.resampled(np.array([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0]]))["METEOR"]
+    drawn = metric.resample(np.array([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0]]))["METEOR"]
     assert drawn[0] == pytest.approx(metric.compute().corpus["METEOR"], rel=1e-12)
     twice = {"1": HYPOTHESES["1"], "1 again": HYPOTHESES["1"], "3": HYPOTHESES["3"]}
     heard = {"1": REFERENCES["1"], "1 again": REFERENCES["1"], "3": REFERENCES["3"]}
@@ -281,7 +281,7 @@ def test_the_reference_corpora_are_equal_to_the_last_digits(data_dir, tmp_path):
     out = tmp_path / "scores.json"
     refs = data_dir / "coco" / "captions_val2014.json.gz"
     hyps = data_dir / "metrics" / "captions_val2014_fakecap_results.json"
-    assert run("--refs", refs, "--hyps", hyps, "--out", out, "--quiet", metrics=installed()) == 0
+    assert run("--refs", refs, "--hyps", hyps, "--out", out, "--quiet", metrics=default_metrics()) == 0
     scores = json.loads(out.read_text())
     names = {
         "Bleu_1": 1e-9,

@@ -17,7 +17,7 @@ from sightline.draw.canvas import (
     PAPER,
     Span,
     contrast,
-    fitted,
+    fit_photo,
     ink_on,
     lay_out,
     letter,
@@ -104,13 +104,13 @@ def test_a_picture_without_pixels_is_refused():
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 3000), (3000, 1), (640, 480), (480, 640), (5000, 4000)])
 def test_fitted_photos_stay_inside_and_stay_visible(size):
-    fit = fitted(Image.new("RGB", size), 200)
+    fit = fit_photo(Image.new("RGB", size), 200)
     assert 24 <= min(fit.size) <= max(fit.size) <= 200
 
 
 def test_fitted_photos_keep_their_shape():
-    assert fitted(Image.new("RGB", (640, 480)), 320).size == (320, 240)
-    assert fitted(Image.new("RGB", (480, 640)), 320).size == (240, 320)
+    assert fit_photo(Image.new("RGB", (640, 480)), 320).size == (320, 240)
+    assert fit_photo(Image.new("RGB", (480, 640)), 320).size == (240, 320)
 
 
 def test_chips_have_smooth_corners_and_are_filled():

@@ -12,9 +12,9 @@ from sightline.draw.retrieval_sheets import (
     FoundPhoto,
     Judgement,
     SelfRetrieval,
-    captions_found,
+    caption_results,
     concept_stages,
-    photos_found,
+    photo_results,
     self_retrieval_sheet,
     side_by_side,
     steps,
@@ -89,21 +89,21 @@ def test_side_by_side_refuses_nouns_it_cannot_show():
 
 
 def test_right_photos_have_green_frames_and_wrong_ones_red():
-    picture = photos_found("a dog", [FoundPhoto(GREY, True), FoundPhoto(GREY, False)], width=416)
+    picture = photo_results("a dog", [FoundPhoto(GREY, True), FoundPhoto(GREY, False)], width=416)
     assert columns(picture, GOOD).max() < columns(picture, BAD).min()
     assert count(picture, (128, 128, 128)) > 2 * 180 * 130
 
 
 def test_a_found_photos_attention_stands_below_it():
     glow = Image.new("RGB", (200, 150), GLOW)
-    plain, attended = (photos_found("a dog", [FoundPhoto(GREY, True, a)], width=200) for a in (None, glow))
+    plain, attended = (photo_results("a dog", [FoundPhoto(GREY, True, a)], width=200) for a in (None, glow))
     assert attended.height > plain.height + 140
     assert count(attended, GLOW) > 190 * 140
 
 
 def test_right_captions_have_a_tick_and_similar_ones_a_grey_line():
     def drawn(**how):
-        return captions_found(GREY, [FoundCaption("a dog runs", **how)], width=480)
+        return caption_results(GREY, [FoundCaption("a dog runs", **how)], width=480)
 
     right, wrong, similar = drawn(correct=True), drawn(correct=False), drawn(correct=False, similar=True)
     assert count(right, GOOD)
@@ -115,21 +115,21 @@ def test_right_captions_have_a_tick_and_similar_ones_a_grey_line():
 
 def test_captions_found_show_the_attention_below_the_photo():
     glow = Image.new("RGB", (200, 150), GLOW)
-    assert count(captions_found(GREY, [FoundCaption("a dog", True)], glow, width=400), GLOW) > 10000
+    assert count(caption_results(GREY, [FoundCaption("a dog", True)], glow, width=400), GLOW) > 10000
 
 
 def test_long_found_captions_wrap():
     long = [FoundCaption(" ".join(["dog"] * 100), True)]
-    assert captions_found(GREY, long, width=400).width <= 400 + 2 * MARGIN
+    assert caption_results(GREY, long, width=400).width <= 400 + 2 * MARGIN
 
 
 def test_nothing_found_and_too_many_photos_are_refused():
     with pytest.raises(ConfigError, match="nothing was found"):
-        photos_found("a dog", [])
+        photo_results("a dog", [])
     with pytest.raises(ConfigError, match="nothing was found"):
-        captions_found(GREY, [])
+        caption_results(GREY, [])
     with pytest.raises(ConfigError, match="50 photos do not fit"):
-        photos_found("a dog", [FoundPhoto(GREY, True)] * 50)
+        photo_results("a dog", [FoundPhoto(GREY, True)] * 50)
     with pytest.raises(ConfigError, match="no model said"):
         self_retrieval_sheet(GREY, [])
 

@@ -104,7 +104,7 @@ def test_resampled_scores_are_those_of_the_images_drawn(corpus, data):
         {str(i): hypotheses[id] for i, id in enumerate(draws)}, {str(i): references[id] for i, id in enumerate(draws)}
     )
     weights = np.array([[draws.count(id) for id in hypotheses], [1] * len(corpus)], np.float64)
-    found = metric.resampled(weights)
+    found = metric.resample(weights)
     for key in Bleu.keys:
         expected = [again.compute().corpus[key], metric.compute().corpus[key]]
         assert found[key].tolist() == pytest.approx(expected, rel=1e-9)

@@ -23,7 +23,7 @@ def filled(metric):
 @pytest.mark.parametrize("kind", [Bleu, RougeL])
 def test_a_resample_scores_as_if_its_images_had_been_scored(kind):
     weights = np.array([[1, 1, 1, 1], [2, 0, 1, 1], [0, 0, 0, 4]], dtype=np.float64)
-    drawn = filled(kind()).resampled(weights)
+    drawn = filled(kind()).resample(weights)
     for row, counts in enumerate(weights):
         metric = kind()
         for image, count in zip(HYPOTHESES, counts, strict=True):

@@ -39,7 +39,7 @@ def test_the_page_shows_only_what_has_an_interval():
     card = scorecard(said, {id: ["x"] for id in said}, ["diversity"])
     data = report_data({"ours": card}, rounds=20)
     assert data["keys"] == ["length"]
-    drawn = card.metrics["diversity"].resampled(np.array([[1.0, 1.0], [2.0, 0.0]]))
+    drawn = card.metrics["diversity"].resample(np.array([[1.0, 1.0], [2.0, 0.0]]))
     assert drawn["length"] == pytest.approx([2.5, 3.0])
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from language_samples import score
 from sightline.cli import commands
-from sightline.metrics.caption_style import Wording, faults_all
+from sightline.metrics.caption_style import LanguageErrors, faults_all
 from sightline.text.articles import indefinite_article, wrong_articles
 from sightline.text.endings import BAD_ENDINGS, DANGLING
 
@@ -112,11 +112,11 @@ def test_words_that_follow_themselves(caption, words):
 
 def test_shares_are_of_captions_in_percent():
     said = {"1": "a umbrella and a umbrella", "2": "a dog on the the", "3": "a dog", "4": "an hour"}
-    scores = score(Wording(), said, {id: ["x"] for id in said})
+    scores = score(LanguageErrors(), said, {id: ["x"] for id in said})
     assert scores.corpus == {"wrong_article": 25.0, "dangling_end": 25.0, "noun_twice": 25.0, "word_twice": 25.0}
     assert scores.per_image["1"] == {"wrong_article": 100, "dangling_end": 0, "noun_twice": 100, "word_twice": 0}
     assert scores.words["1"]["wrong_article_words"] == ["a umbrella", "a umbrella"]
-    assert set(Wording().compute().corpus.values()) == {0.0}
+    assert set(LanguageErrors().compute().corpus.values()) == {0.0}
 
 
 def test_the_command_prints_shares_and_writes_the_words(tmp_path, capsys):

@@ -131,7 +131,7 @@ def test_the_rates_equal_the_definition(images):
 def test_resamples_score_as_if_the_images_drawn_had_been_scored():
     metric = Chair()
     metric.update(SAID, REFERENCES)
-    drawn = metric.resampled(np.array([[1.0, 1.0, 1.0], [0.0, 2.0, 1.0], [2.0, 1.0, 0.0]]))
+    drawn = metric.resample(np.array([[1.0, 1.0, 1.0], [0.0, 2.0, 1.0], [2.0, 1.0, 0.0]]))
     assert drawn["CHAIRi"] == pytest.approx([40.0, 0.0, 100 * 4 / 8])
     assert drawn["CHAIRs"] == pytest.approx([100 / 3, 0.0, 200 / 3])
 

@@ -18,7 +18,7 @@ from sightline.metrics.meteor import Meteor, corpus_score, score
 from sightline.metrics.meteor_data import BACKWARD, FORWARD, MeteorIndex, Source, TextHashes, compile_index, line_hashes
 from sightline.metrics.meteor_match import BEAM, NOTHING, align, match
 from sightline.metrics.meteor_words import java_hash, normalise
-from sightline.metrics.scorecard import installed
+from sightline.metrics.scorecard import default_metrics
 from sightline.text.tokenizer import ptb_tokenize_all
 
 RECORDED = json.loads(
@@ -27,7 +27,9 @@ RECORDED = json.loads(
 WORDS = "a the dog dogs man men sofa couch running runs on of in red big large 's - ! café 2 |||".split()
 sentence = st.lists(st.sampled_from(WORDS) | st.text(min_size=1, max_size=4), max_size=12).map(" ".join)
 
-needs_data = pytest.mark.skipif("meteor" not in installed(), reason="the data of the extra `meteor` is not installed")
+needs_data = pytest.mark.skipif(
+    "meteor" not in default_metrics(), reason="the data of the extra `meteor` is not installed"
+)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,7 @@ def test_resampling_every_image_once_gives_the_corpus_score(meteor):
     pairs = [(said, heard) for said, heard, _, _ in RECORDED["sets"]["odd"]["items"]]
     corpus = updated(meteor, pairs).compute().corpus["METEOR"]
     twice = np.array([[1.0] * len(pairs), [2.0] * len(pairs)])
-    assert meteor.resampled(twice)["METEOR"] == pytest.approx([corpus, corpus], abs=1e-12)
+    assert meteor.resample(twice)["METEOR"] == pytest.approx([corpus, corpus], abs=1e-12)
 
 
 @needs_data
@@ -367,7 +369,7 @@ def test_a_damaged_index_is_named(source, tmp_path):
 
 def test_the_index_is_compiled_once_and_shown_on_a_terminal(source, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(Source, "installed", lambda: Source(source.jar, source.paraphrases))
+    monkeypatch.setattr(Source, "from_wheel", lambda: Source(source.jar, source.paraphrases))
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     first = meteor_data.open_data()
     assert "METEOR" in capsys.readouterr().err
@@ -379,7 +381,7 @@ def test_the_index_is_compiled_once_and_shown_on_a_terminal(source, tmp_path, mo
 
 def test_a_second_process_waits_for_the_first(source, tmp_path, monkeypatch):
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path))
-    monkeypatch.setattr(Source, "installed", lambda: source)
+    monkeypatch.setattr(Source, "from_wheel", lambda: source)
     folder = tmp_path / f"meteor-1.5-{Source(source.jar, source.paraphrases).fingerprint}"
     with lock(folder.with_name(folder.name + ".lock")):
         opened = []
@@ -394,7 +396,7 @@ def test_a_second_process_waits_for_the_first(source, tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_written_is_named(source, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(Source, "installed", lambda: source)
+    monkeypatch.setattr(Source, "from_wheel", lambda: source)
     with pytest.raises(DataError, match="SIGHTLINE_CACHE"):
         meteor_data.open_data()
 

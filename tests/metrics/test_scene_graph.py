@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.metrics.scene_graph import SceneGraph, parse, parse_all, parse_tagged
+from sightline.metrics.scene_graph import SceneGraph, parse, parse_all, parse_with_tags
 
 # caption, and its tuples: object, object/attribute, subject/relation/object
 GRAPHS = [
@@ -92,15 +92,15 @@ def test_a_caption_gives_the_tuples_written_by_hand(caption: str, expected: str)
 
 def test_the_tags_decide_what_a_word_is() -> None:
     words = "a man 's riding".split()
-    assert parse_tagged(words, ["DT", "NN", "POS", "VBG"]).tuples() == [("man",), ("man", "ride")]
-    assert parse_tagged(["swings"], ["NNS"]).tuples() == [("swing",)]
-    assert parse_tagged(["swings"], ["VBZ"]).tuples() == []
+    assert parse_with_tags(words, ["DT", "NN", "POS", "VBG"]).tuples() == [("man",), ("man", "ride")]
+    assert parse_with_tags(["swings"], ["NNS"]).tuples() == [("swing",)]
+    assert parse_with_tags(["swings"], ["VBZ"]).tuples() == []
 
 
 def test_a_participle_is_said_of_who_can_do_it() -> None:
     tags = "DT NN IN DT NN VBG DT NN".split()
-    assert ("man", "hold", "ball") in parse_tagged("a man in a hat holding a ball".split(), tags).relations
-    assert ("dog", "hold", "ball") in parse_tagged("a car near a dog holding a ball".split(), tags).relations
+    assert ("man", "hold", "ball") in parse_with_tags("a man in a hat holding a ball".split(), tags).relations
+    assert ("dog", "hold", "ball") in parse_with_tags("a car near a dog holding a ball".split(), tags).relations
 
 
 def test_tuples_stand_in_order_objects_attributes_relations() -> None:

@@ -170,7 +170,7 @@ def test_the_order_of_images_does_not_matter_and_batches_equal_single_images() -
 def test_reset_forgets_images_and_resampling_weighs_them() -> None:
     metric = Spice()
     metric.update({"1": "a dog", "2": "a cat"}, {"1": ["a dog"], "2": ["a dog"]})
-    assert metric.resampled(np.array([[2.0, 0.0], [1.0, 1.0]]))["SPICE"].tolist() == [1, 0.5]
+    assert metric.resample(np.array([[2.0, 0.0], [1.0, 1.0]]))["SPICE"].tolist() == [1, 0.5]
     metric.reset()
     assert metric.compute().per_image == {}
     metric.update({"1": "a cat"}, {"1": ["a dog"]})

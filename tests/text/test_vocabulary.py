@@ -51,7 +51,7 @@ def test_self_critical_uses_given_tokens_cuts_at_16_and_keeps_more_than_five_occ
     assert len(chosen.words("", ["w"] * 30)) == 16
     assert chosen.all_words("", ["w"] * 30) == ["w"] * 30
     assert chosen.build(["dog cat"] * 5 + ["dog"]).words == ("dog",)
-    assert chosen.counted("test")
+    assert chosen.counts_split("test")
 
 
 def test_neuraltalk2_strips_ascii_punctuation_and_cuts_at_16():
@@ -64,7 +64,10 @@ def test_scan_keeps_punctuation_counts_train_and_dev_and_cuts_nothing():
     chosen = rule("scan")
     assert chosen.words("A man's dog.") == ["a", "man", "'s", "dog", "."]
     assert len(chosen.words("w " * 30)) == 30
-    assert [chosen.counted(s) for s in ("train", "dev", "val", "restval", "test", None)] == [True] * 4 + [False, True]
+    assert [chosen.counts_split(s) for s in ("train", "dev", "val", "restval", "test", None)] == [True] * 4 + [
+        False,
+        True,
+    ]
     assert chosen.build(["dog cat"] * 3 + ["dog"]).words == ("dog",)
 
 

@@ -19,7 +19,7 @@ from sightline.data.pickle_formats import read_document_frequencies
 from sightline.errors import ConfigError, CountError, MissingRecordError, UnknownFormatError
 from sightline.files import existing_path, write_json
 from sightline.metrics.cider import DocumentFrequencies
-from sightline.metrics.scorecard import METRICS, ON_REQUEST, TITLES, Scorecard, installed, scorecard
+from sightline.metrics.scorecard import METRICS, ON_REQUEST, TITLES, Scorecard, default_metrics, scorecard
 
 
 def score(
@@ -166,7 +166,7 @@ def _print(systems: dict[str, Scorecard], metrics: tuple[str, ...]) -> None:
             values = (card.scores.corpus[key] for card in systems.values())
             table.add_row(TITLES[key], *(_number(value, metric.fraction) for value in values))
     console.print(table)
-    missing = [] if metrics else [name for name in METRICS if name not in (*installed(), *ON_REQUEST)]
+    missing = [] if metrics else [name for name in METRICS if name not in (*default_metrics(), *ON_REQUEST)]
     for name in missing:
         console.print(f"note: {name} was left out; to have it: pip install 'sightline\\[{name}]'", highlight=False)
     for name, card in systems.items():

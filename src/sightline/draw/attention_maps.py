@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from sightline.caption import Caption, WordTrace
-from sightline.draw.canvas import COLOURS, GAP, Photo, checked_width, fitted
+from sightline.draw.canvas import COLOURS, GAP, Photo, checked_width, fit_photo
 from sightline.draw.figure import new_figure, render, show
 from sightline.draw.photo_boxes import as_box, outline, pixels
 from sightline.errors import ConfigError, CountError, DataError, MissingPartError, NonFiniteError
@@ -50,7 +50,7 @@ def panel_photo(photo: Photo, width: int, columns: int) -> Image.Image:
     """The photo as small as a panel is."""
     if not 1 <= columns <= checked_width(width) // 64:
         raise ConfigError(f"{columns} panels do not fit side by side into {width} pixels", fix="choose fewer columns")
-    return fitted(open_image(photo), (width - GAP * (columns - 1)) // columns)
+    return fit_photo(open_image(photo), (width - GAP * (columns - 1)) // columns)
 
 
 def panel_height(photo: Image.Image, words: int, columns: int) -> int:
@@ -184,5 +184,5 @@ def representation_attention(photo: Photo, scene: Scene, correlations: Array, wi
     scene.require("boxes", by="the attention of a representation")
     assert scene.boxes is not None
     checked = check_weights(correlations, (len(scene),), f"correlations of {scene.where}")
-    fit = fitted(open_image(photo), checked_width(width))
+    fit = fit_photo(open_image(photo), checked_width(width))
     return overlay(fit, region_map(scene.boxes, rank_scores(checked), fit.size))

@@ -63,7 +63,7 @@ def ink_on(fill: Colour) -> Colour:
     return max((PAPER, INK), key=lambda ink: contrast(ink, fill))
 
 
-def fitted(photo: Image.Image, width: int) -> Image.Image:
+def fit_photo(photo: Image.Image, width: int) -> Image.Image:
     """`photo` scaled into a square of `width`. Slivers are widened so that they can be seen."""
     scale = width / max(photo.size)
     wide, high = (min(width, max(24, round(side * scale))) for side in photo.size)

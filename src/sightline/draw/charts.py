@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 
 from sightline.caption import Caption
 from sightline.draw.attention_maps import Over, check_weights, draw_panels, panel_height, panel_photo
-from sightline.draw.canvas import COLOURS, GAP, INK, LINE, SOFT, Colour, Photo, checked_width, fitted
+from sightline.draw.canvas import COLOURS, GAP, INK, LINE, SOFT, Colour, Photo, checked_width, fit_photo
 from sightline.draw.figure import NOTE, TEXT, new_figure, paint, render, show
 from sightline.draw.photo_boxes import Mark, as_box, draw_boxes, pixels
 from sightline.errors import ConfigError, DataError, MissingPartError
@@ -135,7 +135,7 @@ def relationship_gate(photo: Photo, caption: Caption, width: int = 960) -> Image
     The visual weight is `gates["relationship"]`, the other one minus it.
     """
     visual = np.array([value.item() for value in gate_values(caption, "relationship")])
-    fit = fitted(open_image(photo), checked_width(width, BESIDE) // 3)
+    fit = fit_photo(open_image(photo), checked_width(width, BESIDE) // 3)
     figure = new_figure(width, max(fit.height, _BARS + 40))
     left, right = figure.subplots(1, 2, width_ratios=(fit.width, width - fit.width - GAP))
     show(left, fit)
@@ -174,7 +174,7 @@ def memory_weights(caption: Caption, photo: Photo | None = None, width: int = 96
     weights = {name: gate_values(caption, name, (heads[name], 2)) for name in names}
     a_line = max(1, (checked_width(width, BESIDE) - 80) // (2 * _CELL + 24))
     lines = -(-len(caption.words) // a_line)
-    fit = None if photo is None else fitted(open_image(photo), width // 3)
+    fit = None if photo is None else fit_photo(open_image(photo), width // 3)
     above = 0 if fit is None else fit.height + GAP
     high = sum(_CELL * heads[name] + 36 for name in names) + 24
     figure = new_figure(width, above + lines * high)
@@ -233,7 +233,7 @@ def word_region_matrix(
     kept = np.sort(np.argsort(-weights.max(axis=0), kind="stable")[:most])
     whole, boxes = open_image(photo), [as_box(scene.boxes[i]) for i in kept]
     marks = [Mark(box, str(i), COLOURS[n % len(COLOURS)]) for n, (i, box) in enumerate(zip(kept, boxes, strict=True))]
-    fit = draw_boxes(fitted(whole, checked_width(width) // 2), marks, 2)
+    fit = draw_boxes(fit_photo(whole, checked_width(width) // 2), marks, 2)
     high = (fit.height, min(96, width // (len(kept) + 2)), _CELL * len(words))
     figure = new_figure(width, sum(high) + 90)
     top, middle, table = figure.subplots(3, height_ratios=high)

@@ -18,7 +18,7 @@ from sightline.draw.canvas import (
     Rectangle,
     Span,
     checked_width,
-    fitted,
+    fit_photo,
     lay_out,
     letter,
     sheet,
@@ -43,7 +43,7 @@ def words_on_boxes(photo: Photo, caption: Caption, width: int = 720) -> Image.Im
     Words point where `WordTrace.boxes` says; `Caption.with_boxes` fills it from region attention. Of the boxes of
     a plural, the first has its label, and all have its colour.
     """
-    fit = fitted(open_image(photo), checked_width(width))
+    fit = fit_photo(open_image(photo), checked_width(width))
     colours = word_colours(caption)
     marks = [
         Mark(box, "" if n else word, colours[i])

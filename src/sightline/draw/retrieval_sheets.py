@@ -14,7 +14,20 @@ from PIL import Image
 
 from sightline.caption import Caption
 from sightline.draw.attention_maps import attention_of
-from sightline.draw.canvas import BAD, COLOURS, GAP, GOOD, INK, LINE, SOFT, Colour, Photo, checked_width, fitted, ink_on
+from sightline.draw.canvas import (
+    BAD,
+    COLOURS,
+    GAP,
+    GOOD,
+    INK,
+    LINE,
+    SOFT,
+    Colour,
+    Photo,
+    checked_width,
+    fit_photo,
+    ink_on,
+)
 from sightline.draw.charts import BESIDE
 from sightline.draw.figure import NAME, NOTE, Letters, Sheet, plain
 from sightline.draw.photo_boxes import Mark, as_box, draw_boxes
@@ -53,7 +66,7 @@ class SelfRetrieval:
     found: Sequence[FoundPhoto]
 
 
-def captions_found(
+def caption_results(
     photo: Photo, found: Sequence[FoundCaption], attention: Photo | None = None, width: int = 960
 ) -> Image.Image:
     """VSRN's Fig. 3: a photo as query, its attention where given, and the captions it found, best first."""
@@ -61,7 +74,7 @@ def captions_found(
     page, left, top = Sheet(width), checked_width(width, BESIDE) * 3 // 8 + 24, 0.0
     for picture in (photo, attention):
         if picture is not None:
-            top = page.photo(fitted(open_image(picture), left - 24), 0, top) + 8
+            top = page.photo(fit_photo(open_image(picture), left - 24), 0, top) + 8
     top = 0.0
     for number, caption in enumerate(found, 1):
         page.words([Letters(str(number), SOFT), *([_MARKS[True]] if caption.correct else [])], left, top, 60)
@@ -71,7 +84,7 @@ def captions_found(
     return page.image()
 
 
-def photos_found(query: str, found: Sequence[FoundPhoto], width: int = 960) -> Image.Image:
+def photo_results(query: str, found: Sequence[FoundPhoto], width: int = 960) -> Image.Image:
     """VSRN's Fig. 4: a sentence as query and the photos it found, best first, framed green or red: right or wrong."""
     page = Sheet(width)
     _photo_row(page, found, 0, page.words(plain(query), 0, 0, checked_width(width)) + GAP, width)
@@ -83,7 +96,7 @@ def self_retrieval_sheet(photo: Photo, said: Sequence[SelfRetrieval], width: int
     if not said:
         raise ConfigError("no model said anything", fix="give the caption of at least one model")
     page, left, top = Sheet(width), checked_width(width, BESIDE) * 3 // 8 + 24, 0.0
-    page.photo(fitted(open_image(photo), left - 24), 0, 0)
+    page.photo(fit_photo(open_image(photo), left - 24), 0, 0)
     for one in said:
         top = page.words(plain(one.model, SOFT), left, top, width - left, NOTE)
         top = page.words(plain(one.caption), left, top, width - left) + 6
@@ -101,9 +114,9 @@ def _photo_row(page: Sheet, found: Sequence[FoundPhoto], left: float, top: float
     ends = []
     for number, one in enumerate(found, 1):
         at = left + (number - 1) * (room + GAP)
-        bottom = page.photo(fitted(open_image(one.photo), room), at, top, GOOD if one.correct else BAD)
+        bottom = page.photo(fit_photo(open_image(one.photo), room), at, top, GOOD if one.correct else BAD)
         if one.attention is not None:
-            bottom = page.photo(fitted(open_image(one.attention), room), at, bottom + 8)
+            bottom = page.photo(fit_photo(open_image(one.attention), room), at, bottom + 8)
         ends.append(page.words([_MARKS[one.correct], Letters(str(number), SOFT)], at, bottom + 4, room))
     return max(ends)
 
@@ -163,7 +176,7 @@ def concept_stages(
     """R²M's Fig. 6: the photo, its concepts with their scores, and the caption of each stage, words judged."""
     judged, page = judgement or Judgement(), Sheet(width)
     left = checked_width(width, BESIDE) * 2 // 5 + 24
-    bottom, room = page.photo(fitted(open_image(photo), left - 24), 0, 0), width - left
+    bottom, room = page.photo(fit_photo(open_image(photo), left - 24), 0, 0), width - left
     top = page.words(plain("concepts" if concepts else "no concepts were detected", SOFT), left, 0, room, NOTE) + 4
     for concept in concepts:
         bar, middle = min(120, room // 3), top + 14
@@ -202,7 +215,7 @@ def side_by_side(
         raise ConfigError("there is no model to draw", fix="give at least one caption")
     page, top, end = Sheet(width), 0.0, 0.0
     room = (checked_width(width) - GAP) // 2 if len(captions) > 1 else width
-    fit, colours = fitted(open_image(photo), room), dict[str, Colour]()
+    fit, colours = fit_photo(open_image(photo), room), dict[str, Colour]()
     for n, (name, caption) in enumerate(captions.items()):
         left = n % 2 * (room + GAP)
         top = end if n % 2 == 0 else top

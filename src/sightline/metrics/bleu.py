@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.metrics.language_metric import LanguageMetric, Scores
-from sightline.metrics.ngrams import ORDERS, FloatArray, IntArray, Lineup, NGrams, count_ngrams, counted
+from sightline.metrics.ngrams import ORDERS, FloatArray, IntArray, Lineup, NGrams, count_ngrams, ngram_counts
 
 TINY = 1e-15  # added to counts, so that no match gives a score just above zero
 SMALL = 1e-9  # added to what is divided by, so that an empty sentence is no division by zero
@@ -42,7 +42,7 @@ class Bleu(LanguageMetric):
             {id: dict(zip(self.keys, row, strict=True)) for id, *row in rows},
         )
 
-    def resampled(self, weights: FloatArray) -> dict[str, FloatArray]:
+    def resample(self, weights: FloatArray) -> dict[str, FloatArray]:
         """Corpus scores of resamples: BLEU of the summed counts, not a mean over images."""
         summed = self._statistics() @ weights.T
         return {key: np.array(row) for key, row in zip(self.keys, _bleu(summed), strict=True)}
@@ -51,8 +51,8 @@ class Bleu(LanguageMetric):
         """Every n-gram of the hypothesis with the number of matches it earns, single words first."""
         most: Counter[tuple[str, ...]] = Counter()
         for reference in references:
-            most |= counted(reference)
-        return [NGramMatch(words, count, min(count, most[words])) for words, count in counted(hypothesis).items()]
+            most |= ngram_counts(reference)
+        return [NGramMatch(words, count, min(count, most[words])) for words, count in ngram_counts(hypothesis).items()]
 
     def _statistics(self) -> IntArray:
         """(10, I): matched n-grams of one to four words, all such n-grams, length, closest reference length."""

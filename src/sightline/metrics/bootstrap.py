@@ -52,7 +52,7 @@ def bootstrap(metrics: Mapping[str, LanguageMetric], weights: FloatArray) -> dic
     """Resampled corpus scores of every key of every metric, each (rounds,)."""
     found: dict[str, FloatArray] = {}
     for metric in metrics.values():
-        found.update(metric.resampled(weights))
+        found.update(metric.resample(weights))
     return found
 
 
@@ -101,7 +101,7 @@ class Share:
     labels: tuple[str, ...] = ("",)
     classes: int = 0
 
-    def resampled(self, weights: FloatArray) -> FloatArray:
+    def resample(self, weights: FloatArray) -> FloatArray:
         """(R,) the share in percent of R resamples; `weights` (R, images) tells how often each draws an image."""
         hits, totals = weights @ self.hits, weights @ self.totals
         shares = np.divide(hits, totals, out=np.zeros_like(hits), where=totals > 0)
@@ -157,17 +157,17 @@ class PerImage:
         alone = [name for name in self.shares if not name.endswith((PRECISION, RECALL))]
         return (*alone, *(name.removesuffix(RECALL) for name in self.shares if name.endswith(RECALL)))
 
-    def resampled(self, metric: str, weights: FloatArray) -> FloatArray:
+    def resample(self, metric: str, weights: FloatArray) -> FloatArray:
         """(R,) the metric of R resamples."""
         if metric in self.shares:
-            return self.shares[metric].resampled(weights)
-        precision, recall = (self.shares[metric + part].resampled(weights) for part in (PRECISION, RECALL))
+            return self.shares[metric].resample(weights)
+        precision, recall = (self.shares[metric + part].resample(weights) for part in (PRECISION, RECALL))
         both = precision + recall
         return np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
 
     def score(self, metric: str) -> float:
         """The metric of all images."""
-        return float(self.resampled(metric, np.ones((1, len(self.ids))))[0])
+        return float(self.resample(metric, np.ones((1, len(self.ids))))[0])
 
     def write(self, path: PathLike) -> None:
         """Write a small .npz."""
@@ -219,7 +219,7 @@ def compare(base: PerImage, other: PerImage, metric: str, rounds: int = 1000, se
     """Paired bootstrap over images: both models are scored on the same resamples."""
     same_images([base.ids, other.ids])
     weights = resamples(len(base.ids), rounds, seed)
-    ours, theirs = other.resampled(metric, weights), base.resampled(metric, weights)
+    ours, theirs = other.resample(metric, weights), base.resample(metric, weights)
     one, two = base.score(metric), other.score(metric)
     if one <= 0 or (theirs <= 0).any():
         raise CountError(f"{metric} of the model compared with is 0 in a resample, so that there is no ratio")

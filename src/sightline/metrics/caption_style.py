@@ -55,7 +55,7 @@ class Diversity(LanguageMetric):
         lengths = map(len, captions)
         return Scores(corpus, {id: {"length": n} for id, n in zip(self._hypotheses, lengths, strict=True)})
 
-    def resampled(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+    def resample(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
         """The mean length of resamples. An image drawn twice adds no word, so there is no bootstrap of the others."""
         lengths = np.array([len(text.split()) for text in self._hypotheses.values()], np.float64)
         return {"length": weights @ lengths / weights.sum(axis=1)}
@@ -65,7 +65,7 @@ def _percent(part: Collection[object], whole: Collection[object]) -> float:
     return 100 * len(part) / max(1, len(whole))
 
 
-class Wording(LanguageMetric):
+class LanguageErrors(LanguageMetric):
     """Shares of captions with a fault, in %: lower is better. References play no part.
 
     - `wrong_article`: "a umbrella", "an dog"; by sound, so that "an hour" and "a unicorn" are right.
@@ -92,7 +92,7 @@ class Wording(LanguageMetric):
 
 
 def faults_all(captions: Sequence[str]) -> list[dict[str, list[str]]]:
-    """The words at fault in PTB-tokenised captions, by the keys of `Wording`.
+    """The words at fault in PTB-tokenised captions, by the keys of `LanguageErrors`.
 
     >>> faults_all(["a umbrella next to a umbrella on the the"])[0]["wrong_article"]
     ['a umbrella', 'a umbrella']

@@ -74,7 +74,7 @@ class Chair(LanguageMetric):
             },
         )
 
-    def resampled(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+    def resample(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
         """Corpus scores of resamples: of the summed counts, not a mean over images."""
         rates = np.array(_rates(weights @ self._counts(*self._found())))
         return {key: rates[:, column] for column, key in enumerate(self.keys)}

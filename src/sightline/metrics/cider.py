@@ -19,9 +19,9 @@ from sightline.metrics.ngrams import (
     NGrams,
     Words,
     count_ngrams,
-    counted,
     images_with,
     name_ngrams,
+    ngram_counts,
     norms,
 )
 
@@ -55,7 +55,7 @@ class DocumentFrequencies:
         counts: Counter[Words] = Counter()
         images = 0
         for sentences in references:
-            counts.update({words for sentence in sentences for words in counted(sentence)})
+            counts.update({words for sentence in sentences for words in ngram_counts(sentence)})
             images += 1
         return cls(dict(counts), images)
 
@@ -122,7 +122,7 @@ class CIDErD(LanguageMetric):
         idf = df.weights(said)
         return [
             WeightedMatch(words, count, float(weight), holders[words], shares[words])
-            for (words, count), weight in zip(counted(hypothesis).items(), idf, strict=True)
+            for (words, count), weight in zip(ngram_counts(hypothesis).items(), idf, strict=True)
         ]
 
     def _count(self) -> DocumentFrequencies:
@@ -209,7 +209,7 @@ def _images_with(lineup: Lineup, ngrams: NGrams) -> IntArray:
 
 
 def _weigh(sentence: str, df: DocumentFrequencies) -> dict[Words, float]:
-    counts = counted(sentence)
+    counts = ngram_counts(sentence)
     return {words: n * float(idf) for (words, n), idf in zip(counts.items(), df.weights(counts), strict=True)}
 
 

@@ -60,7 +60,7 @@ class LanguageMetric(ABC):
     def compute(self) -> Scores:
         """Scores of everything since the last reset."""
 
-    def resampled(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+    def resample(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
         """Corpus scores of R resamples of the images, each key an (R,) array, for bootstrap intervals.
 
         `weights` is (R, I): how often resample r draws image i, in the order of `update`. This mean of per-image scores

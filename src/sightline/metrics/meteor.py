@@ -80,7 +80,7 @@ class Meteor(LanguageMetric):
         """For each image what METEOR counts with its best reference."""
         return {id: numbers for id, (_, numbers) in self._scored().items()}
 
-    def resampled(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+    def resample(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
         """Corpus scores of R resamples of the images, from summed statistics; `weights` is (R, I)."""
         table = np.array([_summands(numbers) for numbers in self.statistics().values()], dtype=np.float64)
         return {"METEOR": np.array([score(total) for total in (weights @ table).tolist()])}
@@ -164,7 +164,7 @@ def _best_pair(matcher: Matcher, hypothesis: Sentence, references: Sequence[Sent
 
 
 def _align(hypothesis: Sentence, reference: Sentence, index: int, candidates: Candidates) -> _Pair:
-    chosen = align(candidates.places, candidates.fixed())
+    chosen = align(candidates.places, candidates.sole_starts())
     numbers = _count(hypothesis, reference, chosen)
     return _Pair(hypothesis, reference, index, chosen, numbers, score(numbers))
 

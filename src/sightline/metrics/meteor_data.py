@@ -35,7 +35,7 @@ Progress = Callable[[int], None]
 
 def open_data() -> MeteorIndex:
     """The index in the user's cache, compiled first where it is not there yet (some seconds, once)."""
-    source = Source.installed()
+    source = Source.from_wheel()
     folder = cache_dir() / f"meteor-1.5-{source.fingerprint}"
     if not folder.exists():
         _compile_once(source, folder)
@@ -50,7 +50,7 @@ class Source:
     paraphrases: Path
 
     @classmethod
-    def installed(cls) -> Source:
+    def from_wheel(cls) -> Source:
         """Inside the wheel, which is found without importing anything of it."""
         spec = importlib.util.find_spec("pycocoevalcap")
         for place in (spec.submodule_search_locations or ()) if spec else ():

@@ -162,24 +162,24 @@ class Candidates:
     heard_exactly: int
     heard_twice: int
     word_by_word: bool = True  # no match takes several words
-    known_fixed: int = -1  # what `fixed` gave
+    _sole_starts: int = -1  # what `sole_starts` gave
 
-    def fixed(self) -> int:
+    def sole_starts(self) -> int:
         """The words of the reference where a match starts that competes with no other."""
-        if self.known_fixed >= 0:
-            return self.known_fixed
+        if self._sole_starts >= 0:
+            return self._sole_starts
         fixed = 0
         for at, (matches, taken, _, _) in enumerate(self.places):
             if len(matches) == 1 and not taken & self.said_twice:
                 width = matches[0][4]
                 if not ((1 << width) - 1) << at & self.heard_twice:
                     fixed |= 1 << at
-        self.known_fixed = fixed
+        self._sole_starts = fixed
         return fixed
 
     def fewest_chunks(self) -> int:
         """No alignment has fewer: fixed matches that nothing can precede start a chunk each."""
-        fixed = self.fixed()
+        fixed = self.sole_starts()
         ends = {(at + found[4], found[2]) for at, place in enumerate(self.places) for found in place[0]}
         starts = [(at, place[0][0][1]) for at, place in enumerate(self.places) if fixed >> at & 1]
         return max(1, len(starts) - len(ends.intersection(starts)))
@@ -215,7 +215,7 @@ class Matcher:
         for start, number in enumerate(hypothesis.ids):
             known = related.get(number)
             if known is None:
-                known = related[number] = self._lexicon.related(number)
+                known = related[number] = self._lexicon.relatives(number)
             for other in known.keys() & wanted:
                 by_module = table.get(other)
                 if by_module is None:

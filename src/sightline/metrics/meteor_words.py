@@ -163,7 +163,7 @@ class Lexicon:
             codes[a] == codes[b] for a, b in zip(sentence.ids, other.ids, strict=True)
         )
 
-    def related(self, number: int) -> Related:
+    def relatives(self, number: int) -> Related:
         """The words met so far that match a word."""
         found: Related = dict.fromkeys(self._with_stem[self._stems[number]], (STEM,))
         with_synset = self._with_synset

@@ -144,7 +144,7 @@ def spans(starts: IntArray, lengths: IntArray) -> IntArray:
     return np.repeat(shift, lengths) + np.arange(int(lengths.sum()))
 
 
-def counted(sentence: str) -> Counter[Words]:
+def ngram_counts(sentence: str) -> Counter[Words]:
     """The n-grams of one sentence, shorter ones first, each with its count."""
     words = sentence.split()
     return Counter(tuple(words[i : i + n]) for n in range(1, ORDERS + 1) for i in range(len(words) - n + 1))

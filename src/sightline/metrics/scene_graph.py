@@ -36,17 +36,17 @@ def parse(words: Sequence[str]) -> SceneGraph:
     >>> parse("a black dog and a girl standing on a court".split()).relations
     (('dog', 'on', 'court'), ('girl', 'on', 'court'))
     """
-    return parse_tagged(words, Tagger.default().tag(words))
+    return parse_with_tags(words, Tagger.default().tag(words))
 
 
 def parse_all(captions: Iterable[str]) -> dict[str, SceneGraph]:
     """The scene graphs of PTB-tokenised captions, each different one parsed once; tagged together, which is faster."""
     distinct = {caption: caption.split() for caption in captions}
     tags = Tagger.default().tag_all(list(distinct.values()))
-    return {caption: parse_tagged(words, of) for (caption, words), of in zip(distinct.items(), tags, strict=True)}
+    return {caption: parse_with_tags(words, of) for (caption, words), of in zip(distinct.items(), tags, strict=True)}
 
 
-def parse_tagged(words: Sequence[str], tags: Sequence[str]) -> SceneGraph:
+def parse_with_tags(words: Sequence[str], tags: Sequence[str]) -> SceneGraph:
     """The scene graph of words with their Penn tags."""
     reader = _Reader(phrases([word.lower() for word in words], tags))
     return SceneGraph(tuple(reader.objects), tuple(reader.attributes), tuple(reader.relations))

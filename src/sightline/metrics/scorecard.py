@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sightline import __version__
 from sightline.errors import ConfigError, DataError, MissingRecordError
 from sightline.metrics.bleu import Bleu
-from sightline.metrics.caption_style import Diversity, Wording
+from sightline.metrics.caption_style import Diversity, LanguageErrors
 from sightline.metrics.chair import Chair
 from sightline.metrics.cider import ONE_IMAGE, CIDErD, DocumentFrequencies
 from sightline.metrics.language_metric import LanguageMetric, Scores
@@ -26,7 +26,7 @@ METRICS: dict[str, type[LanguageMetric]] = {
     "cider": CIDErD,
     "spice": Spice,
     "chair": Chair,
-    "language": Wording,
+    "language": LanguageErrors,
     "diversity": Diversity,
 }
 ON_REQUEST = ("chair", "language", "diversity")  # they do not measure agreement with references: only when named
@@ -51,7 +51,7 @@ class Scorecard:
     metrics: dict[str, LanguageMetric] = field(repr=False)
 
 
-def installed() -> tuple[str, ...]:
+def default_metrics() -> tuple[str, ...]:
     """The metrics that run by default: METEOR needs the data of its extra."""
     found = importlib.util.find_spec("pycocoevalcap") is not None
     return tuple(name for name in METRICS if name not in ON_REQUEST and (name != "meteor" or found))
@@ -70,12 +70,12 @@ def scorecard(
     Args:
         hypotheses: one caption an image. Every one must have references; references may cover more images.
         references: one or more captions an image.
-        metrics: names of `METRICS`; by default `installed()`.
+        metrics: names of `METRICS`; by default `default_metrics()`.
         frequencies: document frequencies for CIDEr; by default counted on the references scored.
         tell: called with a metric's name and the number of images it has scored: 0 before it runs, all at its end.
         objects: COCO's names of what boxes show in each image, for CHAIR, beside what the references name.
     """
-    chosen = tuple(metrics) if metrics is not None else installed()
+    chosen = tuple(metrics) if metrics is not None else default_metrics()
     unknown = next((name for name in chosen if name not in METRICS), None)
     if unknown is not None:
         raise ConfigError(f"there is no metric {unknown!r}", fix=f"choose among {', '.join(METRICS)}")

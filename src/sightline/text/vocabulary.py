@@ -107,12 +107,12 @@ class Rule:
         """The words of one caption, cut to the rule's length: what is learned."""
         return self.all_words(text, tokens)[: self.max_words]
 
-    def counted(self, split: str | None) -> bool:
+    def counts_split(self, split: str | None) -> bool:
         """Whether captions of `split` take part in counting (a caption without a split always does)."""
         return "all" in self.counts or split is None or split in self.counts
 
     def build(self, captions: Iterable[str], always: Iterable[str] = ()) -> Vocabulary:
-        """The vocabulary of raw captions that `counted` lets through."""
+        """The vocabulary of raw captions that `counts_split` lets through."""
         return build_vocabulary((self.all_words(text) for text in captions), self.min_count, always)
 
 

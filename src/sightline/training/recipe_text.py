@@ -71,7 +71,7 @@ def choose_vocabulary(
         counted: Iterable[Sequence[str]] = (splitter.words(sentence) for sentence in corpus)
         where = "the corpus"
     else:
-        roles = [role for role in photos if (role == "train" if source == "train" else rule.counted(role))]
+        roles = [role for role in photos if (role == "train" if source == "train" else rule.counts_split(role))]
         counted = (words for role in roles for photo in photos[role] for words in splitter.sentences(photo))
         where = ", ".join(roles)
     vocabulary = build_vocabulary(counted, rule.min_count, always)

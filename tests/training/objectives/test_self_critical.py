@@ -22,7 +22,7 @@ from sightline.errors import CheckpointError, ConfigError
 from sightline.metrics.bleu import Bleu
 from sightline.metrics.cider import CIDErD, DocumentFrequencies
 from sightline.metrics.meteor import Meteor
-from sightline.metrics.scorecard import installed
+from sightline.metrics.scorecard import default_metrics
 from sightline.metrics.spice import Spice
 from sightline.text.vocabulary import END, PAD, START, UNK
 from sightline.training.batches import Batch
@@ -121,7 +121,7 @@ def test_meteor_is_that_of_the_best_reference_whatever_the_order():
     assert (found[:, 3] == 1).all()
 
 
-@pytest.mark.skipif("meteor" not in installed(), reason="the data of the extra `meteor` is not installed")
+@pytest.mark.skipif("meteor" not in default_metrics(), reason="the data of the extra `meteor` is not installed")
 def test_meteor_is_the_metrics_where_words_match_only_if_they_are_equal():
     found = MeteorReward().build(context())(photos(), said(*GUESSES))[:, 0]
     metric = Meteor()
