@@ -22,6 +22,13 @@ from sightline.errors import ConfigError
 NUMBERS = {int: ("N", "a whole number"), float: ("NUMBER", "a number")}
 SILENT = (Parameter.empty, None, "", ())  # defaults that tell a reader nothing
 HELP = ("-h", "--help")
+COMMON = {  # what flags do that many commands have, where their docstrings do not say
+    "device": "auto, cpu, cuda, cuda:1 or mps.",
+    "json": "print one JSON object.",
+    "model": "a model file, instead of the one that comes with Sightline.",
+    "ray": "let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).",
+    "threads": "that the CPU computes with.",
+}
 COLUMN = 24  # where the texts of the help begin
 
 
@@ -176,7 +183,7 @@ def _help(function: Callable[..., Any], known: Sequence[Option], name: str) -> I
     """The lines of the help: what a docstring says before its arguments, then a paragraph for each of these."""
     width = min(shutil.get_terminal_size().columns, 120)
     about, _, arguments = cleandoc(function.__doc__ or "").partition("\nArgs:\n")
-    texts = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE))
+    texts = COMMON | dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE))
     positional = [option for option in known if not option.flags]
     yield " ".join(filter(None, [f"usage: sightline {name} [-h] [OPTIONS]", *map(str, positional)]))
     for part in about.rstrip().split("\n\n"):

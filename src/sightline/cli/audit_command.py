@@ -50,9 +50,6 @@ def audit(
         split: audit this split alone, such as test.
         threshold: flag nouns with less support than this, from 0 to 1; by default the model's own.
         out: keep results in this folder, as audits.json at the end; a later run audits only what is new.
-        model: a model file, instead of the one that comes with Sightline.
-        device: auto, cpu, cuda, cuda:1 or mps.
-        threads: that the CPU computes with.
         json: print one JSON array, an object for each caption.
         quiet: print nothing but errors.
     """

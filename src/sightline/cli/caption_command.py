@@ -64,9 +64,7 @@ def caption(
         show: open the photos with their boxes; where there is no screen, print the boxes.
         beam: hypotheses that are followed at once; 1 is fastest.
         model: a model file, or the folder of a run, instead of the one that comes with Sightline.
-        device: auto, cpu, cuda, cuda:1 or mps.
         threads: that the CPU computes with; with --ray, CPUs of each worker.
-        ray: let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).
         json: print one JSON array, an object for each photo.
         quiet: print no captions and no progress.
     """

@@ -29,7 +29,6 @@ def convert(
         infos: the infos_<id>.pkl of an Up-Down model, if it does not lie beside it.
         vocabulary: the word list of a matcher (.json or .pkl).
         force: write over an existing file.
-        json: print one JSON object.
         quiet: print nothing.
     """
     from sightline.data.convert import refuse_overwrite

@@ -68,7 +68,6 @@ def convert(
         split: keep the photos of this split only.
         dtype: the numbers a new feature store holds; by default float16.
         force: write over an existing file.
-        json: print one JSON object.
         quiet: no progress bar, no summary.
     """
     converting.refuse_overwrite(destination, force)
@@ -89,7 +88,6 @@ def repair(store: Path, *, json: bool = False, quiet: bool = False) -> None:
 
     Args:
         store: the folder of the store.
-        json: print one JSON object.
         quiet: print nothing.
     """
     dropped = FeatureStore.repair(store)

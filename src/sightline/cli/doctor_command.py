@@ -34,7 +34,6 @@ def doctor(*, json: bool = False, quiet: bool = False) -> int:
     Exit code 1 if a required part is missing.
 
     Args:
-        json: print one JSON object.
         quiet: print nothing; only the exit code tells.
     """
     found = examine()

@@ -59,7 +59,6 @@ def evaluate(
         folds: matchers: the mean of so many folds of 1,000 photos; 0 ranks among all.
         self_retrieval: captioners: whether captions find their own photo again.
         allow_missing: leave photos without features out.
-        device: auto, cpu, cuda, cuda:1 or mps.
         out: write the captions to this file as COCO results, for `sightline score`.
         json: print the metrics as one JSON object.
         quiet: print nothing, unless JSON is asked for.

@@ -43,12 +43,9 @@ def extract(
         out: the store's folder.
         model: a model file, instead of the one that comes with Sightline, or imagenet.
         boxes: regions of a photo, such as 36; or 10..100, as many as it has things.
-        device: auto, cpu, cuda, cuda:1 or mps.
         batch: photos that are looked at together.
         threads: that the CPU computes with; with --ray, CPUs of each worker.
         dtype: the numbers a new feature store holds; by default float16.
-        ray: let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).
-        json: print one JSON object.
         quiet: no progress bar, no summary.
     """
     for name, value in (("batch", batch), ("threads", threads)):

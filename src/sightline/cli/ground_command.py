@@ -37,10 +37,6 @@ def ground(
         photo: a file.
         sentence: what to look for.
         out: write the photo with its boxes to this file.
-        model: a model file, instead of the one that comes with Sightline.
-        device: auto, cpu, cuda, cuda:1 or mps.
-        threads: that the CPU computes with.
-        json: print one JSON object.
         quiet: print nothing: the exit code, and --out, tell.
     """
     if out is not None and out.suffix.lower() not in PICTURES:

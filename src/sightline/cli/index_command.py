@@ -45,11 +45,7 @@ def index(
         captions: do not caption the photos; that is faster, but what captions say is not searched.
         engine: exact compares every vector, lance is for millions (needs LanceDB); by default what fits.
         force: look at all photos again; with another model, begin the whole index again.
-        model: a model file, instead of the one that comes with Sightline.
-        device: auto, cpu, cuda, cuda:1 or mps.
         threads: that the CPU computes with; with --ray, CPUs of each worker.
-        ray: let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).
-        json: print one JSON object.
         quiet: no progress bar, no summary.
     """
     place, began = str(default_store()) if store is None else store, time.monotonic()

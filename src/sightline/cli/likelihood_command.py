@@ -41,8 +41,6 @@ def command(
         features: where the photo's features are, in any format that holds features. A model with a vision backbone of
             its own looks at the photo itself.
         attention: write words, log-probabilities, attention and gates to this .npz file.
-        device: auto, cpu, cuda, cuda:1 or mps.
-        json: print one JSON object.
         quiet: print nothing; for `--attention` alone.
     """
     import torch

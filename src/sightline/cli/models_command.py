@@ -67,7 +67,6 @@ def models(
     Args:
         file: a checkpoint or a bundle, or the folder of a run; by default the model that comes with Sightline is told,
             and the kinds that recipes train.
-        json: print one JSON object.
         quiet: print nothing: the exit code tells whether the file is whole.
     """
     if file is not None:

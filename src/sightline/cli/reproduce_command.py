@@ -55,7 +55,6 @@ def reproduce(
         rows: names of rows, separated by commas; by default all.
         seeds: each is added to the seed of a row's recipe, and the row is run with it.
         out: rows are run in OUT/PAPER/TABLE/ROW, and with seeds above 0 in its folder seed-N.
-        device: auto, cpu, cuda, cuda:1 or mps.
         dry: only check the rows that would be run: build their models, look for their files, count their steps.
         json: print the results as one JSON object.
         quiet: tell nothing on the way.

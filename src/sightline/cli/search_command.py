@@ -49,8 +49,6 @@ def search(
         ann: use the approximate index of LanceDB.
         explain: look again at the photos found, for where in them the words are.
         model: the model file that the index was made with, if not the one that comes with Sightline.
-        device: auto, cpu, cuda, cuda:1 or mps.
-        threads: that the CPU computes with.
         json: print one JSON array: path, score and caption of each.
         quiet: print nothing: the exit code tells whether something was found.
     """

@@ -55,9 +55,6 @@ def serve(
             default a new one at every start.
         no_token: whoever reaches this machine's own addresses may ask: every user of it.
         store: an index of photos to search, as `sightline index` makes it.
-        model: a model file, instead of the one that comes with Sightline.
-        device: auto, cpu, cuda, cuda:1 or mps.
-        threads: that the CPU computes with.
         batch: photos that are looked at together.
         queue: photos that may wait; more are refused until there is room.
         max_mb: megabytes of one request.

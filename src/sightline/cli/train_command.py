@@ -52,7 +52,6 @@ def train(
         recipe: a file, the name of a shipped recipe, or with your own data a kind of model such as updown.
         settings: the row of the recipe (if it has several), then changes such as data.max_photos=100 seed=1.
         out: the folder of the run; by default runs/RECIPE/ROW.
-        device: auto, cpu, cuda, cuda:1 or mps.
         seed: of everything random.
         allow_missing: leave photos without features out.
         images: own data: the folder of photos.
