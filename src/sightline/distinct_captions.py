@@ -21,11 +21,12 @@ import torch
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import PhotoCaption
 from sightline.checkpoint.bundle import Bundle
+from sightline.config import check_ranges
 from sightline.decoding.decode import decode
 from sightline.decoding.likelihood import likelihood
 from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
-from sightline.errors import ConfigError, SightlineError
+from sightline.errors import SightlineError
 from sightline.grounding.caption_boxes import choose_boxes
 from sightline.models.captioner import Captioner, Memory, select
 from sightline.photo import Photo
@@ -67,9 +68,7 @@ class Contrast:
     neighbours: int = 6
 
     def __post_init__(self) -> None:
-        for name, least in (("weight", 0), ("candidates", 2), ("neighbours", 1)):
-            if not getattr(self, name) >= least:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix=f"give {least} or more")
+        check_ranges(self, weight="[0, ∞)", candidates="[2, ∞)", neighbours="[1, ∞)")
 
 
 def gist(words: Sequence[str]) -> Words:

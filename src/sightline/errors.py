@@ -54,19 +54,6 @@ class ConfigError(SightlineError):
     """A recipe, option or argument that cannot be used."""
 
 
-def check_least(least: float, **numbers: float | None) -> None:
-    """Refuse numbers below `least`, and NaN; None was not given.
-
-    >>> check_least(1, batch=8, threads=None)
-    >>> check_least(1, batch=0)
-    Traceback (most recent call last):
-    sightline.errors.ConfigError: `batch` is 0. To fix: give 1 or more.
-    """
-    for name, number in numbers.items():
-        if number is not None and not number >= least:
-            raise ConfigError(f"`{name}` is {number}", fix=f"give {least:g} or more")
-
-
 class ImageError(SightlineError):
     """A picture that cannot be decoded, or is unsafe to decode."""
 
