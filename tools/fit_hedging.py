@@ -25,7 +25,7 @@ from sightline.text import wordnet
 from sightline.text.lemmas import lemma
 from sightline.vision.fold_batch_norm import fold
 from sightline.vision.imagenet_classifier import ImageNetClassifier
-from sightline.vision.imagenet_concepts import Hedging, fit_temperature, hedged, kinds, name_probabilities
+from sightline.vision.imagenet_concepts import Hedging, fit_temperature, hedge, kinds, name_probabilities
 
 USUAL = 2  # senses of a word that count: the most frequent ones
 EDGES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -69,7 +69,7 @@ def judged(answers: Tensor, photos: Sequence[TestPhoto]) -> list[Told]:
     forest = kinds()
     return [
         Told(row, forest.place(concept.name), said(concept.name, photo.references))
-        for row, (concepts, photo) in enumerate(zip(hedged(answers, Hedging(temperature=1.0)), photos, strict=True))
+        for row, (concepts, photo) in enumerate(zip(hedge(answers, Hedging(temperature=1.0)), photos, strict=True))
         for concept in concepts
     ]
 
@@ -95,7 +95,7 @@ def _tell(results: dict[str, Any]) -> None:
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     options = parser(__doc__, 1000, "of dev").parse_args(argv)
-    model, device = ImageNetClassifier.downloaded(), torch.device(options.device)
+    model, device = ImageNetClassifier.from_package(), torch.device(options.device)
     photos = flickr8k(options.data, "dev")[: options.photos]
     answers = logits(fold(model).to(device), model.size, photos, device, "dev")
     names = judged(answers, photos)

@@ -28,7 +28,7 @@ from measured_options import parser, told
 from measured_photos import TestPhoto, flickr8k
 from measured_scores import named_by_people
 
-from sightline.grounding.synonyms import related
+from sightline.grounding.synonyms import may_name_the_same
 from sightline.pipeline import Pipeline, load
 from sightline.search import query
 from sightline.search.engine import Candidate
@@ -76,7 +76,7 @@ def pairs(nouns: Mapping[str, set[str]]) -> list[tuple[str, str]]:
         (one, other)
         for one, other in itertools.permutations(often, 2)
         if len(with_noun[one] & with_noun[other]) >= ENOUGH <= len(with_noun[one] - with_noun[other])
-        and not related(one, other)
+        and not may_name_the_same(one, other)
     ]
 
 

@@ -154,7 +154,7 @@ def boxes(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
     numbers = fit_place(shares, right)
     rates = {"boxes": len(truth), "right": 100 * float(truth.mean())}
     for name, auditing in (("", SupportModel(place=numbers)), (", the model's own", pipeline.auditing)):
-        rates[f"calibration error{name}"] = calibration_error(auditing.placed(others), truth)
+        rates[f"calibration error{name}"] = calibration_error(auditing.place_probability(others), truth)
     return {"numbers": numbers, **rates}
 
 

@@ -30,7 +30,7 @@ from sightline.vision.detector import Detector
 from sightline.vision.efficientnet_lite import SCALES
 from sightline.vision.fold_batch_norm import fold
 from sightline.vision.imagenet_classifier import ImageNetClassifier
-from sightline.vision.imagenet_concepts import hedged
+from sightline.vision.imagenet_concepts import hedge
 from sightline.vision.imagenet_names import imagenet_classes
 from sightline.vision.int8_backbone import fold_int8
 
@@ -47,7 +47,7 @@ def agreement(downloaded: Tensor, measured: Tensor, sure: float = SURE) -> dict[
         return {"photos": 0}
     classes, pairs = imagenet_classes(), list(zip(ours.argmax(-1).tolist(), theirs.argmax(-1).tolist(), strict=True))
     names = [(classes[a].name, classes[b].name) for a, b in pairs]
-    hedges = [(_first(a), _first(b)) for a, b in zip(hedged(ours), hedged(theirs), strict=True)]
+    hedges = [(_first(a), _first(b)) for a, b in zip(hedge(ours), hedge(theirs), strict=True)]
     return {
         "photos": count,
         "class": 100 * sum(a == b for a, b in pairs) / count,
@@ -78,7 +78,7 @@ def logits(reads: Reads, size: int, photos: Sequence[TestPhoto], device: torch.d
 def reader(model: Path | None, second: str | None, device: torch.device) -> tuple[Reads, int]:
     """What reads classes from pixels, and the size of the pixels."""
     if second is not None:
-        alone = ImageNetClassifier.downloaded(second)  # type: ignore[arg-type]
+        alone = ImageNetClassifier.from_package(second)  # type: ignore[arg-type]
         return fold_int8(alone).to(device), alone.size
     vision = vision_of(model).eval()
     if not isinstance(vision, Detector) or not vision.config.imagenet:
@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     options = asked.parse_args(argv)
     device = torch.device(options.device)
     reads, size = reader(options.model, options.second, device)
-    teacher = ImageNetClassifier.downloaded()
+    teacher = ImageNetClassifier.from_package()
     known, own = fold(teacher).to(device), teacher.size
     images = options.coco_images or options.data / "coco" / "images"
     sets = {"COCO": coco(options.data, images), "Flickr8k": flickr8k(options.data)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from measured_photos import REFERENCES, TestPhoto
 
-from sightline.grounding.synonyms import related
+from sightline.grounding.synonyms import may_name_the_same
 from sightline.grounding.visible_nouns import names_thing
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
@@ -73,7 +73,7 @@ def _swap(
         low, high = counts[noun] / SIMILAR, counts[noun] * SIMILAR
         others = [other[0] for other, count in pool if other[1] == noun[1] and low <= count <= high]
         for other in rng.sample(others, len(others)):
-            if not any(related(other, word) for word in said):
+            if not any(may_name_the_same(other, word) for word in said):
                 return at, other
     return None
 

@@ -14,8 +14,8 @@ from sightline.caption import Caption, WordTrace
 from sightline.checkpoint.bundle import Bundle
 from sightline.data.records import GroundedPhoto, GroundedSentence
 from sightline.grounding.box_chooser import BoxChooser
-from sightline.grounding.nouns import box_counts, may_share, tagged
-from sightline.grounding.region_names import named
+from sightline.grounding.nouns import box_counts, may_share, noun_tags
+from sightline.grounding.region_names import name_probabilities
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Array, Box
 from sightline.text.vocabulary import UNK
@@ -42,7 +42,7 @@ class Heard:
     captions: list[Caption]
     found: list[Array | None]
     scores: Array | None = None
-    named: list[Array | None] | None = None
+    name_probabilities: list[Array | None] | None = None
     counts: list[list[int]] | None = None
 
     def pixels(self, box: Sequence[float]) -> Box:
@@ -69,7 +69,7 @@ class Heard:
                 self.boxes,
                 self.found[row],
                 scores=self.scores,
-                named=None if self.named is None else self.named[row],
+                name_probabilities=None if self.named is None else self.named[row],
                 share=functools.partial(may_share, words),
             ).trace
             results.append(
@@ -94,7 +94,7 @@ def hear(
         boxes = scene.part("boxes")[0][scene.mask("boxes")[0]].float().cpu().numpy()
         sentences = [[token.lower() for token in sentence.tokens] for sentence in truth.sentences]
         captions, found = _captions(bundle, scene, sentences, len(boxes)), _found(bundle, scene, sentences, len(boxes))
-        counts = [box_counts(words, tags) for words, tags in zip(sentences, tagged(sentences), strict=True)]
+        counts = [box_counts(words, tags) for words, tags in zip(sentences, noun_tags(sentences), strict=True)]
         names = [_named(bundle, scene, own, most) for own, most in zip(truth.sentences, counts, strict=True)]
         scores = None if scene.scores is None else scene.scores[0][scene.mask("boxes")[0]].float().cpu().numpy()
         yield Heard(truth, truth.size, boxes, captions, found, scores, names, counts)
@@ -103,7 +103,7 @@ def hear(
 def _named(bundle: Bundle, scene: SceneBatch, sentence: GroundedSentence, most: list[int]) -> Array | None:
     annotated = {word.index for word in sentence.words}
     wanted = [int(count or at in annotated) for at, count in enumerate(most)]
-    return named(bundle.vision, scene, 0, [token.lower() for token in sentence.tokens], wanted)
+    return name_probabilities(bundle.vision, scene, 0, [token.lower() for token in sentence.tokens], wanted)
 
 
 def _captions(bundle: Bundle, scene: SceneBatch, sentences: list[list[str]], count: int) -> list[Caption]:

@@ -11,8 +11,8 @@ from sightline.caption import Caption, WordTrace
 from sightline.checkpoint.bundle import load_bundle
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.caption_boxes import choose_boxes
-from sightline.grounding.nouns import MANY, box_counts, may_share, tagged
-from sightline.grounding.region_names import named
+from sightline.grounding.nouns import MANY, box_counts, may_share, noun_tags
+from sightline.grounding.region_names import name_probabilities
 from sightline.pipeline import Pipeline
 
 torch.set_num_threads(1)
@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 
 def boxed(sentence):
     words = sentence.split()
-    counts = box_counts(words, tagged([words])[0])
+    counts = box_counts(words, noun_tags([words])[0])
     return {word: count for word, count in zip(words, counts, strict=True) if count}
 
 
@@ -37,7 +37,7 @@ def boxed(sentence):
 )
 def test_only_the_head_of_a_compound_has_a_box(sentence, heads):
     words = sentence.split()
-    counts = box_counts(words, tagged([words])[0])
+    counts = box_counts(words, noun_tags([words])[0])
     assert [word for word, count in zip(words, counts, strict=True) if count] == heads
     if sentence.count("dog") == 2:
         assert counts[1] == 1
@@ -109,7 +109,7 @@ def seen():
 def test_names_are_the_detectors_probabilities_and_one_where_it_has_none(seen):
     bundle, scenes = seen
     with torch.inference_mode():
-        found = named(bundle.vision, scenes, 1, ["two", "dogs", "near", "a", "table"], [0, 2, 0, 0, 1])
+        found = name_probabilities(bundle.vision, scenes, 1, ["two", "dogs", "near", "a", "table"], [0, 2, 0, 0, 1])
         regions = scenes.regions[1][scenes.region_mask[1]]
         dog = bundle.vision.naming(regions).sigmoid()[:, bundle.vision.config.names.index("dog")].numpy()
     assert found[1] == pytest.approx(dog, abs=1e-6)

@@ -15,11 +15,11 @@ from sightline.batch import TextBatch
 from sightline.checkpoint.bundle import Bundle
 from sightline.errors import ConfigError, CountError
 from sightline.grounding.evidence import Evidence
-from sightline.grounding.logistic import fit_rising
+from sightline.grounding.logistic import fit_logistic
 from sightline.grounding.noun_scores import words_of
 from sightline.grounding.region_names import RegionNames
 from sightline.grounding.support_model import SupportModel, fit
-from sightline.grounding.synonyms import related
+from sightline.grounding.synonyms import may_name_the_same
 from sightline.grounding.visible_nouns import PLACES
 from sightline.models.end_to_end import Reader
 from sightline.models.sim_trans import SimTransConfig
@@ -98,8 +98,8 @@ def test_one_caption_or_many_come_to_the_same(pipeline):
 def test_the_threshold_decides_what_is_flagged(pipeline):
     text = "a dog and a cat on the table"
     everything, nothing = (pipeline.audit(PHOTOS[0], text, least=least)[0] for least in (1.0, 0.0))
-    assert len(everything.flagged) == 3
-    assert nothing.flagged == ()
+    assert len(everything.flagged_nouns) == 3
+    assert nothing.flagged_nouns == ()
     assert all(noun.instead == () for noun in nothing.nouns)
     with pytest.raises(ConfigError, match="threshold"):
         pipeline.audit(PHOTOS[0], text, least=1.5)
@@ -109,7 +109,7 @@ def test_what_is_seen_instead_is_nothing_of_the_kind(pipeline):
     for path in PHOTOS:
         for noun in pipeline.audit(path, "a dog and a man with a ball", least=1.0)[0].nouns:
             assert len(noun.instead) <= 3
-            assert not any(related(name, noun.word) for name in noun.instead)
+            assert not any(may_name_the_same(name, noun.word) for name in noun.instead)
 
 
 def test_the_evidence_is_what_each_model_says(pipeline, bundle):
@@ -206,7 +206,7 @@ def test_a_part_that_would_speak_against_a_noun_is_left_out():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(2000, 2))
     y = (x[:, 0] - x[:, 1] + rng.logistic(size=2000) > 0).astype(float)
-    (first, second), bias = fit_rising(x, y)
+    (first, second), bias = fit_logistic(x, y)
     assert second == 0
     grid = np.linspace(0.2, 2, 181)
     loss = [np.logaddexp(0, -(2 * y - 1) * (w * x[:, 0] + bias)).sum() + 1e-3 * len(y) * w * w / 2 for w in grid]
@@ -239,4 +239,4 @@ def test_words_are_found_again_in_their_text(text, words, places):
     [("dog", "dogs", True), ("puppy", "dog", True), ("sofa", "couch", True), ("dog", "cat", False), ("x", "y", False)],
 )
 def test_nouns_are_related_both_ways(one, other, expected):
-    assert related(one, other) is related(other, one) is expected
+    assert may_name_the_same(one, other) is may_name_the_same(other, one) is expected

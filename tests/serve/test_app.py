@@ -130,7 +130,7 @@ def test_requests_with_other_wishes_are_not_answered_together(pipeline):
         with concurrent.futures.ThreadPoolExecutor(10) as pool:
             asked = [pool.submit(running.client.post, "/v1/caption", files=form(CAT), data=d) for d in wishes * 2]
             until = time.monotonic() + 15
-            while running.service.worker.waiting < len(asked) and time.monotonic() < until:
+            while running.service.worker.queue_length < len(asked) and time.monotonic() < until:
                 time.sleep(0.01)
             release.set()
             for wish, answer in zip(wishes * 2, asked, strict=True):
@@ -369,7 +369,7 @@ def test_photos_of_several_requests_are_looked_at_together(pipeline):
         with concurrent.futures.ThreadPoolExecutor(9) as pool:
             asked = [pool.submit(running.client.post, "/v1/caption", files=form(photo)) for photo in PHOTOS]
             other = pool.submit(running.client.post, "/v1/caption", files=form(CAT), data={"beam": "1"})
-            while running.service.worker.waiting < len(PHOTOS) + 1:
+            while running.service.worker.queue_length < len(PHOTOS) + 1:
                 time.sleep(0.01)
             release.set()
             for photo, answer in zip(PHOTOS, asked, strict=True):

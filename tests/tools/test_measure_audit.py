@@ -13,7 +13,7 @@ from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.checkpoint.bundle import save_bundle
 from sightline.errors import CountError
 from sightline.grounding.support_model import SupportModel, fit_place
-from sightline.grounding.synonyms import related
+from sightline.grounding.synonyms import may_name_the_same
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 
@@ -47,7 +47,7 @@ def test_half_of_the_captions_have_a_noun_that_nobody_said(photos):
     for caption in changed:
         words = caption.text.split()
         new = words[caption.at]
-        assert not any(related(new, word) for text in SAID for word in text.split())
+        assert not any(may_name_the_same(new, word) for text in SAID for word in text.split())
         original = [*words[: caption.at], caption.was, *words[caption.at + 1 :]]
         assert " ".join(original) in SAID
         plural = new.endswith("s")
@@ -81,7 +81,7 @@ def test_boxes_are_as_sure_as_their_shares_say():
     right = rng.random(len(share)) < 1 / (1 + np.exp(-(1.5 * np.log(share) + 1)))
     slope, bias = fit_place(share, right)
     assert (slope, bias) == (pytest.approx(1.5, abs=0.1), pytest.approx(1, abs=0.1))
-    sure = SupportModel(place=(slope, bias)).placed([0.0, 0.1, 0.5, 1.0])
+    sure = SupportModel(place=(slope, bias)).place_probability([0.0, 0.1, 0.5, 1.0])
     assert (np.diff(sure) > 0).all()
     with pytest.raises(CountError):
         fit_place([0.5], [1])

@@ -50,7 +50,7 @@ def assert_same(network, quick, x):
     expected, found = network(x), quick(x)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(quick.pooled(found[2]), network.pooled(expected[2]), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(quick.head_map(found[2]), network.head_map(expected[2]), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.usefixtures("way")

@@ -90,7 +90,7 @@ def test_a_backbone_with_classes_reads_them_from_the_mean_of_its_cells():
         "classifier.bias",
     }
     with torch.no_grad():
-        cells = source.pooled(source(torch.randn(2, 3, 64, 96))[-1])
+        cells = source.head_map(source(torch.randn(2, 3, 64, 96))[-1])
         expected = source.classifier(cells.flatten(2).sum(2) / (2 * 3))
         torch.testing.assert_close(target.classify(cells), expected)
 
@@ -123,7 +123,7 @@ def test_scenes_hold_cells_as_regions_and_grid(encoder):
     assert scenes.grid_shapes == ((2, 2), (2, 2))
     assert torch.equal(scenes.regions, scenes.grid)
     torch.testing.assert_close(scenes.vector, scenes.regions.mean(1))
-    naive = encoder.backbone.pooled(encoder.backbone((pixels.float() - MEAN) / SCALE)[-1])
+    naive = encoder.backbone.head_map(encoder.backbone((pixels.float() - MEAN) / SCALE)[-1])
     torch.testing.assert_close(scenes.regions[1, 2], naive[1, :, 1, 0])
 
 

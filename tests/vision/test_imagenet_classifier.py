@@ -8,7 +8,7 @@ import torch
 from sightline.errors import MissingExtraError
 from sightline.vision.grid_encoder import imagenet_weights
 from sightline.vision.imagenet_classifier import ImageNetClassifier, imagenet_probabilities
-from sightline.vision.imagenet_concepts import hedged
+from sightline.vision.imagenet_concepts import hedge
 from sightline.vision.imagenet_names import imagenet_classes
 from sightline.vision.images import read_pixels
 
@@ -32,7 +32,7 @@ def test_logits_are_those_of_the_backbone_with_its_classes():
     torch.manual_seed(0)
     model = ImageNetClassifier("lite0").eval()
     pixels = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
-    vector = model.backbone.pooled(model.backbone((pixels.float() - 127) / 128)[-1]).mean((2, 3))
+    vector = model.backbone.head_map(model.backbone((pixels.float() - 127) / 128)[-1]).mean((2, 3))
     torch.testing.assert_close(model(pixels), model.backbone.classifier(vector))
     assert model.size == 224
 
@@ -47,4 +47,4 @@ def test_the_table_has_the_order_of_the_downloaded_weights(name, group, told):
     assert chances.sum().item() == pytest.approx(1, abs=1e-4)
     assert int(chances.argmax()) in group
     assert imagenet_classes()[int(chances.argmax())].name == told
-    assert hedged(chances.log())[0][0].name == told
+    assert hedge(chances.log())[0][0].name == told

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sightline.errors import ConfigError, CountError
-from sightline.vision.imagenet_concepts import Hedging, fit_temperature, hedged, kinds, name_probabilities
+from sightline.vision.imagenet_concepts import Hedging, fit_temperature, hedge, kinds, name_probabilities
 from sightline.vision.imagenet_names import imagenet_classes
 
 LEOPARD, SNOW_LEOPARD, JAGUAR, LION, CHEETAH = 288, 289, 290, 291, 293
@@ -23,7 +23,7 @@ def logits_of(*chances: dict[int, float]) -> torch.Tensor:
 
 
 def names(given: dict[int, float], **options) -> list[str]:
-    return [concept.name for concept in hedged(logits_of(given), Hedging(**{"temperature": 1.0, **options}))[0]]
+    return [concept.name for concept in hedge(logits_of(given), Hedging(**{"temperature": 1.0, **options}))[0]]
 
 
 def test_the_probability_of_a_name_is_the_sum_over_its_classes():
@@ -42,7 +42,7 @@ def test_a_sure_leopard_is_a_leopard():
 
 
 def test_what_leopard_jaguar_and_cheetah_share_is_a_spotted_cat():
-    found = hedged(logits_of({LEOPARD: 0.32, JAGUAR: 0.3, CHEETAH: 0.3}), Hedging(temperature=1.0))[0]
+    found = hedge(logits_of({LEOPARD: 0.32, JAGUAR: 0.3, CHEETAH: 0.3}), Hedging(temperature=1.0))[0]
     assert [concept.name for concept in found] == ["spotted cat"]
     assert found[0].score == pytest.approx(0.92, abs=0.01)
     assert found[0].box is None
@@ -66,7 +66,7 @@ def test_subjects_are_told_beside_each_other_likeliest_first():
 
 def test_nothing_is_told_where_nothing_is_likely():
     assert names({LIGHTHOUSE: 0.15}) == []
-    assert hedged(torch.zeros(1, 1000)) == [()]  # although 398 of 1,000 classes are animals
+    assert hedge(torch.zeros(1, 1000)) == [()]  # although 398 of 1,000 classes are animals
 
 
 @pytest.mark.parametrize("sure", [0.51, 0.75, 1.0])
@@ -77,7 +77,7 @@ def test_a_name_that_is_told_is_the_most_specific_likely_one(sure):
     forest, hedging = kinds(), Hedging(1.0, sure, least=0.1, most=99)
     chances = name_probabilities(raw)
     prior = {chain: float(own.sum()) / 1000 for chain, own in zip(forest.chains, forest.members, strict=True)}
-    for row, found in zip(chances, hedged(raw, hedging), strict=True):
+    for row, found in zip(chances, hedge(raw, hedging), strict=True):
         value = dict(zip(forest.chains, row.tolist(), strict=True))
         expected = set()
         for subject in (chain for chain in forest.chains if len(chain) == 1):

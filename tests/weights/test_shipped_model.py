@@ -87,7 +87,7 @@ def test_captions_with_little_room_are_whole(pipeline, length):
 def test_a_close_up_is_not_flagged(pipeline):
     (audit,) = pipeline.audit(EXAMPLES / "cat.jpg", "a close up of a cat")
     assert [noun.word for noun in audit.nouns] == ["cat"]
-    assert not audit.flagged
+    assert not audit.flagged_nouns
 
 
 def test_a_sentence_about_a_photo_is_nearer_to_it_than_to_the_others(pipeline):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sightline.caption import Caption
 from sightline.errors import ConfigError, CountError, NonFiniteError
-from sightline.grounding.logistic import fit_rising, logistic
+from sightline.grounding.logistic import fit_logistic, logistic
 
 Floats = npt.NDArray[np.float64]
 
@@ -77,7 +77,7 @@ def fit(features: npt.ArrayLike, good: npt.ArrayLike, low: float = 1 / 3) -> Cal
         raise CountError("all captions are good, or none is", fix="fit on captions of both kinds")
     mean, deviation = x.mean(0), x.std(0)
     scale = np.where(deviation > 0, deviation, 1)
-    coefficients, bias = fit_rising((x - mean) / scale, y, RISING)
+    coefficients, bias = fit_logistic((x - mean) / scale, y, RISING)
     weights = coefficients / scale
     first, second, third = weights.tolist()
     return Calibration((first, second, third), float(bias - weights @ mean), low, len(y))

@@ -9,8 +9,8 @@ from typing import Protocol
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
 from sightline.grounding.box_chooser import BoxChooser
-from sightline.grounding.nouns import box_counts, may_share, tagged
-from sightline.grounding.region_names import named
+from sightline.grounding.nouns import box_counts, may_share, noun_tags
+from sightline.grounding.region_names import name_probabilities
 from sightline.grounding.synonyms import known_nouns
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import Reader
@@ -52,7 +52,7 @@ def choose_boxes(
 
     `images` is what the matcher makes of the scenes, where that is known.
     """
-    tags = tagged([caption.words for caption in said])
+    tags = noun_tags([caption.words for caption in said])
     nouns = [[tag in NOUNS for tag in own] for own in tags]
     rule = bundle.pointing if rule is None else rule
     boxes = scenes.part("boxes").float().cpu().numpy()
@@ -70,7 +70,7 @@ def choose_boxes(
                 boxes[photo, :n],
                 None if found is None else found[i, 1 : len(caption) + 1, :n],
                 scores=None if scores is None else scores[photo, :n],
-                named=named(bundle.vision, scenes, photo, words, most),
+                named=name_probabilities(bundle.vision, scenes, photo, words, most),
                 share=partial(may_share, words),
             )
         )

@@ -106,7 +106,7 @@ class Audit:
     nouns: tuple[AuditedNoun, ...]
 
     @property
-    def flagged(self) -> tuple[AuditedNoun, ...]:
+    def flagged_nouns(self) -> tuple[AuditedNoun, ...]:
         """The nouns that are not supported."""
         return tuple(noun for noun in self.nouns if not noun.supported)
 
@@ -124,7 +124,7 @@ class Audit:
             for noun in self.nouns
         ]
         told = {"path": self.path, "caption": self.caption, "size": list(self.size)}
-        return {**told, "nouns": nouns, "flagged": len(self.flagged)}
+        return {**told, "nouns": nouns, "flagged": len(self.flagged_nouns)}
 
 
 def in_pixels(box: Box | None, size: tuple[int, int]) -> list[float] | None:

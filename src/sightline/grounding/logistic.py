@@ -19,7 +19,7 @@ def logistic(x: Floats) -> Floats:
     return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))
 
 
-def fit_rising(x: Floats, y: Floats, rising: Sequence[bool] | None = None) -> tuple[Floats, float]:
+def fit_logistic(x: Floats, y: Floats, rising: Sequence[bool] | None = None) -> tuple[Floats, float]:
     """(d,) coefficients and the bias under which `y` (n,), of 0 and 1, is most likely given `x` (n, d).
 
     None of the coefficients is below 0, or none of those of which `rising` is true: one that would be is left out.

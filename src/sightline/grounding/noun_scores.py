@@ -14,10 +14,10 @@ from sightline.caption import Caption, WordTrace
 from sightline.errors import ConfigError
 from sightline.grounding.caption_boxes import GroundingModels, choose_boxes
 from sightline.grounding.evidence import Audit, AuditedNoun, Evidence, Grounding
-from sightline.grounding.nouns import tagged
+from sightline.grounding.nouns import noun_tags
 from sightline.grounding.region_names import RegionNames
 from sightline.grounding.support_model import SupportModel, check_least
-from sightline.grounding.synonyms import known_nouns, related
+from sightline.grounding.synonyms import known_nouns, may_name_the_same
 from sightline.grounding.visible_nouns import PLACES, names_thing
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import GlobalMatcher
@@ -73,7 +73,9 @@ class Grounder:
         known = self.score_nouns([words], one(scenes, row))[0]
         support = dict(zip(known.evidence, self.auditing.support([*known.evidence.values()]).tolist(), strict=True))
         trace = tuple(
-            word if word.score is None else replace(word, score=support[at] * float(self.auditing.placed(word.score)))
+            word
+            if word.score is None
+            else replace(word, score=support[at] * float(self.auditing.place_probability(word.score)))
             for at, word in enumerate(known.caption.trace)
         )
         return Grounding(known.caption.words, known.caption.log_prob, trace, path, sentence, size)
@@ -112,7 +114,7 @@ class Grounder:
 
     def score_nouns(self, sentences: Sequence[Sequence[str]], scene: SceneBatch) -> list[NounScores]:
         """What is known about sentences, split into words. Every noun that a model knows points at its best box."""
-        nouns_of = [[tag in NOUNS for tag in tags] for tags in tagged(sentences)]
+        nouns_of = [[tag in NOUNS for tag in tags] for tags in noun_tags(sentences)]
         vocabulary = self.bundle.captioner.vocabulary
         known = [known_nouns(words, own, vocabulary) for words, own in zip(sentences, nouns_of, strict=True)]
         heard = _SentenceScores(self._captioner, known, vocabulary, scene)
@@ -153,7 +155,7 @@ class Grounder:
         names = [word for word in heard.likely(row, at) if Tagger.default().nouns([*before, word])[at]]
         if self._names is not None and odds is not None and box is not None:
             names += self._names.at(odds, boxes, box, LIKELY)
-        others = [name for name in dict.fromkeys(names) if not related(name.split()[-1], caption.words[at])]
+        others = [name for name in dict.fromkeys(names) if not may_name_the_same(name.split()[-1], caption.words[at])]
         return tuple(others[:MOST_INSTEAD])
 
     def _matched(self, nouns: set[str], scene: SceneBatch) -> dict[str, tuple[float, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from sightline.grounding.synonyms import related
+from sightline.grounding.synonyms import may_name_the_same
 from sightline.grounding.visible_nouns import names_thing
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
@@ -24,7 +24,7 @@ FAR = 3  # words between the nouns of "a cup of hot coffee", and one more
 BEINGS = frozenset({"noun.person", "noun.animal"})
 
 
-def tagged(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+def noun_tags(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
     """The tags of sentences, that of a name at the end of a compound a noun's: "remote" in "a wii remote".
 
     >>> tagged([["a", "wii", "remote"], ["a", "remote", "village"]])
@@ -72,7 +72,7 @@ def may_share(words: Sequence[str], one: int, other: int) -> bool:
 
 @lru_cache(wordnet.REMEMBERED)
 def _belong(one: str, other: str) -> bool:
-    return related(one, other) or (_being(one) and _of_being(other)) or (_being(other) and _of_being(one))
+    return may_name_the_same(one, other) or (_being(one) and _of_being(other)) or (_being(other) and _of_being(one))
 
 
 def _count(words: Sequence[str], tags: Sequence[str], at: int) -> int:

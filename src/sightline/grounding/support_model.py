@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sightline.errors import ConfigError, CountError
 from sightline.grounding.evidence import Evidence
-from sightline.grounding.logistic import fit_rising, logistic
+from sightline.grounding.logistic import fit_logistic, logistic
 
 Floats = npt.NDArray[np.float64]
 Numbers = tuple[float, float, float, float, float, float]  # one for each part of the evidence
@@ -53,7 +53,7 @@ class SupportModel:
         known = _centred(_rows(evidence), np.array(self.usual))
         return logistic(known @ np.array(self.weights) + self.bias)
 
-    def placed(self, share: npt.ArrayLike) -> Floats:
+    def place_probability(self, share: npt.ArrayLike) -> Floats:
         """Probabilities that boxes are right, given their shares of evidence."""
         slope, bias = self.place
         return logistic(slope * _log(share) + bias)
@@ -77,7 +77,7 @@ def fit(evidence: Sequence[Evidence], shown: npt.ArrayLike, flagged: float) -> S
     usual = np.array([column[~np.isnan(column)].mean() if not np.isnan(column).all() else 0.0 for column in x.T])
     centred = _centred(x, usual)
     scale = np.where(centred.std(0) > 0, centred.std(0), 1)
-    weights, bias = fit_rising(centred / scale, y)
+    weights, bias = fit_logistic(centred / scale, y)
     fitted = SupportModel(_six(weights / scale), _six(usual), bias, nouns=len(y))
     return replace(fitted, least=float(np.quantile(fitted.support(evidence)[y == 1], flagged)))
 
@@ -88,7 +88,7 @@ def fit_place(share: npt.ArrayLike, right: npt.ArrayLike) -> tuple[float, float]
     if x.shape != y.shape or len(np.unique(y)) < 2:
         raise CountError(f"{x.size} boxes, {int(y.sum())} of {y.size} right", fix="fit on boxes of both kinds")
     scale = float(x.std()) or 1.0
-    weights, bias = fit_rising(((x - x.mean()) / scale)[:, None], y)
+    weights, bias = fit_logistic(((x - x.mean()) / scale)[:, None], y)
     slope = float(weights[0]) / scale
     return round(slope, 4), round(bias - slope * float(x.mean()), 4)
 

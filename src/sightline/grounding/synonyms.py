@@ -52,7 +52,7 @@ def _meanings(vocabulary: Vocabulary) -> dict[int, str]:
     return found
 
 
-def related(one: str, other: str) -> bool:
+def may_name_the_same(one: str, other: str) -> bool:
     """Whether two nouns may name the same thing: the same word, synonyms, or one a kind of the other, in any sense.
 
     >>> [related("dog", other) for other in ("dogs", "terrier", "animal", "cat")]

@@ -29,7 +29,7 @@ from sightline.jobs.ledger import Ledger
 from sightline.models.end_to_end import EndToEnd
 from sightline.photo import Photo
 from sightline.scene import Array, Scene
-from sightline.vision.encoder import Encoder, Naming
+from sightline.vision.encoder import ConceptEncoder, Encoder
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.grid_encoder import GridEncoder
 from sightline.vision.inference_encoder import InferenceEncoder
@@ -115,7 +115,7 @@ class SceneMaker:
         """The scenes of the photos, in their order."""
         pixels = torch.from_numpy(np.stack([photo.pixels for photo in photos])).permute(0, 3, 1, 2).to(self.device)
         seen = self.encoder.scenes(pixels, [photo.id for photo in photos])
-        concepts = self.encoder.concepts(seen) if isinstance(self.encoder, Naming) else [()] * len(photos)
+        concepts = self.encoder.concepts(seen) if isinstance(self.encoder, ConceptEncoder) else [()] * len(photos)
         rows: dict[str, Any] = {name: self._rows(seen, name) for name in PARTS if getattr(seen, name) is not None}
         shapes = seen.grid_shapes or (None,) * len(photos)
         return [

@@ -48,7 +48,7 @@ class Worker:
         self._thread.start()
 
     @property
-    def waiting(self) -> int:
+    def queue_length(self) -> int:
         """Asks that no round has begun with, and that somebody still waits for."""
         return sum(not ask.answer.cancelled() for ask in self._asks)
 

@@ -135,7 +135,7 @@ class Detector(nn.Module):
         """Everything but the choice of regions."""
         pixels = ((pixels.float() - MEAN) / SCALE).contiguous(memory_format=torch.channels_last)
         levels = self.backbone(pixels)
-        cells = self.backbone.pooled(levels[-1])
+        cells = self.backbone.head_map(levels[-1])
         maps = self.neck(levels)
         found = [head(level) for head, level in zip(self.heads, maps, strict=True)]  # (B, 5, h, w)
         numbers = torch.cat([part.flatten(2) for part in found], 2).float().mT  # (B, L, 5)

@@ -89,7 +89,7 @@ class EfficientNetLite(nn.Module):
             x = block(x)
         return x
 
-    def pooled(self, coarse: Tensor) -> Tensor:
+    def head_map(self, coarse: Tensor) -> Tensor:
         """The stride-32 map to the head's (B, 1280, h, w)."""
         return self.head(coarse)  # type: ignore[no-any-return]
 

@@ -38,7 +38,7 @@ class Encoder(Protocol):
 
 
 @runtime_checkable
-class Naming(Protocol):
+class ConceptEncoder(Protocol):
     """An encoder that can also tell what is in its scenes."""
 
     def concepts(self, scenes: SceneBatch) -> Sequence[tuple[Concept, ...]]:

@@ -56,7 +56,7 @@ class GridEncoder(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, h·w, 1280) features of the cells, row by row."""
         maps = self.backbone((pixels.float() - MEAN) / SCALE)
-        return self.backbone.pooled(maps[-1]).flatten(2).mT
+        return self.backbone.head_map(maps[-1]).flatten(2).mT
 
     def scenes(self, pixels: Tensor, ids: Sequence[str], fingerprint: str | None = None) -> SceneBatch:
         """The scenes of a batch of pixels, gradients included.

