@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
+from box_samples import overlap
 from sightline import Concept, Scene
 from sightline.errors import BoxError, CountError, DataError, MissingPartError, NonFiniteError
-from sightline.scene import normalise_boxes
+from sightline.scene import box_iou, normalise_boxes
 
 BOXES = np.array([[0.1, 0.1, 0.5, 0.6], [0.0, 0.0, 1.0, 1.0]], dtype=np.float32)
 
@@ -87,3 +88,11 @@ def test_no_kind_of_number_hides_what_is_not_finite(bad, dtype, order):
     Scene("1", regions=np.array([[largest, -largest], [0, -0.0]], dtype=dtype, order=order))
     with pytest.raises(NonFiniteError, match=r"\[1, 0\]"):
         Scene("1", regions=np.array([[largest, 1], [bad, 2]], dtype=dtype, order=order))
+
+
+def test_box_iou_of_every_pair_equals_one_at_a_time_and_boxes_without_area_share_nothing():
+    corners = np.sort(np.random.default_rng(0).uniform(size=(12, 2, 2)), axis=1).reshape(12, 4)
+    corners[3, 2:] = corners[3, :2]
+    found = box_iou(corners[:5], corners[3:])
+    assert found == pytest.approx(np.array([[overlap(a, b) for b in corners[3:]] for a in corners[:5]]))
+    assert found[3, 0] == 0

@@ -138,7 +138,7 @@ def _scored(
             for word in sentence.words:
                 box, score = places.get(word.index, (None, -1.0))
                 scores.append(score)
-                right.append(box is not None and overlaps_enough(box, word.boxes))
+                right.append(box is not None and overlaps_enough([box], word.boxes))
     return np.array(scores), np.array(right, bool)
 
 

@@ -1,11 +1,14 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from box_samples import pixel_overlap as iou
 from sightline import Caption, WordTrace
 from sightline.data.records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
 from sightline.errors import CountError, DuplicateRecordError, MissingRecordError
-from sightline.metrics.grounding_accuracy import AttentionAccuracy, GroundingF1, iou, mentions, overlaps_enough
+from sightline.metrics.grounding_accuracy import AttentionAccuracy, GroundingF1, mentions, overlaps_enough
+from sightline.scene import box_iou
 
 LABELS = ("dog", "man", "ball")
 corner = st.integers(0, 6)
@@ -37,16 +40,17 @@ def pixels(b):
 
 @given(box, box)
 def test_iou_counts_shared_pixels(one, other):
-    assert iou(one, other) == len(pixels(one) & pixels(other)) / len(pixels(one) | pixels(other))
+    share = len(pixels(one) & pixels(other)) / len(pixels(one) | pixels(other))
+    assert box_iou(np.array([one]), np.array([other]), border=1)[0, 0] == share == iou(one, other)
 
 
 def test_half_is_not_enough_and_any_box_will_do():
     half = (0.0, 0.0, 9.0, 4.0)
     assert iou(half, (0.0, 0.0, 9.0, 9.0)) == 0.5
-    assert not overlaps_enough(half, [(0.0, 0.0, 9.0, 9.0)])
-    assert overlaps_enough(half, [(50.0, 50.0, 60.0, 60.0), half])
-    assert not overlaps_enough(half, [(50.0, 50.0, 60.0, 60.0), half], union=True)
-    assert overlaps_enough((0.0, 0.0, 60.0, 60.0), [(50.0, 50.0, 60.0, 60.0), half], union=True)
+    assert not overlaps_enough([half], [(0.0, 0.0, 9.0, 9.0)])
+    assert overlaps_enough([half], [(50.0, 50.0, 60.0, 60.0), half])
+    assert not overlaps_enough([half], [(50.0, 50.0, 60.0, 60.0), half], union=True)
+    assert overlaps_enough([(0.0, 0.0, 60.0, 60.0)], [(50.0, 50.0, 60.0, 60.0), half], union=True)
 
 
 def mean(values):

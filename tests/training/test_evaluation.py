@@ -184,7 +184,7 @@ def annotations(pool: Pool) -> dict[str, GroundedPhoto]:
 
 def naive_accuracy(weights_of, pool: Pool) -> float:
     """Share of photos whose second word attends most to a region that overlaps the first one."""
-    from sightline.metrics.grounding_accuracy import iou
+    from box_samples import pixel_overlap as iou
 
     hits = 0
     for row in range(len(pool)):

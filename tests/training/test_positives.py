@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from box_samples import pixel_overlap as iou
 from sightline.data.entities import ground, read_photos
 from sightline.data.records import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.errors import ConfigError, CountError, DataError, MissingPartError
-from sightline.metrics.grounding_accuracy import iou
 from sightline.scene import Scene
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.batches import Batches, Batching

@@ -15,7 +15,7 @@ import numpy as np
 
 from sightline.caption import Caption, WordTrace
 from sightline.errors import ConfigError
-from sightline.scene import Array, Box
+from sightline.scene import Array, Box, box_iou
 
 SAME = 0.5  # boxes of this IoU show the same thing
 DOUBLE = 0.7  # boxes of this IoU are as good as one box: two words do not have both
@@ -158,10 +158,6 @@ def _shares(weights: Array | None) -> Array | None:
 
 def _overlaps(boxes: Array) -> Array:
     """(n, n) IoU; 1 with itself."""
-    low = np.maximum(boxes[:, None, :2], boxes[None, :, :2])
-    high = np.minimum(boxes[:, None, 2:], boxes[None, :, 2:])
-    both = np.clip(high - low, 0, None).prod(-1)
-    size = (boxes[:, 2:] - boxes[:, :2]).prod(-1)
-    overlaps: Array = both / np.maximum(size[:, None] + size - both, 1e-9)
+    overlaps = box_iou(boxes, boxes)
     np.fill_diagonal(overlaps, 1)
     return overlaps

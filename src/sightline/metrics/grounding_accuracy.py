@@ -12,29 +12,26 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from sightline.caption import Caption
-from sightline.data.records import GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord
+from sightline.data.records import GroundedPhoto, GroundedPrediction, GroundedSentence
 from sightline.errors import CountError, DuplicateRecordError, MissingRecordError
-from sightline.scene import Box
+from sightline.scene import Box, box_iou
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS, Tagger
 
 THRESHOLD = 0.5
 
 
-def iou(one: Box, other: Box) -> float:
-    """Intersection over union of two pixel boxes, counting border pixels (the +1 convention)."""
-    width = min(one[2], other[2]) - max(one[0], other[0]) + 1
-    height = min(one[3], other[3]) - max(one[1], other[1]) + 1
-    if width <= 0 or height <= 0:
-        return 0.0
-    shared = width * height
-    return shared / (_area(one) + _area(other) - shared)
-
-
-def overlaps_enough(box: Box, boxes: Sequence[Box], union: bool = False) -> bool:
-    """Whether `box` meets one of `boxes` (or the box around them all) with IoU > 0.5."""
-    return any(iou(box, target) > THRESHOLD for target in (_around(boxes) if union else boxes))
+def overlaps_enough(boxes: Sequence[Box], truth: Sequence[Box], union: bool = False) -> bool:
+    """Whether one of `boxes` meets one of the `truth` (or the box around it all) with IoU > 0.5, borders counted."""
+    if not len(boxes) or not truth:
+        return False
+    targets = np.asarray(truth, np.float64)
+    if union:
+        targets = np.concatenate([targets[:, :2].min(0), targets[:, 2:].max(0)])[None]
+    return bool((box_iou(np.asarray(boxes, np.float64), targets, border=1) > THRESHOLD).any())
 
 
 @dataclass(frozen=True)
@@ -54,6 +51,20 @@ class Rate:
         macro = sum(per_class.values()) / max(1, len(per_class) if classes is None else classes)
         micro = sum(map(sum, hits.values())) / max(1, count)
         return cls(macro, micro, dict(sorted(per_class.items())), count)
+
+
+class _Outcomes:
+    """Whether words were right, by class, each with its image."""
+
+    def __init__(self) -> None:
+        self.by_class: dict[str, list[tuple[str, bool]]] = defaultdict(list)
+
+    def add(self, label: str, image: str, hit: bool) -> bool:
+        self.by_class[label].append((image, hit))
+        return hit
+
+    def rate(self, classes: int | None = None) -> Rate:
+        return Rate.of({label: [hit for _, hit in rows] for label, rows in self.by_class.items()}, classes)
 
 
 @dataclass(frozen=True)
@@ -78,9 +89,7 @@ class AttentionAccuracy:
 
     def reset(self) -> None:
         """Forget every photo."""
-        self._hits: dict[str, list[bool]] = defaultdict(list)
-        self._images: dict[str, list[str]] = defaultdict(list)  # of each hit
-        self._oracle: dict[str, list[bool]] | None = None
+        self._hits, self._oracle = _Outcomes(), _Outcomes()
         self._sentences: dict[str, tuple[float | None, ...]] = {}
 
     def update(
@@ -95,31 +104,26 @@ class AttentionAccuracy:
                 where=f"image {photo.id}",
                 fix="point the words of every reference sentence, in order",
             )
-        boxes = None if regions is None else [(float(a), float(b), float(c), float(d)) for a, b, c, d in regions]
+        boxes = None if regions is None else list(regions)
         shares: list[float | None] = []
         for sentence, points in zip(photo.sentences, pointed, strict=True):
-            hits = [self._add(photo.id, word, points.get(word.index), boxes) for word in sentence.words]
+            hits = []
+            for word in sentence.words:
+                chosen = [points[word.index]] if word.index in points else []
+                hits.append(self._hits.add(word.label, photo.id, overlaps_enough(chosen, word.boxes, self.union)))
+                if boxes is not None:
+                    self._oracle.add(word.label, photo.id, overlaps_enough(boxes, word.boxes, self.union))
             shares.append(sum(hits) / len(hits) if hits else None)
         self._sentences[photo.id] = tuple(shares)
 
     def compute(self) -> AccuracyScores:
         """Accuracy over everything since the last reset."""
-        oracle = None if self._oracle is None else Rate.of(self._oracle)
-        return AccuracyScores(Rate.of(self._hits), oracle, dict(self._sentences))
+        oracle = self._oracle.rate() if self._oracle.by_class else None
+        return AccuracyScores(self._hits.rate(), oracle, dict(self._sentences))
 
     def by_class(self) -> dict[str, list[tuple[str, bool]]]:
         """Each class's annotated words: the image and whether the box was right."""
-        return {label: list(zip(self._images[label], hits, strict=True)) for label, hits in self._hits.items()}
-
-    def _add(self, image: str, word: GroundedWord, box: Box | None, regions: list[Box] | None) -> bool:
-        hit = box is not None and overlaps_enough(box, word.boxes, self.union)
-        self._hits[word.label].append(hit)
-        self._images[word.label].append(image)
-        if regions is not None:
-            if self._oracle is None:
-                self._oracle = defaultdict(list)
-            self._oracle[word.label].append(any(overlaps_enough(region, word.boxes, self.union) for region in regions))
-        return hit
+        return dict(self._hits.by_class)
 
 
 @dataclass(frozen=True)
@@ -173,14 +177,11 @@ class GroundingF1:
 
     def reset(self) -> None:
         """Forget every photo."""
-        self._hits: dict[str, dict[str, list[bool]]] = {
-            kind: defaultdict(list) for kind in ("precision_all", "precision_loc", "recall_all", "recall_loc", "oracle")
-        }
-        self._images: dict[str, dict[str, list[str]]] = {kind: defaultdict(list) for kind in self._hits}  # of each hit
-        self._classes: set[str] = set()
+        kinds = ("precision_all", "precision_loc", "recall_all", "recall_loc", "oracle")
+        self._hits = {kind: _Outcomes() for kind in kinds}
+        self._labels: set[str] = set()
         self._sentence_f1: list[float] = []
-        self._seen: set[str] = set()
-        self._has_oracle = False
+        self._ids: set[str] = set()
 
     def update(
         self,
@@ -192,73 +193,63 @@ class GroundingF1:
 
         A photo without prediction is left out of precision and counts as wrong in both recalls.
         """
-        if photo.id in self._seen:
+        if photo.id in self._ids:
             raise DuplicateRecordError(f"image {photo.id} was scored already", fix="give each image once")
         if not photo.sentences:
             raise MissingRecordError(f"image {photo.id} has no reference sentence", fix="leave it out")
-        self._seen.add(photo.id)
-        boxes = None if regions is None else [(float(a), float(b), float(c), float(d)) for a, b, c, d in regions]
+        self._ids.add(photo.id)
+        boxes = None if regions is None else list(regions)
         for sentence in photo.sentences:
-            self._classes.update(word.label for word in sentence.words)
-            precision = self._precision(sentence, predictions or ())
-            recall = self._recall(sentence, predictions)
+            self._labels.update(word.label for word in sentence.words)
+            precision = self._precision(photo.id, sentence, predictions or ())
+            recall = self._recall(photo.id, sentence, predictions)
             if sentence.words or predictions:
                 self._sentence_f1.append(_harmonic(_mean(precision), _mean(recall)))
             for word in sentence.words if boxes is not None else ():
-                self._has_oracle = True
-                self._hits["oracle"][word.label].append(
-                    any(overlaps_enough(box, word.boxes, self.union) for box in boxes or ())
-                )
-        for kind, hits in self._hits.items():
-            for label, values in hits.items():
-                images = self._images[kind][label]
-                images.extend([photo.id] * (len(values) - len(images)))
+                hit = overlaps_enough(boxes or (), word.boxes, self.union)
+                self._hits["oracle"].add(word.label, photo.id, hit)
 
     @property
     def classes(self) -> int:
         """How many classes the references name: what macro averages divide by."""
-        return len(self._classes)
+        return len(self._labels)
 
     def by_class(self, kind: str) -> dict[str, list[tuple[str, bool]]]:
         """Of `precision_all`, `recall_all`, `precision_loc` or `recall_loc`, each class's images and outcomes."""
-        return {
-            label: list(zip(self._images[kind][label], hits, strict=True)) for label, hits in self._hits[kind].items()
-        }
+        return dict(self._hits[kind].by_class)
 
     def compute(self) -> F1Scores:
         """Scores over everything since the last reset."""
-        rates = {kind: Rate.of(hits, len(self._classes)) for kind, hits in self._hits.items()}
+        rates = {kind: hits.rate(self.classes) for kind, hits in self._hits.items()}
         oracle = rates.pop("oracle")
         return F1Scores(
-            **rates, per_sentence_all=_mean(self._sentence_f1), oracle_recall=oracle if self._has_oracle else None
+            **rates, per_sentence_all=_mean(self._sentence_f1), oracle_recall=oracle if oracle.count else None
         )
 
-    def _precision(self, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> list[bool]:
+    def _precision(self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> list[bool]:
         annotated = {word.index for word in sentence.words}
         mentioned = {self.lemmatise(token) for i, token in enumerate(sentence.tokens) if i not in annotated}
         outcome: list[bool] = []
         for prediction in predictions:
             target = next((word for word in sentence.words if word.label == prediction.label), None)
+            hit = target is not None and overlaps_enough([prediction.box], target.boxes, self.union)
             if target is not None:
-                hit = overlaps_enough(prediction.box, target.boxes, self.union)
-                self._hits["precision_loc"][prediction.label].append(hit)
+                self._hits["precision_loc"].add(prediction.label, id, hit)
             elif prediction.label in mentioned:
                 continue
-            else:
-                hit = False
-            self._hits["precision_all"][prediction.label].append(hit)
-            outcome.append(hit)
+            outcome.append(self._hits["precision_all"].add(prediction.label, id, hit))
         return outcome
 
-    def _recall(self, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction] | None) -> list[bool]:
+    def _recall(
+        self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction] | None
+    ) -> list[bool]:
         outcome: list[bool] = []
         for word in sentence.words:
             first = next((p for p in predictions or () if p.label == word.label), None)
-            hit = first is not None and overlaps_enough(first.box, word.boxes, self.union)
-            self._hits["recall_all"][word.label].append(hit)
+            hit = first is not None and overlaps_enough([first.box], word.boxes, self.union)
             if first is not None or predictions is None:
-                self._hits["recall_loc"][word.label].append(hit)
-            outcome.append(hit)
+                self._hits["recall_loc"].add(word.label, id, hit)
+            outcome.append(self._hits["recall_all"].add(word.label, id, hit))
         return outcome
 
 
@@ -281,17 +272,6 @@ def mentions(
             x1, y1, x2, y2 = trace.box
             found.append(GroundedPrediction(index, label, (x1 * width, y1 * height, x2 * width, y2 * height)))
     return found
-
-
-def _area(box: Box) -> float:
-    return (box[2] - box[0] + 1) * (box[3] - box[1] + 1)
-
-
-def _around(boxes: Sequence[Box]) -> tuple[Box, ...]:
-    if not boxes:
-        return ()
-    left, top, right, bottom = zip(*boxes, strict=True)
-    return ((min(left), min(top), max(right), max(bottom)),)
 
 
 def _harmonic(precision: float, recall: float) -> float:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sightline.data.records import GroundedPhoto, GroundedSentence
 from sightline.errors import ConfigError, CountError, DataError
-from sightline.scene import Array, Box
+from sightline.scene import Array, Box, box_iou
 from sightline.training.tensor_tables import Pool
 
 POSITIVE = 0.5  # a region shows a thing if its IoU is strictly above
@@ -53,11 +53,7 @@ def word_overlaps(pool: Pool, photos: Mapping[str, GroundedPhoto]) -> dict[int, 
 
 def overlaps(regions: Array, boxes: Sequence[Box]) -> Array:
     """(n,) IoU of regions (n, 4) with the nearest of `boxes`, in pixels, borders counted (the +1 convention)."""
-    one, other = np.asarray(regions, np.float64)[:, None], np.asarray(boxes, np.float64)[None]
-    sides = np.minimum(one[..., 2:], other[..., 2:]) - np.maximum(one[..., :2], other[..., :2]) + 1  # (n, b, 2)
-    shared = np.clip(sides, 0, None).prod(-1)
-    areas = [(part[..., 2:] - part[..., :2] + 1).prod(-1) for part in (one, other)]
-    nearest: Array = (shared / (areas[0] + areas[1] - shared)).max(1)
+    nearest: Array = box_iou(np.asarray(regions, np.float64), np.asarray(boxes, np.float64), border=1).max(1)
     return nearest
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.errors import DataError
+from sightline.scene import box_iou
 
 Floats = npt.NDArray[np.floating]
 
@@ -35,14 +36,7 @@ def coverage(
     return {k: count / total for k, count in found.items()}
 
 
-def _overlaps(boxes: Floats, truth: Floats) -> npt.NDArray[np.float64]:
-    """(n, m) IoU, in double precision; 0 where neither box has an area."""
-    a = np.asarray(boxes, np.float64).reshape(-1, 1, 4)
-    b = np.asarray(truth, np.float64).reshape(1, -1, 4)
-    both = _area(np.maximum(a[..., :2], b[..., :2]), np.minimum(a[..., 2:], b[..., 2:]))
-    either = _area(a[..., :2], a[..., 2:]) + _area(b[..., :2], b[..., 2:]) - both
-    return np.asarray(both / np.where(either > 0, either, 1))
-
-
-def _area(low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return np.asarray(np.clip(high - low, 0, None).prod(-1))
+def _overlaps(boxes: Floats, truth: Floats) -> Floats:
+    """(n, m) IoU, in double precision."""
+    one, other = (np.asarray(part, np.float64).reshape(-1, 4) for part in (boxes, truth))
+    return box_iou(one, other)
