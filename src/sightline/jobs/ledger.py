@@ -17,8 +17,8 @@ from sightline.caption import PhotoCaption
 from sightline.errors import DataError
 from sightline.files import PathLike, checksum
 from sightline.jobs.job_photos import id_of
+from sightline.vision.feature_store import AppendFile
 from sightline.vision.object_storage import Mark
-from sightline.vision.store_writer import AppendFile
 
 
 class ChecksumLines(ABC):
