@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -86,99 +87,77 @@ def launch(
         evaluate: measures a model, instead of `sightline.training.evaluation`.
         callbacks: what is called with each sentence, line of the log and photo.
     """
+    if recipe.measure:
+        raise ConfigError("this row trains nothing, it measures trained models", fix="use `sightline reproduce`")
+    if not (stages := recipe.stage_list()):
+        raise ConfigError("the recipe has no stage", fix="give stages")
     with processes(device) as place:
         callbacks = callbacks if callbacks is not None and first_process() else Callbacks()
         refuse_other_run(recipe, out)
         if (finished := _finished(out, place)) is not None:
             callbacks.say(f"{out} holds this run already, finished.")
             return finished
-        finder = find or Finder(out, name, recipe.start, place)
-        return _launch(recipe, out, place, base or data_root(), finder, evaluate, callbacks, about)
-
-
-def _launch(
-    recipe: Recipe,
-    out: Path,
-    device: torch.device,
-    base: Path,
-    find: Callable[[str], Checkpoint],
-    evaluate: Evaluate | None,
-    callbacks: Callbacks,
-    about: str,
-) -> Checkpoint:
-    stages = recipe.stage_list()
-    if recipe.measure:
-        raise ConfigError("this row trains nothing, it measures trained models", fix="use `sightline reproduce`")
-    if not stages:
-        raise ConfigError("the recipe has no stage", fix="give stages")
-    started = find(recipe.start) if recipe.start else None
-    preprocessing = _extract(recipe, base, device, find, callbacks)
-    data = build_data(
-        recipe.data,
-        recipe.model,
-        stages,
-        base=base,
-        vocabulary=None if started is None else started.vocabulary,
-        vision=recipe.vision,
-    )
-    for sentence in data.notes:
-        callbacks.say(sentence)
-    start = Checkpoint(
-        _model(recipe, data, started, find),
-        data.vocabulary,
-        data.rule.name,
-        preprocessing or recipe.vision.preprocessing() or ({} if started is None else started.preprocessing),
-        data.fingerprint,
-        _card(recipe, data),
-    )
-    _check(stages, data.pools)
-    _begin(recipe, data, out, about)
-    data = _with_looks(recipe, data, start.model, device, callbacks)
-    context = Context(data.vocabulary, data.pools, find, device, recipe.seed)
-    captions, per_image = dict[str, Caption](), PerImage()
-    on_data = partial(measure, grounded=data.grounded, sentiment=data.sentiment)
-    choice = _Choice(recipe, data.pools, evaluate or on_data)
-    run = Run(
-        out, start, stages, data.pools, context, choice, recipe.seed, recipe.fingerprint(), report=callbacks.report
-    )
-    judge = evaluate or partial(on_data, captions=captions, per_image=per_image)
-    chosen = _measured(recipe, train(run), data, judge)
-    if first_process():
-        write_json(out / "metrics.json", {"split": chosen.card["measured on"], **chosen.card["metrics"]}, indent=2)
-        write_measurement(out, captions, per_image)
-        save(out / MODEL, chosen)
-    return chosen
-
-
-def _with_looks(recipe: Recipe, data: Data, model: Any, device: torch.device, callbacks: Callbacks) -> Data:
-    """The data, with scenes in the place of photos where the model's eyes do not learn."""
-    if not isinstance(model, EndToEnd) or any(part.requires_grad for part in model.vision.parameters()):
-        return data
-    config = recipe.data
-    pools = {
-        name: cache_features(
-            pool, model.vision, device, config.budget, config.views if name == "train" else 1, config.window
+        find, base = find or Finder(out, name, recipe.start, place), base or data_root()
+        before = find(recipe.start) if recipe.start else None
+        with _in_turn():
+            preprocessing = extract(recipe.data, base, place, find, callbacks.progress, callbacks.say)
+        words = None if before is None else before.vocabulary
+        data = build_data(recipe.data, recipe.model, stages, base=base, vocabulary=words, vision=recipe.vision)
+        for sentence in data.notes:
+            callbacks.say(sentence)
+        start = Checkpoint(
+            _model(recipe, data, before, find),
+            data.vocabulary,
+            data.rule.name,
+            preprocessing or recipe.vision.preprocessing() or ({} if before is None else before.preprocessing),
+            data.fingerprint,
+            _card(recipe, data),
         )
-        for name, pool in data.pools.items()
-    }
-    looked = [name for name, pool in pools.items() if pool is not data.pools[name]]
-    if looked:
-        callbacks.say(
-            f"Photos of {', '.join(looked)} have been looked at, once for all: the vision model does not learn."
-        )
-    return replace(data, pools=pools)
+        _check(stages, data.pools)
+        _begin(recipe, data, out, about)
+        pools = _with_features(recipe, data.pools, start.model, place, callbacks)
+        context = Context(data.vocabulary, pools, find, place, recipe.seed)
+        captions, per_image = dict[str, Caption](), PerImage()
+        on_data = partial(measure, grounded=data.grounded, sentiment=data.sentiment)
+        judge = _Judge(recipe, pools, evaluate or on_data)
+        mark, report = recipe.fingerprint(), callbacks.report
+        chosen = train(Run(out, start, stages, pools, context, judge, recipe.seed, mark, report=report))
+        chosen.model.eval()
+        split = next((role for role in ("test", "val") if role in pools and pools[role].references), None)
+        final = evaluate or partial(on_data, captions=captions, per_image=per_image)
+        metrics = {} if split is None else final(chosen, pools[split], recipe.evaluate)
+        chosen = replace(chosen, card={**chosen.card, "measured on": split, "metrics": metrics})
+        if first_process():
+            write_json(out / "metrics.json", {"split": split, **metrics}, indent=2)
+            write_measurement(out, captions, per_image)
+            save(out / MODEL, chosen)
+        return chosen
 
 
-def _extract(
-    recipe: Recipe, base: Path, device: torch.device, find: Callable[[str], Checkpoint], callbacks: Callbacks
-) -> dict[str, Any]:
-    """Features of photos that have none: made by the first process while the others wait."""
+@contextlib.contextmanager
+def _in_turn() -> Iterator[None]:
+    """The first process goes through while the others wait; they find what it made."""
     if not first_process() and dist.is_initialized():
         dist.barrier()
-    preprocessing = extract(recipe.data, base, device, find, callbacks.progress, callbacks.say)
+    yield
     if first_process() and dist.is_initialized():
         dist.barrier()
-    return preprocessing
+
+
+def _with_features(
+    recipe: Recipe, pools: dict[str, Pool], model: Any, device: torch.device, callbacks: Callbacks
+) -> dict[str, Pool]:
+    """The pools, with features in the place of photos where the vision model does not learn."""
+    if not isinstance(model, EndToEnd) or any(part.requires_grad for part in model.vision.parameters()):
+        return pools
+    budget, window = recipe.data.budget, recipe.data.window
+    views = {name: recipe.data.views if name == "train" else 1 for name in pools}
+    made = {n: cache_features(pool, model.vision, device, budget, views[n], window) for n, pool in pools.items()}
+    changed = [name for name, pool in made.items() if pool is not pools[name]]
+    if changed:
+        names = ", ".join(changed)
+        callbacks.say(f"Photos of {names} have been looked at, once for all: the vision model does not learn.")
+    return made
 
 
 def write_measurement(out: Path, captions: Mapping[str, Caption], per_image: PerImage) -> None:
@@ -189,17 +168,9 @@ def write_measurement(out: Path, captions: Mapping[str, Caption], per_image: Per
         per_image.write(out / PER_IMAGE)
 
 
-def _measured(recipe: Recipe, chosen: Checkpoint, data: Data, judge: Evaluate) -> Checkpoint:
-    """The chosen model with its metrics on test (or val) in its card."""
-    split = next((role for role in ("test", "val") if role in data.pools and data.pools[role].references), None)
-    chosen.model.eval()
-    metrics = {} if split is None else judge(chosen, data.pools[split], recipe.evaluate)
-    return replace(chosen, card={**chosen.card, "measured on": split, "metrics": metrics})
-
-
 @dataclass(frozen=True, eq=False)
-class _Choice:
-    """What the loop asks for: the loss, or metrics, on held-out data; stages of R²M are chosen by held-out text."""
+class _Judge:
+    """By what the loop chooses a model: its loss, or metrics, on held-out data; for stages of R²M, on held-out text."""
 
     recipe: Recipe
     pools: dict[str, Pool]
@@ -219,9 +190,8 @@ def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
     for stage in stages:
         if stage.batch.pool not in pools:
             missing = "data.corpus" if stage.batch.pool == "corpus" else "data.captions and data.features"
-            raise ConfigError(
-                f"stage `{stage.name}` draws from {stage.batch.pool}, which is empty", fix=f"give {missing}"
-            )
+            what = f"stage `{stage.name}` draws from {stage.batch.pool}, which is empty"
+            raise ConfigError(what, fix=f"give {missing}")
         if stage.held_out() not in pools and (stage.select.every or stage.select.every_steps):
             by, fix = "on the val split, and no photo is in it", "set data.val"
             if stage.held_out() == "corpus-val":
@@ -232,35 +202,34 @@ def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
             )
 
 
-def _model(recipe: Recipe, data: Data, started: Checkpoint | None, find: Callable[[str], Checkpoint]) -> Any:
+def _model(recipe: Recipe, data: Data, before: Checkpoint | None, find: Callable[[str], Checkpoint]) -> Any:
     """The seeded model, with the weights it starts from."""
     torch.manual_seed(recipe.seed)
     model = with_vision(build_model(recipe.model, len(data.vocabulary)), recipe.vision, find)
-    if started is None:
+    if before is None:
         learned = data.pools.get("corpus", data.pools.get("train"))  # R2M learns to write from its corpus alone
         texts = None if learned is None or recipe.output_bias == "zero" else learned.texts
         start_output_bias(model, None if texts is None else texts.ids)
         return model
     receiver, made_by = model, data.fingerprint
-    if isinstance(model, EndToEnd) and not isinstance(started.model, EndToEnd):  # it read features of the same backbone
+    if isinstance(model, EndToEnd) and not isinstance(before.model, EndToEnd):  # it read features of the same backbone
         receiver, made_by = model.reader, model.vision.fingerprint()
-    if started.text_rule != data.rule.name:
+    if before.text_rule != data.rule.name:
         raise ConfigError(
-            f"{recipe.start} splits captions by the rule {started.text_rule}, and the recipe by {data.rule.name}",
-            fix=f"set data.rule={started.text_rule}",
+            f"{recipe.start} splits captions by the rule {before.text_rule}, and the recipe by {data.rule.name}",
+            fix=f"set data.rule={before.text_rule}",
         )
-    if started.fingerprint and made_by and started.fingerprint != made_by:
+    if before.fingerprint and made_by and before.fingerprint != made_by:
         raise ConfigError(
-            f"{recipe.start} was trained on scenes {started.fingerprint}, and these are {made_by}",
+            f"{recipe.start} was trained on scenes {before.fingerprint}, and these are {made_by}",
             fix="use features of the same vision model",
         )
-    theirs, ours = started.model.state_dict(), receiver.state_dict()
-    wrong = [
-        key for key in (*ours, *theirs) if key not in ours or key not in theirs or ours[key].shape != theirs[key].shape
-    ]
+    theirs, ours = before.model.state_dict(), receiver.state_dict()
+    sizes = [{key: part.shape for key, part in state.items()} for state in (ours, theirs)]
+    wrong = [key for key in (*ours, *theirs) if sizes[0].get(key) != sizes[1].get(key)]
     if wrong:
         raise CheckpointError(
-            f"{recipe.start} is a {started.model.config.kind} model whose weights do not fit this {recipe.model.kind}: "
+            f"{recipe.start} is a {before.model.config.kind} model whose weights do not fit this {recipe.model.kind}: "
             f"{', '.join(dict.fromkeys(wrong[:3]))}",
             fix="give it the same kind and sizes as the recipe's model",
         )

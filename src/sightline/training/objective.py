@@ -81,9 +81,9 @@ class Objective(nn.Module, ABC):
     positives: bool = False
     beside: Batching | None = None
 
-    @abstractmethod
     def weight(self, batch: Batch) -> float:
-        """What the sums over this batch are divided by: tokens, captions, images. Known before the model runs."""
+        """What the sums over this batch are divided by, known before the model runs: captions, unless overridden."""
+        return float(len(captions(batch, type(self).__name__)))
 
     @abstractmethod
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
@@ -105,23 +105,21 @@ class FrozenModel(Generic[M]):
 
 def captioner(model: Any, by: str) -> Captioner:
     """The model, if it is a captioner."""
-    if isinstance(model, Captioner):
-        return model
-    kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
-    raise ConfigError(
-        f"the objective {by} trains captioners, and {kind} is none", fix="choose a captioner, or the objective triplet"
-    )
+    trained: Captioner = expect(model, Captioner, by, "captioners", "choose a captioner, or the objective triplet")
+    return trained
 
 
 def matcher(model: Any, by: str) -> Any:
     """The model, if it is a matcher."""
-    if isinstance(model, Matcher):
+    return expect(model, Matcher, by, "matchers", "choose a matcher, or the objective cross-entropy")
+
+
+def expect(model: Any, kind_of: type, by: str, what: str, fix: str) -> Any:
+    """The model, if it is of the kind that the objective `by` trains."""
+    if isinstance(model, kind_of):
         return model
     kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
-    raise ConfigError(
-        f"the objective {by} trains matchers, and {kind} is none",
-        fix="choose a matcher, or the objective cross-entropy",
-    )
+    raise ConfigError(f"the objective {by} trains {what}, and {kind} is none", fix=fix)
 
 
 @contextmanager
@@ -149,9 +147,9 @@ def captions(batch: Batch, by: str) -> TextBatch:
     return batch.texts
 
 
-def count_captions(batch: Batch, by: str) -> float:
-    """How many captions the batch has."""
-    return float(len(captions(batch, by)))
+def count_words(batch: Batch, by: str) -> float:
+    """Words and ENDs of the batch's captions."""
+    return float(captions(batch, by).mask[:, 1:].sum())
 
 
 @contextmanager

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from sightline import __version__
-from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.config import build, override
 from sightline.devices import choose_device
 from sightline.errors import ConfigError, SightlineError
@@ -28,6 +28,7 @@ from sightline.training.stage import Stage
 
 RESULTS = "results.json"
 SHORT = {"cl": "contrastive"}  # what a paper is also called, and the folder of its recipes
+Rows = dict[str, dict[str, Any]]  # of a recipe file, by name
 State = Literal["trained", "measured", "finished before", "failed", "not run"]
 
 
@@ -116,14 +117,14 @@ def plan(chosen: Sequence[str], changes: Sequence[str] = (), folder: Path = SHIP
     """The chosen rows and all that they need, each after its needs. A change counts for the rows that have its key."""
     ordered: dict[str, Row] = {}
     used: set[str] = set()
-    tables = _Tables(folder)
+    rows_of = cache(read_rows)  # each file is read once
 
     def visit(address: str, asked: tuple[str, ...]) -> None:
         if address in asked:
             raise ConfigError(f"rows need each other in a circle: {' → '.join((*asked, address))}")
         if address in ordered:
             return
-        row = tables.read(address, changes)
+        row = _read_row(address, changes, folder, rows_of)
         used.update(row.changes)
         for need in row.needs:
             visit(need, (*asked, address))
@@ -137,29 +138,20 @@ def plan(chosen: Sequence[str], changes: Sequence[str] = (), folder: Path = SHIP
     return list(ordered.values())
 
 
-class _Tables:
-    """The recipes in a folder, each file read once."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._rows: dict[str, dict[str, dict[str, Any]]] = {}
-
-    def read(self, address: str, changes: Sequence[str]) -> Row:
-        """The row at an address, with the changes that it has a place for."""
-        table, _, name = address.partition("#")
-        path = self.folder / f"{table}.yaml"
-        if not path.is_file():
-            raise ConfigError(f"there is no recipe {table}", where=address, fix="correct the name")
-        if table not in self._rows:
-            self._rows[table] = read_rows(path)
-        rows = self._rows[table]
-        if name not in rows:
-            raise ConfigError(f"no row {name!r}", where=path, fix=f"choose one of {', '.join(rows)}")
-        where = f"{path}, row {name}"
-        recipe = build(Recipe, rows[name], where=where)
-        fitting = tuple(change for change in changes if _has(recipe, change.partition("=")[0].split(".")))
-        changed = build(Recipe, override(rows[name], fitting), where=where) if fitting else recipe
-        return Row(table, name, changed, fitting)
+def _read_row(address: str, changes: Sequence[str], folder: Path, rows_of: Callable[[Path], Rows]) -> Row:
+    """The row at an address, with the changes that it has a place for."""
+    table, _, name = address.partition("#")
+    path = folder / f"{table}.yaml"
+    if not path.is_file():
+        raise ConfigError(f"there is no recipe {table}", where=address, fix="correct the name")
+    rows = rows_of(path)
+    if name not in rows:
+        raise ConfigError(f"no row {name!r}", where=path, fix=f"choose one of {', '.join(rows)}")
+    where = f"{path}, row {name}"
+    recipe = build(Recipe, rows[name], where=where)
+    fitting = tuple(change for change in changes if _has(recipe, change.partition("=")[0].split(".")))
+    changed = build(Recipe, override(rows[name], fitting), where=where) if fitting else recipe
+    return Row(table, name, changed, fitting)
 
 
 def _has(node: Any, keys: Sequence[str]) -> bool:
@@ -231,7 +223,7 @@ def _run(row: Row, out: Path, device: str, base: Path, callbacks: Callbacks) -> 
     since = time.perf_counter()
     try:
         act = _measure if row.recipe.measure else _train
-        found = act(row, folder, device, base, callbacks)
+        measured = act(row, folder, device, base, callbacks)
     except SightlineError as error:
         return Outcome(row, "failed", str(error))
     except Exception as error:  # out of memory, a defect: the other rows are none the worse
@@ -240,7 +232,7 @@ def _run(row: Row, out: Path, device: str, base: Path, callbacks: Callbacks) -> 
         "row": row.address,
         "recipe": row.recipe.fingerprint(),
         "changes": list(row.changes),
-        **found,
+        **measured,
         "paper": row.recipe.paper,
         "seconds": round(time.perf_counter() - since, 1),
         "sightline": __version__,
@@ -249,17 +241,12 @@ def _run(row: Row, out: Path, device: str, base: Path, callbacks: Callbacks) -> 
     }
     if first_process():
         write_json(folder / RESULTS, results, indent=2)
-        _write_record(row, folder, results, base, callbacks)
+        try:
+            values = {**results, "minutes": results["seconds"] / 60}
+            write_record(folder / RECORD, record_of(row.recipe, row.address, row.changes, row.seed, values, base))
+        except ConfigError as error:  # what must not be a record, such as R²M from captions, stays a result
+            callbacks.say(f"{row.address} leaves no record: {error}")
     return Outcome(row, "measured" if row.recipe.measure else "trained", results=results)
-
-
-def _write_record(row: Row, folder: Path, results: Mapping[str, Any], base: Path, callbacks: Callbacks) -> None:
-    """The record of the run; a result that must not be one, such as R²M from captions, stays a result."""
-    try:
-        values = {**results, "minutes": results["seconds"] / 60}
-        write_record(folder / RECORD, record_of(row.recipe, row.address, row.changes, row.seed, values, base))
-    except ConfigError as error:
-        callbacks.say(f"{row.address} leaves no record: {error}")
 
 
 def finished_run(row: Row, out: Path) -> dict[str, Any] | None:
@@ -295,25 +282,20 @@ def _measure(row: Row, folder: Path, device: str, base: Path, callbacks: Callbac
         callbacks.say(sentence)
     if first_process():
         write_measurement(folder, measured.captions, measured.per_image)
+    stages = members[0].card.get("recipe", {}).get("stages", {})
     return {
         "split": measured.split,
         "photos": measured.photos,
         "metrics": measured.metrics,
         "fingerprint": measured.fingerprint,
-        "stage": _last_stage(members[0]),
+        "stage": next((name for name, stage in reversed(stages.items()) if stage is not None), ""),
         "hardware": hardware(place),
     }
 
 
-def _last_stage(model: Checkpoint) -> str:
-    """The last stage of a trained model, by its card; "" where that does not say."""
-    stages = model.card.get("recipe", {}).get("stages", {})
-    return next((name for name, stage in reversed(stages.items()) if stage is not None), "")
-
-
 @dataclass(frozen=True)
 class Check:
-    """What was found out about a row.
+    """Whether a row can be run.
 
     Attributes:
         stages: name to how long it takes, in words.

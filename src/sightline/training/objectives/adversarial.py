@@ -33,7 +33,6 @@ from sightline.training.objective import (
     Progress,
     captioner,
     captions,
-    count_captions,
     mode,
     no_gradients,
     scenes,
@@ -144,10 +143,6 @@ class Adversarial(Objective):
     def __init__(self, config: AdversarialConfig, evaluator: Evaluator) -> None:
         super().__init__()
         self.config, self.evaluator = config, evaluator
-
-    def weight(self, batch: Batch) -> float:
-        """Captions."""
-        return count_captions(batch, NAME)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sums over captions."""

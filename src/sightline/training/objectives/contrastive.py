@@ -29,7 +29,6 @@ from sightline.training.objective import (
     Progress,
     captioner,
     captions,
-    count_captions,
     mode,
     scenes,
 )
@@ -124,10 +123,6 @@ class Contrastive(Objective):
         """Replace the reference where it is due (section 4.3)."""
         if self.config.replace_every and (epoch + 1) % self.config.replace_every == 0:
             self.reference.replace(captioner(model, NAME))
-
-    def weight(self, batch: Batch) -> float:
-        """Captions: T_m of Eq. 10."""
-        return count_captions(batch, NAME)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sum over captions."""

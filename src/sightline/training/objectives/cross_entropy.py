@@ -14,7 +14,7 @@ from sightline.decoding.sampling import draw
 from sightline.models.captioner import Captioner, Memory, expand
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress, captioner, captions, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress, captioner, captions, count_words, scenes
 
 NAME: Final = "cross-entropy"
 
@@ -94,7 +94,7 @@ class CrossEntropy(Objective):
 
     def weight(self, batch: Batch) -> float:
         """Words and ENDs."""
-        return float(captions(batch, NAME).mask[:, 1:].sum())
+        return count_words(batch, NAME)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sum over words and ENDs."""

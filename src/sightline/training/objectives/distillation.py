@@ -29,6 +29,7 @@ from sightline.training.objective import (
     Teacher,
     captioner,
     captions,
+    count_words,
     no_gradients,
     scenes,
 )
@@ -105,7 +106,7 @@ class Distillation(Objective):
 
     def weight(self, batch: Batch) -> float:
         """Words and ENDs."""
-        return float(captions(batch, NAME).mask[:, 1:].sum())
+        return count_words(batch, NAME)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sums over this batch."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress, captions, count_captions, matcher, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress, captions, matcher, scenes
 from sightline.training.objectives.triplet import hinge
 
 NAME: Final = "info-nce"
@@ -93,10 +93,6 @@ class InfoNCE(Objective):
         self.config = config
         start = torch.full((2,) if config.local else (1,), -math.log(config.temperature))
         self.log_scale = nn.Parameter(start, requires_grad=config.learned)  # ln(1 / temperature): global, local
-
-    def weight(self, batch: Batch) -> float:
-        """Captions."""
-        return count_captions(batch, NAME)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sums over captions."""

@@ -23,7 +23,6 @@ from sightline.training.objective import (
     Progress,
     captioner,
     captions,
-    count_captions,
     mode,
     scenes,
 )
@@ -80,10 +79,6 @@ class Introspective(Objective):
     def __init__(self, config: IntrospectiveConfig, pool: Scenes, others: Tensor) -> None:
         super().__init__()
         self.config, self.pool, self.others = config, pool, others
-
-    def weight(self, batch: Batch) -> float:
-        """Captions."""
-        return count_captions(batch, NAME)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sum over captions."""

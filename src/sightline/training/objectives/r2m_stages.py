@@ -23,7 +23,17 @@ from sightline.models.r2m import R2M
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch, Batching
 from sightline.training.cuda_graphs import Graphs
-from sightline.training.objective import Context, Losses, Objective, Progress, captions, no_gradients, scenes
+from sightline.training.objective import (
+    Context,
+    Losses,
+    Objective,
+    Progress,
+    captions,
+    count_words,
+    expect,
+    no_gradients,
+    scenes,
+)
 from sightline.training.objectives.triplet import hinge
 from sightline.training.tensor_tables import Pool, TextTable
 
@@ -82,7 +92,7 @@ class R2MText(Objective):
 
     def weight(self, batch: Batch) -> float:
         """Words and ENDs."""
-        return float(captions(batch, TEXT).mask[:, 1:].sum())
+        return count_words(batch, TEXT)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sums over this batch."""
@@ -163,12 +173,8 @@ def shuffle_concepts(scenes: SceneBatch) -> SceneBatch:
 
 def r2m(model: Any, by: str) -> R2M:
     """The model, if it is R²M."""
-    if isinstance(model, R2M):
-        return model
-    kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
-    raise ConfigError(
-        f"the objective {by} trains the model r2m, and {kind} is none", fix="set model.kind to r2m, or train otherwise"
-    )
+    trained: R2M = expect(model, R2M, by, "the model r2m", "set model.kind to r2m, or train otherwise")
+    return trained
 
 
 Negatives = Literal["mean", "hardest"]

@@ -16,7 +16,7 @@ from torch import Tensor
 from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress, captions, count_captions, matcher, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress, captions, matcher, scenes
 
 NAME: Final = "triplet"
 
@@ -103,7 +103,7 @@ class Triplet(Objective):
 
     def weight(self, batch: Batch) -> float:
         """1 for `sum`, the number of captions for `mean`."""
-        return 1.0 if self.config.reduce == "sum" else count_captions(batch, NAME)
+        return 1.0 if self.config.reduce == "sum" else super().weight(batch)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sums over this batch; images and texts are embedded once."""
