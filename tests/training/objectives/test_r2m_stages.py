@@ -86,7 +86,7 @@ def read_alone(model: R2M, scenes: SceneBatch, row: int, words: list[int]) -> tu
         memories.append(hidden)
     rebuilt = torch.zeros(1, SIZE)
     for hidden in memories:
-        rebuilt, _ = model.reconstructor.update(rebuilt, *model.reconstructor.feed(hidden))
+        rebuilt, _ = model.reconstructor.update(rebuilt, hidden)
     return log_prob, memory["concepts"][0], rebuilt[0]
 
 
