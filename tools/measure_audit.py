@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from measured_photos import TestPhoto
-from measured_places import placed
+from measured_places import box_hits
 from measured_swaps import Swapped, noun_counts, swapped
 
 from sightline.checkpoint.bundle import default_bundle, load_bundle
@@ -147,7 +147,7 @@ def boxes(pipeline: Pipeline, options: argparse.Namespace) -> dict[str, Any]:
     """How sure boxes are, fitted on dev, and how right that is on test."""
     (shares, right), (others, truth) = (
         np.array(
-            placed(pipeline, options.data, numbered(photos(options.data, split, options.limit)), f"{split}, boxes")
+            box_hits(pipeline, options.data, numbered(photos(options.data, split, options.limit)), f"{split}, boxes")
         ).T
         for split in ("dev", "test")
     )

@@ -16,9 +16,7 @@ from sightline.vision.photo_reader import progress_bar
 OVERLAP = 0.5  # a box is right from this IoU with one of people's on
 
 
-def place_probability(
-    pipeline: Pipeline, data: Path, photos: Sequence[TestPhoto], title: str
-) -> list[tuple[float, bool]]:
+def box_hits(pipeline: Pipeline, data: Path, photos: Sequence[TestPhoto], title: str) -> list[tuple[float, bool]]:
     """Of the nouns that people drew boxes for: the share of evidence that our box has, and whether it is right."""
     truths = grounded_photos(read_entities(entities_file(data)), photos)
     found: list[tuple[float, bool]] = []

@@ -15,7 +15,7 @@ from sightline.checkpoint.bundle import Bundle
 from sightline.data.records import GroundedPhoto, GroundedSentence
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.nouns import box_counts, may_share, noun_tags
-from sightline.grounding.region_names import name_probabilities
+from sightline.grounding.region_names import name_regions
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Array, Box
 from sightline.text.vocabulary import UNK
@@ -42,7 +42,7 @@ class Heard:
     captions: list[Caption]
     found: list[Array | None]
     scores: Array | None = None
-    name_probabilities: list[Array | None] | None = None
+    named: list[Array | None] | None = None
     counts: list[list[int]] | None = None
 
     def pixels(self, box: Sequence[float]) -> Box:
@@ -69,7 +69,7 @@ class Heard:
                 self.boxes,
                 self.found[row],
                 scores=self.scores,
-                name_probabilities=None if self.named is None else self.named[row],
+                named=None if self.named is None else self.named[row],
                 share=functools.partial(may_share, words),
             ).trace
             results.append(
@@ -103,7 +103,7 @@ def hear(
 def _named(bundle: Bundle, scene: SceneBatch, sentence: GroundedSentence, most: list[int]) -> Array | None:
     annotated = {word.index for word in sentence.words}
     wanted = [int(count or at in annotated) for at, count in enumerate(most)]
-    return name_probabilities(bundle.vision, scene, 0, [token.lower() for token in sentence.tokens], wanted)
+    return name_regions(bundle.vision, scene, 0, [token.lower() for token in sentence.tokens], wanted)
 
 
 def _captions(bundle: Bundle, scene: SceneBatch, sentences: list[list[str]], count: int) -> list[Caption]:

@@ -12,7 +12,7 @@ from sightline.checkpoint.bundle import load_bundle
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.caption_boxes import choose_boxes
 from sightline.grounding.nouns import MANY, box_counts, may_share, noun_tags
-from sightline.grounding.region_names import name_probabilities
+from sightline.grounding.region_names import name_regions
 from sightline.pipeline import Pipeline
 
 torch.set_num_threads(1)
@@ -109,7 +109,7 @@ def seen():
 def test_names_are_the_detectors_probabilities_and_one_where_it_has_none(seen):
     bundle, scenes = seen
     with torch.inference_mode():
-        found = name_probabilities(bundle.vision, scenes, 1, ["two", "dogs", "near", "a", "table"], [0, 2, 0, 0, 1])
+        found = name_regions(bundle.vision, scenes, 1, ["two", "dogs", "near", "a", "table"], [0, 2, 0, 0, 1])
         regions = scenes.regions[1][scenes.region_mask[1]]
         dog = bundle.vision.naming(regions).sigmoid()[:, bundle.vision.config.names.index("dog")].numpy()
     assert found[1] == pytest.approx(dog, abs=1e-6)

@@ -10,7 +10,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.nouns import box_counts, may_share, noun_tags
-from sightline.grounding.region_names import name_probabilities
+from sightline.grounding.region_names import name_regions
 from sightline.grounding.synonyms import known_nouns
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import Reader
@@ -70,7 +70,7 @@ def choose_boxes(
                 boxes[photo, :n],
                 None if found is None else found[i, 1 : len(caption) + 1, :n],
                 scores=None if scores is None else scores[photo, :n],
-                named=name_probabilities(bundle.vision, scenes, photo, words, most),
+                named=name_regions(bundle.vision, scenes, photo, words, most),
                 share=partial(may_share, words),
             )
         )

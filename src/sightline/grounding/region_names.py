@@ -52,7 +52,7 @@ class RegionNames:
         return [names[at] for at in np.argsort(-own) if own[at] >= math.log(least / (1 - least))]
 
 
-def name_probabilities(
+def name_regions(
     vision: VisionModel, scenes: SceneBatch, photo: int, words: Sequence[str], wanted: Sequence[int]
 ) -> Array | None:
     """(words, n) probabilities that the regions of one photo have the names of the wanted words.
