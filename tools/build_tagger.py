@@ -36,7 +36,7 @@ import numpy.typing as npt
 from caption_labels import allowed, possible, settle, variations
 
 from sightline.files import atomic_write, read_json, write_text
-from sightline.text.tag_features import (
+from sightline.text.tagger import (
     AFTER,
     BEFORE,
     CLAUSES,

@@ -15,7 +15,7 @@ from functools import cache
 
 from sightline.text import wordnet
 from sightline.text.lemmas import inflections, lemma
-from sightline.text.tag_features import closed_classes
+from sightline.text.tagger import closed_classes
 
 Labelled = tuple[list[str], list[str], list[bool]]  # words, tags, which tags to trust
 

@@ -19,7 +19,7 @@ from sightline.models.ensemble import Ensemble
 from sightline.models.neuraltalk2 import NeuralTalk2Config
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.updown import UpDownConfig
-from sightline.text.articles import wrong_articles
+from sightline.text.grammar import wrong_articles
 from sightline.text.vocabulary import PAD, Vocabulary
 
 

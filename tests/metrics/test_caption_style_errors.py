@@ -7,8 +7,7 @@ import pytest
 from language_samples import score
 from sightline.cli import commands
 from sightline.metrics.caption_style import LanguageErrors, faults_all
-from sightline.text.articles import indefinite_article, wrong_articles
-from sightline.text.endings import BAD_ENDINGS, DANGLING
+from sightline.text.grammar import BAD_ENDINGS, DANGLING, indefinite_article, wrong_articles
 
 A = """dog unicorn uniform union unit university unique united used useful user usual utensil utility urinal ukulele
 european euro eucalyptus ewe one one-way one-eyed once house horse hot-dog helmet yellow young wii woman tv dvd cd pc

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 import sightline.text.tagger as tagger_module
 from sightline.errors import DataError
-from sightline.text.tag_features import (
+from sightline.text.tagger import (
     AFTER,
+    ASSET,
     BEFORE,
     CLAUSES,
+    NOUNS,
     OFFSETS,
     RESTARTS,
+    Tagger,
     clause_after,
     closed_classes,
     features,
@@ -26,7 +29,6 @@ from sightline.text.tag_features import (
     shape,
     word_class,
 )
-from sightline.text.tagger import ASSET, NOUNS, Tagger
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from sightline.decoding.rules import Rules
 from sightline.errors import ConfigError
-from sightline.text.endings import NEVER_LAST
-from sightline.text.repeats import ANOTHER, BETWEEN, noun_forms
+from sightline.text.grammar import ANOTHER, BETWEEN, NEVER_LAST, noun_forms
 from sightline.text.vocabulary import END, PAD, START, UNK, Vocabulary
 
 _NOTHING = PAD  # it is never said, so to forbid it once more changes nothing

@@ -19,7 +19,7 @@ from sightline.decoding.strategies import Beam, Greedy, Sample, Strategy
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, select
 from sightline.scene import Array
-from sightline.text.articles import with_right_articles
+from sightline.text.grammar import with_right_articles
 from sightline.text.vocabulary import Vocabulary
 
 AT_ONCE = 2**26  # probabilities that one forward may hold while words are traced: 256 MB

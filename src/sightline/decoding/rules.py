@@ -35,9 +35,9 @@ class Rules:
     """No word comes twice in a row."""
     no_repeat_noun: bool = False
     """No noun comes twice, in either number, but after *another* or *other*, and in *side by side*
-    (`sightline.text.repeats`). What must be included may come again."""
+    (`sightline.text.grammar`). What must be included may come again."""
     bad_endings: bool = False
-    """No caption ends in an article, preposition or the like (`sightline.text.endings`)."""
+    """No caption ends in an article, preposition or the like (`sightline.text.grammar`)."""
     right_articles: bool = False
     """*a* and *an* suit the words after them: they are set right once the words are found."""
     whole: bool = False

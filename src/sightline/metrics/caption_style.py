@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.metrics.language_metric import LanguageMetric, Scores
-from sightline.text.articles import wrong_articles
-from sightline.text.endings import dangles
+from sightline.text.grammar import DOUBLED, dangles, may_come_again, wrong_articles
 from sightline.text.lemmas import lemma_of_tag
-from sightline.text.repeats import DOUBLED, may_come_again
 from sightline.text.tagger import NOUNS, Tagger
 
 
