@@ -27,9 +27,9 @@ from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher
 from sightline.models.scene_matcher import SceneMatcher
 from sightline.photo import Pixels
 from sightline.text.vocabulary import rule
-from sightline.training.grounding_evaluation import accuracy_of_captioner, accuracy_of_matcher
 from sightline.training.tensor_tables import Pool, SceneTable
 from sightline.training.true_boxes import of_entities
+from sightline.training.word_boxes import accuracy_of_captioner, accuracy_of_matcher
 from sightline.vision.coverage import coverage
 from sightline.vision.detector import Detector, Maps
 from sightline.vision.int8_backbone import fold_int8

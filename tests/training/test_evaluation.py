@@ -25,8 +25,8 @@ from sightline.models.vsepp import VSEPPConfig
 from sightline.text.vocabulary import PAD, Vocabulary
 from sightline.text.vocabulary import rule as named_rule
 from sightline.training.evaluation import Evaluation, evaluate, token_loss, write_captions
-from sightline.training.grounding_evaluation import _Splits
 from sightline.training.tensor_tables import Pool, SceneTable, TextTable
+from sightline.training.word_boxes import _Splits
 
 CAPTIONS = "sightline.training.evaluation.write_captions"
 QUICK = Evaluation(strategy=Greedy(), metrics=("bleu", "cider"), batch=3)

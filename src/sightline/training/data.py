@@ -27,14 +27,13 @@ from sightline.training.data_config import DataConfig
 from sightline.training.features import SplitScenes, split_scenes
 from sightline.training.new_model import outline
 from sightline.training.objectives.distillation import BOXES, DistillationConfig
-from sightline.training.pixel_pools import pixel_pools
-from sightline.training.positives import word_overlaps
 from sightline.training.recipe_photos import ROLES, plural, read_photos
 from sightline.training.recipe_text import Splitter, choose_vocabulary, corpus_pools, read_corpus
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import Mark, Pool, TextTable
-from sightline.training.training_photos import BOXED
+from sightline.training.training_photos import BOXED, pixel_pools
 from sightline.training.vision_config import CachedFeatures, Grid, Vision
+from sightline.training.word_boxes import word_overlaps
 
 __all__ = ["Data", "DataConfig", "build_data"]
 

@@ -41,10 +41,10 @@ from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.text.vocabulary import END, PAD
 from sightline.text.vocabulary import rule as named_rule
 from sightline.training.data import DataConfig, build_data
-from sightline.training.grounding_evaluation import accuracy_of_captioner, accuracy_of_matcher, f1_of_captions
 from sightline.training.recipe_photos import plural
 from sightline.training.tensor_tables import Pool
 from sightline.training.vision_config import CachedFeatures, config_of
+from sightline.training.word_boxes import accuracy_of_captioner, accuracy_of_matcher, f1_of_captions
 
 Watch = Callable[[Sequence[int]], "Iterator[int] | Sequence[int]"]
 

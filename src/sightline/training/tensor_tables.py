@@ -143,7 +143,7 @@ class Pool:
         texts: their captions, photo after photo; None for photos alone.
         first: (P + 1,) where each photo's captions begin.
         references: the raw captions of each photo, for scoring.
-        positives: how far regions truly show a word (`positives.word_overlaps`), by caption row: (t, n) IoU, -1 for
+        positives: how far regions truly show a word (`word_boxes.word_overlaps`), by caption row: (t, n) IoU, -1 for
             words without annotation; None without grounding annotations.
     """
 

@@ -1,21 +1,35 @@
-"""Which photos, and whose boxes, a recipe's vision model is trained on: never those it is chosen or measured by."""
+"""Photos as pixels, for a vision model that learns: which ones, with whose boxes; never those it is measured by."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sightline.batch import SceneBatch
 from sightline.data.image_list import photo_number, read_names
 from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionedPhoto
-from sightline.errors import ConfigError, CountError, MissingRecordError
-from sightline.files import existing_path
+from sightline.errors import ConfigError, CountError, ImageError, MissingRecordError, SightlineError
+from sightline.files import PathLike, existing_path
+from sightline.photo import Pixels
 from sightline.training.data_config import BoxedPhotos, DataConfig
-from sightline.training.features import match, match_all
+from sightline.training.features import SplitScenes, match, match_all
 from sightline.training.recipe_photos import plural, read_photos
-from sightline.training.true_boxes import PhotoBoxes, read_boxes
+from sightline.training.true_boxes import MOST, BoxTable, PhotoBoxes, read_boxes
+from sightline.vision.grid_encoder import cell_boxes
+from sightline.vision.images import read_pixels
+from sightline.vision.photo_reader import Progress, left_out, progress_bar
+from sightline.vision.photo_reader import read_photos as read_pictures
 
 BOXED = "boxed"
 TRAINED = ("train", BOXED)  # the pools whose boxes are read
@@ -120,3 +134,169 @@ def boxes_of_pools(
             f"{total:,} boxes, {named:,} of them with a name."
         )
     return drawn
+
+
+READERS = 16  # photos that are decoded at the same time
+GREY = 128
+
+
+class PixelTable:
+    """Scenes that hold pixels.
+
+    A photo that turns out to be unreadable is grey and has no boxes, and a warning tells of it: training goes on.
+
+    Args:
+        paths: of the photos.
+        ids: of the photos.
+        size: photos are squashed to squares of so many pixels.
+        keep: keep pixels in memory once they were read (size² · 3 bytes a photo).
+        fingerprint: of the backbone that will look at them; "" while its weights change.
+        things: what is truly in them.
+        cells: give also the boxes of the cells that a grid backbone will make of them.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        ids: Sequence[str],
+        size: int,
+        *,
+        keep: bool = False,
+        fingerprint: str = "",
+        things: BoxTable | None = None,
+        cells: bool = True,
+    ) -> None:
+        for others, what in ((paths, "paths"), (things, "rows of boxes")):
+            if others is not None and len(others) != len(ids):
+                raise CountError(f"{len(others)} {what} for {len(ids)} photos")
+        self.paths, self.ids, self.size, self.fingerprint = tuple(paths), tuple(ids), size, fingerprint
+        self.things, self.cells = things, cells
+        self._sizes = np.zeros((len(ids), 2), np.int64)
+        self._bad: set[int] = set()
+        self._kept: Pixels | None = np.empty((len(ids), size, size, 3), np.uint8) if keep else None
+        self._held: npt.NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
+        self._readers = ThreadPoolExecutor(READERS)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def read_all(self, bad: Callable[[SightlineError], None], progress: Progress = iter) -> list[int]:
+        """Read all photos into memory at once; gives the rows of those that cannot be read, for `without`."""
+        if self._kept is None:
+            raise CountError("these pictures are not kept in memory", fix="make them with keep=True")
+        row_of: dict[PathLike, int] = {path: row for row, path in enumerate(self.paths)}
+        for photo in read_pictures(self.paths, self.size, bad=bad, progress=progress):
+            row = row_of[photo.path]
+            self._kept[row], self._sizes[row], self._held[row] = photo.pixels, photo.size, True
+        return np.flatnonzero(~self._held).tolist()
+
+    def without(self, rows: Sequence[int]) -> PixelTable:
+        """These pictures without some rows. What is kept in memory is moved, not copied: do not use the old ones."""
+        if not rows:
+            return self
+        left = np.delete(np.arange(len(self)), rows)
+        things = None if self.things is None else self.things.without(rows)
+        paths, ids = [self.paths[row] for row in left], [self.ids[row] for row in left]
+        fewer = PixelTable(paths, ids, self.size, fingerprint=self.fingerprint, things=things, cells=self.cells)
+        fewer._sizes, fewer._held = self._sizes[left], self._held[left]
+        if self._kept is not None:
+            for to, row in enumerate(left):  # ascending, so that no photo is overwritten before it was moved
+                self._kept[to] = self._kept[row]
+            fewer._kept = self._kept[: len(left)]
+        return fewer
+
+    def batch(self, rows: Tensor) -> SceneBatch:
+        """The photos of `rows`: pixels (B, 3, size, size), uint8, channels last in memory; things where known."""
+        chosen = rows.numpy()
+        pixels = self._pixels(chosen)
+        things = {} if self.things is None else self.things.batch(rows)
+        if things and self._bad:
+            things["thing_mask"][[row in self._bad for row in chosen.tolist()]] = False
+        return SceneBatch(
+            ids=tuple(self.ids[row] for row in chosen),
+            pixels=pixels.permute(0, 3, 1, 2),
+            sizes=torch.from_numpy(self._sizes[chosen]),
+            fingerprint=self.fingerprint,
+            **things,  # type: ignore[arg-type]
+            **(self._cells(len(chosen)) if self.cells else {}),  # type: ignore[arg-type]
+        )
+
+    def _pixels(self, rows: npt.NDArray[np.int64]) -> Tensor:
+        """(B, size, size, 3), in memory that a GPU fetches by itself while it computes."""
+        found = torch.empty(len(rows), self.size, self.size, 3, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        if self._kept is None:
+            np.stack(list(self._readers.map(self._read, rows.tolist())), out=found.numpy())
+            return found
+        missing = np.unique(rows[~self._held[rows]])
+        for row, pixels in zip(missing, self._readers.map(self._read, missing.tolist()), strict=True):
+            self._kept[row], self._held[row] = pixels, True
+        self._kept.take(rows, axis=0, out=found.numpy(), mode="clip")  # `raise` would go through memory of its own
+        return found
+
+    def _read(self, row: int) -> Pixels:
+        try:
+            pixels, self._sizes[row] = read_pixels(self.paths[row], self.size)
+        except SightlineError as error:
+            if row not in self._bad:
+                self._bad.add(row)
+                warnings.warn(f"{error} A grey picture takes its place.", stacklevel=2)
+            return np.full((self.size, self.size, 3), GREY, np.uint8)
+        return pixels
+
+    def _cells(self, count: int) -> dict[str, object]:
+        side = -(-self.size // 32)
+        boxes = torch.from_numpy(cell_boxes(side, side)).expand(count, -1, -1)
+        everywhere = torch.ones(boxes.shape[:2], dtype=torch.bool)
+        shapes = ((side, side),) * count
+        return {"boxes": boxes, "region_mask": everywhere, "grid_mask": everywhere, "grid_shapes": shapes}
+
+
+def pixel_pools(
+    config: DataConfig,
+    base: Path,
+    photos: Mapping[str, Sequence[CaptionedPhoto]],
+    size: int,
+    notes: list[str],
+    *,
+    cells: bool = True,
+) -> dict[str, SplitScenes]:
+    """The photos of each split, and of `data.boxed`, as pixels; with their boxes where they are trained on.
+
+    Photos that are not in `data.images` are an error, unless allowed. Where `data.cache` is `memory` all are read now,
+    and those that cannot be read are left out; where it is `auto`, they are kept once they were read, if they fit.
+    """
+    found = files_of_pools(config, base, photos, notes)
+    gigabytes = sum(len(part.photos) for part in found.values()) * 3 * size**2 / (1 << 30)
+    keep = config.cache == "memory" or (config.cache == "auto" and gigabytes <= config.budget)
+    notes.append(
+        f"Photos are read at {size} × {size} pixels"
+        + (f", and kept in memory: {gigabytes:.2f} GiB." if keep else ", from disk as they are needed.")
+    )
+    things = {role: BoxTable.build(drawn) for role, drawn in boxes_of_pools(config, base, found, notes).items()}
+    notes.extend(
+        f"Of {role}, boxes beyond {MOST} of a photo are left out: {own.cut:,}."
+        for role, own in things.items()
+        if own.cut
+    )
+    seen = {}
+    for role, part in found.items():
+        ids = [photo.id for photo in part.photos]
+        pictures = PixelTable(part.paths, ids, size, keep=keep, things=things.get(role), cells=cells)
+        seen[role] = (
+            _read_now(part, pictures, role, notes) if config.cache == "memory" else SplitScenes(part.photos, pictures)
+        )
+    return seen
+
+
+def _read_now(part: PoolFiles, pictures: PixelTable, role: str, notes: list[str]) -> SplitScenes:
+    bad: list[SightlineError] = []
+    start = time.monotonic()
+    rows = pictures.read_all(bad.append, progress_bar(f"Reading photos of {role}"))
+    if len(rows) == len(pictures):
+        raise ImageError(f"no photo of {role} can be read", where=bad[0].where, fix=bad[0].fix)
+    notes.append(f"{plural(len(pictures) - len(rows), 'photo')} of {role} read in {time.monotonic() - start:.0f} s.")
+    if bad:
+        notes.append(f"Of {role}, {left_out(bad)}")
+    gone = set(rows)
+    photos = tuple(photo for row, photo in enumerate(part.photos) if row not in gone)
+    return SplitScenes(photos, pictures.without(rows))

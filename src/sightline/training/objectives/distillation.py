@@ -34,7 +34,7 @@ from sightline.training.objective import (
     scenes,
 )
 from sightline.training.objectives.cross_entropy import ScheduledSampling
-from sightline.training.positives import POSITIVE
+from sightline.training.word_boxes import POSITIVE
 
 NAME: Final = "distillation"
 BOXES = "boxes"

@@ -15,8 +15,7 @@ from sightline.config import build
 from sightline.errors import ConfigError, CountError, ImageError, MissingRecordError
 from sightline.models.updown import UpDownConfig
 from sightline.training.data import DataConfig, build_data
-from sightline.training.pixel_pools import GREY, PixelTable
-from sightline.training.training_photos import training_photos
+from sightline.training.training_photos import GREY, PixelTable, training_photos
 from sightline.training.true_boxes import BoxTable, PhotoBoxes
 from sightline.training.vision_config import CachedFeatures, Grid
 from sightline.vision.concept_names import concept_names

@@ -18,8 +18,8 @@ from sightline.errors import ConfigError, CountError, DataError, MissingPartErro
 from sightline.scene import Scene
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.batches import Batches, Batching
-from sightline.training.positives import align, overlaps, word_overlaps
 from sightline.training.tensor_tables import Pool, SceneTable, TextTable
+from sightline.training.word_boxes import align, overlaps, word_overlaps
 
 WIDTH, HEIGHT = 256, 128  # powers of two, so that normalised boxes are exact
 XML = f"""<annotation><filename>7.jpg</filename>
