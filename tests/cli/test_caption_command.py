@@ -21,8 +21,10 @@ from bundle_samples import EXAMPLES, draw_photo, package_without_weights
 from interrupting import start
 from sightline.caption import PhotoCaption, WordTrace
 from sightline.cli import commands
-from sightline.cli.caption_pictures import Pictures, box_table, viewer
+from sightline.cli.caption_command import viewer
+from sightline.cli.caption_folder import Pictures
 from sightline.cli.pipeline_work import BATCH
+from sightline.export.caption_tables import box_table
 
 torch.set_num_threads(1)
 
@@ -177,11 +179,17 @@ def test_a_photo_that_is_gone_by_now_has_no_picture(tmp_path):
 def test_boxes_are_told_in_columns():
     trace = (WordTrace(box=(0.1, 0.2, 0.5, 1.0), score=0.5), WordTrace(), WordTrace(box=(0, 0, 1, 1), score=0.25))
     said = PhotoCaption(("dog", "near", "table"), -1.0, trace, "x.jpg", (100, 1000))
-    assert box_table(said) == "  dog       10   200    50  1000  0.50\n  table      0     0   100  1000  0.25"
+    assert (
+        box_table(said.to_json()["words"])
+        == "  dog       10   200    50  1000  0.50\n  table      0     0   100  1000  0.25"
+    )
     trace = (WordTrace(box=(0.1, 0.2, 0.5, 1.0), score=0.5, others=((0, 0, 1, 0.1),)),)
     several = PhotoCaption(("dogs",), -1.0, trace, "x.jpg", (100, 1000))
-    assert box_table(several) == "  dogs     10   200    50  1000  0.50\n            0     0   100   100"
-    assert box_table(PhotoCaption(("dog",), -1.0)) == "  no word points at a box"
+    assert (
+        box_table(several.to_json()["words"])
+        == "  dogs     10   200    50  1000  0.50\n            0     0   100   100"
+    )
+    assert box_table(PhotoCaption(("dog",), -1.0).to_json()["words"]) == "  no word points at a box"
 
 
 def test_quiet_prints_nothing_but_what_was_left_out(caption, photos, tmp_path):

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from sightline.caption import PhotoCaption, WordTrace
-from sightline.export.caption_tables import caption_of, csv_lines, json_array, json_lines, sentence
-from sightline.export.gallery import link, page
+from sightline.export.caption_tables import caption_of, csv_lines, html_page, json_array, json_lines, link, sentence
 from sightline.scene import Concept
 
 WEIRD = 'a "dog", über\n<b>&amp; 100%#?.jpg'
@@ -61,7 +60,7 @@ def test_a_page_has_a_figure_with_alternative_text_for_each_photo(tmp_path):
     photo = tmp_path / WEIRD
     photo.touch()
     figures = Figures()
-    figures.feed("".join(page([told(str(photo), ("a", "<dog>")), told(low=True)], tmp_path / "out")))
+    figures.feed("".join(html_page([told(str(photo), ("a", "<dog>")), told(low=True)], tmp_path / "out")))
     assert [image["alt"] for image in figures.images] == ["A <dog>.", "A dog."]
     assert figures.tags.count("figure") == 2
     assert "b" not in figures.tags
@@ -71,10 +70,10 @@ def test_a_page_has_a_figure_with_alternative_text_for_each_photo(tmp_path):
 
 
 def test_a_page_has_dark_mode_and_tells_where_the_model_is_not_sure():
-    text = "".join(page([told(low=True)], "."))
+    text = "".join(html_page([told(low=True)], "."))
     assert "prefers-color-scheme: dark" in text
     assert "not sure" in text
-    assert "not sure" not in "".join(page([told()], "."))
+    assert "not sure" not in "".join(html_page([told()], "."))
 
 
 def test_links_lead_from_the_page_to_the_photo(tmp_path):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -10,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 from sightline.cli.arguments import Arg
-from sightline.cli.caption_pictures import Pictures, box_table, open_with, viewer
 from sightline.cli.pipeline_work import CaptionOptions, CaptionWork
 from sightline.decoding.rules import phrases_of
 from sightline.errors import ConfigError, DataError, printable
@@ -21,6 +23,7 @@ if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a 
     from sightline.jobs.job_photos import PhotoList
     from sightline.vision.photo_reader import Progress
 
+OPENERS = {"Darwin": "open", "Windows": "explorer"}
 STREAMS = {"csv": "csv_lines", "jsonl": "json_lines", "json": "json_array"}  # that can go to standard output
 
 
@@ -142,6 +145,7 @@ class _Output:
         """
         if not self.found.photos:
             return
+        from sightline.cli.caption_folder import Pictures
         from sightline.vision.photo_reader import progress_bar
 
         progress = progress_bar("captioning") if self._wants_bar(silent) else iter
@@ -157,7 +161,7 @@ class _Output:
                     self.pictures = pictures.written
                 yield caption
                 if self.show and self.opener is None:
-                    print(box_table(caption), file=tables, flush=True)
+                    self._print_boxes(caption.to_json(), tables)
         except GeneratorExit:
             raise
         except BaseException as error:  # also SystemExit, by which a signal ends the command
@@ -178,7 +182,6 @@ class _Output:
                 _print("json", (), sys.stdout)
             return 0
         from sightline.cli.caption_folder import FileOptions, Listeners, file_captions
-        from sightline.export.caption_tables import caption_of
         from sightline.jobs.cluster import executor_of
         from sightline.vision.photo_reader import progress_bar
 
@@ -188,7 +191,7 @@ class _Output:
             if not self.json:
                 self._line(f"{told['path']}: {told['caption']}", stdout)
             if self.show and self.opener is None:
-                print(box_table(caption_of(told)), file=tables, flush=True)
+                self._print_boxes(told, tables)
 
         def bar(title: str) -> Progress:
             return progress_bar(title) if self._wants_bar(self.json or distinct) else iter
@@ -197,13 +200,13 @@ class _Output:
         listeners = Listeners(said, self.found.problems.append, bar, end)
         filing = FileOptions(named | ({"pictures"} if self.opener else set()), out, force, distinct)
         with executor_of(ray, self.work.threads, self.work.device) as executor:
-            filed = file_captions(self.found.photos, sources, self.work, filing, listeners, executor)
-        self.pictures = filed.pictures
-        self.note = f"{filed.made:,} captioned now, {filed.kept:,} done before" if filed.kept else ""
-        if filed.forgot:
-            many = "caption" if filed.forgot == 1 else "captions"
-            self.note = f"dropped {filed.forgot:,} {many} of another model or other settings"
-        return filed.made + filed.kept
+            files = file_captions(self.found.photos, sources, self.work, filing, listeners, executor)
+        self.pictures, report, forgot = files.pictures, files.report, files.log.forgot
+        self.note = f"{report.made:,} captioned now, {report.kept:,} done before" if report.kept else ""
+        if forgot:
+            many = "caption" if forgot == 1 else "captions"
+            self.note = f"dropped {forgot:,} {many} of another model or other settings"
+        return report.made + report.kept
 
     def _wants_bar(self, silent: bool) -> bool:
         """Lines that appear on a terminal are progress enough."""
@@ -212,6 +215,11 @@ class _Output:
     def _line(self, text: str, stdout: TextIO) -> None:
         if not self.quiet:
             print(printable(text), file=stdout, flush=True)
+
+    def _print_boxes(self, caption: CaptionJson, tables: TextIO) -> None:
+        from sightline.export.caption_tables import box_table
+
+        print(box_table(caption["words"]), file=tables, flush=True)
 
     def end(self) -> None:
         """What was left out and why, and where pictures are; and open them."""
@@ -235,3 +243,17 @@ def _print(form: str, captions: Iterable[CaptionJson], stdout: TextIO) -> None:
 
     for line in getattr(caption_tables, STREAMS[form])(captions):
         print(line, end="", file=stdout, flush=True)
+
+
+def viewer() -> str | None:
+    """The program that opens a picture or folder on the screen; None where there is no screen."""
+    system = platform.system()
+    if system not in OPENERS and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return None
+    return shutil.which(OPENERS.get(system, "xdg-open"))
+
+
+def open_with(program: str, path: Path) -> None:
+    """Open a picture or folder, and do not wait for it."""
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen([program, str(path)], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)

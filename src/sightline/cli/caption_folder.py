@@ -9,18 +9,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from sightline.caption import PhotoCaption
-from sightline.cli.caption_pictures import draw_picture
 from sightline.cli.pipeline_work import BATCH, CaptionWork
-from sightline.errors import ConfigError, SightlineError
-from sightline.export.caption_tables import CaptionJson, caption_of, csv_lines, json_array, json_lines, sentence
-from sightline.export.gallery import page
+from sightline.errors import ConfigError, NameTooLongError, SightlineError
+from sightline.export.caption_tables import (
+    CaptionJson,
+    caption_of,
+    csv_lines,
+    html_page,
+    json_array,
+    json_lines,
+    sentence,
+)
 from sightline.export.sidecar import sidecar_of, write_sidecar
 from sightline.files import atomic_write, cache_dir, fingerprint, lock, sweep
-from sightline.jobs.job import Executor, photos_to_do, run, run_locally
+from sightline.jobs.job import Executor, Report, run, run_locally
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of
 from sightline.jobs.ledger import CaptionLog, Ledger
 from sightline.vision.photo_reader import Progress
@@ -87,6 +93,7 @@ class Files:
         rewrites: those that were rewritten.
         photos: that were named.
         pictures: of those photos that have one.
+        report: what the run did.
     """
 
     def __init__(
@@ -99,6 +106,7 @@ class Files:
     ) -> None:
         self.filing, self.log, self.rewrites, self.photos, self.listeners = filing, log, rewrites, photos, listeners
         self.pictures: list[Path] = []
+        self.report = Report()
         self._given = {photo.id: str(photo.path) for photo in photos}
         self._fresh: set[str] = set()  # captions whose files are to be written, whatever is there
         self._done: set[str] = set()  # photos whose files are written
@@ -151,7 +159,7 @@ class Files:
         out, lines = self.filing.out, {"csv": csv_lines, "jsonl": json_lines, "json": json_array}
         for name in WHOLE:
             if out is not None and len(self.log) and name in self.filing.formats:
-                pieces = page(self._all(), out) if name == "html" else lines[name](self._all())
+                pieces = html_page(self._all(), out) if name == "html" else lines[name](self._all())
                 with atomic_write(out / f"captions.{name}") as file:
                     for piece in pieces:
                         file.write(piece.encode())
@@ -182,23 +190,6 @@ class Files:
             write_sidecar(id, sentence(told["caption"]), replace=self.filing.force, bad=self.listeners.bad)
 
 
-@dataclass
-class FolderReport:
-    """What a run did.
-
-    Attributes:
-        made: captions of this run.
-        kept: photos that were done before and have not changed.
-        forgot: captions of other settings that were there.
-        pictures: of the photos that were named.
-    """
-
-    made: int = 0
-    kept: int = 0
-    forgot: int = 0
-    pictures: list[Path] = field(default_factory=list)
-
-
 def file_captions(
     named: Sequence[PhotoRef],
     sources: Sequence[str],
@@ -206,7 +197,7 @@ def file_captions(
     filing: FileOptions,
     listeners: Listeners,
     executor: Executor = run_locally,
-) -> FolderReport:
+) -> Files:
     """Caption photos, and write the files; also when interrupted, of what is done by then.
 
     Args:
@@ -230,24 +221,19 @@ def file_captions(
         filing.sweep(photos)
         files = Files(filing, log, rewrites, photos, listeners)
         at_the_end.callback(files.close)
-        filed = FolderReport(forgot=log.forgot, pictures=files.pictures)
         if filing.force:
             files.drop(photo.id for photo in photos)
         if not filing.distinct:
             files.restore_first(list(rewrites))
-        todo = photos_to_do(photos, files, ledger)
-        filed.kept = len(photos) - len(todo)
-        if todo:  # else no model is loaded
-            bar = listeners.progress("captioning")
-            report = run(
-                photos, work, files, ledger, size=work.load().size, batch=BATCH, progress=bar, executor=executor
-            )
-            for error in report.bad:
-                listeners.bad(error)
-            filed.made = report.made
+        bar = listeners.progress("captioning")
+        files.report = run(
+            photos, work, files, ledger, size=lambda: work.load().size, batch=BATCH, progress=bar, executor=executor
+        )
+        for error in files.report.bad:
+            listeners.bad(error)
         if filing.distinct:
             _rewrite(files, work, ledger)
-    return filed
+    return files
 
 
 def _photos(named: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> list[PhotoRef]:
@@ -283,6 +269,44 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
 def _mark(group: list[str], ledger: Ledger) -> str:
     """What the captions of a group depend on: which photos they are, and as what they were."""
     return fingerprint(*(f"{id} {ledger.get(id)}" for id in sorted(group)))
+
+
+def draw_picture(said: PhotoCaption, path: Path, bad: Callable[[SightlineError], None]) -> bool:
+    """Write the picture of one photo, and tell whether it is there; one that can not be read or named goes to `bad`."""
+    from sightline.draw.photo_boxes import words_on_boxes
+    from sightline.vision.images import open_image
+
+    try:
+        photo = open_image(said.path)
+    except SightlineError as error:
+        bad(error)
+        return False
+    picture = words_on_boxes(photo, said)
+    try:
+        with atomic_write(path) as file:
+            picture.save(file, "JPEG", quality=92, subsampling=0)  # PNG would take longer than the caption
+    except NameTooLongError as error:
+        bad(error)
+        return False
+    return True
+
+
+class Pictures:
+    """A folder of photos with their boxes and captions; `written` are the files, in order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.written = folder, list[Path]()
+        self._names: dict[str, int] = {}
+
+    def draw(self, said: PhotoCaption, bad: Callable[[SightlineError], None]) -> None:
+        """Write the picture of one photo, under its name; those of photos of the same name are numbered."""
+        path = self.folder / self._name(Path(said.path).stem)
+        if draw_picture(said, path, bad):
+            self.written.append(path)
+
+    def _name(self, stem: str) -> str:
+        count = self._names[stem] = self._names.get(stem, 0) + 1
+        return f"{stem}{'' if count == 1 else f'-{count}'}.captioned.jpg"
 
 
 def picture_name(log: CaptionLog, id: str) -> str:

@@ -46,7 +46,7 @@ COMMANDS = {
     "likelihood": Command(
         "sightline.cli.likelihood_command:command", "How likely a captioner finds a caption, by word."
     ),
-    "convert": Command("sightline.cli.convert_command:convert", "Convert a checkpoint that another project released."),
+    "convert": Command("sightline.cli.models_command:convert", "Convert a checkpoint that another project released."),
     "data inspect": Command("sightline.cli.data_command:inspect", "Tell what files hold and what is wrong with them."),
     "data convert": Command("sightline.cli.data_command:convert", "Convert features or captions to another format."),
     "data repair": Command("sightline.cli.data_command:repair", "Drop damaged records from a feature store."),

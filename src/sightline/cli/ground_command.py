@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sightline.cli.arguments import Arg
-from sightline.cli.caption_pictures import box_table
 from sightline.errors import ConfigError
+from sightline.export.caption_tables import box_table
 from sightline.files import atomic_write
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def ground(
     if json:
         print(json_module.dumps(found.to_json(), ensure_ascii=False, allow_nan=False))
     elif not quiet:
-        print(box_table(found, "No noun of the sentence points anywhere.", indent=""))
+        print(box_table(found.to_json()["words"], "No noun of the sentence points anywhere.", indent=""))
     return 0 if any(trace.box is not None for trace in found.trace) else 1
 
 

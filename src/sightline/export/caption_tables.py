@@ -1,22 +1,44 @@
-"""Captions as JSON tells them (`PhotoCaption.to_json`), from which every format is written; as tables, and back.
-
-numpy only.
-"""
+"""Captions as JSON has them (`PhotoCaption.to_json`), and what is made of it: tables, lines, a page. numpy only."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sightline.caption import PhotoCaption, WordTrace
+from sightline.files import PathLike
 from sightline.scene import Box, Concept
 
 CaptionJson = dict[str, Any]  # PhotoCaption.to_json()
 COLUMNS = ("path", "caption", "confidence", "low_confidence", "objects")
 BETWEEN = "; "  # objects of one cell
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1d2430; --soft: #5b6675; --line: #d9dee6; --card: #fff; --page: #f5f6f8; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e7ebf1; --soft: #9aa6b6; --line: #333c49; --card: #1b212b; --page: #12161d; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); }
+main { max-width: 1400px; margin: 0 auto; padding: 32px 16px 64px; }
+h1 { font-size: 26px; margin: 0 0 24px; }
+ul { list-style: none; margin: 0; padding: 0; display: grid; gap: 20px; }
+ul { grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)); }
+figure { margin: 0; height: 100%; background: var(--card); border: 1px solid var(--line); border-radius: 12px; }
+figure { overflow: hidden; }
+img { display: block; width: 100%; height: 240px; object-fit: cover; background: var(--line); }
+figcaption { padding: 12px 16px 14px; overflow-wrap: anywhere; }
+small { display: block; color: var(--soft); margin-top: 4px; }
+a { color: inherit; }
+a:focus-visible { outline: 3px solid #4c8dff; outline-offset: 2px; }
+@media print { li { break-inside: avoid; } }
+"""
 
 
 def caption_of(told: CaptionJson) -> PhotoCaption:
@@ -89,3 +111,57 @@ def _row(writer: csv._writer, buffer: io.StringIO, values: Iterable[object]) -> 
     buffer.seek(0)
     buffer.truncate()
     return row
+
+
+def box_table(words: Sequence[CaptionJson], none: str = "no word points at a box", indent: str = "  ") -> str:
+    """A line for each of the `words` of a caption's JSON that points somewhere: its box in pixels, how sure that is.
+
+    Further boxes of a plural follow, each on a line of its own.
+    """
+    found = [word for word in words if word["box"] is not None]
+    if not found:
+        return indent + none
+    width = max(len(word["word"]) for word in found)
+    lines = []
+    for word in found:
+        first, *others = (" ".join(f"{round(v):>5}" for v in box) for box in word["boxes"])
+        lines.append(f"{indent}{word['word']:<{width}}  {first}  {word['score']:.2f}")
+        lines += [f"{indent}{'':<{width}}  {box}" for box in others]
+    return "\n".join(lines)
+
+
+def html_page(captions: Iterable[CaptionJson], folder: PathLike, title: str = "Captions") -> Iterator[str]:
+    """A page of photos, each with its caption as alternative text, piece by piece: no request leaves it.
+
+    `folder` is where it will be, from which it leads to the photos.
+    """
+    yield (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{escape(title)}</h1>\n<ul>\n"
+    )
+    for told in captions:
+        yield _figure(told, link(told["path"], folder))
+    yield "</ul>\n</main>\n</body>\n</html>\n"
+
+
+def link(path: PathLike, folder: PathLike) -> str:
+    """Where a photo is from a folder: a relative address, or a file's where there is none (another Windows drive)."""
+    photo = os.path.abspath(path)  # noqa: PTH100 - links are not followed: the photo is where people see it
+    try:
+        way = Path(os.path.relpath(photo, os.path.abspath(folder))).as_posix()  # noqa: PTH100
+    except ValueError:
+        return Path(photo).as_uri()
+    return quote(way if "/" in way else f"./{way}")  # a colon in a bare name would begin an address
+
+
+def _figure(told: CaptionJson, address: str) -> str:
+    width, height = told["size"]
+    said, name = escape(sentence(told["caption"])), escape(Path(told["path"]).name)
+    unsure = "<small>The model is not sure of this.</small>" if told["low_confidence"] else ""
+    return (
+        f'<li><figure><a href="{escape(address)}"><img src="{escape(address)}" alt="{said}" loading="lazy" '
+        f'decoding="async" width="{width}" height="{height}"></a>'
+        f"<figcaption>{said}{unsure}<small>{name}</small></figcaption></figure></li>\n"
+    )

@@ -122,7 +122,7 @@ def run(
     sink: Sink[Result],
     ledger: Ledger,
     *,
-    size: int,
+    size: int | Callable[[], int],
     batch: int,
     progress: Progress = iter,
     executor: Executor = run_locally,
@@ -134,7 +134,7 @@ def run(
         work: is given at most `batch` photos.
         sink: takes the results, batch by batch as they are done.
         ledger: of this sink.
-        size: photos are squashed to squares of so many pixels.
+        size: photos are squashed to squares of so many pixels. A function is called only if there is work to do.
         batch: photos that are worked on together, and that a kill can cost each who works.
         progress: wraps the paths of the photos that are worked on: a progress bar.
         executor: who works: this process, or a cluster (`sightline.jobs.cluster`). Sink and ledger stay here.
@@ -144,7 +144,8 @@ def run(
     todo = photos_to_do(photos, sink, ledger)
     sink.drop(photo.id for photo in todo)
     report, bad = Report(len(photos), kept=len(photos) - len(todo)), dict[PhotoRef, SightlineError]()
-    for done in executor(todo, work, size=size, batch=batch, progress=progress):
+    pixels = size() if callable(size) and todo else size if isinstance(size, int) else 0
+    for done in executor(todo, work, size=pixels, batch=batch, progress=progress) if todo else ():
         for _, result in done.made:
             sink.add(result)
         if done.made:
