@@ -77,6 +77,11 @@ def test_a_file_imports_only_from_rooms_below(path):
     assert imported_rooms(path) - {room} <= below
 
 
+def test_only_commands_and_training_itself_import_training():
+    importers = {room_of(path) for path in FILES if "training" in imported_rooms(path)}
+    assert importers <= {"training", "cli"}
+
+
 def test_no_two_modules_share_a_name():
     names = Counter(path.name for path in FILES if path.name != "__init__.py")
     assert [name for name, count in names.items() if count > 1] == []

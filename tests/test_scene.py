@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -74,7 +76,7 @@ def test_a_pixel_over_the_border_is_the_border_and_two_are_an_error():
 def test_scenes_are_equal_when_all_their_parts_are():
     one = Scene("1", boxes=BOXES, regions=np.ones((2, 3)), fingerprint="a")
     assert one == Scene("1", boxes=BOXES.copy(), regions=np.ones((2, 3)), fingerprint="a", source="elsewhere")
-    assert one == one.with_source("x")
+    assert one == replace(one, source="x")
     assert one != Scene("1", boxes=BOXES, regions=np.zeros((2, 3)), fingerprint="a")
     assert one != Scene("1", boxes=BOXES, fingerprint="a")
     assert one != "1"

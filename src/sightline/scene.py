@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -130,10 +130,6 @@ class Scene:
         assert self.boxes is not None
         assert self.size is not None
         return self.boxes * np.array([*self.size, *self.size], dtype=self.boxes.dtype)
-
-    def with_source(self, source: str) -> Scene:
-        """The same scene, remembering the file it came from."""
-        return replace(self, source=source)
 
     def _check_shapes(self) -> None:
         for name, ndim in (("boxes", 2), ("scores", 1), ("regions", 2), ("grid", 2), ("vector", 1)):

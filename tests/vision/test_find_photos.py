@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.errors import DataError
-from sightline.vision.find_photos import SUFFIXES, find_photos, photos_in, walk_folder
+from sightline.vision.find_photos import SUFFIXES, find_photos, walk_folder
 
 links = pytest.mark.skipif(not hasattr(os, "symlink") or os.name == "nt", reason="needs symbolic links")
 
@@ -44,7 +44,7 @@ def problems(*sources, listing=None):
 
 def test_a_folder_is_walked_in_the_order_of_its_paths(folder):
     assert names(folder) == ALL
-    assert photos_in(folder) == sorted(map(Path, ALL))
+    assert walk_folder(folder).photos == sorted(map(Path, ALL))
 
 
 @given(
@@ -57,7 +57,7 @@ def test_the_order_is_that_of_sorting_all_paths(tmp_path_factory, paths):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         path.with_name("a.png").touch()
-    found = photos_in(top)
+    found = walk_folder(top).photos
     assert len(found) == 2 * len(paths)
     assert found == sorted(found)
 
@@ -68,7 +68,7 @@ def test_the_order_is_that_of_sorting_all_paths(tmp_path_factory, paths):
 def test_every_suffix_of_a_picture_is_known_in_any_case(tmp_path, suffix):
     (tmp_path / f"x{suffix.upper()}").touch()
     assert suffix in SUFFIXES
-    assert len(photos_in(tmp_path)) == 1
+    assert len(walk_folder(tmp_path).photos) == 1
 
 
 def test_a_file_that_is_named_is_taken_whatever_it_is_called(folder):
@@ -150,15 +150,15 @@ def test_a_name_that_the_system_refuses_is_told(folder):
 
 def test_one_folder_must_be_a_folder(folder):
     with pytest.raises(DataError, match="a folder was expected"):
-        photos_in("photos/b.jpg")
+        walk_folder("photos/b.jpg")
     with pytest.raises(DataError, match="no such"):
-        photos_in("photos/none")
+        walk_folder("photos/none")
 
 
 def test_a_folder_called_minus_is_a_folder_where_a_folder_is_asked_for(folder):
     Path("-").mkdir()
     Path("-/x.jpg").touch()
-    assert photos_in("-") == [Path("-/x.jpg")]
+    assert walk_folder("-").photos == [Path("-/x.jpg")]
 
 
 @links

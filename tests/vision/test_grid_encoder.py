@@ -7,7 +7,7 @@ from PIL import Image
 
 from sightline.errors import CheckpointError, ConfigError, ImageError, MissingExtraError
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, EfficientNetLite
-from sightline.vision.find_photos import photos_in
+from sightline.vision.find_photos import walk_folder
 from sightline.vision.grid_encoder import GridEncoder, cell_boxes, imagenet_weights
 from sightline.vision.images import read_pixels
 
@@ -164,4 +164,4 @@ def test_text_named_jpg_is_told(tmp_path):
 
 
 def test_only_pictures_are_found(photos):
-    assert [path.name for path in photos_in(photos)] == ["a.png", "b.jpg", "c.jpg"]
+    assert [path.name for path in walk_folder(photos).photos] == ["a.png", "b.jpg", "c.jpg"]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sightline.cli.arguments import Arg
 from sightline.errors import ConfigError
-from sightline.files import existing_path
-from sightline.training.checkpoint_finder import MODEL
+from sightline.files import existing_path, model_file
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to measure
     from sightline.checkpoint.model_checkpoint import Checkpoint
@@ -76,7 +75,7 @@ def evaluate(
     from sightline.training.evaluation import measure
 
     place = choose_device(device)
-    members = [load(path / MODEL if path.is_dir() else path, place) for path in checkpoints]
+    members = [load(model_file(path), place) for path in checkpoints]
     if out is not None and not isinstance(members[0].model, Captioner):
         raise ConfigError("a matcher writes no captions", fix="leave --out away")
     how = recipe_evaluation(members[0])

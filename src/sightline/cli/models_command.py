@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from sightline.cli.arguments import Arg
 from sightline.errors import CheckpointError, printable
+from sightline.files import model_file
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a file to read
     from sightline.checkpoint.bundle import Bundle
@@ -70,9 +71,7 @@ def models(
         quiet: print nothing: the exit code tells whether the file is whole.
     """
     if file is not None:
-        from sightline.training.checkpoint_finder import MODEL
-
-        found: dict[str, Any] = describe(file / MODEL if file.is_dir() else file)
+        found: dict[str, Any] = describe(model_file(file))
         text = card_lines(found)
     else:
         try:

@@ -50,11 +50,6 @@ def find_photos(sources: Iterable[PathLike], *, listing: IO[bytes] | None = None
     return search.found
 
 
-def photos_in(folder: PathLike) -> list[Path]:
-    """Every picture under a folder, by name; hidden ones and folders that cannot be read are left out."""
-    return walk_folder(folder).photos
-
-
 def walk_folder(folder: PathLike) -> PhotoPaths:
     """Every picture under a folder, by name, and what is wrong below it; a DataError where there is no such folder."""
     if not existing_path(folder).is_dir():
