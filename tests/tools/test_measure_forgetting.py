@@ -72,7 +72,7 @@ def knowing(monkeypatch):
     model = ImageNetClassifier("lite0").eval()
     with torch.no_grad():
         model.backbone.classifier.bias[LEOPARD] += 20
-    monkeypatch.setattr(ImageNetClassifier, "downloaded", classmethod(lambda cls, variant="lite2": model))
+    monkeypatch.setattr(ImageNetClassifier, "from_package", classmethod(lambda cls, variant="lite2": model))
     return model
 
 

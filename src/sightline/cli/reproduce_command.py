@@ -163,7 +163,7 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
         for (stage, quantity), points in curves_of(folder).items():
             if quantity in chosen:
                 curves.setdefault((stage, quantity), {})[row] = points
-    if not any(line.found or line.note for line in lines):
+    if not any(line.results or line.note for line in lines):
         return None
     written = load_yaml(path)
     table = Table(name, str(written.get("about", "")), lines, _charts(curves))
@@ -181,7 +181,7 @@ def _sweep(table: Table, axis: str) -> dict[str, str]:
         series = {
             whose: sorted((float(line.name), found[metric]) for line, found in lines if metric in found)
             for whose, lines in {
-                "here": [(line, line.found) for line in table.lines],
+                "here": [(line, line.results) for line in table.lines],
                 "paper": [(line, line.paper) for line in table.lines],
             }.items()
         }

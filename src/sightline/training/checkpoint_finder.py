@@ -59,8 +59,8 @@ class Finder:
             raise ConfigError(f"`recipe:{rest}` names no row", fix="write recipe:PAPER/TABLE#ROW")
         beside = self._row.parents[min(2, len(self._row.parents) - 1)]
         folders = [folder / table / row / self._seed for folder in (beside, RUNS)]
-        found = next((folder for folder in folders if (folder / MODEL).is_file()), folders[-1])
-        return self._run(found, table, row)
+        folder = next((folder for folder in folders if (folder / MODEL).is_file()), folders[-1])
+        return self._run(folder, table, row)
 
     @property
     def _seed(self) -> str:

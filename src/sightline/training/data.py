@@ -113,18 +113,18 @@ def build_data(
     else:
         notes.append(f"The {len(vocabulary.words):,} words are those of the model it starts from.")
     if not isinstance(vision, CachedFeatures):
-        seen = pixel_pools(config, base, photos, vision.size, notes, cells=isinstance(vision, Grid))
+        scenes = pixel_pools(config, base, photos, vision.size, notes, cells=isinstance(vision, Grid))
     elif config.boxes is not None or config.boxed is not None:
         raise ConfigError(
             "data.boxes and data.boxed are for vision models that are trained, and the recipe reads features",
             fix="set vision.kind to detector, or remove them",
         )
     else:
-        seen = split_scenes(config, base, photos, needs, dictionary, vocabulary, notes)
+        scenes = split_scenes(config, base, photos, needs, dictionary, vocabulary, notes)
     pools = {
-        role: _pool(seen[role], splitter, vocabulary, mark_of(model, stages))
+        role: _pool(scenes[role], splitter, vocabulary, mark_of(model, stages))
         for role in (*ROLES, BOXED)
-        if role in seen
+        if role in scenes
     }
     if {"regions", "grid"} <= set(needs_of(model)) and (isinstance(vision, Grid) or _alike(pools.get("train"))):
         notes.append(
@@ -133,12 +133,12 @@ def build_data(
         )
     if corpus:
         pools |= corpus_pools(config, corpus, splitter, vocabulary, dictionary, notes)
-    grounded = _grounded(config, base, seen)
+    grounded = _grounded(config, base, scenes)
     if grounded and wants_positives(stages):
         positives = word_overlaps(pools["train"], grounded)
         pools["train"] = replace(pools["train"], positives=positives)
         notes.append(f"{plural(len(positives), 'caption')} of train have words whose boxes are known.")
-    marks = [one.fingerprint for one in seen.values() if one.fingerprint]
+    marks = [one.fingerprint for one in scenes.values() if one.fingerprint]
     sentiment = {} if config.sentiment_words is None else sentiment_words(config.path(config.sentiment_words, base))
     return Data(vocabulary, pools, rule, marks[0] if marks else "", grounded, sentiment, tuple(notes))
 
@@ -168,16 +168,16 @@ def _dictionary(config: DataConfig, base: Path) -> ConceptDictionary:
     return ConceptDictionary.read(config.path(Path(config.dictionary), base))
 
 
-def _pool(seen: SplitScenes, splitter: Splitter, vocabulary: Vocabulary, mark: Mark | None) -> Pool:
-    photos = seen.photos
+def _pool(split: SplitScenes, splitter: Splitter, vocabulary: Vocabulary, mark: Mark | None) -> Pool:
+    photos = split.photos
     ids = tuple(photo.id for photo in photos)
     sentences = [words for photo in photos for words in splitter.sentences(photo)]
     if not sentences:
-        return Pool(ids, seen.scenes)
+        return Pool(ids, split.scenes)
     first = np.cumsum([0, *(len(photo.sentences) for photo in photos)], dtype=np.int64)
     texts = TextTable.build(sentences, vocabulary, splitter.rule.max_words, mark)
     references = tuple(tuple(sentence.text for sentence in photo.sentences) for photo in photos)
-    return Pool(ids, seen.scenes, texts, first, references)
+    return Pool(ids, split.scenes, texts, first, references)
 
 
 def _alike(pool: Pool | None) -> bool:
@@ -188,24 +188,24 @@ def _alike(pool: Pool | None) -> bool:
     return first.regions is not None and first.grid is not None and torch.equal(first.regions, first.grid)
 
 
-def _grounded(config: DataConfig, base: Path, seen: Mapping[str, SplitScenes]) -> dict[str, GroundedPhoto]:
+def _grounded(config: DataConfig, base: Path, scenes: Mapping[str, SplitScenes]) -> dict[str, GroundedPhoto]:
     """The annotated photos of all pools, by the ids they have there."""
     if config.grounding is None:
         return {}
     annotated, classes = read_entities(config.path(config.grounding, base)), read_classes()
-    found: dict[str, GroundedPhoto] = {}
-    for role, one in seen.items():
+    grounded: dict[str, GroundedPhoto] = {}
+    for role, one in scenes.items():
         for photo in one.photos if role != BOXED else ():
             known = annotated.get(_number(photo))
             if known is not None:
-                found[photo.id] = replace(ground(known, classes), id=photo.id, split=role)
-    if not found:
+                grounded[photo.id] = replace(ground(known, classes), id=photo.id, split=role)
+    if not grounded:
         raise ConfigError(
             "none of its photos is one of the captions'",
             where=config.path(config.grounding, base),
             fix="give the annotations of the same photos; they are named by the number before `_`",
         )
-    return found
+    return grounded
 
 
 def _number(photo: CaptionedPhoto) -> str:

@@ -266,11 +266,11 @@ def _self_retrieval(
         row[: len(ids)] = torch.tensor(ids)
         assert ids[-1] == END
     device = next(model.parameters()).device
-    found = self_retrieval(model, lambda rows: _scenes(pool, torch.tensor(rows)).to(device), words, progress=False)
-    shares = {f"self-retrieval R@{k}": value for k, value in found.recalls.items()}
-    for k in found.recalls:
-        per_image.add(f"self-retrieval R@{k}", np.asarray(found.ranks) <= k)
-    return {**shares, "self-retrieval pool": float(found.pool)}
+    scores = self_retrieval(model, lambda rows: _scenes(pool, torch.tensor(rows)).to(device), words, progress=False)
+    shares = {f"self-retrieval R@{k}": value for k, value in scores.recalls.items()}
+    for k in scores.recalls:
+        per_image.add(f"self-retrieval R@{k}", np.asarray(scores.ranks) <= k)
+    return {**shares, "self-retrieval pool": float(scores.pool)}
 
 
 def _scenes(pool: Pool, rows: Tensor) -> SceneBatch:

@@ -213,14 +213,14 @@ class Teacher(FrozenModel[Matcher]):
         count, copies = len(scenes), len(sentences) // len(scenes)
         # Pairs across images are not needed; a GPU computes them sooner than it starts many small blocks.
         together = count if isinstance(self.model, GlobalMatcher) or device.type != "cpu" else 1
-        found = []
+        parts = []
         for start in range(0, count, together):
             some = _rows(images, start, start + together)
             few = _rows(texts, start * copies, (start + together) * copies)
             scores = self.model.similarity(some, few)  # (b, b · copies)
             own = torch.arange(scores.shape[1], device=device)
-            found.append(scores[own // copies, own])
-        return torch.cat(found).float()
+            parts.append(scores[own // copies, own])
+        return torch.cat(parts).float()
 
 
 def _rows(parts: Embedding, start: int, stop: int) -> Embedding:

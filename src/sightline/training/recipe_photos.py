@@ -34,8 +34,8 @@ def read_photos(config: DataConfig, base: Path, notes: list[str]) -> dict[str, t
     else:
         raise ConfigError("there is nothing to train on", fix="give data.captions, data.images or data.corpus")
     sentences = sum(len(photo.sentences) for photo in captions)
-    said = f" with {plural(sentences, 'caption')}" if sentences else ""
-    notes.append(f"{captions.source} names {plural(len(captions), 'photo')}{said}.")
+    described = f" with {plural(sentences, 'caption')}" if sentences else ""
+    notes.append(f"{captions.source} names {plural(len(captions), 'photo')}{described}.")
     if config.splits:
         captions = with_splits(captions, {name: config.path(path, base) for name, path in config.splits.items()})
     elif config.shares:
@@ -97,10 +97,10 @@ def _by_role(config: DataConfig, captions: CaptionSet, notes: list[str]) -> dict
             fix="give data.splits (a list of photos each), or data.shares such as {train: 0.9, val: 0.05, test: 0.05}",
         )
     role_of = {name: role for role in ROLES for name in getattr(config, role)}
-    found: dict[str, list[CaptionedPhoto]] = {}
+    by_role: dict[str, list[CaptionedPhoto]] = {}
     for photo in captions:
         if photo.split in role_of:
-            found.setdefault(role_of[photo.split], []).append(photo)
+            by_role.setdefault(role_of[photo.split], []).append(photo)
     wanted = config.train or config.val or config.test  # photos are trained on, or only measured by
     if not any(name in wanted for name in known):
         raise ConfigError(
@@ -108,12 +108,12 @@ def _by_role(config: DataConfig, captions: CaptionSet, notes: list[str]) -> dict
             where=captions.source,
             fix=f"there are the splits {', '.join(known)}",
         )
-    _refuse_uncaptioned(found, captions.source)
-    kept = sum(map(len, found.values()))
-    counts = ", ".join(f"{len(found[role]):,} {role}" for role in ROLES if role in found)
+    _refuse_uncaptioned(by_role, captions.source)
+    kept = sum(map(len, by_role.values()))
+    counts = ", ".join(f"{len(by_role[role]):,} {role}" for role in ROLES if role in by_role)
     left = f"; {plural(len(captions) - kept, 'photo')} in no split that is used" if kept < len(captions) else ""
     notes.append(f"Splits: {counts}{left}.")
-    return {role: tuple(found[role]) for role in ROLES if role in found}
+    return {role: tuple(by_role[role]) for role in ROLES if role in by_role}
 
 
 def _without_novel(
@@ -128,9 +128,9 @@ def _without_novel(
     return photos | ({"train": kept} if kept else {})
 
 
-def _refuse_uncaptioned(found: dict[str, list[CaptionedPhoto]], source: str) -> None:
+def _refuse_uncaptioned(by_role: dict[str, list[CaptionedPhoto]], source: str) -> None:
     """Either all photos have captions or none has."""
-    photos = [photo for part in found.values() for photo in part]
+    photos = [photo for part in by_role.values() for photo in part]
     bare = [photo.id for photo in photos if not photo.sentences]
     if bare and len(bare) < len(photos):
         raise MissingRecordError(

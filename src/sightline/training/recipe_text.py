@@ -101,14 +101,14 @@ def read_corpus(path: PathLike, sentiment: Sentiment = "") -> tuple[str, ...]:
     `sentiment` chooses among those of SentiCap.
     """
     path = Path(path)
-    found = identify(path)
-    if sentiment and found.name != karpathy.SENTICAP.name:
-        raise ConfigError(f"{found.name} tells no sentiment", where=path, fix="give a SentiCap file, or no sentiment")
-    if found.name == text_lists.CORPUS.name:
+    kind = identify(path)
+    if sentiment and kind.name != karpathy.SENTICAP.name:
+        raise ConfigError(f"{kind.name} tells no sentiment", where=path, fix="give a SentiCap file, or no sentiment")
+    if kind.name == text_lists.CORPUS.name:
         return tuple(text_lists.read_sentences(path))
-    if found.captions is None:
-        raise ConfigError(f"{found.name} holds no sentences", where=path, fix="give a text file, a sentence per line")
-    sentences = found.captions(path).sentences()
+    if kind.captions is None:
+        raise ConfigError(f"{kind.name} holds no sentences", where=path, fix="give a text file, a sentence per line")
+    sentences = kind.captions(path).sentences()
     return tuple(one.text for one in sentences if not sentiment or karpathy.sentiment_of(one) == sentiment)
 
 

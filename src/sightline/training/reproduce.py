@@ -105,12 +105,12 @@ def choose(paper: str, table: str = "", rows: Sequence[str] = (), folder: Path =
         if not wanted & set(tables):
             raise ConfigError(f"{paper} has no recipe of table {table!r}", fix=f"choose one of {', '.join(short)}")
         tables = [name for name in tables if name in wanted]
-    found = [f"{name}#{row}" for name in tables for row in read_rows(folder / f"{name}.yaml")]
-    known = list(dict.fromkeys(address.partition("#")[2] for address in found))
+    addresses = [f"{name}#{row}" for name in tables for row in read_rows(folder / f"{name}.yaml")]
+    known = list(dict.fromkeys(address.partition("#")[2] for address in addresses))
     for row in rows:
         if row not in known:
             raise ConfigError(f"no row {row!r} in {', '.join(tables)}", fix=f"choose from {', '.join(known)}")
-    return [address for address in found if not rows or address.partition("#")[2] in rows]
+    return [address for address in addresses if not rows or address.partition("#")[2] in rows]
 
 
 def plan(chosen: Sequence[str], changes: Sequence[str] = (), folder: Path = SHIPPED) -> list[Row]:

@@ -152,15 +152,15 @@ def read_record(path: Path) -> ResultRecord:
 
 def read_records(folder: Path) -> list[ResultRecord]:
     """All records of a folder of the papers, each under the name it must have."""
-    found = []
+    records = []
     for path in sorted(folder.glob("*-*.json")):
         record = read_record(path)
         if record.paper not in PAPERS:
             raise ConfigError(f"`paper` is {record.paper!r}", where=path, fix=f"choose one of {', '.join(PAPERS)}")
         if record.file != path.name:
             raise ConfigError(f"this record must be called {record.file}", where=path, fix="rename it")
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def write_record(path: Path, record: ResultRecord) -> None:
@@ -360,7 +360,7 @@ def supervision(recipe: Recipe, fingerprint: str = "", base: Path = Path()) -> s
     if data.features is None:
         return ""
     card = data.path(data.features, base) / CARD
-    listed = next((said for end, said in STORES.items() if data.features.name.endswith(end)), "")
+    listed = next((source for end, source in STORES.items() if data.features.name.endswith(end)), "")
     features = card.read_text(encoding="utf-8").strip() if card.is_file() else listed
     if fingerprint == SHIPPED_VISION and features != DETECTOR:
         features = DETECTOR  # whatever the store is called

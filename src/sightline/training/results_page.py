@@ -25,7 +25,7 @@ class Line:
     Attributes:
         name: of the row.
         paper: what the paper prints, by metric.
-        found: what was measured; empty before it was run.
+        results: what was measured; empty before it was run.
         split: on which.
         photos: on how many.
         changes: what was changed in the recipe, as key=value.
@@ -34,7 +34,7 @@ class Line:
 
     name: str
     paper: Mapping[str, float]
-    found: Mapping[str, float] = field(default_factory=dict)
+    results: Mapping[str, float] = field(default_factory=dict)
     split: str = ""
     photos: int = 0
     changes: tuple[str, ...] = ()
@@ -62,9 +62,9 @@ class Table:
         """What the paper prints of any row, with what must stand beside it; for rows alone, all that was measured."""
         printed = dict.fromkeys(name for line in self.lines for name in line.paper)
         if not printed:
-            return list(dict.fromkeys(name for line in self.lines for name in line.found))
-        found = {name for line in self.lines for name in line.found}
-        beside = [other for name, others in BESIDE.items() if name in printed for other in others if other in found]
+            return list(dict.fromkeys(name for line in self.lines for name in line.results))
+        known = {name for line in self.lines for name in line.results}
+        beside = [other for name, others in BESIDE.items() if name in printed for other in others if other in known]
         return [*printed, *beside]
 
 
@@ -95,16 +95,16 @@ def notes(table: Table) -> list[str]:
     """What numbers alone do not tell: the order of rows, chance, what was measured on, what was changed or failed."""
     sentences = []
     main = next((name for name in MAIN if name in table.metrics), None)
-    both = [line for line in table.lines if main in line.paper and main in line.found]
+    both = [line for line in table.lines if main in line.paper and main in line.results]
     if main is not None and len(both) > 1:
-        ours = _order({line.name: line.found[main] for line in both})
+        ours = _order({line.name: line.results[main] for line in both})
         theirs = _order({line.name: line.paper[main] for line in both})
         sentences.append(
             f"By {main} the rows come in the paper's order: {ours}."
             if ours == theirs
             else f"By {main}, here: {ours}. In the paper: {theirs}."
         )
-    pool = max((line.found.get("self-retrieval pool", 0.0) for line in table.lines), default=0.0)
+    pool = max((line.results.get("self-retrieval pool", 0.0) for line in table.lines), default=0.0)
     if pool:
         chances = ", ".join(f"R@{k} {100 * min(1.0, k / pool):.2f}" for k in (1, 5, 50, 500))
         sentences.append(f"Chance, in a pool of {pool:,.0f}: {chances}.")
@@ -135,7 +135,7 @@ def _grouped(remarks: Mapping[str, str]) -> dict[str, str]:
 def curves_of(folder: Path) -> dict[tuple[str, str], Points]:
     """(stage, quantity) to points over steps, from a run's metrics.jsonl: the loss, and what was measured on val."""
     log = folder / "metrics.jsonl"
-    found: dict[tuple[str, str], Points] = {}
+    curves: dict[tuple[str, str], Points] = {}
     for text in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
         try:
             line: dict[str, Any] = json.loads(text)
@@ -143,13 +143,13 @@ def curves_of(folder: Path) -> dict[tuple[str, str], Points]:
             continue  # the last line of a run that was killed
         for name, value in line.items():
             if name == "loss" or name.startswith("val "):
-                found.setdefault((line["stage"], name), []).append((float(line["step"]), float(value)))
-    return found
+                curves.setdefault((line["stage"], name), []).append((float(line["step"]), float(value)))
+    return curves
 
 
 def _cells(line: Line, metrics: Sequence[str]) -> list[list[str]]:
     """One or two lines of cells: here, and in the paper where it prints something."""
-    here = [line.name, "here", *(_number(line.found.get(name)) for name in metrics)]
+    here = [line.name, "here", *(_number(line.results.get(name)) for name in metrics)]
     if not line.paper:
         return [here]
     return [here, ["", "paper", *(_number(line.paper.get(name)) for name in metrics)]]

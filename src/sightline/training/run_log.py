@@ -197,8 +197,8 @@ def evaluation_line(line: dict[str, Any]) -> str:
     >>> evaluation_line({"stage": "xe", "epoch": 4, "step": 500, "val CIDEr": 57.25})
     'xe, epoch 5, step 500: val CIDEr 57.250'
     """
-    found = ", ".join(f"{name} {value:.3f}" for name, value in line.items() if name not in PLACES)
-    return f"{line['stage']}, epoch {line['epoch'] + 1}, step {line['step']:,}: {found}"
+    metrics = ", ".join(f"{name} {value:.3f}" for name, value in line.items() if name not in PLACES)
+    return f"{line['stage']}, epoch {line['epoch'] + 1}, step {line['step']:,}: {metrics}"
 
 
 def duration(seconds: float) -> str:

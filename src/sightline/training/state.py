@@ -88,14 +88,14 @@ def newest(folder: Path) -> str:
     """The name of the newest state that can be read, "" where there is none; what a killed process left is removed."""
     for left in folder.glob(".*.tmp"):
         left.unlink()
-    found = states(folder)
-    for path in reversed(found):
+    paths = states(folder)
+    for path in reversed(paths):
         with contextlib.suppress(CheckpointError):  # damaged on disk: the one before it is as good
             load_state(path)
             return path.name
-    if found:
+    if paths:
         raise CheckpointError(
-            f"none of the states here can be read, {found[-1].name} neither",
+            f"none of the states here can be read, {paths[-1].name} neither",
             where=folder,
             fix="remove them to begin anew, or choose another --out",
         )

@@ -54,13 +54,13 @@ class TrainingPhoto(NamedTuple):
 
 def training_photos(config: DataConfig, base: Path = Path()) -> list[TrainingPhoto]:
     """Every photo that a model that sees is trained on by this recipe; no picture is opened."""
-    found = files_of_pools(config, base, read_photos(config, base, []), [])
-    drawn = boxes_of_pools(config, base, found, [])
+    files = files_of_pools(config, base, read_photos(config, base, []), [])
+    drawn = boxes_of_pools(config, base, files, [])
     listed = []
     for pool in TRAINED:
-        if pool in found:
-            own = drawn.get(pool) or [None] * len(found[pool].photos)
-            for photo, path, boxes in zip(found[pool].photos, found[pool].paths, own, strict=True):
+        if pool in files:
+            own = drawn.get(pool) or [None] * len(files[pool].photos)
+            for photo, path, boxes in zip(files[pool].photos, files[pool].paths, own, strict=True):
                 listed.append(TrainingPhoto(pool, photo.id, path, 0 if boxes is None else len(boxes.boxes)))
     return listed
 
@@ -77,15 +77,15 @@ def files_of_pools(
     file_of, missing = match_all(config, listed, photo_files(folder), folder, "are not there", fix)
     if missing:
         notes.append(f"In {folder}, {missing}. They are left out.")
-    found = {}
+    pools = {}
     for role, part in photos.items():
         kept = tuple(photo for photo in part if photo.id in file_of)[: config.max_photos or None]
         if kept:
-            found[role] = PoolFiles(kept, tuple(folder / file_of[photo.id] for photo in kept))
+            pools[role] = PoolFiles(kept, tuple(folder / file_of[photo.id] for photo in kept))
     if config.boxed is not None:
         spared = {photo_number(p.file or p.id) for role, part in photos.items() if role != "train" for p in part}
-        found[BOXED] = _find_boxed(config, config.boxed, base, spared, notes)
-    return found
+        pools[BOXED] = _find_boxed(config, config.boxed, base, spared, notes)
+    return pools
 
 
 def _find_boxed(config: DataConfig, boxed: BoxedPhotos, base: Path, spared: set[str], notes: list[str]) -> PoolFiles:
@@ -108,15 +108,15 @@ def _find_boxed(config: DataConfig, boxed: BoxedPhotos, base: Path, spared: set[
 
 
 def boxes_of_pools(
-    config: DataConfig, base: Path, found: Mapping[str, PoolFiles], notes: list[str]
+    config: DataConfig, base: Path, pools: Mapping[str, PoolFiles], notes: list[str]
 ) -> dict[str, list[PhotoBoxes | None]]:
     """The boxes of the photos of `train` and `boxed`, None where a photo has none. Other photos' boxes are not read."""
     sources = {"train": config.boxes, BOXED: None if config.boxed is None else config.boxed.boxes}
     drawn: dict[str, list[PhotoBoxes | None]] = {}
     for pool, given in sources.items():
-        if given is None or pool not in found:
+        if given is None or pool not in pools:
             continue
-        path, photos = config.path(given, base), found[pool].photos
+        path, photos = config.path(given, base), pools[pool].photos
         boxes = read_boxes(path)
         id_of = match(photos, boxes.ids, path)
         if not id_of:
@@ -223,15 +223,15 @@ class PixelTable:
 
     def _pixels(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """(B, size, size, 3), in memory that a GPU fetches by itself while it computes."""
-        found = torch.empty(len(rows), self.size, self.size, 3, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        batch = torch.empty(len(rows), self.size, self.size, 3, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
         if self._kept is None:
-            np.stack(list(self._readers.map(self._read, rows.tolist())), out=found.numpy())
-            return found
+            np.stack(list(self._readers.map(self._read, rows.tolist())), out=batch.numpy())
+            return batch
         missing = np.unique(rows[~self._held[rows]])
         for row, pixels in zip(missing, self._readers.map(self._read, missing.tolist()), strict=True):
             self._kept[row], self._held[row] = pixels, True
-        self._kept.take(rows, axis=0, out=found.numpy(), mode="clip")  # `raise` would go through memory of its own
-        return found
+        self._kept.take(rows, axis=0, out=batch.numpy(), mode="clip")  # `raise` would go through memory of its own
+        return batch
 
     def _read(self, row: int) -> Pixels:
         try:
@@ -265,27 +265,27 @@ def pixel_pools(
     Photos that are not in `data.images` are an error, unless allowed. Where `data.cache` is `memory` all are read now,
     and those that cannot be read are left out; where it is `auto`, they are kept once they were read, if they fit.
     """
-    found = files_of_pools(config, base, photos, notes)
-    gigabytes = sum(len(part.photos) for part in found.values()) * 3 * size**2 / (1 << 30)
+    files = files_of_pools(config, base, photos, notes)
+    gigabytes = sum(len(part.photos) for part in files.values()) * 3 * size**2 / (1 << 30)
     keep = config.cache == "memory" or (config.cache == "auto" and gigabytes <= config.budget)
     notes.append(
         f"Photos are read at {size} × {size} pixels"
         + (f", and kept in memory: {gigabytes:.2f} GiB." if keep else ", from disk as they are needed.")
     )
-    things = {role: BoxTable.build(drawn) for role, drawn in boxes_of_pools(config, base, found, notes).items()}
+    things = {role: BoxTable.build(drawn) for role, drawn in boxes_of_pools(config, base, files, notes).items()}
     notes.extend(
         f"Of {role}, boxes beyond {MOST} of a photo are left out: {own.cut:,}."
         for role, own in things.items()
         if own.cut
     )
-    seen = {}
-    for role, part in found.items():
+    scenes = {}
+    for role, part in files.items():
         ids = [photo.id for photo in part.photos]
         pictures = PixelTable(part.paths, ids, size, keep=keep, things=things.get(role), cells=cells)
-        seen[role] = (
+        scenes[role] = (
             _read_now(part, pictures, role, notes) if config.cache == "memory" else SplitScenes(part.photos, pictures)
         )
-    return seen
+    return scenes
 
 
 def _read_now(part: PoolFiles, pictures: PixelTable, role: str, notes: list[str]) -> SplitScenes:

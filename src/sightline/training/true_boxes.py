@@ -73,16 +73,16 @@ def of_entities(photo: EntitiesPhoto, index: Mapping[str, int]) -> PhotoBoxes:
 
     A box whose phrases end in no known name is a box without one. Pixels are those of the original size.
     """
-    said: dict[str, Counter[int]] = {}
+    names_of: dict[str, Counter[int]] = {}
     for sentence in photo.sentences:
         for phrase in sentence.phrases:
             name = name_of(phrase.words, index) if phrase.chain in photo.boxes else None
             if name is not None:
-                said.setdefault(phrase.chain, Counter())[index[name]] += 1
+                names_of.setdefault(phrase.chain, Counter())[index[name]] += 1
     of_box: dict[PixelBox, Counter[int]] = {}  # one box may belong to two chains
     for chain, boxes in photo.boxes.items():
         for box in boxes:
-            of_box.setdefault(box, Counter()).update(said.get(chain, Counter()))
+            of_box.setdefault(box, Counter()).update(names_of.get(chain, Counter()))
     width, height = photo.size
     corners: Floats = np.array(list(of_box), np.float32).reshape(-1, 4)
     corners[:, 2:] += 1  # the last pixel is inside

@@ -44,7 +44,7 @@ def word_overlaps(pool: Pool, photos: Mapping[str, GroundedPhoto]) -> dict[int, 
     if pool.scenes is None or pool.texts is None or pool.first is None:
         raise ConfigError("grounding needs photos with captions", fix="give data.captions and data.features")
     annotated = [row for row, id in enumerate(pool.ids) if id in photos]
-    found: dict[int, Tensor] = {}
+    tables: dict[int, Tensor] = {}
     for start in range(0, len(annotated), PHOTOS):
         rows = annotated[start : start + PHOTOS]
         scenes = pool.scenes.batch(torch.tensor(rows))
@@ -56,8 +56,8 @@ def word_overlaps(pool: Pool, photos: Mapping[str, GroundedPhoto]) -> dict[int, 
             for caption in range(int(pool.first[row]), int(pool.first[row + 1])):
                 table = _table(pool.texts.words[caption], photo.sentences, regions)
                 if table is not None:
-                    found[caption] = table
-    return found
+                    tables[caption] = table
+    return tables
 
 
 def overlaps(regions: Array, boxes: Sequence[Box]) -> Array:
@@ -245,7 +245,7 @@ def _accuracy(
 
 
 def f1_of_captions(
-    said: Mapping[str, Caption], pool: Pool, grounded: GroundedSplit, per_image: PerImage | None = None
+    captions: Mapping[str, Caption], pool: Pool, grounded: GroundedSplit, per_image: PerImage | None = None
 ) -> dict[str, float]:
     """F1_all and F1_loc of generated captions that carry their attention."""
     classes = {word.label for photo in grounded.values() for sentence in photo.sentences for word in sentence.words}
@@ -257,7 +257,7 @@ def f1_of_captions(
         assert pool.scenes is not None
         scenes = pool.scenes.batch(torch.tensor([row]))
         pixel = _pixel_boxes(scenes, (1, 1))
-        caption = _pointing(said[id], pixel)
+        caption = _pointing(captions[id], pixel)
         metric.update(photo, mentions(caption, photo.size, classes), _pixel_boxes(scenes, photo.size))
     if per_image is not None:
         for name in ("all", "loc"):
@@ -289,10 +289,13 @@ def _pixel_boxes(scenes: SceneBatch, size: tuple[int, int]) -> list[Box]:
 
 
 def _as_percentages(scores: AccuracyScores) -> dict[str, float]:
-    found = {"attention accuracy": 100 * scores.accuracy.macro, "attention accuracy micro": 100 * scores.accuracy.micro}
+    shares = {
+        "attention accuracy": 100 * scores.accuracy.macro,
+        "attention accuracy micro": 100 * scores.accuracy.micro,
+    }
     if scores.oracle is not None:
-        found |= {
+        shares |= {
             "attention oracle": 100 * scores.oracle.macro,
             "attention oracle micro": 100 * scores.oracle.micro,
         }
-    return found
+    return shares

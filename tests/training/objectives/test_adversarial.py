@@ -269,7 +269,7 @@ def test_twenty_steps_against_a_fixed_evaluator_raise_the_reward(make, rollouts)
         torch.manual_seed(0)
         memory = model.encode(batch.scenes)
         drawn = decode(model, memory, Sample(copies=2000), Rules(max_words=3, suppress_unk=False)).words.flatten(0, 1)
-        return loss.evaluator(loss.evaluator.see(batch.scenes), drawn).sigmoid()
+        return loss.evaluator(loss.evaluator.embed(batch.scenes), drawn).sigmoid()
 
     before = rewards()
     descend(model, loss, batch, rate=0.02)
@@ -304,7 +304,7 @@ def test_its_gradient_is_that_of_the_expected_reward(pool, rollouts, baseline):
 
 
 def score_of(loss, batch, words):
-    return loss.evaluator(loss.evaluator.see(batch.scenes), torch.tensor([words])).sigmoid().item()
+    return loss.evaluator(loss.evaluator.embed(batch.scenes), torch.tensor([words])).sigmoid().item()
 
 
 @pytest.mark.parametrize(("sample_in", "training"), [("eval", False), ("train", True)])

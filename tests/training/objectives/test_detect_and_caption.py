@@ -346,7 +346,7 @@ def downloaded(monkeypatch):
     with torch.no_grad():
         known(torch.from_numpy(Squares(64, 9).pixels))  # so that batch norms know their inputs
         known.backbone.classifier.weight *= 10
-    monkeypatch.setattr(ImageNetClassifier, "downloaded", classmethod(lambda cls, variant: known.eval()))
+    monkeypatch.setattr(ImageNetClassifier, "from_package", classmethod(lambda cls, variant: known.eval()))
     return known
 
 

@@ -100,18 +100,18 @@ class Evaluator(nn.Module):
         self.image = nn.Linear(width, size)
         self.text = WordGRU(vocab_size, word_size, size)
 
-    def see(self, scenes: SceneBatch) -> Tensor:
+    def embed(self, scenes: SceneBatch) -> Tensor:
         """f(I): (B, size)."""
         rows = scenes.part(self.part, by="the evaluator")
         if self.part != "vector":
             rows = masked_mean(rows, scenes.grid_mask if self.part == "grid" else scenes.region_mask)
-        seen: Tensor = self.image(rows)
-        return seen
+        embedded: Tensor = self.image(rows)
+        return embedded
 
-    def forward(self, seen: Tensor, words: Tensor) -> Tensor:
+    def forward(self, embedded: Tensor, words: Tensor) -> Tensor:
         """⟨f(I), h(S)⟩ (N,) of images (B, size) and captions (N, T), N / B of them for each image."""
-        read = self.text.last(words, words != PAD).view(len(seen), -1, seen.shape[1])  # (B, C, size)
-        return (seen.unsqueeze(1) * read).sum(-1).flatten().float()
+        read = self.text.last(words, words != PAD).view(len(embedded), -1, embedded.shape[1])  # (B, C, size)
+        return (embedded.unsqueeze(1) * read).sum(-1).flatten().float()
 
 
 class Adversarial(Objective):
@@ -164,8 +164,8 @@ class Adversarial(Objective):
     @torch.no_grad()
     def rewards(self, model: Captioner, memory: Memory, images: SceneBatch, words: Tensor) -> Tensor:
         """(N, T) V of each word after START of drawn captions (N, T + 1)."""
-        seen, copies = self.evaluator.see(images), self.config.rollouts
-        whole: Tensor = self.evaluator(seen, words).sigmoid()  # (N,)
+        embedded, copies = self.evaluator.embed(images), self.config.rollouts
+        whole: Tensor = self.evaluator(embedded, words).sigmoid()  # (N,)
         values = whole.unsqueeze(1).repeat(1, words.shape[1] - 1)
         if copies == 0:
             return values
@@ -175,22 +175,24 @@ class Adversarial(Objective):
             _, state = model.advance(words[:, t - 1], memory, state)
             begun = words[:, : t + 1].repeat_interleave(copies, 0)
             ended = roll_out(model, memory, begun, expand(state, len(begun)), rules, self.config.depth)
-            mean = self.evaluator(seen, ended).sigmoid().view(-1, copies).mean(1)
+            mean = self.evaluator(embedded, ended).sigmoid().view(-1, copies).mean(1)
             going = (words[:, t] != END) & (words[:, t] != PAD)
             values[:, t - 1] = torch.where(going, mean, whole)
         return values
 
     def _judge(self, images: SceneBatch, true: Tensor, drawn: DecodeResult, other: Tensor) -> Losses:
         """The evaluator's loss."""
-        seen = self.evaluator.see(images)
-        real, generated, mismatched = (self.evaluator(seen, ids) for ids in (true, drawn.words.flatten(0, 1), other))
+        embedded = self.evaluator.embed(images)
+        real, generated, mismatched = (
+            self.evaluator(embedded, ids) for ids in (true, drawn.words.flatten(0, 1), other)
+        )
         loss = (
             -F.logsigmoid(real)
             - self.config.generated * F.logsigmoid(-generated)
             - self.config.mismatched * F.logsigmoid(-mismatched)
         ).sum()
-        found = {"r true": real, "reward": generated, "r mismatched": mismatched}
-        return Losses(loss, {"evaluator": loss, **{name: part.sigmoid().sum() for name, part in found.items()}})
+        logits = {"r true": real, "reward": generated, "r mismatched": mismatched}
+        return Losses(loss, {"evaluator": loss, **{name: part.sigmoid().sum() for name, part in logits.items()}})
 
     def _persuade(self, model: Captioner, images: SceneBatch, drawn: DecodeResult, rewards: Tensor) -> Tensor:
         """The generator's loss."""
@@ -207,29 +209,29 @@ class Adversarial(Objective):
 
 
 @torch.no_grad()
-def roll_out(model: Captioner, memory: Memory, said: Tensor, state: State, rules: WordRules, depth: int = 0) -> Tensor:
+def roll_out(model: Captioner, memory: Memory, words: Tensor, state: State, rules: WordRules, depth: int = 0) -> Tensor:
     """Complete captions (N, …) from their beginnings.
 
     Args:
         model: in the mode in which it is to draw.
         memory: of the images.
-        said: (N, 1 + t) START and t words; a row that has its END already is left alone.
-        state: N rows, after all of `said` but its last word was read.
-        rules: what may be said; a caption that reaches `max_words` ends there.
+        words: (N, 1 + t) START and t words; a row that has its END already is left alone.
+        state: N rows, after all of `words` but its last word was read.
+        rules: what may be written; a caption that reaches `max_words` ends there.
         depth: the most words that are drawn, END counted; what is not ended by then gets its END there. 0: no limit.
     """
-    pick = sampler(Sample(), said.device)
-    going = (said[:, -1] != END) & (said[:, -1] != PAD)
-    left = rules.rules.max_words + 2 - said.shape[1]
+    pick = sampler(Sample(), words.device)
+    going = (words[:, -1] != END) & (words[:, -1] != PAD)
+    left = rules.rules.max_words + 2 - words.shape[1]
     for _ in range(min(depth, left) if depth else left):
         rows = going.nonzero().squeeze(1)
         if not len(rows):
             break
-        values, state = model.step(said[:, -1], memory, state, rows)  # (n, V)
-        rules.apply(values, said[rows])
-        chosen = torch.full_like(said[:, -1], PAD).index_copy(0, rows, pick(values).squeeze(1))
-        said = torch.cat([said, chosen.unsqueeze(1)], 1)
+        values, state = model.step(words[:, -1], memory, state, rows)  # (n, V)
+        rules.apply(values, words[rows])
+        chosen = torch.full_like(words[:, -1], PAD).index_copy(0, rows, pick(values).squeeze(1))
+        words = torch.cat([words, chosen.unsqueeze(1)], 1)
         going = going & (chosen != END)
     if not going.any():
-        return said
-    return torch.cat([said, torch.full_like(said[:, :1], PAD).masked_fill(going.unsqueeze(1), END)], 1)
+        return words
+    return torch.cat([words, torch.full_like(words[:, :1], PAD).masked_fill(going.unsqueeze(1), END)], 1)

@@ -248,5 +248,5 @@ def _take_copy(reference: nn.Module, state: dict[str, Any], prefix: str, *unused
     """Take the weights of a copy out of a state that is being loaded."""
     assert isinstance(reference, Reference)
     start = prefix + PREFIX
-    found = [name for name in state if name.startswith(start)]
-    reference._restored = {name.removeprefix(start): state.pop(name) for name in found}
+    names = [name for name in state if name.startswith(start)]
+    reference._restored = {name.removeprefix(start): state.pop(name) for name in names}

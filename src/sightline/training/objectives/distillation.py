@@ -131,11 +131,11 @@ class Distillation(Objective):
         overlaps = batch.positives[:, 1:].float()
         return overlaps, (overlaps > POSITIVE).any(2)
 
-    def _alignment(self, teacher: Teacher, seen: SceneBatch, texts: TextBatch) -> tuple[Tensor, Tensor]:
+    def _alignment(self, teacher: Teacher, photos: SceneBatch, texts: TextBatch) -> tuple[Tensor, Tensor]:
         nouns = texts.tagged if texts.tagged is not None else _nouns(texts)
         theirs = teacher.texts(texts.words, texts.ids.device, nouns)
-        copies = len(texts) // len(seen)
-        images = {name: part.repeat_interleave(copies, 0) for name, part in teacher.images(seen).items()}
+        copies = len(texts) // len(photos)
+        images = {name: part.repeat_interleave(copies, 0) for name, part in teacher.images(photos).items()}
         assert isinstance(teacher.model, AligningMatcher)
         weights = teacher.model.alignment(images, teacher.model.embed_texts(theirs))  # (N, T + 1 or more, n)
         length = texts.ids.shape[1]
@@ -180,7 +180,7 @@ def _log(weights: Tensor) -> Tensor:
 
 def _nouns(texts: TextBatch) -> Tensor:
     """(N, T + 1) which words the tagger calls nouns."""
-    found = torch.zeros(texts.mask.shape, dtype=torch.bool)
-    for row, tags in zip(found, Tagger.default().tag_all(texts.words), strict=True):
+    nouns = torch.zeros(texts.mask.shape, dtype=torch.bool)
+    for row, tags in zip(nouns, Tagger.default().tag_all(texts.words), strict=True):
         row[1 : len(tags) + 1] = torch.tensor([tag in NOUNS for tag in tags], dtype=torch.bool)
-    return found.to(texts.mask.device)
+    return nouns.to(texts.mask.device)

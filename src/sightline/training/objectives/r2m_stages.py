@@ -96,13 +96,13 @@ class R2MText(Objective):
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sums over this batch."""
-        model, texts, seen = r2m(model, TEXT), captions(batch, TEXT), scenes(batch, TEXT)
-        if len(texts) != len(seen):
+        model, texts, concepts = r2m(model, TEXT), captions(batch, TEXT), scenes(batch, TEXT)
+        if len(texts) != len(concepts):
             raise ConfigError(
-                f"{len(texts)} sentences for {len(seen)} lists of concepts",
+                f"{len(texts)} sentences for {len(concepts)} lists of concepts",
                 fix="set batch.of to pairs: each sentence has its own concepts",
             )
-        memory = model.encode(shuffle_concepts(seen) if model.training else seen)
+        memory = model.encode(shuffle_concepts(concepts) if model.training else concepts)
         with self._graphs.on(model.decoder, model.reconstructor):
             hidden, _ = model.unroll(memory, texts.ids[:, :-1])
             cross_entropy = -model.target_log_probs(hidden, texts.ids[:, 1:]).sum()  # Eq. 10
