@@ -22,8 +22,8 @@ from sightline.data.records import CaptionedPhoto, CaptionSet, Sentence
 NAMES = (
     "flickr30k-entities photo-folder cocotalk senticap karpathy gvd-reference gvd-captions split-ids "
     "grounding-submission coco-evaluation coco-instances coco-captions neuraltalk-raw blip-json coco-results "
-    "boxes-jsonl captions-jsonl captions-csv conceptual-captions flickr-token flickr8k-judgements image-list "
-    "word-counts class-names clipscore-json corpus"
+    "boxes-jsonl captions-json captions-jsonl captions-csv conceptual-captions flickr-token flickr8k-judgements "
+    "image-list word-counts class-names clipscore-json corpus"
 ).split()
 
 KARPATHY = {
@@ -263,6 +263,7 @@ def write_samples(folder: Path) -> dict[str, Path]:
         "conceptual-captions": ("Train_GCC-training.tsv", CONCEPTUAL),
         "corpus": ("sentences.txt", "Two dogs run .\nA man , 2 dogs and a cat .\n"),
         "captions-csv": ("table/open_clip.csv", "filepath\ttitle\na.jpg\tA dog\nb.jpg\tA cat\na.jpg\tThe dog\n"),
+        "captions-json": ("table/said.json", '[{"path": "a.jpg", "caption": "A dog", "confidence": 0.5}]\n'),
         "captions-jsonl": (
             "table/rows.jsonl",
             '{"image": "a.jpg", "text": "A dog"}\n{"image": "b.jpg", "text": ["x", "y"]}\n',

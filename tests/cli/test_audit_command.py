@@ -50,6 +50,16 @@ def audit(command):
     return command("audit")
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "json"])
+def test_what_caption_wrote_is_audited_where_the_photos_are(kind, audit, command, photos, monkeypatch):
+    monkeypatch.chdir(photos.parent)
+    assert command("caption")("photos", "--out", "made", "--format", kind, "--quiet")[0] == 0
+    for arguments in ((), ("--images", "photos")):
+        code, out, err = audit(f"made/captions.{kind}", *arguments, "--json")
+        assert code in (0, 1)
+        assert len(json.loads(out)) == len(SAID), err
+
+
 def test_findings_are_told_with_the_caption_and_give_exit_code_1(audit, coco, photos):
     code, out, err = audit(coco, "--images", photos, "--threshold", 1)
     assert code == 1

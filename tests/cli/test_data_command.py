@@ -41,7 +41,7 @@ def test_a_folder_of_many_files_is_walked_and_unknown_files_are_told(tmp_path, c
         (tmp_path / name).write_bytes(content)
     (tmp_path / "deep" / "nothing").mkdir(parents=True)
     shutil.copy(EXAMPLES / "captions.csv", tmp_path / "deep" / "table.csv")
-    assert commands.main(["data", "inspect", str(tmp_path), "--json"]) == 1  # the table names photos that are not there
+    assert commands.main(["data", "inspect", str(tmp_path), "--json"]) == 0
     reports = {Path(r["path"]).name: r for r in json.loads(capsys.readouterr().out)}
     assert "a binary file" in reports["a.bin"]["about"]
     assert "a JSON object with the keys x" in reports["b.json"]["about"]
@@ -50,7 +50,7 @@ def test_a_folder_of_many_files_is_walked_and_unknown_files_are_told(tmp_path, c
     assert "an empty file" in reports["empty"]["about"]
     assert "an empty folder" in reports["nothing"]["about"]
     assert reports["table.csv"]["format"] == "captions-csv"
-    assert reports["table.csv"]["problem_count"] == 5
+    assert reports["table.csv"]["notes"] == ["5 of the photos are not beside it"]
 
 
 def test_problems_are_listed_in_red_words_and_quiet_shows_only_them(tmp_path, capsys):

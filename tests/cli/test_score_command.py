@@ -5,13 +5,16 @@ import os
 import pickle
 import pty
 import re
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from sightline.cli import commands
+from sightline.data.inspect import inspect
 from sightline.errors import ConfigError, DataError, MissingRecordError
 from sightline.metrics import spice
 from sightline.metrics.cider import DocumentFrequencies
@@ -48,6 +51,41 @@ def results(tmp_path, captions, name="hyps.json"):
 
 def run(*arguments, metrics=("bleu", "rouge", "cider", "spice")):
     return commands.main(["score", *map(str, arguments), "--metrics", *metrics])
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "json"])
+def test_what_caption_wrote_is_scored_without_its_photos(kind, tmp_path, command, monkeypatch):
+    folder = tmp_path / "holiday"
+    folder.mkdir()
+    for name, colour in (("cat.jpg", "red"), ("000000030034.jpg", "blue")):
+        Image.new("RGB", (64, 48), colour).save(folder / name)
+    monkeypatch.chdir(tmp_path)
+    assert command("caption")("holiday", "--out", "made", "--format", kind, "--quiet")[0] == 0
+    shutil.rmtree(folder)
+    refs, out = tmp_path / "refs.json", tmp_path / "scores.json"
+    refs.write_text(json.dumps({"cat.jpg": ["a cat on a bed"], "30034": ["the blue sky", "a clear sky"]}))
+    assert run("--refs", refs, "--hyps", f"made/captions.{kind}", "--out", out, metrics=["rouge"]) == 0
+    assert set(json.loads(out.read_text())["per_image"]) == {"cat.jpg", "30034"}
+    (report,) = inspect(tmp_path / f"made/captions.{kind}")
+    assert (report.counts["captions"], report.problems) == (2, ())
+
+
+def test_two_captions_of_one_photo_are_told(tmp_path, capsys):
+    refs, hyps = tmp_path / "refs.json", tmp_path / "said.csv"
+    refs.write_text('{"cat.jpg": ["a cat on a bed"]}')
+    hyps.write_text("file,caption\na/cat.jpg,a cat\nb/cat.jpg,a cat\n")
+    assert run("--refs", refs, "--hyps", hyps, metrics=["rouge"]) != 0
+    assert "two captions are of image cat.jpg" in capsys.readouterr().err
+
+
+def test_boxes_and_references_may_name_photos_differently(tmp_path, capsys):
+    refs, hyps, boxes = tmp_path / "refs.json", tmp_path / "said.csv", tmp_path / "boxes.jsonl"
+    refs.write_text('{"COCO_val2014_000000000009": ["a dog on a bed"]}')
+    hyps.write_text("path,caption\nphotos/000000000009.jpg,a cat on a bed\n")
+    boxes.write_text('["9", [[15, 0.9, 0, 0, 500, 500]]]\n')
+    arguments = ["score", "--refs", refs, "--hyps", hyps, "--metrics", "chair", "--instances", boxes, "--json"]
+    assert commands.main(list(map(str, arguments))) == 0
+    assert json.loads(capsys.readouterr().out)["corpus"]["CHAIRs"] == 0
 
 
 def test_json_has_corpus_per_image_and_signature(tmp_path, refs, capsys):

@@ -203,3 +203,31 @@ def test_a_photo_in_two_lists_or_in_no_file_is_told(tmp_path: Path) -> None:
         image_list.with_splits(CAPTIONS, lists(tmp_path, train="a.jpg b.jpg", test="a.jpg"))
     with pytest.raises(MissingRecordError, match=r"all\.json: 2 photos of the lists .* such as x\.jpg of val"):
         image_list.with_splits(CAPTIONS, lists(tmp_path, val="a.jpg x.jpg y.jpg"))
+
+
+def photos(*names: str) -> list[CaptionedPhoto]:
+    """`id` or `id=file` each."""
+    return [CaptionedPhoto(id, (), file or None) for id, _, file in (name.partition("=") for name in names)]
+
+
+@pytest.mark.parametrize(
+    ("one", "others", "matched"),
+    [
+        ("examples/cat.jpg", ["dog.jpg", "cat.jpg"], "cat.jpg"),
+        ("cat.jpg", ["a/cat.jpg", "a/dog.jpg"], "a/cat.jpg"),
+        ("cat.jpg", ["a/cat.jpg", "b/cat.jpg"], None),  # which of the two is not said
+        ("a/cat.jpg", ["a/cat.jpg", "b/cat.jpg"], "a/cat.jpg"),
+        ("./a/cat.jpg", ["a/cat.jpg", "b/cat.jpg"], "a/cat.jpg"),
+        ("cat.png", ["cat.jpg"], "cat.jpg"),
+        ("000000030034.jpg", ["30034", "34"], "30034"),
+        ("30034", ["val2014/COCO_val2014_000000030034.jpg"], "val2014/COCO_val2014_000000030034.jpg"),
+        ("30034", ["9=COCO_val2014_000000030034.jpg"], "9"),
+        ("007.jpg", ["7", "007"], "007"),
+        ("7.jpg", ["7=1000092795.jpg", "8=1000268201.jpg"], None),  # a file called 7 is not the seventh photo
+        ("7", ["7=1000092795.jpg", "8=7.jpg"], "7"),
+        ("1000092795_0a1b2c3d4e.jpg", ["7=1000092795.jpg"], "7"),
+    ],
+)
+def test_a_photo_is_found_under_another_name_where_one_fits(one: str, others: list[str], matched: str | None) -> None:
+    found = image_list.match_photos(photos(one), photos(*others))
+    assert found == ({} if matched is None else {one: matched})

@@ -97,7 +97,7 @@ def _captions(path: Path, images: Path, split: str | None) -> dict[str, list[str
     from sightline.data.convert import any_captions
 
     by_photo: dict[str, list[str]] = {}
-    for photo in any_captions(path, split, beside=False):
+    for photo in any_captions(path, split):
         place = _place(photo.file or photo.id, images)
         by_photo.setdefault(str(place), []).extend(s.text for s in photo.sentences)
     return by_photo

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from rich.table import Table
 
 from sightline.data import boxes_jsonl, coco
 from sightline.data.convert import any_captions
+from sightline.data.image_list import match_photos
 from sightline.data.inspect import identify
 from sightline.data.pickle_formats import read_document_frequencies
-from sightline.errors import ConfigError, CountError, MissingRecordError, UnknownFormatError
+from sightline.data.records import CaptionedPhoto, CaptionSet
+from sightline.errors import ConfigError, CountError, DuplicateRecordError, MissingRecordError, UnknownFormatError
 from sightline.files import existing_path, write_json
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.scorecard import METRICS, ON_REQUEST, TITLES, Scorecard, default_metrics, scorecard
@@ -37,8 +39,9 @@ def score(
 ) -> None:
     """Score captions against references: BLEU, METEOR, ROUGE-L, CIDEr and SPICE (Sightline parser), without Java.
 
-    Files may be COCO captions or results, a Karpathy split, or JSON objects of id to caption(s). Several files of
-    captions are compared with each other; give them together.
+    Files may be what `sightline caption --out` wrote, COCO captions or results, a Karpathy split, or JSON objects of id
+    to caption(s). Photos are matched by id, path, name or COCO number. Several files of captions are compared with each
+    other; give them together.
 
         sightline score --refs captions_val2014.json --hyps results.json
         sightline score --refs dataset_coco.json --split test --hyps mine.json theirs.json --html page.html
@@ -46,7 +49,7 @@ def score(
 
     Args:
         refs: references: COCO captions json, {"id": ["…"]} json, a Karpathy file, or any format with captions.
-        hyps: captions to score, one file a system: COCO results json or {"id": "…"} json.
+        hyps: captions to score, one file a system: csv, jsonl or json of `caption`, COCO results, {"id": "…"} json.
         metrics: bleu meteor rouge cider spice, by default all that are installed; and, when named, chair (objects that
             the photo does not have), language (wrong articles, dangling ends, words said twice) and diversity.
         split: the split of the references to use, such as test.
@@ -57,15 +60,16 @@ def score(
         json: print one JSON object, with corpus and per-image scores.
         quiet: print nothing, unless JSON is asked for.
     """
-    references = _references(refs, split)
+    people = any_captions(existing_path(refs), split)
+    references = {photo.id: [sentence.text for sentence in photo.sentences] for photo in people}
     frequencies = None if df is None else _frequencies(df)
     if instances is not None and "chair" not in metrics:
         raise ConfigError("--instances says what is in the photos for chair alone", fix="add --metrics chair")
-    objects = None if instances is None else _objects(existing_path(instances), references)
+    objects = None if instances is None else _objects(existing_path(instances), people)
     console = Console(stderr=True, quiet=quiet)
     systems: dict[str, Scorecard] = {}
     for path in hyps:
-        said, name = _hypotheses(path), _name(path, hyps)
+        said, name = _hypotheses(path, people), _name(path, hyps)
         with _bar(f"scoring {name}", len(said), console) as tell:
             systems[name] = scorecard(said, references, metrics or None, frequencies, tell, objects)
     if out is not None:
@@ -89,23 +93,23 @@ def _bar(title: str, images: int, console: Console) -> Iterator[Callable[[str, i
         yield lambda metric, done: progress.update(bar, description=f"{title}: {metric}", completed=done)
 
 
-def _references(path: Path, split: str | None) -> dict[str, list[str]]:
-    return {
-        photo.id: [sentence.text for sentence in photo.sentences] for photo in any_captions(existing_path(path), split)
-    }
-
-
-def _hypotheses(path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for photo in any_captions(existing_path(path)):
+def _hypotheses(path: Path, references: CaptionSet) -> dict[str, str]:
+    """The caption of each photo, by the id that the references have for it."""
+    captions = any_captions(existing_path(path))
+    id_of = match_photos(captions, references)
+    by_id: dict[str, str] = {}
+    for photo in captions:
         if len(photo.sentences) != 1:
             raise CountError(
                 f"image {photo.id} has {len(photo.sentences)} captions, and one is scored per image",
                 where=path,
                 fix="keep one caption per image; give several systems as several files",
             )
-        found[photo.id] = photo.sentences[0].text
-    return found
+        id = id_of.get(photo.id, photo.id)
+        if id in by_id:
+            raise DuplicateRecordError(f"two captions are of image {id} of the references", where=path, fix="keep one")
+        by_id[id] = photo.sentences[0].text
+    return by_id
 
 
 def _frequencies(path: Path) -> DocumentFrequencies:
@@ -113,26 +117,29 @@ def _frequencies(path: Path) -> DocumentFrequencies:
     return DocumentFrequencies(saved.counts, saved.ref_len)
 
 
-def _objects(path: Path, ids: Iterable[str]) -> dict[str, set[str]]:
-    """COCO's names of the objects in the photos of these ids; those that the file does not have are left out."""
+def _objects(path: Path, references: CaptionSet) -> dict[str, set[str]]:
+    """COCO's names of the objects in the photos with references; those that the file does not have are left out."""
     format = identify(path)
     if format is coco.INSTANCES:
         drawn = coco.read_instances(path)
-        found = {id: {one.name for one in drawn[id].instances} for id in ids if id in drawn}
+        others = [CaptionedPhoto(id, (), photo.file) for id, photo in drawn.items()]
+        matched = match_photos(references, others)
+        objects = {id: {one.name for one in drawn[other].instances} for id, other in matched.items()}
     elif format is boxes_jsonl.FORMAT:
         boxes = boxes_jsonl.read(path)
-        found = {id: {one.name for one in boxes[id].concepts} for id in ids if id in boxes}
+        matched = match_photos(references, map(CaptionedPhoto, boxes.ids()))
+        objects = {id: {one.name for one in boxes[other].concepts} for id, other in matched.items()}
     else:
         raise UnknownFormatError(
             f"{format.name} names no objects of COCO",
             where=path,
             fix="give instances_*.json or a detector's boxes (`sightline data formats`)",
         )
-    if not found:
+    if not objects:
         raise MissingRecordError(
             "none of the photos with references is in this file", where=path, fix="ids must be spelled alike in both"
         )
-    return found
+    return objects
 
 
 def _name(path: Path, paths: tuple[Path, ...]) -> str:

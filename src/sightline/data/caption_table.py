@@ -1,5 +1,6 @@
 """Captions in tables: `.csv` or `.tsv` with a header (`file,caption`, open_clip's `filepath<TAB>title`), or lines of
-JSON, `{"file": "a.jpg", "caption": "…"}`; Hugging Face's `metadata.jsonl` is one of them.
+JSON, `{"file": "a.jpg", "caption": "…"}`; Hugging Face's `metadata.jsonl` is one of them. What `sightline caption`
+writes is read like any other table.
 """
 
 from __future__ import annotations
@@ -12,9 +13,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from sightline.data.caption_format import caption_format, each_with_caption, join_rows, line_of, numbered_lines
+from sightline.data.caption_format import (
+    Counts,
+    caption_format,
+    count_captions,
+    each_with_caption,
+    join_rows,
+    line_of,
+    numbered_lines,
+)
 from sightline.data.format import Probe
-from sightline.data.json_records import Record, parse_line, read_list
+from sightline.data.json_records import Record, parse_each, parse_line, read_list
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import open_bytes, open_text, write_text
@@ -30,20 +39,20 @@ class _Row(NamedTuple):
     captions: tuple[str, ...]
 
 
-def read_csv(path: Path, problems: Problems = STRICT, check_files: bool = True) -> CaptionSet:
+def read_csv(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
     """Photos with captions; several rows per photo are allowed. `check_files` wants each photo beside the table."""
     return _from_rows(_csv_rows(path, problems), path, problems, check_files)
 
 
-def read_jsonl(path: Path, problems: Problems = STRICT, check_files: bool = True) -> CaptionSet:
+def read_jsonl(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
     """Photos with captions; several lines per photo, and lists of captions, are allowed."""
     return _from_rows(_json_rows(path, problems), path, problems, check_files)
 
 
-def read_array(path: Path) -> CaptionSet:
-    """The same of one JSON array of such objects, as `sightline caption --json` prints it; files are not looked for."""
-    rows = [_json_row(Record(value, path, "photos", at)) for at, value in enumerate(read_list(path))]
-    return _from_rows(rows, path, STRICT, check_files=False)
+def read_array(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
+    """The same of one JSON list of such objects, as `sightline caption` writes and prints it."""
+    rows = parse_each(read_list(path), path, "photos", problems, _json_row)
+    return _from_rows(rows, path, problems, check_files)
 
 
 def _from_rows(rows: Iterable[_Row], path: Path, problems: Problems, check_files: bool) -> CaptionSet:
@@ -191,12 +200,28 @@ def _is_csv(probe: Probe) -> bool:
     return probe.name.endswith((".csv", ".tsv", ".txt")) and bool(lines) and _has_columns(_header(lines[0]))
 
 
+def _names_columns(probe: Probe) -> bool:
+    return any(map(probe.has_key, FILE_COLUMNS)) and any(map(probe.has_key, CAPTION_COLUMNS))
+
+
 def _is_jsonl(probe: Probe) -> bool:
     """A `.jsonl` of objects with a file and a caption, or one that is called captions.jsonl."""
     if probe.name == "captions.jsonl":
         return True
-    file, caption = any(map(probe.has_key, FILE_COLUMNS)), any(map(probe.has_key, CAPTION_COLUMNS))
-    return probe.name.endswith(".jsonl") and probe.json_start == "{" and file and caption
+    return probe.name.endswith(".jsonl") and probe.json_start == "{" and _names_columns(probe)
+
+
+def _is_array(probe: Probe) -> bool:
+    """A `.json` list of such objects; those with an `image` are LAVIS's."""
+    listed = probe.name.endswith(".json") and probe.json_start == "["
+    return listed and _names_columns(probe) and not probe.has_key("image")
+
+
+def _count(captions: CaptionSet) -> tuple[Counts, list[str]]:
+    """Photos may be elsewhere: scoring needs none, and auditing and training are told where they are."""
+    counts, notes = count_captions(captions)
+    away = sum(not _is_file(Path(captions.source).parent / (photo.file or photo.id)) for photo in captions)
+    return counts, [*notes, f"{away:,} of the photos are not beside it"] if away else notes
 
 
 CSV = caption_format(
@@ -205,7 +230,15 @@ CSV = caption_format(
     _is_csv,
     read_csv,
     write_csv,
+    _count,
 )
 JSONL = caption_format(
-    "captions-jsonl", "Photos with captions as lines of JSON (.jsonl)", _is_jsonl, read_jsonl, write_jsonl
+    "captions-jsonl", "Photos with captions as lines of JSON (.jsonl)", _is_jsonl, read_jsonl, write_jsonl, _count
+)
+JSON = caption_format(
+    "captions-json",
+    "Photos with captions in one JSON list, as `sightline caption` writes it",
+    _is_array,
+    read_array,
+    count=_count,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from sightline.data.format import Format, Probe
 from sightline.data.formats import FORMATS
 from sightline.data.inspect import identify
 from sightline.data.json_captions import read_clipscore
-from sightline.data.records import CaptionSet, SceneSource
+from sightline.data.records import CaptionedPhoto, CaptionSet, SceneSource
 from sightline.data.store_format import write_scenes as write_store
 from sightline.errors import ConfigError, DataError, MissingRecordError, UnknownFormatError
 from sightline.files import PathLike
@@ -28,7 +28,6 @@ _BY_SUFFIX = {
     ".csv": "captions-csv",
     ".jsonl": "captions-jsonl",
 }
-_TABLES = {caption_table.CSV.name: caption_table.read_csv, caption_table.JSONL.name: caption_table.read_jsonl}
 
 
 @dataclass(frozen=True)
@@ -88,18 +87,11 @@ def _noting(scenes: Iterable[Scene], keeps: tuple[str, ...], lost: set[str]) -> 
         yield scene
 
 
-def any_captions(
-    path: Path, split: str | None = None, *, beside: bool = True, images: Path | None = None
-) -> CaptionSet:
+def any_captions(path: Path, split: str | None = None, *, images: Path | None = None) -> CaptionSet:
     """The captions of a file, or of one split of it.
 
-    A JSON object that no format claims is read as id to caption(s), a JSON array as what `sightline caption` writes.
-
-    Args:
-        path: of the file.
-        split: its name, for files that have splits.
-        beside: the photos that a table names must lie beside it.
-        images: they must lie in this folder instead.
+    A JSON object that no format claims is read as id to caption(s), a JSON list as what `sightline caption` writes.
+    `images` is where the photos of a table must be; their files are then relative to it.
     """
     try:
         format = identify(path)
@@ -110,22 +102,24 @@ def any_captions(
         return read_clipscore(path) if opens == "{" else caption_table.read_array(path)
     if format.captions is None:
         raise DataError(f"{format.name} holds no captions", where=path, fix="give a file of captions")
-    if split is not None or format.name not in _TABLES or (beside and images is None):
-        return read_captions(format, path, split)
-    captions = _TABLES[format.name](path, check_files=False)
-    if images is not None:
-        _check_photos(captions, images, path)
-    return captions
+    captions = read_captions(format, path, split)
+    tables = (caption_table.CSV, caption_table.JSONL, caption_table.JSON)
+    if images is None or format not in tables:
+        return captions
+    return replace(captions, photos=tuple(_below(images, photo, path) for photo in captions), _index={})
 
 
-def _check_photos(captions: CaptionSet, images: Path, path: Path) -> None:
-    for photo in captions:
-        if not (images / (photo.file or photo.id)).is_file():
-            raise MissingRecordError(
-                f"there is no photo {photo.file!r} in {images}",
-                where=path,
-                fix="names are relative to the folder of photos; correct the name, or remove the row",
-            )
+def _below(images: Path, photo: CaptionedPhoto, path: Path) -> CaptionedPhoto:
+    """The photo with its file in the folder `images`: where its name leads from there, or without its own folders."""
+    file = photo.file or photo.id
+    for name in (file, Path(file).name):
+        if (images / name).is_file():
+            return replace(photo, file=name)
+    raise MissingRecordError(
+        f"there is no photo {photo.file!r} in {images}",
+        where=path,
+        fix="names are relative to the folder of photos; correct the name, or remove the row",
+    )
 
 
 def read_captions(origin: Format, source: Path, split: str | None) -> CaptionSet:

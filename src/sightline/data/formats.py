@@ -50,6 +50,7 @@ FORMATS: tuple[Format, ...] = (
     json_captions.BLIP,
     coco.RESULTS,
     boxes_jsonl.FORMAT,
+    caption_table.JSON,
     caption_table.JSONL,
     caption_table.CSV,
     caption_lines.CONCEPTUAL,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from posixpath import basename, splitext
+from posixpath import basename, normpath, splitext
 
 from sightline.data.caption_format import line_of, mostly, numbered_lines, record_format
 from sightline.data.format import Probe
@@ -44,6 +44,34 @@ def photo_number(name: str) -> str:
     stem = splitext(basename(name))[0]
     found = _COCO_NAME.match(stem) or _FLICKR_NAME.match(stem)
     return found[1] if found else stem
+
+
+def match_photos(photos: Iterable[CaptionedPhoto], others: Iterable[CaptionedPhoto]) -> dict[str, str]:
+    """Photo id to the id of the same photo among `others`, where there is one and no more.
+
+    The same photo has the same id, or the same file: with its folders, without them, without its suffix, or by the
+    number that COCO or Flickr gave it. The first of these that says something decides.
+
+    >>> match_photos([CaptionedPhoto("val/000000030034.jpg"), CaptionedPhoto("cat.jpg")],
+    ...              [CaptionedPhoto("30034"), CaptionedPhoto("examples/cat.jpg")])
+    {'val/000000030034.jpg': '30034', 'cat.jpg': 'examples/cat.jpg'}
+    """
+    places: tuple[dict[str, str | None], ...] = tuple({} for _ in range(5))
+    for other in others:
+        for place, name in zip(places, _names(other), strict=True):
+            place[name] = None if place.get(name, other.id) != other.id else other.id
+    matched: dict[str, str] = {}
+    for photo in photos:
+        ids = (place.get(name) for place, name in zip(places, _names(photo), strict=True))
+        if (id := next(filter(None, ids), None)) is not None:
+            matched[photo.id] = id
+    return matched
+
+
+def _names(photo: CaptionedPhoto) -> tuple[str, ...]:
+    file = photo.file or photo.id
+    name = basename(file)
+    return photo.id, normpath(file), name, splitext(name)[0], photo_number(name)
 
 
 def with_splits(captions: CaptionSet, lists: Mapping[str, Path]) -> CaptionSet:

@@ -15,15 +15,17 @@ from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, TruncatedError
 from sightline.vision.find_photos import is_picture
 
-_Reader = Callable[[Path, Problems], CaptionSet]
+_Reader = Callable[[Path, Problems, bool], CaptionSet]
 TABLES: dict[str, _Reader] = {
     "captions.csv": caption_table.read_csv,
     "captions.tsv": caption_table.read_csv,
     "captions.jsonl": caption_table.read_jsonl,
+    "captions.json": caption_table.read_array,
     "metadata.csv": caption_table.read_csv,
     "metadata.jsonl": caption_table.read_jsonl,
 }
 
+OUTPUT = ".sightline"  # where a folder that `sightline caption --out` writes to keeps its log
 _MAGIC = re.compile(  # of jpeg, png, gif, bmp, tiff, webp; avif and heic
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|GIF8[79]a|BM|II[*+]\0|MM\0[*+]|RIFF....WEBP"
     rb"|....ftyp(?:avi[fs]|hei[cxms]|hev[cxms]|mif1|msf1)",
@@ -50,10 +52,11 @@ def table_of(folder: Path) -> Path | None:
 def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
     """Every photo of the folder, with its captions where the table has some. The id is the path inside the folder.
 
-    A file that is called a picture and begins like none is an error.
+    A file that is called a picture and begins like none is an error, and so is a photo of the table that is not there,
+    unless `sightline caption` wrote the table here about photos elsewhere.
     """
     table = table_of(path)
-    captions = CaptionSet(()) if table is None else TABLES[table.name](table, problems)
+    captions = CaptionSet(()) if table is None else TABLES[table.name](table, problems, not (path / OUTPUT).is_dir())
     named = {PurePosixPath(photo.id).as_posix() for photo in captions}  # `./a.jpg` is `a.jpg`
     files = photo_files(path)
     for file in files:
@@ -92,7 +95,7 @@ def _check_picture(path: Path, problems: Problems) -> None:
 
 def _is_table(path: Path) -> bool:
     probe = Probe(path)
-    return caption_table.CSV.matches(probe) or caption_table.JSONL.matches(probe)
+    return any(one.matches(probe) for one in (caption_table.CSV, caption_table.JSONL, caption_table.JSON))
 
 
 def _matches(probe: Probe) -> bool:

@@ -123,7 +123,7 @@ def captions_by_name(data: bytes, name: str) -> dict[str, list[str]]:
         path = Path(folder) / _disk_name(base_name(name), data)
         path.write_bytes(data)
         try:
-            photos = any_captions(path, beside=False)
+            photos = any_captions(path)
         except DataError as error:
             what, fix = (text.replace(str(path), shown) for text in (error.what, error.fix or "check it"))
             raise type(error)(what, where=shown, fix=fix) from error

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from posixpath import basename, normpath, splitext
 
 import numpy as np
 
 from sightline.data.concept_dictionary import MIN_SCORE, ConceptDictionary
-from sightline.data.image_list import photo_number
+from sightline.data.image_list import match_photos
 from sightline.data.inspect import identify
 from sightline.data.records import CaptionedPhoto, SceneSource
 from sightline.errors import ConfigError, CountError, DuplicateRecordError, MissingRecordError
@@ -148,28 +147,16 @@ def open_scenes(path: Path) -> SceneSource:
 
 
 def match(photos: Sequence[CaptionedPhoto], ids: Sequence[str], where: Path) -> dict[str, str]:
-    """Photo id to feature id: the same text, the photo's file with or without folder and suffix, or the same number."""
-    known = set(ids)
-    by_number: dict[str, str | None] = {}
-    for id in ids:  # two files of one number, in two folders, name neither
-        number = photo_number(id)
-        by_number[number] = None if number in by_number else id
-    feature_of: dict[str, str] = {}
+    """Photo id to feature id, as `match_photos` finds it; one feature of two photos is an error."""
+    feature_of = match_photos(photos, map(CaptionedPhoto, ids))
     photo_of: dict[str, str] = {}
-    for photo in photos:
-        file = photo.file or photo.id
-        name = basename(file)
-        names = (photo.id, normpath(file), name, splitext(name)[0])
-        feature = next((name for name in names if name in known), None) or by_number.get(photo_number(name))
-        if feature is None:
-            continue
-        if photo_of.setdefault(feature, photo.id) != photo.id:
+    for photo, feature in feature_of.items():
+        if photo_of.setdefault(feature, photo) != photo:
             raise DuplicateRecordError(
-                f"the feature {feature} would be that of photo {photo_of[feature]} and of photo {photo.id}",
+                f"the feature {feature} would be that of photo {photo_of[feature]} and of photo {photo}",
                 where=where,
                 fix="give features whose ids are the photos' file names, folders included",
             )
-        feature_of[photo.id] = feature
     return feature_of
 
 
