@@ -229,7 +229,7 @@ class Pipeline:
             raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
         refused: list[SightlineError] = []
         refs = [PhotoRef(os.fspath(path), path) for path in paths]
-        for done in run_locally(refs, work, size=self.size, batch=batch, progress=progress):
+        for done in run_locally(refs, work, size=self.size, batch=batch, progress=progress, device=self.device.type):
             for _, error in done.bad:
                 (bad or refused.append)(error)
             yield from (result for _, result in done.made)

@@ -9,15 +9,18 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from sightline.errors import ConfigError, CountError, DataError
 from sightline.jobs.audit_job import AuditLog
-from sightline.jobs.job import run
+from sightline.jobs.job import run, run_locally
 from sightline.jobs.job_photos import GONE, mark_of, photos_below
 from sightline.jobs.ledger import Entry, Ledger
 from sightline.photo import Photo
@@ -200,6 +203,42 @@ def test_work_that_fails_keeps_the_batches_before(folder):
     assert len(sink.results) == 4
     assert go(folder, sink).kept == 4
     assert len(sink.results) == 6
+
+
+def test_on_a_cpu_batches_are_worked_on_at_once_and_come_in_order(folder):
+    torch.set_num_threads(2)
+    both, threads = Barrier(2, timeout=30), []
+
+    def work(photos: list[Photo]) -> list[tuple[str, float]]:
+        if photos[0].id != "0.png":  # the first batch is alone
+            both.wait()
+        threads.append(torch.get_num_threads())
+        return brightness(photos)
+
+    sink = Kept()
+    try:
+        report = go(folder, sink, work, batch=2, executor=partial(run_locally, device="cpu"))
+        assert (report.made, torch.get_num_threads(), threads) == (6, 2, [2, 1, 1])
+    finally:
+        torch.set_num_threads(1)
+    assert list(sink.results) == ["0.png", "1.png", "2.png", "3.png", "4.png", "more/5.png"]
+
+
+def test_work_that_fails_beside_other_work_keeps_the_batches_before(folder):
+    torch.set_num_threads(2)
+
+    def work(photos: list[Photo]) -> list[tuple[str, float]]:
+        if photos[0].id == "3.png":
+            raise ZeroDivisionError
+        return brightness(photos)
+
+    sink = Kept()
+    try:
+        with pytest.raises(ZeroDivisionError):
+            go(folder, sink, work, batch=1, executor=partial(run_locally, device="cpu"))
+    finally:
+        torch.set_num_threads(1)
+    assert list(sink.results) == ["0.png", "1.png", "2.png"]
 
 
 def test_mistakes_are_told(folder):

@@ -9,6 +9,7 @@ join are used, machines that leave are not missed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import itertools
 import logging
@@ -46,7 +47,7 @@ def executor_of(address: str | None, threads: int | None = None, device: str = "
         device: that the work will ask for; workers get a GPU each, unless it is cpu or there are none.
     """
     if address is None:
-        yield run_locally
+        yield functools.partial(run_locally, device=device)
         return
     try:
         ray: Any = importlib.import_module("ray")

@@ -9,8 +9,11 @@ no other: results that the ledger does not know are dropped first, so none is th
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -24,6 +27,10 @@ Result = TypeVar("Result")
 Kept = TypeVar("Kept", contravariant=True)
 Work = Callable[[Sequence[Photo]], Sequence[Result]]
 """From a batch of photos to a result for each; picklable, so that other processes and machines can do it."""
+
+
+_Group = tuple[list[tuple[PhotoRef, Photo]], list[tuple[PhotoRef, SightlineError]]]
+MOST_WORKERS = 4  # batches that are worked on at once: with more, Python's own part of the work takes turns
 
 
 class Sink(Protocol[Kept]):
@@ -96,24 +103,77 @@ class Report:
 
 
 def run_locally(
-    photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
+    photos: Sequence[PhotoRef],
+    work: Work[Result],
+    *,
+    size: int,
+    batch: int,
+    progress: Progress = iter,
+    device: str | None = None,
 ) -> Iterator[BatchResult[Result]]:
-    """The executor of this process: photos are read in threads while others are worked on; batches come in order."""
-    done, group = BatchResult[Result](), list[tuple[PhotoRef, Photo]]()
+    """The executor of this process: photos are read in threads while others are worked on; batches come in order.
+
+    Where the work computes on a CPU, which `device` says, several batches are worked on at once, with a share of
+    PyTorch's threads each: threads of one batch wait for each other after every product, those of two never do. The
+    first batch is worked on alone, since it may load a model. Otherwise there is one batch at a time.
+    """
+    groups = _groups(photos, size, batch, progress)
+    for first in itertools.islice(groups, 1):
+        yield _work_on(first, work)
+    threads = _threads(device)
+    workers = min(MOST_WORKERS, threads)
+    if workers == 1:
+        for group in groups:
+            yield _work_on(group, work)
+        return
+    import torch
+
+    waiting = deque[Future[BatchResult[Result]]]()
+    with ThreadPoolExecutor(workers, "work", torch.set_num_threads, (threads // workers,)) as pool:
+        try:
+            for group in groups:
+                waiting.append(pool.submit(_work_on, group, work))
+                if len(waiting) > workers:  # one more than are worked on, so that none waits for the results' sink
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+            torch.set_num_threads(threads)  # which threads that begin later have too
+
+
+def _groups(photos: Sequence[PhotoRef], size: int, batch: int, progress: Progress) -> Iterator[_Group]:
+    """Photos as they are read, at most `batch` together, and the errors of those between."""
+    group: _Group = [], []
     reading = read_each([ref.path for ref in photos], size, ids=[ref.id for ref in photos], progress=progress)
     for ref, photo in zip(photos, reading, strict=True):
         if isinstance(photo, SightlineError):
-            done.bad.append((ref, photo))
+            group[1].append((ref, photo))
         else:
-            group.append((ref, photo))
-        if len(group) == batch or (ref is photos[-1] and (group or done.bad)):
-            results = work([photo for _, photo in group]) if group else ()
-            if len(results) != len(group):
-                what = f"{len(results)} results of {len(group)} photos"
-                raise CountError(what, fix="give one for each, in their order")
-            done.made = [(ref, result) for (ref, _), result in zip(group, results, strict=True)]
-            yield done
-            done, group = BatchResult(), []
+            group[0].append((ref, photo))
+        if len(group[0]) == batch or (ref is photos[-1] and any(group)):
+            yield group
+            group = [], []
+
+
+def _work_on(group: _Group, work: Work[Result]) -> BatchResult[Result]:
+    good, bad = group
+    results = work([photo for _, photo in good]) if good else ()
+    if len(results) != len(good):
+        raise CountError(f"{len(results)} results of {len(good)} photos", fix="give one for each, in their order")
+    return BatchResult([(ref, result) for (ref, _), result in zip(good, results, strict=True)], bad)
+
+
+def _threads(device: str | None) -> int:
+    """PyTorch's threads, where the work is on a CPU and for them to share; else 1."""
+    if device is None:
+        return 1
+    import torch
+
+    from sightline.devices import choose_device
+
+    return torch.get_num_threads() if choose_device(device).type == "cpu" else 1
 
 
 def run(
