@@ -14,6 +14,7 @@ One photo or many, from Python, the command line, a job or the server, all go th
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.caption import PhotoCaption
+from sightline.caption import Caption, PhotoCaption
 from sightline.checkpoint.bundle import Bundle, load_bundle
 from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.checkpoint.model_checkpoint import load as load_checkpoint
@@ -289,6 +290,14 @@ class Pipeline:
                 PhotoCaption(caption.words, caption.log_prob, caption.trace, path, photo.size, sure, low, named)
             )
         return captions
+
+    @torch.inference_mode()
+    def alternatives(self, photo: Source | Photo, count: int = 5, *, rules: Rules | None = None) -> list[Caption]:
+        """The `count` most probable captions of a photo, the best first: words and probabilities, without boxes."""
+        memory, vocabulary = self.captioner.encode(self.scenes([self.read(photo)])), self.bundle.captioner.vocabulary
+        decoded = decode(self.captioner, memory, Beam(max(count, 5), keep=count), rules or CAREFUL, vocabulary)
+        words, log_probs = caption_words(decoded, vocabulary)[0], decoded.log_probs[0].tolist()
+        return [Caption(own, log_prob) for own, log_prob in zip(words, log_probs, strict=True) if math.isfinite(log_prob)]
 
     def vectors(self, photos: Sequence[Source | Photo]) -> Array:
         """(n, d) vectors of photos, to search with."""

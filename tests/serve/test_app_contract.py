@@ -46,5 +46,5 @@ def test_schemathesis_finds_nothing(tmp_path):
             text=True,
         )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert "Tested: 7" in done.stdout
+    assert "Tested: 8" in done.stdout
     assert "No issues found" in done.stdout

@@ -58,12 +58,14 @@ class Hit:
         score: how well it fits: the cosine of the vectors, and more where the caption says the words too. For words
             that the model does not know, what the caption says of them, as a part of what the best one says.
         caption: None where photos were indexed without.
+        weak: whether it fits less than half as well as the best: its score is nearer to that of the worst candidate.
         why: where in the photo the words are, in the form of `sightline ground`; None where nobody asked.
     """
 
     path: str
     score: float
     caption: str | None
+    weak: bool = False
     why: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -127,11 +129,12 @@ class PhotoIndex:
         if avoid.strip() and not by_text and means_something(pipeline, avoid):
             wanted = without(wanted, _unit(pipeline.text_vectors([avoid])[0]))
         said, unsaid = (keywords(words), set(keywords(avoid))) if captions else ([], set())
-        many = max(CANDIDATES, 2 * count) if said or unsaid else count
+        many = max(CANDIDATES, 2 * count)  # also where no caption counts: the rest tells which hits are weak
         found = engine.find(wanted, said, many, exact)
         found = [one for one in found if not unsaid or not unsaid <= set(keywords(one.caption or ""))]
         best = rank_by_text(found) if by_text else rank(found)
-        hits = [Hit(one.path, score, one.caption) for one, score in best[:count]]
+        line = (best[0][1] + best[-1][1]) / 2 if best else 0.0
+        hits = [Hit(one.path, score, one.caption, score < line) for one, score in best[:count]]
         return [_explain(hit, pipeline, words) for hit in hits] if explain and words.strip() else hits
 
     def relative(self, paths: Sequence[str]) -> list[str]:

@@ -21,27 +21,40 @@ from sightline.search.query import PhotoIndex
 from sightline.serve.limits import Limits
 from sightline.serve.middleware import Guard
 from sightline.serve.routes import router
-from sightline.serve.schemas import AuditRequest, CaptionRequest, GroundRequest, SearchRequest, WhyRequest
+from sightline.serve.schemas import (
+    AuditRequest,
+    CaptionRequest,
+    ExplainRequest,
+    GroundRequest,
+    SearchRequest,
+    WhyRequest,
+)
 from sightline.serve.security import Door
 from sightline.serve.service import Service
 
-TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-BODIES = (CaptionRequest, GroundRequest, SearchRequest, AuditRequest, WhyRequest)
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "jpg": "image/jpeg"}
+BODIES = (CaptionRequest, GroundRequest, SearchRequest, AuditRequest, WhyRequest, ExplainRequest)
 
 
 def make_app(
-    pipeline: Pipeline, *, index: PhotoIndex | None = None, door: Door | None = None, limits: Limits | None = None
+    pipeline: Pipeline,
+    *,
+    index: PhotoIndex | None = None,
+    compare: Pipeline | None = None,
+    door: Door | None = None,
+    limits: Limits | None = None,
 ) -> FastAPI:
     """The application.
 
     Args:
         pipeline: the model.
         index: of photos; without one, /v1/search is refused.
+        compare: another model, whose captions can be asked for as well.
         door: who may ask; by default this machine.
         limits: how much is taken on.
     """
     bounds, entry = limits or Limits(), door or Door()
-    service = Service(pipeline, bounds, index)
+    service = Service(pipeline, bounds, index, compare)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -68,7 +81,7 @@ def _add_file(app: FastAPI, name: str, content: bytes) -> None:
         return
 
     async def show() -> Response:
-        return Response(content, media_type=f"{kind}; charset=utf-8", headers={"Cache-Control": "no-cache"})
+        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
 
     address = {"index.html": "/", "docs.html": "/docs"}.get(name, f"/{name}")
     app.add_api_route(address, show, include_in_schema=False, methods=["GET", "HEAD"])

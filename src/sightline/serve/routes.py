@@ -14,6 +14,7 @@ from sightline.serve.schemas import (
     Audits,
     CaptionRequest,
     Captions,
+    ExplainRequest,
     Ground,
     GroundRequest,
     Health,
@@ -21,6 +22,7 @@ from sightline.serve.schemas import (
     Problem,
     SearchRequest,
     WhyRequest,
+    Whys,
 )
 from sightline.serve.service import Service
 from sightline.serve.uploads import body_of, describe_body
@@ -73,7 +75,7 @@ async def ground(api: Api, ask: Annotated[GroundRequest, Depends(body_of(GroundR
     return await api.ground(ask)
 
 
-@_post("/search", Hits, SearchRequest, 409)
+@_post("/search", Hits, SearchRequest, 404, 409)
 async def search(api: Api, ask: Annotated[SearchRequest, Depends(body_of(SearchRequest))]) -> Any:
     """Find photos of the index by words, by a photo, or by both."""
     return await api.search(ask)
@@ -93,6 +95,12 @@ async def photo(api: Api, id: PhotoId, side: Annotated[int, Query(ge=16, le=LONG
     """A photo that a search has found, no side longer than asked for."""
     picture = await api.picture(id, side)
     return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+
+
+@_post("/explain", Whys, ExplainRequest)
+async def explain(api: Api, ask: Annotated[ExplainRequest, Depends(body_of(ExplainRequest))]) -> Any:
+    """Find the nouns of a sentence in photos that a search has found, all at once."""
+    return await api.explain(ask)
 
 
 @_post("/photos/{id}/ground", Ground, WhyRequest, 404)

@@ -23,8 +23,8 @@ from pydantic import (
 from sightline.decoding.rules import LEAST_WORDS, LENGTHS, MOST_WORDS, word_limits
 from sightline.errors import ConfigError
 
-MOST_CAPTIONS, MOST_HITS, LONGEST = 500, 200, 1000
-MOST_PHRASES, LONGEST_PHRASE, LONGEST_NAME = 10, 100, 300
+MOST_CAPTIONS, MOST_HITS, MOST_EXPLAINED, LONGEST = 500, 200, 50, 1000
+MOST_PHRASES, LONGEST_PHRASE, LONGEST_NAME, MOST_ALTERNATIVES = 10, 100, 300, 8
 
 
 def _decode(given: object) -> object:
@@ -66,6 +66,7 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Length = Annotated[str, BeforeValidator(_length), WithJsonSchema(_LENGTH_SCHEMA)]
 Sentence = Annotated[str, StringConstraints(max_length=LONGEST, pattern="[A-Za-z]")]
 Phrase = Annotated[str, StringConstraints(max_length=LONGEST_PHRASE, pattern="[A-Za-z0-9]")]
+PhotoId = Annotated[str, StringConstraints(max_length=64)]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Box = list[float]  # x1 y1 x2 y2 in pixels of the upright photo
 
@@ -112,6 +113,8 @@ class CaptionRequest(Ask):
         description="Words and phrases that every caption has; needs a beam of more than 1.",
     )
     attention: bool = Field(False, description="Give for each word a grid of where the model looked.")
+    alternatives: Whole = Field(0, ge=0, le=MOST_ALTERNATIVES, description="Other captions that are wanted as well.")
+    model: Name = Field("", description="One of `models` of /v1/health; by default the first.")
 
 
 class GroundRequest(Ask):
@@ -127,21 +130,32 @@ class WhyRequest(Ask):
     sentence: Sentence
 
 
-class SearchRequest(Ask):
-    """What photos of the index should be like: words, a photo, or both."""
+class ExplainRequest(WhyRequest):
+    """A sentence to be found in several photos of the index."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [_given("text", "string"), _given("photo", "object")]})
+    ids: list[PhotoId] = Field(min_length=1, max_length=MOST_EXPLAINED)
+
+
+class SearchRequest(Ask):
+    """What photos of the index should be like: words, a photo, or both. The photo is sent, or is a hit."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [_given(*one) for one in (("text", "string"), ("photo", "object"), ("like", "string"))]
+        }
+    )
 
     text: Sentence | None = None
     photo: Upload | None = None
+    like: PhotoId | None = Field(None, description="The id of a hit, in place of `photo`; itself is not found.")
     without: Sentence | None = Field(None, description="Words for what should not be there.")
     k: Whole = Field(10, ge=1, le=MOST_HITS, description="Hits that are wanted.")
     explain: bool = Field(False, description="Give for each hit where the words are.")
 
     @model_validator(mode="after")
     def _something(self) -> SearchRequest:
-        if self.text is None and self.photo is None:
-            raise ValueError("give `text`, `photo` or both")
+        if self.text is None and self.photo is None and self.like is None:
+            raise ValueError("give `text`, `photo` or `like`")
         return self
 
 
@@ -198,6 +212,7 @@ class CaptionResponse(BaseModel):
     words: list[CaptionWord]
     concepts: list[Thing]
     size: list[int]
+    alternatives: list[str] = Field([], description="Other captions, the most probable first.")
 
 
 class UnreadablePhoto(Problem):
@@ -228,13 +243,23 @@ class Why(BaseModel):
     size: list[int]
 
 
+class Whys(BaseModel):
+    """One entry for each photo; null where it has gone, or where nothing of the sentence can be looked for."""
+
+    hits: list[Why | None]
+
+
 class Hit(BaseModel):
-    """A photo of the index; `id` asks for it at /v1/photos."""
+    """A photo of the index; `id` asks for it at /v1/photos.
+
+    `weak` ones fit less than half as well as the best, measured from the photos that do not fit.
+    """
 
     id: str
     path: str
     score: float
     caption: str | None
+    weak: bool
     why: Why | None = None
 
 
@@ -285,6 +310,7 @@ class Health(BaseModel):
     status: str
     version: str
     model: str
+    models: list[str] = Field(description="That can be asked for a caption; the first is asked by default.")
     queue: int = Field(description="Photos that are waiting or worked on.")
     indexed: int | None = Field(description="Photos of the index; null without one.")
     can: list[str]

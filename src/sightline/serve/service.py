@@ -29,6 +29,7 @@ from sightline.serve.schemas import (
     MOST_CAPTIONS,
     AuditRequest,
     CaptionRequest,
+    ExplainRequest,
     GroundRequest,
     SearchRequest,
     Upload,
@@ -44,8 +45,14 @@ T = TypeVar("T")
 class Service:
     """The API without HTTP."""
 
-    def __init__(self, pipeline: Pipeline, limits: Limits, index: PhotoIndex | None = None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, limits: Limits, index: PhotoIndex | None = None, compare: Pipeline | None = None
+    ) -> None:
         self.pipeline, self.limits, self.index = pipeline, limits, index
+        self.models = {_name(pipeline): pipeline}
+        if compare is not None:
+            name = _name(compare)
+            self.models[f"{name} (2)" if name in self.models else name] = compare
         self.worker, self.thumbnails = Worker(limits), Thumbnails()
         self._readers = ThreadPoolExecutor((os.cpu_count() or 1) + 1, thread_name_prefix="photos")
 
@@ -62,7 +69,8 @@ class Service:
         return {
             "status": "ok",
             "version": __version__,
-            "model": str(self.pipeline.bundle.card.get("name", "unnamed")),
+            "model": _name(self.pipeline),
+            "models": list(self.models),
             "queue": self.worker.taken,
             "indexed": indexed,
             "can": can,
@@ -71,20 +79,20 @@ class Service:
 
     async def caption(self, ask: CaptionRequest) -> dict[str, Any]:
         """Captions of photos, in their order; one that cannot be read stops no other."""
-        rules = _rules(ask, self.pipeline.bundle.captioner)
-        run = functools.partial(self._captions, beam=ask.beam, rules=rules)
-        kind = ("caption", ask.beam, rules)
+        pipeline = self._model(ask.model)
+        rules = _rules(ask, pipeline.bundle.captioner)
+        run = functools.partial(_caption, pipeline, beam=ask.beam, rules=rules, more=ask.alternatives)
+        kind = ("caption", id(pipeline), ask.beam, rules, ask.alternatives)
         with self.worker.room(self._few(ask.photos)):
-            read = await self._read(ask.photos)
-            said = await self._ask(kind, run, [one for one in read if not isinstance(one, Refusal)])
-        if not said:
-            raise next(one for one in read if isinstance(one, Refusal))
-        coming = iter(said)
-        told = [
-            _unread(upload, one) if isinstance(one, Refusal) else _caption_json(next(coming), ask.attention)
+            read = await self._read(ask.photos, pipeline)
+            answers = iter(await self._ask(kind, run, [one for one in read if not isinstance(one, Refusal)]))
+        entries = [
+            _unread(upload, one) if isinstance(one, Refusal) else _caption_json(*next(answers), ask.attention)
             for upload, one in zip(ask.photos, read, strict=True)
         ]
-        return {"captions": told}
+        if all("error" in entry for entry in entries):
+            raise next(one for one in read if isinstance(one, Refusal))
+        return {"captions": entries}
 
     async def ground(self, ask: GroundRequest) -> dict[str, Any]:
         """Where the words of a sentence are in a photo."""
@@ -97,24 +105,31 @@ class Service:
         with self.worker.room(1):
             return await self._ground(await self._found_photo(id), sentence)
 
+    async def explain(self, ask: ExplainRequest) -> dict[str, Any]:
+        """Where the words of a sentence are in photos of the index, looked for together."""
+        if len(ask.ids) > self.limits.queue:
+            raise Refusal(413, f"{len(ask.ids)} hits to explain at once", f"ask for at most {self.limits.queue}")
+        with self.worker.room(len(ask.ids)):
+            return {"hits": await self._explain(ask.ids, ask.sentence)}
+
     async def search(self, ask: SearchRequest) -> dict[str, Any]:
         """Photos of the index that are like words, a photo, or both."""
         if self.index is None:
             raise Refusal(409, "there is no index here", "start it with `sightline serve --store PATH`")
         with self.worker.room(await self._places(ask)):
-            photo = None if ask.photo is None else await self._one(ask.photo)
-            (found,) = await self._ask("search", self._found, [(ask, photo)], status=409)
+            photo = await self._search_photo(ask)
+            (hits,) = await self._ask("search", self._search, [(ask, photo)], status=409)
             sentence = ask.text or ""
             if photo is not None and not sentence:
-                run = functools.partial(self._captions, beam=3, rules=None)
-                (said,) = await self._ask(("caption", 3, None), run, [photo])
-                sentence = said.text
-            hits = [{"id": self.thumbnails.id_of(hit.path, name), **_hit_json(hit, name)} for hit, name in found]
+                run = functools.partial(_caption, self.pipeline, beam=3, rules=None, more=0)
+                ((caption, _),) = await self._ask(("caption", id(self.pipeline), 3, None, 0), run, [photo])
+                sentence = caption.text
+            found = [{"id": self.thumbnails.id_of(hit.path, name), **_hit_json(hit, name)} for hit, name in hits]
             if ask.explain:
-                reasons = await self._explain([hit["id"] for hit in hits], sentence)
-                hits = [{**hit, "why": why} for hit, why in zip(hits, reasons, strict=True)]
+                reasons = await self._explain([hit["id"] for hit in found], sentence)
+                found = [{**hit, "why": why} for hit, why in zip(found, reasons, strict=True)]
         unknown = unknown_words(self.pipeline, f"{ask.text or ''} {ask.without or ''}")
-        return {"sentence": sentence, "unknown": unknown, "hits": hits}
+        return {"sentence": sentence, "unknown": unknown, "hits": found}
 
     async def audit(self, ask: AuditRequest) -> dict[str, Any]:
         """Which nouns of captions their photos do not support."""
@@ -166,6 +181,17 @@ class Service:
         except SightlineError:
             return None
 
+    async def _search_photo(self, ask: SearchRequest) -> Photo | None:
+        """The photo that others should be like: one that was sent, or a hit."""
+        if ask.like is not None:
+            return await self._found_photo(ask.like)
+        return None if ask.photo is None else await self._one(ask.photo)
+
+    def _model(self, name: str) -> Pipeline:
+        if name and name not in self.models:
+            raise Refusal(409, f"there is no model {name!r} here", f"ask for {' or '.join(self.models)}")
+        return self.models[name] if name else self.pipeline
+
     async def _places(self, ask: SearchRequest) -> int:
         """Places in the queue that a search takes: to explain a hit is to look at its photo."""
         if not ask.explain:
@@ -183,8 +209,8 @@ class Service:
     async def _thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, call)
 
-    async def _decode(self, source: str | bytes, name: str) -> Photo:
-        size, most = self.pipeline.size, self.limits.pixels
+    async def _decode(self, source: str | bytes, name: str, pipeline: Pipeline | None = None) -> Photo:
+        size, most = (pipeline or self.pipeline).size, self.limits.pixels
         try:
             pixels, full = await self._thread(lambda: read_pixels(source, size, max_pixels=most))
         except SightlineError as error:
@@ -198,11 +224,11 @@ class Service:
         except Refusal as refusal:  # its words are for whoever may know the path
             raise _unreadable() from refusal
 
-    async def _one(self, upload: Upload) -> Photo:
-        return await self._decode(upload.data, upload.name)
+    async def _one(self, upload: Upload, pipeline: Pipeline | None = None) -> Photo:
+        return await self._decode(upload.data, upload.name, pipeline)
 
-    async def _read(self, uploads: Sequence[Upload]) -> list[Photo | Refusal]:
-        return list(await asyncio.gather(*(_or_refusal(self._one(upload)) for upload in uploads)))
+    async def _read(self, uploads: Sequence[Upload], pipeline: Pipeline | None = None) -> list[Photo | Refusal]:
+        return list(await asyncio.gather(*(_or_refusal(self._one(upload, pipeline)) for upload in uploads)))
 
     async def _ask(self, kind: Any, run: Any, items: Sequence[Any], status: int = 422) -> list[Any]:
         answers = [asyncio.wrap_future(answer) for answer in self.worker.ask(kind, run, items)]
@@ -212,7 +238,7 @@ class Service:
             raise Refusal.of(error, status=status) from error
 
     async def _ground(self, photo: Photo, sentence: str) -> dict[str, Any]:
-        (found,) = await self._ask("ground", self._grounds, [(photo, sentence)])
+        (found,) = await self._ask("ground", self._ground_many, [(photo, sentence)])
         told: dict[str, Any] = found.to_json()
         return {**told, "path": _printable(told["path"])}
 
@@ -220,32 +246,32 @@ class Service:
         """Where a sentence is in photos of the index; None where a photo has gone, or the sentence has no word."""
         photos = await asyncio.gather(*(_or_refusal(self._found_photo(id)) for id in ids))
         asks = [(photo, sentence) for photo in photos if not isinstance(photo, Refusal)]
-        found = await _or_refusal(self._ask("ground", self._grounds, asks))
+        found = await _or_refusal(self._ask("ground", self._ground_many, asks))
         told = iter([] if isinstance(found, Refusal) else [one.to_json() for one in found])
         return [None if isinstance(photo, Refusal) else _why_json(next(told, None)) for photo in photos]
 
-    def _captions(self, photos: list[Photo], beam: int, rules: Rules | None) -> list[PhotoCaption]:
-        return self.pipeline.caption([*photos], beam=beam, rules=rules)
-
-    def _grounds(self, asks: list[tuple[Photo, str]]) -> list[Any]:
+    def _ground_many(self, asks: list[tuple[Photo, str]]) -> list[Any]:
         return self.pipeline.ground_many([photo for photo, _ in asks], [sentence for _, sentence in asks])
 
-    def _found(self, asks: list[tuple[SearchRequest, Photo | None]]) -> list[list[tuple[Hit, str]]]:
+    def _search(self, asks: list[tuple[SearchRequest, Photo | None]]) -> list[list[tuple[Hit, str]]]:
         """For each question hits, with paths below the folder that was indexed: where that is concerns no client."""
         assert self.index is not None
-        found = []
+        answers = []
         for ask, photo in asks:
             pixels = None if photo is None else photo.pixels
+            known = None if ask.like is None else self.thumbnails.photo_of(ask.like)[0]
+            count = ask.k + (known is not None)
             try:
                 hits = self.index.search(
-                    self.pipeline, ask.text or "", photo=pixels, avoid=ask.without or "", count=ask.k
+                    self.pipeline, ask.text or "", photo=pixels, avoid=ask.without or "", count=count
                 )
+                hits = [hit for hit in hits if hit.path != known][: ask.k]
                 names = self.index.relative([hit.path for hit in hits])
             except DataError as error:  # the reason of the engine, in brackets, may name files
                 print(error, file=sys.stderr)
                 raise DataError(error.what.partition(" (")[0], fix=error.fix) from error
-            found.append(list(zip(hits, names, strict=True)))
-        return found
+            answers.append(list(zip(hits, names, strict=True)))
+        return answers
 
     def _audits(self, asks: list[tuple[Photo, list[str]]]) -> list[list[dict[str, Any]]]:
         found = self.pipeline.audit_photos([photo for photo, _ in asks], [captions for _, captions in asks])
@@ -277,12 +303,28 @@ def _unreadable() -> Refusal:
     return Refusal(404, "the photo can no longer be read", "index its folder again")
 
 
-def _caption_json(said: PhotoCaption, attention: bool) -> dict[str, Any]:
-    told = said.to_json()
+def _name(pipeline: Pipeline) -> str:
+    return str(pipeline.bundle.card.get("name", "unnamed"))
+
+
+def _caption(
+    pipeline: Pipeline, photos: list[Photo], beam: int, rules: Rules | None, more: int
+) -> list[tuple[PhotoCaption, list[str] | None]]:
+    """The captions of photos; with `more`, so many others of each that read differently."""
+    captions = pipeline.caption([*photos], beam=beam, rules=rules)
+    if not more:
+        return [(one, None) for one in captions]
+    several = [pipeline.alternatives(photo, more + 1, rules=rules) for photo in photos]
+    others = [[o.text for o in own if o.text != one.text][:more] for one, own in zip(captions, several, strict=True)]
+    return list(zip(captions, others, strict=True))
+
+
+def _caption_json(caption: PhotoCaption, others: list[str] | None, attention: bool) -> dict[str, Any]:
+    entry = caption.to_json() if others is None else {**caption.to_json(), "alternatives": others}
     if attention:
-        for word, trace in zip(told["words"], said.trace, strict=True):
+        for word, trace in zip(entry["words"], caption.trace, strict=True):
             word["attention"] = _grid(trace.grid)
-    return told
+    return entry
 
 
 def _grid(weights: Array | None) -> list[list[float]] | None:
@@ -295,7 +337,7 @@ def _grid(weights: Array | None) -> list[list[float]] | None:
 
 
 def _hit_json(hit: Hit, name: str) -> dict[str, Any]:
-    return {**hit.to_json(), "path": _printable(name)}
+    return {**hit.to_json(), "path": _printable(name), "weak": hit.weak}
 
 
 def _why_json(grounding: dict[str, Any] | None) -> dict[str, Any] | None:
