@@ -14,7 +14,6 @@ One photo or many, from Python, the command line, a job or the server, all go th
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -294,10 +293,10 @@ class Pipeline:
     @torch.inference_mode()
     def alternatives(self, photo: Source | Photo, count: int = 5, *, rules: Rules | None = None) -> list[Caption]:
         """The `count` most probable captions of a photo, the best first: words and probabilities, without boxes."""
-        memory, vocabulary = self.captioner.encode(self.scenes([self.read(photo)])), self.bundle.captioner.vocabulary
+        scenes, vocabulary = self.scenes([self.read(photo)]), self.bundle.captioner.vocabulary
+        memory = self.captioner.encode(scenes)
         decoded = decode(self.captioner, memory, Beam(max(count, 5), keep=count), rules or CAREFUL, vocabulary)
-        words, log_probs = caption_words(decoded, vocabulary)[0], decoded.log_probs[0].tolist()
-        return [Caption(own, log_prob) for own, log_prob in zip(words, log_probs, strict=True) if math.isfinite(log_prob)]
+        return trace_captions(self.captioner, memory, decoded, scenes, vocabulary, trace=False)[0]
 
     def vectors(self, photos: Sequence[Source | Photo]) -> Array:
         """(n, d) vectors of photos, to search with."""

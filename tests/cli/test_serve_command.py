@@ -132,3 +132,16 @@ def test_without_the_extra_it_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve"]) == 2
     assert "pip install 'sightline[serve]'" in capsys.readouterr().err
+
+
+def test_a_second_model_is_loaded_to_compare_with(model, tmp_path, monkeypatch):
+    monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
+    other = tmp_path / "other.safetensors"
+    bundle = tiny_bundle(seed=8)
+    bundle.card["name"] = "another"
+    save_bundle(other, bundle, "float32")
+    options = ["--port", "0", "--no-token", "--json", "--device", "cpu", "--model", str(model), "--compare", str(other)]
+    with started([sys.executable, "-m", "sightline", "serve", *options]) as process:
+        address = json.loads(process.stdout.readline())["address"]
+        models = httpx.get(f"{address}/v1/health", trust_env=False).json()["models"]
+    assert models == ["tiny", "another"]

@@ -15,10 +15,11 @@ import pytest
 import torch
 from PIL import Image
 
-from bundle_samples import WORDS, draw_photo
+from bundle_samples import WORDS, draw_photo, tiny_bundle
 from serve_samples import PHOTOS, index_of, served, tiny_pipeline
 from sightline.decoding.rules import rules_of
 from sightline.errors import ConfigError
+from sightline.pipeline import Pipeline
 from sightline.serve.limits import Limits
 from sightline.serve.schemas import Audits, Captions, Ground, Health, Hits
 from sightline.serve.security import Door
@@ -139,6 +140,26 @@ def test_requests_with_other_wishes_are_not_answered_together(pipeline):
     assert sorted(running.service.worker.rounds) == [1, *[2] * len(wishes)]  # what held it, and two of each wish
 
 
+def test_other_wordings_are_the_next_of_the_beam_and_none_is_the_caption(ask, pipeline):
+    told = ask.post("/v1/caption", files=form(CAT, PHOTOS[0]), data={"alternatives": "4"}).json()["captions"]
+    for path, one in zip((CAT, PHOTOS[0]), told, strict=True):
+        direct = [other.text for other in pipeline.alternatives(path, 5) if other.text != one["caption"]]
+        assert one["alternatives"] == direct[:4]
+        assert len(set(one["alternatives"])) >= 3
+    assert "alternatives" not in ask.post("/v1/caption", files=form(CAT)).json()["captions"][0]
+
+
+def test_a_second_model_can_be_asked_by_name(pipeline):
+    other = Pipeline(tiny_bundle(seed=8))
+    with served(pipeline, compare=other) as running:
+        assert running.client.get("/v1/health").json()["models"] == ["tiny", "tiny (2)"]
+        for name, model in (("", pipeline), ("tiny", pipeline), ("tiny (2)", other)):
+            answer = running.client.post("/v1/caption", files=form(CAT), data={"model": name})
+            alike(answer.json()["captions"][0], model.caption(CAT))
+        wrong = running.client.post("/v1/caption", files=form(CAT), data={"model": "mine"})
+        assert "there is no model 'mine' here" in refused(wrong, 409)
+
+
 def test_attention_is_given_where_asked_for(ask):
     with_it = ask.post("/v1/caption", files=form(CAT), data={"attention": "true"}).json()["captions"][0]
     without = ask.post("/v1/caption", files=form(CAT)).json()["captions"][0]
@@ -203,6 +224,51 @@ def test_search_explains_and_a_hit_can_be_explained_later(ask):
         assert [word["word"] for word in hit["why"]["words"]] == ["a", "dog"]
         later = ask.post(f"/v1/photos/{hit['id']}/ground", json={"sentence": "a dog"}).json()
         assert later["words"][1]["box"] == pytest.approx(hit["why"]["words"][1]["box"], abs=0.2)
+
+
+def test_many_hits_are_explained_in_one_request_and_one_round(server, ask):
+    hits = ask.post("/v1/search", json={"text": "a dog", "k": 5, "explain": True}).json()["hits"]
+    rounds = len(server.service.worker.rounds)
+    ids = [hit["id"] for hit in hits]
+    told = ask.post("/v1/explain", json={"ids": [*ids, 32 * "0"], "sentence": "a dog"}).json()["hits"]
+    assert len(server.service.worker.rounds) == rounds + 1
+    for hit, why in zip(hits, told[:-1], strict=True):
+        assert why["size"] == hit["why"]["size"]
+        assert why["words"][1]["box"] == pytest.approx(hit["why"]["words"][1]["box"], abs=0.2)
+    assert told[-1] is None  # no hit has this id
+
+
+def test_photos_like_a_hit_are_found_without_the_hit_itself(ask, pipeline, server):
+    first = ask.post("/v1/search", files=form(CAT, name="photo"), data={"k": "1"}).json()["hits"][0]
+    like = ask.post("/v1/search", json={"like": first["id"], "k": 4}).json()
+    direct = server.service.index.search(pipeline, photo=CAT, count=5)[1:]
+    assert [hit["path"] for hit in like["hits"]] == [Path(hit.path).name for hit in direct]
+    assert like["sentence"] == pipeline.caption(CAT).text
+    refused(ask.post("/v1/search", json={"like": 32 * "0"}), 404)
+
+
+def test_hits_that_fit_less_than_half_as_well_as_the_best_are_weak(ask):
+    hits = ask.post("/v1/search", json={"text": "a dog on the table", "k": 5}).json()["hits"]
+    line = (hits[0]["score"] + hits[-1]["score"]) / 2
+    assert [hit["weak"] for hit in hits] == [hit["score"] < line for hit in hits]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"text": "123"}, "text: give at least one word"),
+        ({"text": "dog " * 300}, "text: give at most 1000 letters"),
+        ({"text": "a dog", "k": 0}, "k: give 1 or more"),
+        ({"text": "a dog", "k": 201}, "k: give 200 or less"),
+        ({"text": "a dog", "k": "few"}, "k: give a whole number"),
+        ({"text": "a dog", "explain": "perhaps"}, "explain: give true or false"),
+        ({"text": ["a dog"]}, "text: give text"),
+        ({"text": "a dog", "colour": "red"}, "colour: there is no such field"),
+        ({}, "give `text`, `photo` or `like`"),
+    ],
+)
+def test_what_is_wrong_with_a_field_is_told_in_words_for_people(ask, body, words):
+    assert refused(ask.post("/v1/search", json=body), 422) == words
 
 
 def test_only_photos_that_were_found_can_be_asked_for(ask):

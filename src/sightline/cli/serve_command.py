@@ -31,6 +31,7 @@ def serve(
     no_token: bool = False,
     store: Annotated[str | None, Arg("PATH")] = None,
     model: Annotated[Path | None, Arg("FILE")] = None,
+    compare: Annotated[Path | None, Arg("FILE")] = None,
     device: str = "auto",
     threads: int | None = None,
     batch: int = 8,
@@ -46,6 +47,7 @@ def serve(
 
         sightline serve
         sightline serve --store photos.index --open
+        sightline serve --compare runs/mine
         SIGHTLINE_TOKEN=… sightline serve --host 0.0.0.0
 
     Args:
@@ -55,6 +57,7 @@ def serve(
             default a new one at every start.
         no_token: whoever reaches this machine's own addresses may ask: every user of it.
         store: an index of photos to search, as `sightline index` makes it.
+        compare: another model file, or the folder of a run: the page shows its captions beside the others.
         batch: photos that are looked at together.
         queue: photos that may wait; more are refused until there is room.
         max_mb: megabytes of one request.
@@ -89,7 +92,8 @@ def serve(
         pipeline = load(model, device, threads)
         if index is not None:
             index.search(pipeline, "a photo", count=1)  # an index of another model is told now, not at the first search
-        app = make_app(pipeline, index=index, door=door, limits=limits)
+        other = None if compare is None else load(compare, device)
+        app = make_app(pipeline, index=index, compare=other, door=door, limits=limits)
         address = _address(host, listener)
         page = f"{address}/?token={made}" if made else address
         if json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -100,6 +100,7 @@ class PhotoIndex:
         captions: bool = True,
         exact: bool | None = None,
         explain: bool = False,
+        leave_out: Collection[str] = (),
     ) -> list[Hit]:
         """The photos that fit best, the best first.
 
@@ -114,6 +115,7 @@ class PhotoIndex:
             captions: whether what captions say counts too, besides vectors.
             exact: compare every vector (True), or use the approximate index (False); by default what is usual there.
             explain: look again at the hits, for where in them the words are.
+            leave_out: paths of photos that are not wanted, such as the one whose like is looked for.
         """
         if count < 1:
             raise ConfigError(f"{count} photos were asked for", fix="ask for 1 or more")
@@ -129,8 +131,9 @@ class PhotoIndex:
         if avoid.strip() and not by_text and means_something(pipeline, avoid):
             wanted = without(wanted, _unit(pipeline.text_vectors([avoid])[0]))
         said, unsaid = (keywords(words), set(keywords(avoid))) if captions else ([], set())
-        many = max(CANDIDATES, 2 * count)  # also where no caption counts: the rest tells which hits are weak
+        many = max(CANDIDATES, 2 * count) + len(leave_out)  # the rest tells which hits are weak
         found = engine.find(wanted, said, many, exact)
+        found = [one for one in found if one.path not in leave_out]
         found = [one for one in found if not unsaid or not unsaid <= set(keywords(one.caption or ""))]
         best = rank_by_text(found) if by_text else rank(found)
         line = (best[0][1] + best[-1][1]) / 2 if best else 0.0

@@ -87,7 +87,7 @@ class Service:
             read = await self._read(ask.photos, pipeline)
             answers = iter(await self._ask(kind, run, [one for one in read if not isinstance(one, Refusal)]))
         entries = [
-            _unread(upload, one) if isinstance(one, Refusal) else _caption_json(*next(answers), ask.attention)
+            _unread(upload, one) if isinstance(one, Refusal) else _caption_json(next(answers), ask.attention)
             for upload, one in zip(ask.photos, read, strict=True)
         ]
         if all("error" in entry for entry in entries):
@@ -259,13 +259,16 @@ class Service:
         answers = []
         for ask, photo in asks:
             pixels = None if photo is None else photo.pixels
-            known = None if ask.like is None else self.thumbnails.photo_of(ask.like)[0]
-            count = ask.k + (known is not None)
+            itself = () if ask.like is None else (self.thumbnails.photo_of(ask.like)[0],)
             try:
                 hits = self.index.search(
-                    self.pipeline, ask.text or "", photo=pixels, avoid=ask.without or "", count=count
+                    self.pipeline,
+                    ask.text or "",
+                    photo=pixels,
+                    avoid=ask.without or "",
+                    count=ask.k,
+                    leave_out=itself,
                 )
-                hits = [hit for hit in hits if hit.path != known][: ask.k]
                 names = self.index.relative([hit.path for hit in hits])
             except DataError as error:  # the reason of the engine, in brackets, may name files
                 print(error, file=sys.stderr)
@@ -319,7 +322,8 @@ def _caption(
     return list(zip(captions, others, strict=True))
 
 
-def _caption_json(caption: PhotoCaption, others: list[str] | None, attention: bool) -> dict[str, Any]:
+def _caption_json(answer: tuple[PhotoCaption, list[str] | None], attention: bool) -> dict[str, Any]:
+    caption, others = answer
     entry = caption.to_json() if others is None else {**caption.to_json(), "alternatives": others}
     if attention:
         for word, trace in zip(entry["words"], caption.trace, strict=True):

@@ -2,52 +2,64 @@
 import { $ } from "./dom.js";
 
 const TRIES = 30;
+const LATER = new Set([0, 408, 500, 503]); // what may go well another time
 const kept = (value) => {
   try {
     if (value !== undefined) sessionStorage.setItem("token", value);
     return sessionStorage.getItem("token") ?? "";
   } catch { return ""; }
 };
-const given = new URLSearchParams(location.search).get("token");
-if (given) { // as the terminal prints the address: it goes no further, not into bookmarks either
-  kept(given);
-  history.replaceState(null, "", location.pathname + location.hash);
+const address = new URLSearchParams(location.search);
+if (address.has("token")) { // as the terminal prints the address: it goes no further, not into bookmarks either
+  kept(address.get("token"));
+  address.delete("token");
+  history.replaceState(null, "", `${location.pathname}${String(address) && `?${address}`}${location.hash}`);
 }
 let asking = null; // one dialog for all requests that need a token
 
 export class Refused extends Error {
-  constructor(told, status) {
-    super(told.error ?? `the server answered ${status}`);
-    this.fix = told.fix;
+  constructor(answer, status) {
+    super(answer.error ?? `the server answered ${status}`);
+    this.fix = answer.fix;
     this.status = status;
+    this.again = LATER.has(status);
   }
 }
 
 function token() {
   asking ??= new Promise((resolve) => {
     const dialog = $("token");
+    $("token-wrong").hidden = !kept(); // one was sent, and was not right
+    $("token-value").value = "";
     dialog.addEventListener("close", () => { kept($("token-value").value.trim()); asking = null; resolve(); }, { once: true });
     dialog.showModal();
   });
   return asking;
 }
 
+const pause = (seconds, signal) => new Promise((resolve, reject) => {
+  const timer = setTimeout(resolve, 1000 * seconds);
+  signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); });
+});
+
 async function ask(path, options = {}, tries = TRIES) {
   const headers = { ...options.headers };
-  if (kept()) headers.Authorization = `Bearer ${kept()}`;
+  const sent = kept();
+  if (sent) headers.Authorization = `Bearer ${sent}`;
   let answer;
   try {
     answer = await fetch(path, { ...options, headers });
-  } catch {
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
     throw new Refused({ error: "the server does not answer", fix: "check that it is running" }, 0);
   }
   if (answer.ok) return answer;
-  if (answer.status === 401 && tries > 0) {
-    await token();
-    return ask(path, options, tries - 10);
+  if (answer.status === 401) {
+    if (kept() === sent) await token(); // else another request has got a new one meanwhile
+    return ask(path, options, tries);
   }
   if (answer.status === 503 && tries > 0) {
-    await new Promise((resolve) => setTimeout(resolve, 1000 * (Number(answer.headers.get("Retry-After")) || 1)));
+    await pause(Number(answer.headers.get("Retry-After")) || 1, options.signal);
     return ask(path, options, tries - 1);
   }
   throw new Refused(await answer.json().catch(() => ({})), answer.status);
@@ -55,8 +67,8 @@ async function ask(path, options = {}, tries = TRIES) {
 
 export const health = async () => (await ask("/v1/health")).json();
 
-/** Send fields; files may be given with names. */
-export async function post(path, fields) {
+/** Send fields; files may be given with names. Aborting the signal lets the server drop the work. */
+export async function post(path, fields, signal) {
   const form = new FormData();
   for (const [name, value] of Object.entries(fields)) {
     for (const one of Array.isArray(value) ? value : [value]) {
@@ -64,10 +76,10 @@ export async function post(path, fields) {
       else if (one !== undefined && one !== "") form.append(name, String(one));
     }
   }
-  return (await ask(path, { method: "POST", body: form })).json();
+  return (await ask(path, { method: "POST", body: form, signal })).json();
 }
 
 /** An address of a photo of the index; it is fetched here, because a token goes with it. */
-export async function picture(id, side) {
-  return URL.createObjectURL(await (await ask(`/v1/photos/${id}?side=${side}`)).blob());
+export async function picture(id, side, signal) {
+  return URL.createObjectURL(await (await ask(`/v1/photos/${id}?side=${side}`, { signal })).blob());
 }

@@ -1,9 +1,12 @@
-// Captions of others, held against their photos.
+// Captions of others, from a file or typed, held against their photos.
 import { post } from "./api.js";
-import { $, el, many, percent, problem, sentence, tell } from "./dom.js";
+import { $, each, el, groups, many, notice, percent, tell } from "./dom.js";
 import { photoView, roving, wordButton } from "./photo.js";
+import { progress } from "./progress.js";
 import { saveCsv, saveJson } from "./save.js";
 
+const TOGETHER = 8; // photos of a request
+const NAMED = 5; // photos that were left out and are named
 let audits = [];
 let chosen = { captions: null, photos: [] };
 
@@ -26,6 +29,7 @@ export function initAudit(health) {
 /** Photos and captions may be chosen one after the other, or dropped together. */
 export function take(files) {
   if (!$("audit-form")) return;
+  notice("audit", null);
   const photos = files.filter((file) => file.type.startsWith("image/") || /\.(heic|heif|avif|tiff?)$/i.test(file.name));
   const text = files.find((file) => !photos.includes(file));
   if (text) chosen.captions = text;
@@ -34,51 +38,50 @@ export function take(files) {
   $("audit-photos-name").textContent = chosen.photos.length ? many(chosen.photos.length, "photo") : "Choose its photos";
 }
 
-/** Photos in groups that fit into one request together with the captions. */
-function groups(photos, captions, limits) {
-  const most = Math.max(1, Math.min(limits.photos, 8));
-  const found = [];
-  let bytes = Infinity;
-  for (const photo of photos) {
-    if (bytes + photo.size > 0.9 * limits.bytes - captions.size || found.at(-1).length >= most) { found.push([]); bytes = 0; }
-    found.at(-1).push(photo);
-    bytes += photo.size;
-  }
-  return found;
+/** What is typed goes before the file. */
+function captionsGiven() {
+  const typed = $("audit-typed").value.split("\n").map((line) => line.trim()).filter((line) => /[a-z]/i.test(line));
+  return typed.length ? typed : chosen.captions;
 }
 
 async function check(limits) {
-  problem(null);
-  const { captions, photos } = chosen;
-  if (!captions || !photos.length) {
-    problem({ message: captions ? "no photo is chosen" : "no captions file is chosen", fix: "choose both, or drop them together" });
-    return;
-  }
-  const go = $("audit-go");
-  go.disabled = true;
+  notice("audit", null);
   audits = [];
   $("audits").replaceChildren();
-  const left = [];
-  tell(`Checking the captions of ${many(photos.length, "photo")}`);
-  try {
-    for (const group of groups(photos, captions, limits)) {
-      go.textContent = `Checking ${many(photos.length, "photo")} …`;
-      const told = await post("/v1/audit", { captions, photos: group });
-      left.push(...told.unmatched.map((name) => `${name} has no caption`), ...told.unread.map((one) => `${one.path}: ${one.error}`));
-      const byName = new Map(group.map((photo) => [photo.name, photo]));
-      audits.push(...told.audits);
-      $("audits").append(...told.audits.map((one) => card(one, byName.get(one.path))));
-      count();
-    }
-    if (left.length) problem({ message: `${many(left.length, "photo was", "photos were")} left out: ${left.slice(0, 5).join("; ")}${left.length > 5 ? " …" : ""}` });
-    tell($("audit-count").textContent);
-  } catch (error) {
-    problem(error);
-    tell(sentence(error));
-  } finally {
-    go.disabled = false;
-    go.textContent = "Check captions";
+  $("audit-bar").hidden = true;
+  const { photos } = chosen;
+  const captions = captionsGiven();
+  if (!captions || !photos.length) {
+    notice("audit", captions ? { message: "no photo is chosen", fix: "choose some, or drop them here" }
+      : { message: "there are no captions", fix: "choose a file of them, or type some" });
+    return;
   }
+  const control = new AbortController();
+  const line = progress("Checked", () => control.abort());
+  const left = [];
+  let ready = 0;
+  $("audit-go").disabled = true;
+  tell(`Checking the captions of ${many(photos.length, "photo")}`);
+  line.at(0, photos.length);
+  try {
+    const room = 0.9 * limits.bytes - (captions.size ?? 0);
+    await each(groups(photos, Math.min(limits.photos, TOGETHER), room), 1, async (group) => {
+      const answer = await post("/v1/audit", { captions, photos: group }, control.signal);
+      left.push(...answer.unmatched.map((name) => `${name} has no caption`), ...answer.unread.map((one) => `${one.path}: ${one.error}`));
+      const byName = new Map(group.map((photo) => [photo.name, photo]));
+      audits.push(...answer.audits);
+      $("audits").append(...answer.audits.map((one) => card(one, byName.get(one.path))));
+      ready += group.length;
+      line.at(ready, photos.length);
+      count();
+    });
+  } catch (error) {
+    if (!control.signal.aborted) notice("audit", error);
+  }
+  line.end();
+  $("audit-go").disabled = false;
+  if (left.length) notice("audit", { message: `${many(left.length, "photo was", "photos were")} left out: ${left.slice(0, NAMED).join("; ")}${left.length > NAMED ? " …" : ""}` });
+  tell($("audit-count").textContent);
 }
 
 function count() {
@@ -94,13 +97,13 @@ function filter() {
 }
 
 function card(audit, file) {
-  const photo = photoView(URL.createObjectURL(file), audit.caption, audit.size);
+  const photo = photoView(URL.createObjectURL(file), audit.caption, audit.size, true);
   const line = el("p", { className: "tell", "aria-hidden": "true" });
   const flagged = audit.nouns.filter((noun) => !noun.supported);
   const evidence = flagged.length
     ? el("ul", { className: "evidence" }, ...flagged.map((noun) => el("li", {}, el("b", {}, noun.word), `: ${evidenceOf(noun)}`)))
     : el("p", { className: "fine" }, audit.nouns.length ? "Every noun is supported" : "No noun to look for");
-  const made = el("li", { className: "card" }, photo.view, el("div", { className: "side" },
+  const made = el("li", { className: "card" }, el("div", { className: "picture" }, photo.view), el("div", { className: "side" },
     el("p", { className: "name" }, audit.path), marked(photo, audit, line), evidence, line));
   made.dataset.flagged = audit.flagged;
   return made;
@@ -118,12 +121,7 @@ function marked(photo, audit, line) {
     const [, before, core, after] = word.match(/^([^\p{L}\p{N}]*)(.*?)([^\p{L}\p{N}]*)$/u);
     const flag = !noun.supported;
     const tells = `${noun.word}: ${flag ? "not supported" : "supported"}, ${evidenceOf(noun)}`;
-    return said.append(before, noun.box ? wordButton(photo, core, { box: noun.box, tells, line, flag }) : plain(core, tells, flag, line), after);
+    return said.append(before, wordButton(photo, core, { boxes: noun.box ? [noun.box] : [], tells, line, flag }), after);
   });
   return roving(said);
-}
-
-function plain(word, tells, flag, line) {
-  const on = () => { line.textContent = tells; };
-  return el("button", { type: "button", className: flag ? "flag" : "", "aria-description": tells, onfocus: on, onpointerenter: on, onclick: on }, word);
 }

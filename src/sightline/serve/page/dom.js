@@ -13,23 +13,34 @@ export function el(tag, props = {}, ...children) {
 }
 
 export const $ = (id) => document.getElementById(id);
+export const button = (label, onclick = () => {}, className = "") => el("button", { type: "button", className, onclick }, label);
 
 /** Said by screen readers, seen by nobody. */
-export function tell(sentence) {
-  $("status").textContent = sentence;
+export function tell(text) {
+  $("status").textContent = text;
 }
 
-/** Shown to everybody until the next thing works. */
-export function problem(error) {
-  const box = $("problem");
+/** Shown under the form of a panel until the next thing works, and brought into sight. */
+export function notice(panel, error) {
+  const box = $(`${panel}-notice`);
   box.hidden = !error;
   box.textContent = error ? sentence(error) : "";
+  if (error) box.scrollIntoView({ block: "nearest" });
 }
 
+/** An error as people read it: without the name of the API's field, which they have not seen. */
 export function sentence(error) {
-  const told = error.message ?? String(error);
-  const text = told.charAt(0).toUpperCase() + told.slice(1);
-  return error.fix ? `${text}. To fix: ${error.fix}.` : `${text}.`;
+  const text = capital((error.message ?? String(error)).replace(/^(text|without|sentence|captions|must_include|length|beam)(\.\d+)?: /, ""));
+  const fix = error.fix && !error.fix.startsWith("`/docs`") ? ` ${capital(error.fix)}.` : "";
+  return `${text.replace(/\.$/, "")}.${fix}`;
+}
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** A caption as alt text: a sentence, with capital and full stop. */
+export function asSentence(words) {
+  const text = capital(words.trim());
+  return !text || /[.!?…]["')]?$/.test(text) ? text : `${text}.`;
 }
 
 export const many = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
@@ -40,4 +51,17 @@ export async function each(items, width, work) {
   const coming = items[Symbol.iterator]();
   const lane = async () => { for (const item of coming) await work(item); };
   await Promise.all(Array.from({ length: width }, lane));
+}
+
+/** Items whose files fit into one request each, at most so many; the first alone, so that something is seen soon. */
+export function groups(items, most, bytes, fileOf = (item) => item) {
+  const made = [];
+  let room = 0;
+  for (const item of items) {
+    const { size } = fileOf(item);
+    if (made.length < 2 || made.at(-1).length >= most || size > room) { made.push([]); room = bytes; }
+    made.at(-1).push(item);
+    room -= size;
+  }
+  return made;
 }

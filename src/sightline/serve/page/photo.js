@@ -1,17 +1,27 @@
 // A photo and its words: lighting a word lights its box and what the model looked at; lighting a box lights its words.
-import { el, percent } from "./dom.js";
+import { asSentence, el, percent } from "./dom.js";
 
+// Viridis, eight of its colours: equal steps look equal, also to the colour-blind and in print. style.css has the legend.
+const VIRIDIS = ["440154", "46327e", "365c8d", "277f8e", "1fa187", "4ac16d", "a0da39", "fde725"]
+  .map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 const same = (one, other) => one.every((value, i) => Math.abs(value - other[i]) < 0.5);
+const remember = (value) => {
+  try {
+    if (value !== undefined) localStorage.setItem("heat", value);
+    return localStorage.getItem("heat") !== "off";
+  } catch { return true; }
+};
 
 /** A photo with a box for each different place; `size` is that of the boxes' pixels. */
-export function photoView(src, alt, size) {
-  const image = el("img", { src, alt });
+export function photoView(src, alt, size = [1, 1], lazy = false) {
+  const image = el("img", { alt, loading: lazy ? "lazy" : "eager", decoding: "async", src });
   const heat = el("canvas", { "aria-hidden": "true" });
   const view = el("figure", { className: "photo" }, image, heat);
+  if (size[0] > 1) view.style.setProperty("--ratio", size[0] / size[1]); // a small photo may be shown larger than it is
   const places = []; // {box, mark, words}
   image.addEventListener("error", () => {
     view.classList.add("blank");
-    view.replaceChildren(el("span", { role: "img", "aria-label": alt }, "This browser cannot show the file; its caption is right all the same."));
+    view.replaceChildren(el("span", {}, "This browser cannot show the file."));
   });
 
   function place(box, extra = false) {
@@ -23,8 +33,10 @@ export function photoView(src, alt, size) {
     const share = (value, side) => `${(100 * value) / side}%`;
     Object.assign(mark.style, { left: share(x1, width), top: share(y1, height), width: share(x2 - x1, width), height: share(y2 - y1, height) });
     const made = { box, mark, words: [] };
-    mark.addEventListener("pointerenter", () => light([made], null));
-    mark.addEventListener("pointerleave", () => light([]));
+    const on = () => light([made], null);
+    mark.addEventListener("pointerenter", (event) => { if (event.pointerType !== "touch") on(); });
+    mark.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") light([]); });
+    mark.addEventListener("click", on); // a tap stays until the next one
     places.push(made);
     // Small boxes on top, so that each can be reached.
     const area = (one) => (one.box[2] - one.box[0]) * (one.box[3] - one.box[1]);
@@ -37,22 +49,36 @@ export function photoView(src, alt, size) {
     for (const one of places) one.mark.classList.toggle("lit", chosen.includes(one));
     const lit = new Set(word == null ? chosen.flatMap((one) => one.words) : [word]);
     for (const own of places.flatMap((one) => one.words)) own.classList.toggle("lit", chosen.length > 0 && lit.has(own));
-    heat.classList.toggle("lit", Boolean(attention));
-    if (attention) paint(heat, attention);
+    const looked = Boolean(attention) && remember();
+    heat.classList.toggle("lit", looked);
+    if (looked) paint(heat, attention);
   }
 
+  view.addEventListener("click", (event) => { if (!event.target.matches(".box")) light([]); });
   return { view, place, light };
 }
 
-/** Rows of shares from 0 to 1 as a veil that is clear where the model looked. */
+/** Rows of shares from 0 to 1 as colours; the browser blends between the cells. */
 function paint(canvas, rows) {
   canvas.width = rows[0].length;
   canvas.height = rows.length;
   const brush = canvas.getContext("2d");
-  rows.forEach((row, y) => row.forEach((share, x) => {
-    brush.fillStyle = `rgb(95 211 187 / ${share * share})`;
-    brush.fillRect(x, y, 1, 1);
-  }));
+  const picture = brush.createImageData(canvas.width, canvas.height);
+  rows.flat().forEach((share, i) => {
+    const at = Math.min(share, 0.9999) * (VIRIDIS.length - 1);
+    const [low, high] = [VIRIDIS[Math.floor(at)], VIRIDIS[Math.floor(at) + 1]];
+    picture.data.set([...low.map((value, k) => value + (high[k] - value) * (at % 1)), 255], 4 * i);
+  });
+  brush.putImageData(picture, 0, 0);
+}
+
+/** What the colours mean, and a switch for them. */
+export function heatLegend() {
+  const box = el("input", { type: "checkbox", checked: remember(), onchange: (event) => remember(event.target.checked ? "on" : "off") });
+  return el("div", { className: "legend" },
+    el("label", { className: "check" }, box, "Show where the model looked"),
+    el("span", { className: "scale", role: "img", "aria-label": "Colours: dark violet where it looked least, yellow where it looked most" },
+      "least", el("i"), "most"));
 }
 
 /** A word that lights its places while it is pointed at or has the focus. `tells` is written into `line` meanwhile. */
@@ -63,9 +89,8 @@ export function wordButton(photo, text, { box, boxes = [box], attention, tells, 
   button.setAttribute("aria-description", tells);
   const on = () => { photo.light(here, button, attention); line.textContent = tells; };
   const off = () => { photo.light([]); line.textContent = ""; };
-  for (const event of ["pointerenter", "focus"]) button.addEventListener(event, on);
+  for (const event of ["pointerenter", "focus", "click"]) button.addEventListener(event, on); // a click is a tap on a phone
   for (const event of ["pointerleave", "blur"]) button.addEventListener(event, off);
-  button.addEventListener("click", on); // a tap on a phone
   return button;
 }
 
@@ -75,10 +100,14 @@ export function roving(group) {
   words.forEach((word, i) => { word.tabIndex = i === 0 ? 0 : -1; });
   group.addEventListener("keydown", (event) => {
     const at = words.indexOf(document.activeElement);
-    if (event.key === "Escape" && at >= 0) return words[at].blur();
+    if (event.key === "Escape" && at >= 0 && words[at].matches(".lit")) {
+      event.preventDefault(); // and does not close what the photo is shown in
+      return words[at].blur();
+    }
     const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: words.length - 1 }[event.key];
     if (at < 0 || to === undefined) return undefined;
     event.preventDefault();
+    event.stopPropagation();
     const next = words[(to + words.length) % words.length];
     words.forEach((word) => { word.tabIndex = word === next ? 0 : -1; });
     return next.focus();
@@ -86,13 +115,19 @@ export function roving(group) {
   return group;
 }
 
-/** A sentence whose words with a place are buttons. */
-export function sentenceOf(photo, words, line) {
-  const said = el("p", { className: "said", role: "group", "aria-label": words.map((one) => one.word).join(" ") });
-  words.forEach((one, i) => {
-    if (i) said.append(" ");
+/** A sentence as it was written; those of its words that have a place are buttons. */
+export function sentenceOf(photo, words, line, text = asSentence(words.map((one) => one.word).join(" "))) {
+  const said = el("p", { className: "said", role: "group", "aria-label": text });
+  const low = text.toLowerCase();
+  let at = 0;
+  for (const one of words) {
+    const found = low.indexOf(one.word.toLowerCase(), at);
+    if (found < 0) continue; // spelled otherwise, such as a bracket
+    const shown = text.slice(found, found + one.word.length);
     const sure = one.score == null ? "" : `, ${percent(one.score)} sure of the place`;
-    said.append(one.box ? wordButton(photo, one.word, { ...one, tells: `${one.word}${sure}`, line }) : one.word);
-  });
+    said.append(text.slice(at, found), one.box ? wordButton(photo, shown, { ...one, tells: `${one.word}${sure}`, line }) : shown);
+    at = found + shown.length;
+  }
+  said.append(text.slice(at));
   return roving(said);
 }

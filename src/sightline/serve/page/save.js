@@ -1,5 +1,5 @@
 // Results leave the page: as a file, or through the clipboard.
-import { el, tell } from "./dom.js";
+import { button as makeButton, el, tell } from "./dom.js";
 
 function save(name, kind, text) {
   const address = URL.createObjectURL(new Blob([text], { type: kind }));
@@ -35,8 +35,7 @@ export async function copy(text) {
 }
 
 /** A button that copies, and says so for a moment. */
-export function copyButton(label, text) {
-  const button = el("button", { type: "button" }, label);
+export function copyButton(label, text, button = makeButton(label)) {
   button.addEventListener("click", async () => {
     await copy(text());
     button.textContent = "Copied";

@@ -1,13 +1,17 @@
 // Photos of the index, found by words or by a photo, and why each was found.
 import { picture, post } from "./api.js";
-import { $, each, el, many, percent, problem, tell } from "./dom.js";
+import { drawer, findWords } from "./detail.js";
+import { $, asSentence, button, each, el, many, notice, percent, tell } from "./dom.js";
 import { photoView, roving, wordButton } from "./photo.js";
-import { saveCsv, saveJson } from "./save.js";
+import { copyButton, saveCsv, saveJson } from "./save.js";
+import { closeViewer, openViewer } from "./viewer.js";
 
 const HITS = 24;
-const AT_ONCE = 2;
-let shown = [];
-let turn = 0; // answers to earlier questions are dropped
+const LANES = 6; // pictures that are fetched at once
+const [SMALL, LARGE] = [480, 1600]; // pixels of the longest side
+let shown = []; // {hit, card, frame, said, photo, src, why}
+let atOnce = HITS; // hits that the server explains in one request
+let asking = new AbortController(); // answers to earlier questions are dropped, and the server is told
 
 export function initSearch(health) {
   if (!health.can.includes("search")) {
@@ -17,91 +21,188 @@ export function initSearch(health) {
     $("search-lead").hidden = true;
     return;
   }
+  atOnce = Math.min(HITS, health.limits.queue);
   $("search-lead").textContent = `Describe it in a few words, or give a photo that is like it. ${many(health.indexed, "photo")} can be found.`;
-  $("search-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    const text = $("search-text").value.trim();
-    if (text) search({ text, without: $("search-without").value.trim() });
-    else $("search-text").focus();
-  });
+  $("search-form").addEventListener("submit", (event) => { event.preventDefault(); byWords(true); });
   $("search-file").addEventListener("change", (event) => {
     if (event.target.files.length) searchByPhoto(event.target.files[0]);
     event.target.value = "";
   });
-  $("search-json").addEventListener("click", () => saveJson("found.json", shown));
+  for (const one of document.querySelectorAll("[data-query]")) {
+    one.addEventListener("click", () => { $("search-text").value = one.dataset.query; $("search-without").value = ""; byWords(true); });
+  }
+  const told = () => shown.map(({ hit: { id, weak, ...rest } }) => rest);
+  $("search-json").addEventListener("click", () => saveJson("found.json", told()));
   $("search-csv").addEventListener("click", () => saveCsv("found.csv", [
-    ["file", "score", "caption"], ...shown.map((hit) => [hit.path, hit.score, hit.caption ?? ""]),
+    ["file", "score", "caption"], ...told().map((hit) => [hit.path, hit.score, hit.caption ?? ""]),
   ]));
+  addEventListener("popstate", fromAddress);
+  fromAddress();
+}
+
+/** The query is in the address: it can be bookmarked, sent, and gone back to. */
+function fromAddress() {
+  const given = new URLSearchParams(location.search);
+  if (!given.get("q")) return;
+  $("search-text").value = given.get("q");
+  $("search-without").value = given.get("not") ?? "";
+  byWords(false);
+}
+
+function byWords(write) {
+  const [text, without] = ["search-text", "search-without"].map((name) => $(name).value.trim());
+  if (!/[a-z]/i.test(text)) {
+    empty();
+    notice("search", { message: "say with at least one word what to find" });
+    $("search-text").focus();
+    return;
+  }
+  if (write) {
+    const query = new URLSearchParams({ q: text, ...(without ? { not: without } : {}) });
+    if (location.search !== `?${query}`) history.pushState(null, "", `?${query}#search`);
+  }
+  search({ text, without });
 }
 
 export function searchByPhoto(photo) {
   if (!$("search-form")) return;
   $("search-text").value = "";
-  search({ photo, without: $("search-without").value.trim() });
+  history.replaceState(null, "", `${location.pathname}#search`);
+  search({ photo, without: $("search-without").value.trim() }, URL.createObjectURL(photo));
 }
 
-async function search(ask) {
-  const own = ++turn;
+function searchLike(one) {
+  closeViewer();
+  $("search-text").value = "";
+  search({ like: one.hit.id }, one.src);
+  $("search-asked").scrollIntoView({ block: "nearest" });
+}
+
+function empty() {
+  asking.abort();
+  shown = [];
+  $("hits").replaceChildren();
+  $("search-bar").hidden = true;
+  $("search-asked").hidden = true;
+  notice("search", null);
+}
+
+async function search(ask, src) {
+  empty(); // what was found for another question
+  asking = new AbortController();
+  const { signal } = asking;
   const list = $("hits");
   list.setAttribute("aria-busy", "true");
-  problem(null);
-  asked(ask.photo);
+  $("search-asked").hidden = !src;
+  if (src) $("search-asked").querySelector("img").src = src;
   tell("Searching");
   try {
-    const { sentence, unknown, hits } = await post("/v1/search", { ...ask, k: HITS });
-    if (own !== turn) return;
-    shown = hits.map(({ id, ...hit }) => hit);
-    $("search-asked").querySelector("figcaption").textContent = ask.photo ? sentence : "";
+    const { sentence, unknown, hits } = await post("/v1/search", { ...ask, k: HITS }, signal);
+    $("search-asked").querySelector("figcaption").textContent = src ? asSentence(sentence) : "";
     $("search-bar").hidden = !hits.length;
-    $("search-count").textContent = many(hits.length, "photo");
+    const weaker = hits.filter((hit) => hit.weak).length;
+    $("search-count").textContent = many(hits.length - weaker, "photo") + (weaker ? ` and ${many(weaker, "weaker match", "weaker matches")}` : "");
     const nothing = unknown.length ? `Nothing was found: the model does not know ${unknown.join(", ")}. Try other words.` : "Nothing was found. Try fewer or more common words.";
-    list.replaceChildren(...(hits.length ? [] : [el("li", { className: "empty" }, nothing)]));
+    shown = hits.map(card);
+    layOut(nothing);
     tell(hits.length ? `${many(hits.length, "photo")} found. The first: ${hits[0].caption ?? hits[0].path}` : nothing);
-    const cards = hits.map((hit) => ({ hit, card: el("li", { className: "hit" }, el("div", { className: "wait" }, el("i"), el("i"))) }));
-    list.append(...cards.map((one) => one.card));
-    await each(cards, AT_ONCE, async (one) => { if (own === turn) await show(one.card, one.hit, sentence); });
+    await each(shown, LANES, (one) => showPicture(one, signal));
+    if (hits.length) explain(await post("/v1/explain", { ids: hits.map((hit) => hit.id).slice(0, atOnce), sentence }, signal));
   } catch (error) {
-    if (own === turn) problem(error);
+    if (!signal.aborted) fail(error);
   } finally {
-    if (own === turn) list.removeAttribute("aria-busy");
+    if (!signal.aborted) list.removeAttribute("aria-busy");
   }
 }
 
-function asked(photo) {
-  $("search-asked").hidden = !photo;
-  if (photo) $("search-asked").querySelector("img").src = URL.createObjectURL(photo);
+/** Hits that were not found are told; of those that were, only why they were found is missing. */
+function fail(error) {
+  if (!shown.length) { empty(); notice("search", error); }
 }
 
-/** The photo and its caption first; then, when the model has looked, where the question's words are. */
-async function show(card, hit, sentence) {
-  const name = hit.path.split(/[/\\]/).pop();
-  const said = el("p", { className: "said" }, hit.caption ?? name);
-  const score = el("p", { className: "meter" },
-    el("meter", { min: 0, max: 1, value: Math.max(0, hit.score), "aria-label": "Score" }), hit.score.toFixed(2), el("span", { title: hit.path }, name));
-  const frame = el("div", { className: "frame" });
+/** The good matches; under a line, when people ask for them, the weaker ones. */
+function layOut(nothing) {
+  const good = shown.filter((one) => !one.hit.weak);
+  const weak = shown.filter((one) => one.hit.weak);
+  const line = button(`Show ${many(weak.length, "weaker match", "weaker matches")}`, () => {
+    rule.replaceWith(el("li", { className: "rule" }, el("h2", {}, "Weaker matches")), ...weak.map((one) => one.card));
+    weak[0].card.querySelector("button").focus();
+  });
+  const rule = el("li", { className: "rule" }, line);
+  $("hits").replaceChildren(...(shown.length ? [] : [el("li", { className: "empty" }, nothing)]), ...good.map((one) => one.card), ...(weak.length ? [rule] : []));
+}
+
+const nameOf = (hit) => hit.path.split(/[/\\]/).pop();
+const textOf = (hit) => (hit.caption ? asSentence(hit.caption) : nameOf(hit));
+
+function meterOf(hit) {
+  return el("p", { className: "meter" },
+    el("meter", { min: 0, max: 1, value: Math.max(0, hit.score), "aria-label": "Score" }), el("b", {}, hit.score.toFixed(2)), el("span", { title: hit.path }, nameOf(hit)));
+}
+
+function card(hit) {
+  const one = { hit, frame: el("div", { className: "frame" }, el("div", { className: "wait" }, el("i"), el("i"))), said: el("p", { className: "said" }, textOf(hit)) };
+  const actions = el("div", { className: "actions" },
+    el("button", { type: "button", onclick: () => open(one), "aria-label": `Open ${nameOf(hit)}` }, "Open"),
+    el("button", { type: "button", className: "quiet", onclick: () => searchLike(one), "aria-label": `Find photos similar to ${nameOf(hit)}` }, "Find similar"));
+  one.frame.addEventListener("click", () => { if (one.src) open(one); }); // a shortcut for the mouse
+  one.card = el("li", { className: "hit" }, one.frame, one.said, meterOf(hit), actions);
+  return one;
+}
+
+async function showPicture(one, signal) {
   try {
-    const src = await picture(hit.id, 640);
-    frame.append(photoView(src, hit.caption ?? name, [1, 1]).view);
-    card.replaceChildren(frame, said, score);
-    const { words, size } = await post(`/v1/photos/${hit.id}/ground`, { sentence });
-    const photo = photoView(src, hit.caption ?? name, size);
-    frame.replaceChildren(photo.view);
-    said.after(why(photo, words.filter((one) => one.box)));
-  } catch { // the photo has moved, or the question has no word that can be looked for: the hit stays as it is
-    if (!frame.childElementCount) frame.append(el("p", { className: "empty" }, "This photo can no longer be read"));
-    card.replaceChildren(frame, said, score);
+    one.src = await picture(one.hit.id, SMALL, signal);
+    one.frame.replaceChildren(photoView(one.src, textOf(one.hit)).view);
+  } catch (error) {
+    if (signal.aborted) throw error;
+    one.frame.replaceChildren(el("p", { className: "empty" }, "This photo can no longer be read"));
   }
+}
+
+/** One answer tells of all hits where the words of the question are. */
+function explain({ hits }) {
+  hits.forEach((why, i) => {
+    const one = shown[i];
+    if (!why || !one.src) return;
+    one.why = why;
+    const photo = photoView(one.src, textOf(one.hit), why.size);
+    one.frame.replaceChildren(photo.view);
+    one.said.after(reasons(photo, why.words));
+  });
 }
 
 /** Which words of the question are where, and how surely. */
-function why(photo, words) {
-  if (!words.length) return el("p", { className: "seen" }, "It is alike as a whole");
-  const line = el("span", { className: "unseen" });
+function reasons(photo, words, line = el("span", { className: "unseen" })) {
+  const found = words.filter((one) => one.box);
+  if (!found.length) return el("p", { className: "seen" }, "It is alike as a whole");
   const seen = el("p", { className: "seen", role: "group", "aria-label": "Why it was found" }, "Looked for: ");
-  words.forEach((one, i) => {
+  found.forEach((one, i) => {
     if (i) seen.append(", ");
     const tells = `${one.word}, ${percent(one.score)} sure of the place`;
     seen.append(wordButton(photo, one.word, { boxes: one.boxes, tells, line }), ` ${percent(one.score)}`);
   });
   return roving(seen);
+}
+
+function open(one) {
+  const here = shown.filter((other) => other.src && other.card.isConnected);
+  openViewer(here.length, here.indexOf(one), (at) => large(here[at]), (at) => here[at]?.card.querySelector("button")?.focus());
+}
+
+/** A hit large: the small picture at once, the sharp one when it has come. */
+function large(one) {
+  const photo = photoView(one.src, textOf(one.hit), one.why?.size);
+  const image = photo.view.querySelector("img");
+  picture(one.hit.id, LARGE, asking.signal).then((src) => { image.src = src; }, () => {});
+  const line = el("p", { className: "tell", "aria-hidden": "true" });
+  const tools = drawer();
+  return el("div", { className: "card bare" }, el("div", { className: "picture" }, photo.view), el("div", { className: "side" },
+    el("p", { className: "name" }, one.hit.path), el("p", { className: "said" }, textOf(one.hit)),
+    one.why ? reasons(photo, one.why.words, line) : null, meterOf(one.hit), line,
+    el("div", { className: "actions" },
+      button("Find similar", () => searchLike(one)),
+      one.hit.caption ? copyButton("Copy alt text", () => textOf(one.hit)) : null,
+      one.why ? tools.tool("Find words", (place) => findWords(place, photo, (text) => post(`/v1/photos/${one.hit.id}/ground`, { sentence: text }))) : null),
+    tools.place));
 }
