@@ -47,8 +47,8 @@ $(VENV)/.bench: pyproject.toml constraints.txt $(VENV)/.dev
 	$(PIP) -e '.[bench]'
 	@touch $@
 
-bench: $(VENV)/.bench ## every benchmark, each beside its peer in the same run
-	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: $(VENV)/.bench ## benchmarks/report.md: every benchmark beside its peer; ONLY=metrics runs one part
+	$(BIN)/python benchmarks/bench.py $(if $(ONLY),--only $(ONLY))
 
 docs: $(VENV)/.dev ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
