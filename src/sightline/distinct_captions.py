@@ -11,8 +11,8 @@ image and down for others, applied to choosing. No two photos get the same capti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -80,17 +80,17 @@ def gist(words: Sequence[str]) -> Words:
     return tuple(word for word in words if word not in SMALL)
 
 
-def alike(said: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Which captions are the same or nearly: places in `said`, for each group of two or more."""
+def alike(captions: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Which captions, each a list of words, are the same or nearly: their places, for each group of two or more."""
     groups: dict[Words, list[int]] = {}
-    for place, words in enumerate(said):
+    for place, words in enumerate(captions):
         groups.setdefault(gist(words), []).append(place)
     return [group for group in groups.values() if len(group) > 1]
 
 
 def tell_apart(
     pipeline: CaptionModel,
-    said: Sequence[PhotoCaption],
+    captions: Sequence[PhotoCaption],
     *,
     rules: Rules | None = None,
     contrast: Contrast | None = None,
@@ -100,49 +100,51 @@ def tell_apart(
 
     Args:
         pipeline: the model that made them.
-        said: captions with the paths of their photos, which are looked at again.
+        captions: with the paths of their photos, which are looked at again.
         rules: that they were made with.
         contrast: how to choose.
         bad: is given the error of a photo that can no longer be read, whose caption stays.
     """
-    found, groups = list(said), alike([one.words for one in said])
+    results, groups = list(captions), alike([caption.words for caption in captions])
     grouped = {place for group in groups for place in group}
-    taken = {gist(one.words) for place, one in enumerate(said) if place not in grouped}
+    taken = {gist(caption.words) for place, caption in enumerate(captions) if place not in grouped}
     for group in groups:
-        apart = tell_group_apart(pipeline, [said[at] for at in group], taken, rules, contrast, bad)
-        for place, one in zip(group, apart, strict=True):
-            found[place] = one
-    return found
+        rewritten = tell_group_apart(pipeline, [captions[at] for at in group], taken, rules, contrast, bad)
+        for place, caption in zip(group, rewritten, strict=True):
+            results[place] = caption
+    return results
 
 
 def tell_group_apart(
     pipeline: CaptionModel,
-    said: Sequence[PhotoCaption],
+    captions: Sequence[PhotoCaption],
     taken: set[Words],
     rules: Rules | None = None,
     contrast: Contrast | None = None,
     bad: Callable[[SightlineError], None] | None = None,
 ) -> list[PhotoCaption]:
     """Captions of one group, rewritten; `taken` are the gists of captions that are not to be used, and grows."""
-    found, readable = list(said), list[tuple[int, Photo]]()
-    for place, one in enumerate(said):
+    results, readable = list(captions), list[tuple[int, Photo]]()
+    for place, caption in enumerate(captions):
         try:
-            readable.append((place, pipeline.read(one.path)))
+            readable.append((place, pipeline.read(caption.path)))
         except SightlineError as error:
-            taken.add(gist(one.words))
+            taken.add(gist(caption.words))
             if bad is not None:
                 bad(error)
     parts = max(1, -(-len(readable) // AT_ONCE))
     for part in range(parts):
         some = readable[part::parts]
-        apart = _chosen(pipeline, [(said[at], photo) for at, photo in some], taken, rules, contrast or Contrast())
-        for (place, _), one in zip(some, apart, strict=True):
-            found[place] = one
-    return found
+        group = [(captions[at], photo) for at, photo in some]
+        for (place, _), caption in zip(
+            some, _rewrite(pipeline, group, taken, rules, contrast or Contrast()), strict=True
+        ):
+            results[place] = caption
+    return results
 
 
 @torch.inference_mode()
-def _chosen(
+def _rewrite(
     pipeline: CaptionModel,
     group: Sequence[tuple[PhotoCaption, Photo]],
     taken: set[Words],
@@ -156,55 +158,42 @@ def _chosen(
     if not distinct:
         return []
     scenes = pipeline.scenes([group[at][1] for at in distinct])
-    words = _apart(
-        pipeline, pipeline.captioner.encode(scenes), [group[at][0].words for at in distinct], taken, rules, contrast
-    )
-    told = _told(pipeline, scenes, [group[at][0] for at in distinct], words)
-    by_place = dict(zip(distinct, told, strict=True))
-    return [
-        replace(by_place[original], path=own.path, size=own.size)
-        for original, (own, _) in zip(copy_of, group, strict=True)
-    ]
-
-
-def _apart(
-    pipeline: CaptionModel,
-    memory: Memory,
-    said: Sequence[Words],
-    taken: set[Words],
-    rules: Rules | None,
-    contrast: Contrast,
-) -> list[Words]:
-    """What to say of each photo. Where all captions of one are taken, more are asked for; at last it keeps its own."""
-    found, waiting = list(said), list(range(len(said)))
-    for count in (contrast.candidates, MORE * contrast.candidates):
-        choices = _choices(pipeline, memory, waiting, [said[at] for at in waiting], rules, count)
+    memory, words = pipeline.captioner.encode(scenes), [group[at][0].words for at in distinct]
+    waiting = list(range(len(words)))
+    for count in (contrast.candidates, MORE * contrast.candidates):  # more, where all captions of a photo are taken
+        choices = _choices(pipeline, memory, {at: words[at] for at in waiting}, rules, count) if waiting else []
         scores = [_scores(pipeline, memory, own, at, contrast) for at, own in zip(waiting, choices, strict=True)]
-        picked = choose(scores, [[gist(words) for words in own] for own in choices], taken)
-        for at, own, pick in zip(waiting, choices, picked, strict=True):
-            found[at] = found[at] if pick is None else own[pick]
-        waiting = [at for at, pick in zip(waiting, picked, strict=True) if pick is None]
-        if not waiting:
-            break
-    return found
+        chosen = choose(scores, [[gist(one) for one in own] for own in choices], taken)
+        for at, own, choice in zip(waiting, choices, chosen, strict=True):
+            words[at] = words[at] if choice is None else own[choice]  # at last a photo keeps its caption
+        waiting = [at for at, choice in zip(waiting, chosen, strict=True) if choice is None]
+    bundle = pipeline.bundle
+    judged = likelihood(pipeline.captioner, scenes, bundle.captioner.vocabulary, words)
+    captions = dict(zip(distinct, choose_boxes(bundle, [one.caption for one in judged], scenes), strict=True))
+    results = []
+    for original, (before, _) in zip(copy_of, group, strict=True):
+        caption = captions[original]
+        sure = bundle.calibration.of(caption)
+        low = sure < bundle.calibration.low
+        results.append(
+            PhotoCaption(
+                caption.words, caption.log_prob, caption.trace, before.path, before.size, sure, low, before.concepts
+            )
+        )
+    return results
 
 
 def _choices(
-    pipeline: CaptionModel,
-    memory: Memory,
-    places: Sequence[int],
-    said: Sequence[Words],
-    rules: Rules | None,
-    count: int,
+    pipeline: CaptionModel, memory: Memory, captions: Mapping[int, Words], rules: Rules | None, count: int
 ) -> list[list[Words]]:
-    """For each photo what can be said about it, what was said first."""
-    vocabulary, rows = pipeline.bundle.captioner.vocabulary, torch.tensor(places, device=pipeline.device)
+    """What can be said about each photo, by its row in `memory`: first the caption that it has."""
+    vocabulary, rows = pipeline.bundle.captioner.vocabulary, torch.tensor([*captions], device=pipeline.device)
     best = decode(pipeline.captioner, select(memory, rows), Beam(count, count), rules or CAREFUL, vocabulary)
-    found = []
-    for own, several, log_probs in zip(said, best.words.tolist(), best.log_probs.tolist(), strict=True):
+    choices = []
+    for own, several, log_probs in zip(captions.values(), best.words.tolist(), best.log_probs.tolist(), strict=True):
         others = [tuple(vocabulary.decode(ids)) for ids, p in zip(several, log_probs, strict=True) if p > -torch.inf]
-        found.append(list(dict.fromkeys([own, *filter(None, others)])))
-    return found
+        choices.append(list(dict.fromkeys([own, *filter(None, others)])))
+    return choices
 
 
 def _scores(pipeline: CaptionModel, memory: Memory, choices: Sequence[Words], place: int, contrast: Contrast) -> Array:
@@ -216,10 +205,9 @@ def _scores(pipeline: CaptionModel, memory: Memory, choices: Sequence[Words], pl
     log_probs = pipeline.captioner.log_prob(select(memory, rows), ids.repeat(len(rows), 1)).view(len(rows), -1)
     score = log_probs[0]
     if near:
-        others = log_probs[1:].logsumexp(0) - np.log(len(near))
-        score = score - contrast.weight * others
-    found: Array = score.double().cpu().numpy()
-    return found
+        score = score - contrast.weight * (log_probs[1:].logsumexp(0) - np.log(len(near)))
+    scores: Array = score.double().cpu().numpy()
+    return scores
 
 
 def choose(scores: Sequence[Array], gists: Sequence[Sequence[Words]], taken: set[Words]) -> list[int | None]:
@@ -227,7 +215,7 @@ def choose(scores: Sequence[Array], gists: Sequence[Sequence[Words]], taken: set
 
     The photo that would lose most by its second-best choice chooses first. What is chosen is added to `taken`.
     """
-    picked: list[int | None] = [None] * len(scores)
+    chosen: list[int | None] = [None] * len(scores)
     waiting = set(range(len(scores)))
     while waiting:
         free = {
@@ -241,28 +229,6 @@ def choose(scores: Sequence[Array], gists: Sequence[Sequence[Words]], taken: set
         photo = max(sorted(waiting), key=lambda one: loss[one])
         waiting.remove(photo)
         if free[photo]:
-            picked[photo] = best = int(free[photo][0])
+            chosen[photo] = best = int(free[photo][0])
             taken.add(gists[photo][best])
-    return picked
-
-
-def _told(
-    pipeline: CaptionModel, scenes: SceneBatch, before: Sequence[PhotoCaption], words: Sequence[Words]
-) -> list[PhotoCaption]:
-    """The photos' captions with other words, which point where they point."""
-    bundle = pipeline.bundle
-    found = likelihood(pipeline.captioner, scenes, bundle.captioner.vocabulary, words)
-    results = []
-    for one, said in zip(before, choose_boxes(bundle, [each.caption for each in found], scenes), strict=True):
-        sure = bundle.calibration.of(said)
-        results.append(
-            replace(
-                one,
-                words=said.words,
-                log_prob=said.log_prob,
-                trace=said.trace,
-                confidence=sure,
-                low_confidence=sure < bundle.calibration.low,
-            )
-        )
-    return results
+    return chosen

@@ -58,27 +58,27 @@ def audit(
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and results go to a folder", where=out, fix="name another with --out")
     given = _captions(existing_path(captions), captions.parent if images is None else existing_path(images), split)
-    with _kept(out, captions.absolute(), images and images.absolute(), split, threshold, model) as place:
-        found, report = _audited(given, place, model, device, threads, threshold, bar=not quiet)
+    with _result_folder(out, captions.absolute(), images and images.absolute(), split, threshold, model) as place:
+        audits, report = _audit(given, place, model, device, threads, threshold, bar=not quiet)
     if out is not None:
-        write_json(out / AUDITS, found, indent=1)
+        write_json(out / AUDITS, audits, indent=1)
     if json:
-        print("[" + ",\n ".join(json_module.dumps(one, ensure_ascii=False) for one in found) + "]")
+        print("[" + ",\n ".join(json_module.dumps(one, ensure_ascii=False) for one in audits) + "]")
     elif not quiet:
-        for one in found:
+        for one in audits:
             if one["flagged"]:
-                print(_told(one))
-    _tell(found, report, quiet)
-    return 0 if found and not any(one["flagged"] for one in found) else 1
+                print(_lines(one))
+    _print_end(audits, report, quiet)
+    return 0 if audits and not any(one["flagged"] for one in audits) else 1
 
 
 @contextlib.contextmanager
-def _kept(out: Path | None, *told: object) -> Iterator[Path]:
+def _result_folder(out: Path | None, *made_of: object) -> Iterator[Path]:
     """Where results are kept: in `out`, else in the user's cache until all is done, for a stopped run to go on from."""
     if out is not None:
         yield out
         return
-    place = cache_dir() / "audits" / fingerprint(*map(str, told))
+    place = cache_dir() / "audits" / fingerprint(*map(str, made_of))
     try:
         place.mkdir(parents=True, exist_ok=True)
         writable = os.access(place, os.W_OK)
@@ -109,7 +109,7 @@ def _place(name: str, images: Path) -> Path:
     return next((place for place in places if place.is_file()), places[0])
 
 
-def _audited(
+def _audit(
     captions: dict[str, list[str]],
     folder: Path,
     model: Path | None,
@@ -131,7 +131,7 @@ def _audited(
     return audit_job.audit(captions, folder, auditor, made, size=pipeline.size, progress=progress)
 
 
-def _told(one: dict[str, Any]) -> str:
+def _lines(one: dict[str, Any]) -> str:
     """A caption, and a line for each noun that is not supported."""
     lines = [printable(f"{one['path']}: {one['caption']}")]
     for noun in one["nouns"]:
@@ -141,16 +141,16 @@ def _told(one: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _tell(found: list[dict[str, Any]], report: Report, quiet: bool) -> None:
+def _print_end(audits: list[dict[str, Any]], report: Report, quiet: bool) -> None:
     """At the end, on standard error: which photos were left out and why, and how many captions have findings."""
     if report.bad:
         from sightline.vision.photo_reader import left_out
 
         print(left_out(report.bad), file=sys.stderr)
-    if not found:
+    if not audits:
         print("No caption was audited. To fix: name a file of captions, and with --images its photos.", file=sys.stderr)
     elif not quiet:
-        flagged = sum(bool(one["flagged"]) for one in found)
+        flagged = sum(bool(one["flagged"]) for one in audits)
         print(
-            f"{flagged:,} of {len(found):,} captions name something that their photos do not support", file=sys.stderr
+            f"{flagged:,} of {len(audits):,} captions name something that their photos do not support", file=sys.stderr
         )

@@ -187,17 +187,17 @@ class _Output:
 
         stdout, tables = sys.stdout, sys.stderr if self.json else sys.stdout
 
-        def said(told: CaptionJson) -> None:
+        def show(record: CaptionJson) -> None:
             if not self.json:
-                self._line(f"{told['path']}: {told['caption']}", stdout)
+                self._line(f"{record['path']}: {record['caption']}", stdout)
             if self.show and self.opener is None:
-                self._print_boxes(told, tables)
+                self._print_boxes(record, tables)
 
         def bar(title: str) -> Progress:
             return progress_bar(title) if self._wants_bar(self.json or distinct) else iter
 
-        end = (lambda told: _print("json", told, stdout)) if self.json else None
-        listeners = Listeners(said, self.found.problems.append, bar, end)
+        end = (lambda records: _print("json", records, stdout)) if self.json else None
+        listeners = Listeners(show, self.found.problems.append, bar, end)
         filing = FileOptions(named | ({"pictures"} if self.opener else set()), out, force, distinct)
         with executor_of(ray, self.work.threads, self.work.device) as executor:
             files = file_captions(self.found.photos, sources, self.work, filing, listeners, executor)

@@ -114,17 +114,17 @@ class Files:
     def __contains__(self, id: object) -> bool:
         return id in self.log
 
-    def add(self, said: PhotoCaption) -> None:
+    def add(self, caption: PhotoCaption) -> None:
         """Keep a caption, and write the files of its photo at once, unless it may change again."""
-        self.log.add(said)
-        self._fresh.add(id_of(said.path))
+        self.log.add(caption)
+        self._fresh.add(id_of(caption.path))
         if not self.filing.distinct:
-            self._write(id_of(said.path))
+            self._write(id_of(caption.path))
 
-    def rewrite(self, said: PhotoCaption, mark: str) -> None:
+    def rewrite(self, caption: PhotoCaption, mark: str) -> None:
         """Keep another caption of a photo; `mark` tells what it depends on."""
-        self.rewrites.add(said, mark)
-        self._fresh.add(id_of(said.path))
+        self.rewrites.add(caption, mark)
+        self._fresh.add(id_of(caption.path))
 
     def restore_first(self, ids: Iterable[str]) -> None:
         """Forget that captions were rewritten."""
@@ -145,8 +145,8 @@ class Files:
 
     def caption_json(self, id: str) -> CaptionJson:
         """The caption that holds, its photo called as it was named now."""
-        told = self.rewrites[id] if id in self.rewrites else self.log[id]
-        return {**told, "path": self._given.get(id, told["path"])}
+        record = self.rewrites[id] if id in self.rewrites else self.log[id]
+        return {**record, "path": self._given.get(id, record["path"])}
 
     def close(self) -> None:
         """Write what is not yet written. Where the log was deleted meanwhile, that is told, and nothing is written."""
@@ -178,16 +178,16 @@ class Files:
         if id in self._done:
             return
         self._done.add(id)
-        told, fresh = self.caption_json(id), id in self._fresh
+        record, fresh = self.caption_json(id), id in self._fresh
         if fresh:
-            self.listeners.caption(told)
+            self.listeners.caption(record)
         picture = None if self.filing.out is None else self.filing.out / picture_name(self.log, id)
         if "pictures" in self.filing.formats and picture is not None:
             here = not fresh and _exists(picture)
-            if here or draw_picture(caption_of(told), picture, self.listeners.bad):
+            if here or draw_picture(caption_of(record), picture, self.listeners.bad):
                 self.pictures.append(picture)
         if "xmp" in self.filing.formats and (fresh or not _exists(sidecar_of(id))):
-            write_sidecar(id, sentence(told["caption"]), replace=self.filing.force, bad=self.listeners.bad)
+            write_sidecar(id, sentence(record["caption"]), replace=self.filing.force, bad=self.listeners.bad)
 
 
 def file_captions(
@@ -260,8 +260,8 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
     group_of = {paths[group[-1]]: group for group in waiting}
     for last in files.listeners.progress("telling apart")([paths[id] for group in waiting for id in group]):
         if (group := group_of.get(last)) is not None:
-            said = [caption_of(files.caption_json(id)) for id in group]
-            for one in tell_group_apart(work.load(), said, taken, work.options.rules(), bad=files.listeners.bad):
+            captions = [caption_of(files.caption_json(id)) for id in group]
+            for one in tell_group_apart(work.load(), captions, taken, work.options.rules(), bad=files.listeners.bad):
                 files.rewrite(one, marks[group[0]])
             files.flush()
 
@@ -271,17 +271,17 @@ def _mark(group: list[str], ledger: Ledger) -> str:
     return fingerprint(*(f"{id} {ledger.get(id)}" for id in sorted(group)))
 
 
-def draw_picture(said: PhotoCaption, path: Path, bad: Callable[[SightlineError], None]) -> bool:
+def draw_picture(caption: PhotoCaption, path: Path, bad: Callable[[SightlineError], None]) -> bool:
     """Write the picture of one photo, and tell whether it is there; one that can not be read or named goes to `bad`."""
     from sightline.draw.photo_boxes import words_on_boxes
     from sightline.vision.images import open_image
 
     try:
-        photo = open_image(said.path)
+        photo = open_image(caption.path)
     except SightlineError as error:
         bad(error)
         return False
-    picture = words_on_boxes(photo, said)
+    picture = words_on_boxes(photo, caption)
     try:
         with atomic_write(path) as file:
             picture.save(file, "JPEG", quality=92, subsampling=0)  # PNG would take longer than the caption
@@ -298,10 +298,10 @@ class Pictures:
         self.folder, self.written = folder, list[Path]()
         self._names: dict[str, int] = {}
 
-    def draw(self, said: PhotoCaption, bad: Callable[[SightlineError], None]) -> None:
+    def draw(self, caption: PhotoCaption, bad: Callable[[SightlineError], None]) -> None:
         """Write the picture of one photo, under its name; those of photos of the same name are numbered."""
-        path = self.folder / self._name(Path(said.path).stem)
-        if draw_picture(said, path, bad):
+        path = self.folder / self._name(Path(caption.path).stem)
+        if draw_picture(caption, path, bad):
             self.written.append(path)
 
     def _name(self, stem: str) -> str:

@@ -36,12 +36,12 @@ def doctor(*, json: bool = False, quiet: bool = False) -> int:
     Args:
         quiet: print nothing; only the exit code tells.
     """
-    found = examine()
+    facts = examine()
     if json:
-        print(json_module.dumps(found, indent=2))
+        print(json_module.dumps(facts, indent=2))
     elif not quiet:
-        _print(found)
-    return 0 if all(found["required"].values()) and "torch_error" not in found else 1
+        _print(facts)
+    return 0 if all(facts["required"].values()) and "torch_error" not in facts else 1
 
 
 def examine() -> dict[str, Any]:
@@ -84,23 +84,23 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     console = Console(soft_wrap=True)
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_row("sightline", found["sightline"])
-    table.add_row("python", f"{found['python']} on {found['platform']}")
-    table.add_row("devices", ", ".join(found["devices"]) or "[red]none[/red]")
-    if "torch_error" in found:
-        table.add_row("torch", f"[red]cannot be imported[/red]: {escape(found['torch_error'])}")
-    table.add_row("threads", f"{found['threads']} of {found['cpus']} CPUs")
-    table.add_row("cache", found["cache"])
-    for name, version in found["required"].items():
+    table.add_row("sightline", facts["sightline"])
+    table.add_row("python", f"{facts['python']} on {facts['platform']}")
+    table.add_row("devices", ", ".join(facts["devices"]) or "[red]none[/red]")
+    if "torch_error" in facts:
+        table.add_row("torch", f"[red]cannot be imported[/red]: {escape(facts['torch_error'])}")
+    table.add_row("threads", f"{facts['threads']} of {facts['cpus']} CPUs")
+    table.add_row("cache", facts["cache"])
+    for name, version in facts["required"].items():
         table.add_row(name, version or f"[red]missing[/red]: pip install {name}")
-    for name, part in found["optional"].items():
+    for name, part in facts["optional"].items():
         have = part["version"] or "[yellow]not installed[/yellow]"
         how = "" if part["version"] else f": {part['install']}".replace("[", "\\[")
         table.add_row(name, f"{have} ({part['for']}){how}")

@@ -45,20 +45,20 @@ def ground(
         raise ConfigError("the sentence is empty", fix="say what to look for")
     from sightline.pipeline import load
 
-    found = load(model, device, threads).ground(photo, sentence)
+    grounding = load(model, device, threads).ground(photo, sentence)
     if out is not None:
-        _draw(found, out)
+        _draw(grounding, out)
     if json:
-        print(json_module.dumps(found.to_json(), ensure_ascii=False, allow_nan=False))
+        print(json_module.dumps(grounding.to_json(), ensure_ascii=False, allow_nan=False))
     elif not quiet:
-        print(box_table(found.to_json()["words"], "No noun of the sentence points anywhere.", indent=""))
-    return 0 if any(trace.box is not None for trace in found.trace) else 1
+        print(box_table(grounding.to_json()["words"], "No noun of the sentence points anywhere.", indent=""))
+    return 0 if any(trace.box is not None for trace in grounding.trace) else 1
 
 
-def _draw(found: Grounding, out: Path) -> None:
+def _draw(grounding: Grounding, out: Path) -> None:
     from sightline.draw.photo_boxes import words_on_boxes
     from sightline.vision.images import open_image
 
-    picture = words_on_boxes(open_image(found.path), found)
+    picture = words_on_boxes(open_image(grounding.path), grounding)
     with atomic_write(out) as file:
         picture.save(file, PICTURES[out.suffix.lower()], quality=92)

@@ -57,13 +57,13 @@ def command(
     if not words:
         raise ConfigError("the caption has no word", fix="write one")
     scenes = _scenes(checkpoint, captioner, photo, features, model, place)
-    found = likelihood(captioner, scenes.to(place, torch.float32), checkpoint.vocabulary, [words])[0]
+    result = likelihood(captioner, scenes.to(place, torch.float32), checkpoint.vocabulary, [words])[0]
     if attention is not None:
-        save_attention(attention, found, None if scenes.boxes is None else scenes.boxes[0].float().cpu().numpy())
+        save_attention(attention, result, None if scenes.boxes is None else scenes.boxes[0].float().cpu().numpy())
     if json:
-        print(json_module.dumps(_told(found), ensure_ascii=False, allow_nan=False))
+        print(json_module.dumps(_to_json(result), ensure_ascii=False, allow_nan=False))
     elif not quiet:
-        _print(found)
+        _print(result)
 
 
 def _scenes(
@@ -126,14 +126,14 @@ def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
     return scene
 
 
-def _told(found: Likelihood) -> dict[str, object]:
-    steps = zip((*found.caption.words, "<end>"), (*found.caption.trace, found.end), strict=True)
+def _to_json(result: Likelihood) -> dict[str, object]:
+    steps = zip((*result.caption.words, "<end>"), (*result.caption.trace, result.end), strict=True)
     return {
-        "caption": found.caption.text,
-        "log_prob": _finite(found.caption.log_prob),
-        "perplexity": _finite(found.perplexity),
+        "caption": result.caption.text,
+        "log_prob": _finite(result.caption.log_prob),
+        "perplexity": _finite(result.perplexity),
         "words": [{"word": word, "log_prob": _finite(step.log_prob)} for word, step in steps],
-        "unknown": list(found.unknown),
+        "unknown": list(result.unknown),
     }
 
 
@@ -142,7 +142,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _print(found: Likelihood) -> None:
+def _print(result: Likelihood) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -150,11 +150,11 @@ def _print(found: Likelihood) -> None:
     table.add_column("word")
     table.add_column("log p", justify="right")
     table.add_column("p", justify="right")
-    for word, step in zip((*found.caption.words, "<end>"), (*found.caption.trace, found.end), strict=True):
+    for word, step in zip((*result.caption.words, "<end>"), (*result.caption.trace, result.end), strict=True):
         log_prob = step.log_prob or 0.0
         table.add_row(word, f"{log_prob:.3f}", f"{math.exp(log_prob):.4f}")
     console = Console()
     console.print(table)
-    print(f"log p(caption | photo) = {found.caption.log_prob:.3f}, perplexity {found.perplexity:.2f}")
-    if found.unknown:
-        print(f"note: the model does not know {', '.join(found.unknown)}")
+    print(f"log p(caption | photo) = {result.caption.log_prob:.3f}, perplexity {result.perplexity:.2f}")
+    if result.unknown:
+        print(f"note: the model does not know {', '.join(result.unknown)}")

@@ -119,16 +119,16 @@ def convert(
     converted = convert_foreign(checkpoint, infos=infos, vocabulary=vocabulary)
     save(out, converted)
     model = converted.model
-    told = {
+    summary = {
         "path": str(out),
         "kind": model.config.kind,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "words": len(converted.vocabulary.words),
     }
     if json:
-        print(json_module.dumps(told))
+        print(json_module.dumps(summary))
     elif not quiet:
-        print(f"{printable(out)}: {told['kind']}, {told['parameters']:,} parameters, {told['words']:,} words")
+        print(f"{printable(out)}: {summary['kind']}, {summary['parameters']:,} parameters, {summary['words']:,} words")
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -196,13 +196,13 @@ def _of_checkpoint(loaded: Checkpoint) -> list[dict[str, Any]]:
 def _part(
     part: str, model: VisionModel | Captioner | Matcher, card: Any = None, words: Vocabulary | None = None
 ) -> Any:
-    said = card if isinstance(card, dict) else {}
+    known = card if isinstance(card, dict) else {}
     return {
         "part": part,
         "kind": model.config.kind,
         "parameters": sum(weights.numel() for weights in model.parameters()),
         "words": None if words is None else len(words.words),
-        **{key: said.get(key) for key in CARD_KEYS},
+        **{key: known.get(key) for key in CARD_KEYS},
     }
 
 
@@ -250,7 +250,7 @@ def _data(part: dict[str, Any]) -> str:
 
 def _metrics(card: dict[str, Any]) -> str:
     """What was measured, and on what, as far as a card tells."""
-    metrics = said if isinstance(said := card.get("metrics"), dict) else {}
+    metrics = values if isinstance(values := card.get("metrics"), dict) else {}
     numbers = [f"{name} {round(value, 2):g}" for name, value in metrics.items() if isinstance(value, int | float)]
     return f"on {card.get('measured on') or 'photos that are not named'}: {', '.join(numbers)}" if numbers else ""
 

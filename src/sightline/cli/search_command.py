@@ -79,8 +79,8 @@ def search(
     if hits and (unknown := unknown_words(pipeline, f"{words} {avoid}")):
         print(f"The model does not know: {', '.join(unknown)}.", file=sys.stderr)
     if json:
-        told = [json_module.dumps(hit.to_json(), ensure_ascii=False, allow_nan=False) for hit in hits]
-        print("[" + ",\n ".join(told) + "]")
+        shown = [json_module.dumps(hit.to_json(), ensure_ascii=False, allow_nan=False) for hit in hits]
+        print("[" + ",\n ".join(shown) + "]")
     else:
         for hit in hits:
             print(line(hit))
@@ -98,10 +98,10 @@ def line(hit: Hit) -> str:
     0.500  /photos/dog.jpg: a dog runs
            dog at 1 2 30 40 (0.70)
     """
-    told = printable(f"{hit.score:.3f}  {hit.path}" + ("" if hit.caption is None else f": {hit.caption}"))
+    shown = printable(f"{hit.score:.3f}  {hit.path}" + ("" if hit.caption is None else f": {hit.caption}"))
     seen = [word for word in (hit.why or {}).get("words", []) if word["box"] is not None]
     places = [f"{w['word']} at {' '.join(str(round(v)) for v in w['box'])} ({w['score']:.2f})" for w in seen]
-    return "\n       ".join([told, *places])
+    return "\n       ".join([shown, *places])
 
 
 def _nothing(place: str, pipeline: Pipeline, words: str, captions: bool) -> str:
@@ -111,5 +111,5 @@ def _nothing(place: str, pipeline: Pipeline, words: str, captions: bool) -> str:
     if not words.strip() or means_something(pipeline, words):
         return f"No photo was found in {place}."
     unknown = ", ".join(unknown_words(pipeline, words)) or repr(words)
-    said = ", and no caption says it" if captions else ""
-    return f"Nothing was found: the model does not know {unknown}{said}. To fix: try other words, or --image PHOTO."
+    unsaid = ", and no caption says it" if captions else ""
+    return f"Nothing was found: the model does not know {unknown}{unsaid}. To fix: try other words, or --image PHOTO."

@@ -41,19 +41,19 @@ a:focus-visible { outline: 3px solid #4c8dff; outline-offset: 2px; }
 """
 
 
-def caption_of(told: CaptionJson) -> PhotoCaption:
-    """The caption that `told` tells of; log-probabilities of words and attention are not in it."""
-    size = (int(told["size"][0]), int(told["size"][1]))
-    words = told["words"]
+def caption_of(record: CaptionJson) -> PhotoCaption:
+    """The caption that `record` tells of; log-probabilities of words and attention are not in it."""
+    size = (int(record["size"][0]), int(record["size"][1]))
+    words = record["words"]
     return PhotoCaption(
         tuple(word["word"] for word in words),
-        told["log_prob"],
+        record["log_prob"],
         tuple(_trace(word, size) for word in words),
-        told["path"],
+        record["path"],
         size,
-        told["confidence"],
-        told["low_confidence"],
-        tuple(Concept(one["name"], one["score"], _normalised(one["box"], size)) for one in told["concepts"]),
+        record["confidence"],
+        record["low_confidence"],
+        tuple(Concept(one["name"], one["score"], _normalised(one["box"], size)) for one in record["concepts"]),
     )
 
 
@@ -84,23 +84,23 @@ def csv_lines(captions: Iterable[CaptionJson]) -> Iterator[str]:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     yield _row(writer, buffer, COLUMNS)
-    for told in captions:
-        low = "true" if told["low_confidence"] else "false"
-        objects = BETWEEN.join(concept["name"] for concept in told["concepts"])
-        yield _row(writer, buffer, (told["path"], told["caption"], told["confidence"], low, objects))
+    for record in captions:
+        low = "true" if record["low_confidence"] else "false"
+        objects = BETWEEN.join(concept["name"] for concept in record["concepts"])
+        yield _row(writer, buffer, (record["path"], record["caption"], record["confidence"], low, objects))
 
 
 def json_lines(captions: Iterable[CaptionJson]) -> Iterator[str]:
     """An object a line; a name with a line break does not break the line."""
-    for told in captions:
-        yield json.dumps(told, ensure_ascii=False, allow_nan=False) + "\n"
+    for record in captions:
+        yield json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def json_array(captions: Iterable[CaptionJson]) -> Iterator[str]:
     """One array, an object a line."""
     between = "["
-    for told in captions:
-        yield between + json.dumps(told, ensure_ascii=False, allow_nan=False)
+    for record in captions:
+        yield between + json.dumps(record, ensure_ascii=False, allow_nan=False)
         between = ",\n "
     yield "[]\n" if between == "[" else "]\n"
 
@@ -118,12 +118,12 @@ def box_table(words: Sequence[CaptionJson], none: str = "no word points at a box
 
     Further boxes of a plural follow, each on a line of its own.
     """
-    found = [word for word in words if word["box"] is not None]
-    if not found:
+    pointing = [word for word in words if word["box"] is not None]
+    if not pointing:
         return indent + none
-    width = max(len(word["word"]) for word in found)
+    width = max(len(word["word"]) for word in pointing)
     lines = []
-    for word in found:
+    for word in pointing:
         first, *others = (" ".join(f"{round(v):>5}" for v in box) for box in word["boxes"])
         lines.append(f"{indent}{word['word']:<{width}}  {first}  {word['score']:.2f}")
         lines += [f"{indent}{'':<{width}}  {box}" for box in others]
@@ -141,8 +141,8 @@ def html_page(captions: Iterable[CaptionJson], folder: PathLike, title: str = "C
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{escape(title)}</h1>\n<ul>\n"
     )
-    for told in captions:
-        yield _figure(told, link(told["path"], folder))
+    for record in captions:
+        yield _figure(record, link(record["path"], folder))
     yield "</ul>\n</main>\n</body>\n</html>\n"
 
 
@@ -156,12 +156,12 @@ def link(path: PathLike, folder: PathLike) -> str:
     return quote(way if "/" in way else f"./{way}")  # a colon in a bare name would begin an address
 
 
-def _figure(told: CaptionJson, address: str) -> str:
-    width, height = told["size"]
-    said, name = escape(sentence(told["caption"])), escape(Path(told["path"]).name)
-    unsure = "<small>The model is not sure of this.</small>" if told["low_confidence"] else ""
+def _figure(record: CaptionJson, address: str) -> str:
+    width, height = record["size"]
+    text, name = escape(sentence(record["caption"])), escape(Path(record["path"]).name)
+    unsure = "<small>The model is not sure of this.</small>" if record["low_confidence"] else ""
     return (
-        f'<li><figure><a href="{escape(address)}"><img src="{escape(address)}" alt="{said}" loading="lazy" '
+        f'<li><figure><a href="{escape(address)}"><img src="{escape(address)}" alt="{text}" loading="lazy" '
         f'decoding="async" width="{width}" height="{height}"></a>'
-        f"<figcaption>{said}{unsure}<small>{name}</small></figcaption></figure></li>\n"
+        f"<figcaption>{text}{unsure}<small>{name}</small></figcaption></figure></li>\n"
     )
