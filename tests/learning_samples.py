@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import yaml
 
 from sightline.scene import Concept, Scene
+from sightline.training.data_config import DataConfig
+from sightline.training.recipe_photos import read_photos
+from sightline.training.training_photos import BOXED, boxes_of_pools, files_of_pools
 from sightline.vision.feature_store import FeatureStore
 
 COLOURS = ("red", "green", "blue", "black")
@@ -88,3 +92,25 @@ def write_recipe(path: Path, **changes: object) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump({"base": base, "rows": {"long": {}, "short": {"stages": {"xe": {"epochs": 1}}}}}))
     return path
+
+
+class TrainingPhoto(NamedTuple):
+    """A photo that is trained on: its pool, id, file, and how many boxes are known of it."""
+
+    pool: str
+    id: str
+    file: Path
+    boxes: int
+
+
+def training_photos(config: DataConfig, base: Path = Path()) -> list[TrainingPhoto]:
+    """Every photo that a model that sees is trained on by this recipe; no picture is opened."""
+    files = files_of_pools(config, base, read_photos(config, base, []), [])
+    drawn = boxes_of_pools(config, base, files, [])
+    listed = []
+    for pool in ("train", BOXED):
+        if pool in files:
+            own = drawn.get(pool) or [None] * len(files[pool].photos)
+            for photo, path, boxes in zip(files[pool].photos, files[pool].paths, own, strict=True):
+                listed.append(TrainingPhoto(pool, photo.id, path, 0 if boxes is None else len(boxes.boxes)))
+    return listed

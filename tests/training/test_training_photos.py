@@ -2,10 +2,10 @@
 
 import pytest
 
+from learning_samples import training_photos
 from sightline.config import build
 from sightline.data.image_list import photo_number, read_names
 from sightline.training.data_config import DataConfig
-from sightline.training.training_photos import training_photos
 from sightline.training.true_boxes import read_boxes
 
 pytestmark = pytest.mark.data

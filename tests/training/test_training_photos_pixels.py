@@ -10,12 +10,12 @@ import torch
 from PIL import Image
 
 from caption_samples import write_tar
-from learning_samples import DATA, names, write_dataset
+from learning_samples import DATA, names, training_photos, write_dataset
 from sightline.config import build
 from sightline.errors import ConfigError, CountError, ImageError, MissingRecordError
 from sightline.models.updown import UpDownConfig
 from sightline.training.data import DataConfig, build_data
-from sightline.training.training_photos import GREY, PixelTable, training_photos
+from sightline.training.training_photos import GREY, PixelTable
 from sightline.training.true_boxes import BoxTable, PhotoBoxes
 from sightline.training.vision_config import CachedFeatures, Grid
 from sightline.vision.concept_names import concept_names

@@ -1,4 +1,4 @@
-"""Photos varied: random windows of them, some mirrored, in other colours."""
+"""Data augmentation of photos: random crops, mirroring, colour jitter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def random_windows(least: Tensor) -> Tensor:
-    """(B, 4) windows whose sides are random shares of a photo's, each of `least` (B,) or more."""
+    """(B, 4) random crops; each side is a random share of the photo's, `least` (B,) or more."""
     sides = least[:, None] + (1 - least[:, None]) * torch.rand(len(least), 2, device=least.device)
     corner = torch.rand(len(least), 2, device=least.device) * (1 - sides)
     return torch.cat([corner, corner + sides], 1)

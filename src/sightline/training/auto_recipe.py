@@ -28,7 +28,7 @@ SIZES = ("size", "hidden_size", "word_size", "attention_size")  # of models, whe
 
 @dataclass(frozen=True)
 class OwnData:
-    """What somebody has: photos, their captions, other sentences, features, names of what is in the photos."""
+    """What a user has: photos, their captions, other sentences, features, names of what is in the photos."""
 
     images: Path | None = None
     captions: Path | None = None
@@ -37,7 +37,7 @@ class OwnData:
     concepts: Path | None = None
 
     def is_given(self) -> bool:
-        """Whether there is anything."""
+        """True where the user has given anything."""
         return any(getattr(self, item.name) is not None for item in fields(self))
 
 
@@ -89,7 +89,7 @@ def _build(
 
 
 def _count(own: OwnData) -> tuple[int, int]:
-    """Photos and captions."""
+    """How many photos and captions there are."""
     table = own.captions or (None if own.images is None else table_of(existing_path(own.images)))
     if table is not None:
         read = read_captions(existing_path(table), own.images)
@@ -158,7 +158,7 @@ def _caption_stages(photos: int, captions: int, notes: list[str]) -> tuple[dict[
 
 
 def _corpus(own: OwnData, notes: list[str]) -> dict[str, Any]:
-    """How the sentences are counted and which are used."""
+    """Which sentences of the corpus are used, and from what count on a word is learned."""
     if own.corpus is None:
         raise ConfigError("r2m learns to speak from text, and there is none", fix="add --corpus text.txt")
     if own.images is not None and own.concepts is None and own.features is None:
@@ -187,7 +187,7 @@ def _corpus(own: OwnData, notes: list[str]) -> dict[str, Any]:
 
 
 def _text_stages(own: OwnData, photos: int, notes: list[str]) -> tuple[dict[str, Any], int]:
-    """The four stages of R2M: speak, rebuild what was spoken of, then both with photos, where there are some."""
+    """The four stages of R2M: write sentences, rebuild their concepts, then both with photos where there are some."""
     assert own.corpus is not None
     sentences = len(read_corpus(own.corpus))
     size = 128 if sentences < 2_000 else 256 if sentences < 20_000 else 512

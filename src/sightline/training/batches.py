@@ -24,7 +24,7 @@ SORTED = 50  # batches whose captions are sorted by length together
 
 @dataclass(frozen=True)
 class Batching:
-    """What a batch is made of.
+    """What a batch is made of, as a recipe says it.
 
     Attributes:
         of: `images` with some captions each; `pairs`, every caption of an epoch once with its image; or `photos` alone.
@@ -78,7 +78,7 @@ class Batch:
 
 
 class Batches:
-    """The batches of a stage; each has one of `beside` with it, whose epochs have their own length."""
+    """The batches of a stage. Each carries one of `beside`, whose epochs have their own length."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Batches:
         return self._ordered[1]
 
     def _by_length(self, order: Rows, random: np.random.Generator) -> Rows:
-        """Full batches of similar length, in random order; what is left out is drawn before anything is sorted."""
+        """Batches of captions of similar length, in random order; what is left out is chosen before sorting."""
         assert self.pool.texts is not None
         lengths, size = self.pool.texts.lengths.numpy(), self.batching.size
         order = order[: len(self) * size]
@@ -224,7 +224,7 @@ class Batches:
 def prefetch(
     batches: Batches, accumulate: int, steps: range, rank: int = 0, world: int = 1
 ) -> Iterator[Iterator[list[Batch]]]:
-    """The `accumulate` batches of each optimiser step, those of the next being made while some are used."""
+    """The `accumulate` batches of each optimiser step; a thread makes those of the next step meanwhile."""
     per_epoch = max(1, len(batches) // accumulate)
 
     def make(step: int) -> list[Batch]:

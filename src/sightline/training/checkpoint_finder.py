@@ -1,4 +1,4 @@
-"""Which checkpoint a name in a recipe stands for."""
+"""Load the checkpoint that a name in a recipe stands for."""
 
 from __future__ import annotations
 

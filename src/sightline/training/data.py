@@ -1,4 +1,4 @@
-"""From what a recipe says about its data to pools of scenes and captions that batches draw from."""
+"""Read the data of a recipe: from its files to pools of scenes and captions that batches draw from."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ READ_BY = {"r2m-image": ("vector",)}  # scene parts that an objective reads besi
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What a recipe's data became.
+    """The data of a recipe, read.
 
     Attributes:
         vocabulary: of captions or corpus.
@@ -150,14 +150,14 @@ def needs_of(model: ModelConfig, stages: Sequence[Stage] = ()) -> tuple[str, ...
 
 
 def mark_of(model: ModelConfig, stages: Sequence[Stage] = ()) -> Mark | None:
-    """What marks nouns in captions, where the model or an objective looks at them apart from other words."""
+    """The function that marks nouns in captions, where the model or an objective treats them apart."""
     if isinstance(model, POSSCANConfig):
         return model.mark
     return POSSCANConfig().mark if any(isinstance(stage.objective, DistillationConfig) for stage in stages) else None
 
 
 def wants_positives(stages: Sequence[Stage]) -> bool:
-    """Whether an objective learns from annotated boxes."""
+    """True where an objective learns from annotated boxes."""
     objectives = (stage.objective for stage in stages)
     return any(isinstance(one, DistillationConfig) and one.teacher == BOXES for one in objectives)
 
@@ -181,7 +181,7 @@ def _pool(split: SplitScenes, splitter: Splitter, vocabulary: Vocabulary, mark: 
 
 
 def _alike(pool: Pool | None) -> bool:
-    """Whether regions and grid are the same features, as those of a grid encoder are."""
+    """True where regions and grid are the same features, as a grid encoder gives them."""
     if pool is None or pool.scenes is None or not len(pool):
         return False
     first = pool.scenes.batch(torch.tensor([0]))

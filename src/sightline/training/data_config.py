@@ -138,10 +138,10 @@ class DataConfig:
             raise ConfigError("data.sentiment chooses sentences of a corpus", fix="give data.corpus, a SentiCap file")
 
     def path(self, value: Path, base: Path = Path()) -> Path:
-        """Where `value` is, seen from `base`."""
+        """The path `value` of the config, below `base` and `root`."""
         return base / self.root / value
 
 
 def is_encoder(name: str) -> bool:
-    """Whether `name` can stand for a vision model: a backbone, the detector, a row, or a file."""
+    """True where `name` can stand for a vision model: a backbone, the detector, a row, or a file."""
     return name in (*BACKBONES, DETECTOR) or ":" in name or "/" in name or Path(name).suffix != ""

@@ -36,7 +36,7 @@ class Distributed:
 
     @property
     def first(self) -> bool:
-        """Whether this is process 0."""
+        """True in process 0."""
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
@@ -58,7 +58,7 @@ class Distributed:
         return values
 
     def tell(self, value: Any) -> Any:
-        """The value of process 0, in all of them."""
+        """The value that process 0 has, in all processes."""
         if self.world == 1:
             return value
         box = [value]
@@ -91,7 +91,7 @@ class Distributed:
 
 @contextlib.contextmanager
 def _answered() -> Iterator[None]:
-    """Say it where another process does not answer any more."""
+    """Turn the error of a broken connection into one that says what happened."""
     try:
         yield
     except RuntimeError as error:  # all that a broken connection and a time-out have in common
@@ -119,7 +119,7 @@ def processes(device: str) -> Iterator[torch.device]:
 
 
 def first_process() -> bool:
-    """Whether this is the process that prints and writes."""
+    """True in the process that prints and writes."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
@@ -128,7 +128,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Gives what tells whether somebody asked to stop; whoever is asked twice stops at once."""
+    """Gives a function that is True once Ctrl-C or kill came; a second one interrupts at once."""
     asked: list[int] = []
 
     def ask(number: int, _: object) -> None:

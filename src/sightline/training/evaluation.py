@@ -183,7 +183,7 @@ def write_captions(
 
 @torch.no_grad()
 def token_loss(model: Captioner, pool: Pool, batch: int = 64) -> float:
-    """The mean negative log-probability of the split's words and ENDs. Captions of one photo share one look at it."""
+    """The mean negative log-probability of the split's words and ENDs. Captions of one photo share its encoding."""
     assert pool.texts is not None
     assert pool.first is not None
     device = next(model.parameters()).device
@@ -302,7 +302,7 @@ def _annotated(pool: Pool, grounded: Mapping[str, GroundedPhoto] | None) -> dict
 
 @dataclass(frozen=True)
 class Measurement:
-    """What came out.
+    """The result of measuring models on a split.
 
     Attributes:
         split: `test`, or `val` where the data names no test split.

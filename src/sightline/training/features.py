@@ -1,4 +1,4 @@
-"""What was seen in the photos of a recipe: captions and features matched by id, in memory or read from disk."""
+"""The scenes of a recipe's photos: features matched with captions by id, kept in memory or read from disk."""
 
 from __future__ import annotations
 

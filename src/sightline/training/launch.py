@@ -136,7 +136,7 @@ def launch(
 
 @contextlib.contextmanager
 def _in_turn() -> Iterator[None]:
-    """The first process goes through while the others wait; they find what it made."""
+    """Process 0 goes first; the others wait, and find what it made."""
     if not first_process() and dist.is_initialized():
         dist.barrier()
     yield
@@ -261,7 +261,7 @@ def to_yaml(recipe: Recipe, about: str = "") -> str:
 
 
 def refuse_other_run(recipe: Recipe, out: Path) -> None:
-    """Refuse a folder that holds a run of another recipe, and tell in what they differ."""
+    """Refuse a folder that holds a run of another recipe, and say where they differ."""
     if not (out / RECIPE).is_file():
         if (out / MODEL).exists():
             raise LearningError("this folder holds a model of something else", where=out, fix="choose another --out")
@@ -279,7 +279,7 @@ def refuse_other_run(recipe: Recipe, out: Path) -> None:
 
 
 def differences(held: Any, wanted: Any, path: str = "") -> Iterator[str]:
-    """What two recipes differ in, a sentence each; what a paper says is no difference."""
+    """Where two recipes differ, a sentence each; what a paper prints is no difference."""
     if isinstance(held, dict) and isinstance(wanted, dict):
         for key in dict.fromkeys((*held, *wanted)):
             if (path, key) != ("", "paper"):
@@ -289,7 +289,7 @@ def differences(held: Any, wanted: Any, path: str = "") -> Iterator[str]:
 
 
 def _begin(recipe: Recipe, data: Data, out: Path, about: str) -> None:
-    """Leave recipe and data in the folder; refuse to go on with other data than the run began with."""
+    """Write recipe and data card into the folder; refuse to go on where the data has changed since."""
     card = data.card()
     if (out / DATA).is_file() and read_json(out / DATA).get("digest") != card["digest"]:
         raise LearningError(

@@ -104,7 +104,7 @@ def train(run: Run) -> Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """What a stage works with."""
+    """The parts of a stage that is being trained."""
 
     run: Run
     stage: Stage
@@ -180,7 +180,7 @@ def train_stage(work: _Work, interrupted: Callable[[], bool]) -> None:
 
 
 def _begin(run: Run, model: Any, counters: Counters, tensors: dict[str, Tensor], distributed: Distributed) -> _Work:
-    """Make what the stage needs, with what a state says of it."""
+    """Build objective, batches and optimiser of a stage, and restore them where a state holds them."""
     stage, number = run.stages[counters.stage], counters.stage
     torch.manual_seed(_seed(run.seed, number))  # what the objective draws for itself is the same in every process
     objective = stage.objective.build(run.context).to(run.context.device)
@@ -202,7 +202,7 @@ def _begin(run: Run, model: Any, counters: Counters, tensors: dict[str, Tensor],
 
 
 def _beside(run: Run, batching: Batching, seed: int) -> Batches:
-    """The second batches that an objective asks for."""
+    """The batches that an objective wants beside its own."""
     if batching.pool not in run.pools:
         raise ConfigError(
             f"a batch of {batching.pool} goes beside every step, and there is no {batching.pool}",
@@ -270,7 +270,7 @@ def _before(run: Run, number: int) -> Path:
 
 
 def _average(model: nn.Module, before: nn.Module, share: float) -> None:
-    """Move a model's weights and statistics towards those it had `before` by a share of the way."""
+    """Average weights and statistics with those from `before`, which count by `share`."""
     own, theirs = model.state_dict(), before.state_dict()
     mixed = {n: part.lerp(theirs[n].to(part), share) for n, part in own.items() if part.is_floating_point()}
     model.load_state_dict({**own, **mixed})
@@ -278,7 +278,7 @@ def _average(model: nn.Module, before: nn.Module, share: float) -> None:
 
 @contextlib.contextmanager
 def _matmul_precision(precision: str) -> Iterator[None]:
-    """How float32 matrices are multiplied within."""
+    """Multiply float32 matrices in tf32 where the stage says so."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
@@ -289,7 +289,7 @@ def _matmul_precision(precision: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _enough_memory(stage: Stage, evaluating: bool = False) -> Iterator[None]:
-    """Say what to do where memory runs out."""
+    """Turn running out of memory into an error that says which setting to lower."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:

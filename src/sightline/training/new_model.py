@@ -46,7 +46,7 @@ def build_model(config: ModelConfig, words: int) -> Captioner | Matcher:
 
 
 def _memory() -> int:
-    """Bytes of this machine, where the system tells."""
+    """Bytes of memory of this machine; a large number where the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows

@@ -31,7 +31,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training is: the stage's epoch and step, both from 0, and how far the stage is (0 to 1)."""
+    """How far training is: the stage's epoch and step, both from 0, and the part of the stage that is done (0 to 1)."""
 
     epoch: int = 0
     step: int = 0

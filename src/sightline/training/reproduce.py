@@ -155,7 +155,7 @@ def _read_row(address: str, changes: Sequence[str], folder: Path, rows_of: Calla
 
 
 def _has(node: Any, keys: Sequence[str]) -> bool:
-    """Whether a tree of dataclasses and mappings has a place for a value under `keys`."""
+    """True where a tree of dataclasses and mappings has a place for a value under `keys`."""
     if not keys:
         return True
     if is_dataclass(node):
@@ -295,7 +295,7 @@ def _measure(row: Row, folder: Path, device: str, base: Path, callbacks: Callbac
 
 @dataclass(frozen=True)
 class Check:
-    """Whether a row can be run.
+    """What would happen if a row were run.
 
     Attributes:
         stages: name to how long it takes, in words.
@@ -309,7 +309,7 @@ class Check:
 
     @property
     def good(self) -> bool:
-        """Whether the row can be run."""
+        """True where the row can be run."""
         return not self.missing and not self.wrong
 
 

@@ -74,7 +74,7 @@ class Metrics:
     per_seed: tuple[dict[str, float], ...] = ()
 
     def of_seeds(self) -> tuple[dict[str, float], ...]:
-        """Those of each seed, of one too."""
+        """The metrics of each seed, also of a single one."""
         return self.per_seed or (self.mean,)
 
 
@@ -309,7 +309,7 @@ def commit() -> str:
 
 
 def hardware(device: torch.device | str = "cpu") -> str:
-    """What a run ran on."""
+    """The processor or GPU of a run, and the version of torch."""
     kind = torch.device(device)
     if kind.type == "cuda" and torch.cuda.is_available():
         return f"{torch.cuda.get_device_name(kind)}, torch {torch.__version__}"

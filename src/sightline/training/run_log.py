@@ -29,7 +29,7 @@ QUIET_SECONDS = 30  # between two lines where nobody watches a terminal
 
 
 class Clock:
-    """Images a second without the first step, which warms up, and without pauses; and the time left, with them."""
+    """Speed in images a second, without the first step (warm-up) and without pauses; and the time that is left."""
 
     def __init__(self) -> None:
         self.steps, self.images, self.since, self.pauses = -1, 0, 0.0, 0.0
@@ -44,7 +44,7 @@ class Clock:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """What is not training: evaluation, writing."""
+        """Time that is no training: evaluation and writing."""
         began = time.perf_counter()
         yield
         self.pauses += time.perf_counter() - began
@@ -141,7 +141,7 @@ class StageLog:
 
 
 class Reporter:
-    """Tells people on stderr: a line that changes on a terminal, else a line now and then."""
+    """Progress on stderr: one changing line on a terminal, otherwise a line now and then."""
 
     def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
@@ -158,7 +158,7 @@ class Reporter:
             self._status.stop()
 
     def say(self, sentence: str) -> None:
-        """A sentence that stays."""
+        """Print a sentence that stays on the terminal."""
         self.console.print(sentence, markup=False)
 
     def report(self, line: dict[str, Any]) -> None:
@@ -192,7 +192,7 @@ def step_line(line: dict[str, Any]) -> str:
 
 
 def evaluation_line(line: dict[str, Any]) -> str:
-    """What an evaluation found.
+    """The metrics of an evaluation.
 
     >>> evaluation_line({"stage": "xe", "epoch": 4, "step": 500, "val CIDEr": 57.25})
     'xe, epoch 5, step 500: val CIDEr 57.250'
@@ -202,7 +202,7 @@ def evaluation_line(line: dict[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As people say it.
+    """Seconds as hours, minutes and seconds.
 
     >>> duration(45), duration(75), duration(7260)
     ('45 s', '1 min 15 s', '2 h 1 min')

@@ -17,7 +17,7 @@ from sightline.training.objectives import ObjectiveConfig
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Adam or one of its kin.
+    """Adam, AdamW or SGD.
 
     Attributes:
         kind: adam, adamw or sgd.
@@ -133,12 +133,12 @@ class Selection:
             )
 
     def due(self, step: int, per_epoch: int, last: bool) -> bool:
-        """Whether the model is evaluated after so many steps; the last one counts in any case."""
+        """True where the model is evaluated after so many steps; after the last one it always is."""
         every = self.every_steps or self.every * per_epoch
         return every > 0 and (step % every == 0 or last)
 
     def spent(self, without_better: int) -> bool:
-        """Whether patience is, after so many evaluations without a better one."""
+        """True once `patience` evaluations passed without improvement."""
         return 0 < self.patience <= without_better
 
 

@@ -26,7 +26,7 @@ PATTERN = "state-*.safetensors"
 
 @dataclass
 class Counters:
-    """Where a run is.
+    """How far a run is.
 
     Attributes:
         stage: its number, from 0.
@@ -119,7 +119,7 @@ def load_state(path: Path) -> tuple[Counters, dict[str, Tensor]]:
 
 
 def cut(log: Path, lines: int) -> int:
-    """Cut a log to its first `lines` lines, and tell how many it has then."""
+    """Cut a log to its first `lines` lines; gives how many it then has."""
     known = log.read_bytes().splitlines(keepends=True) if log.exists() else []
     if len(known) > lines:
         with atomic_write(log) as file:
@@ -128,7 +128,7 @@ def cut(log: Path, lines: int) -> int:
 
 
 def restore(tensors: dict[str, Tensor], model: nn.Module | None = None, objective: nn.Module | None = None) -> None:
-    """Put weights back into what is given."""
+    """Load the weights of a state into model and objective, those that are given."""
     for prefix, module in (("model/", model), ("objective/", objective)):
         if module is not None:
             own = {name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)}

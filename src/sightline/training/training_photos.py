@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,7 @@ from sightline.files import PathLike, existing_path
 from sightline.photo import Pixels
 from sightline.training.data_config import BoxedPhotos, DataConfig
 from sightline.training.features import SplitScenes, match, match_all
-from sightline.training.recipe_photos import plural, read_photos
+from sightline.training.recipe_photos import plural
 from sightline.training.true_boxes import MOST, BoxTable, PhotoBoxes, read_boxes
 from sightline.vision.grid_encoder import cell_boxes
 from sightline.vision.images import read_pixels
@@ -32,7 +31,6 @@ from sightline.vision.photo_reader import Progress, left_out, progress_bar
 from sightline.vision.photo_reader import read_photos as read_pictures
 
 BOXED = "boxed"
-TRAINED = ("train", BOXED)  # the pools whose boxes are read
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,28 +39,6 @@ class PoolFiles:
 
     photos: tuple[CaptionedPhoto, ...]
     paths: tuple[Path, ...]
-
-
-class TrainingPhoto(NamedTuple):
-    """A photo that is trained on: its pool, id, file, and how many boxes are known of it."""
-
-    pool: str
-    id: str
-    file: Path
-    boxes: int
-
-
-def training_photos(config: DataConfig, base: Path = Path()) -> list[TrainingPhoto]:
-    """Every photo that a model that sees is trained on by this recipe; no picture is opened."""
-    files = files_of_pools(config, base, read_photos(config, base, []), [])
-    drawn = boxes_of_pools(config, base, files, [])
-    listed = []
-    for pool in TRAINED:
-        if pool in files:
-            own = drawn.get(pool) or [None] * len(files[pool].photos)
-            for photo, path, boxes in zip(files[pool].photos, files[pool].paths, own, strict=True):
-                listed.append(TrainingPhoto(pool, photo.id, path, 0 if boxes is None else len(boxes.boxes)))
-    return listed
 
 
 def files_of_pools(

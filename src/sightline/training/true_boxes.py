@@ -1,4 +1,4 @@
-"""What is truly in photos: boxes and what they are called, from files of boxes to tensors by row."""
+"""Ground-truth boxes of photos and their names: from files of boxes to tensors by row."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class BoxTable:
 
     @classmethod
     def build(cls, photos: Iterable[PhotoBoxes | None], most: int = MOST) -> BoxTable:
-        """Pad. Of more than `most` boxes, the heaviest are kept, the largest of equals; boxes without area are not."""
+        """Stack and pad; at most `most` boxes of a photo, the heaviest, then the largest; none without area."""
         kept = [_heaviest(drawn, most) for drawn in photos]
         counts = torch.tensor([0 if drawn is None else len(drawn.boxes) for drawn, _ in kept], dtype=torch.long)
         longest = max(1, int(counts.max()) if len(kept) else 1)
