@@ -14,7 +14,7 @@ import pytest
 
 from feature_samples import assert_same_scenes, sample_scenes
 from sightline.data import bottom_up_tsv, hdf5_features, lmdb_features, npz_folder, precomp, store_format
-from sightline.data.feature_source import Tally, score_parts
+from sightline.data.feature_source import score_parts
 from sightline.data.format import Format, Probe
 from sightline.errors import CountError, DataError, MissingRecordError, NonFiniteError
 from sightline.scene import SUPPLIERS, Concept, Scene
@@ -240,5 +240,6 @@ def test_a_place_that_cannot_be_written_is_told(format: Format, tmp_path: Path) 
         written(format, tmp_path / "file")
 
 
-def test_a_tally_of_nothing_is_no_images() -> None:
-    assert Tally().counts() == {"images": 0}
+def test_an_empty_file_is_no_images(tmp_path: Path) -> None:
+    (tmp_path / "features.tsv").touch()
+    assert bottom_up_tsv.FORMAT.inspect(tmp_path / "features.tsv").counts == {"images": 0}

@@ -51,7 +51,6 @@ class MachineBoxes:
         self._ends.append(self._ends[-1] + len(rows))
 
     def __len__(self) -> int:
-        """How many images there are."""
         return len(self._index)
 
     def __contains__(self, id: object) -> bool:

@@ -66,7 +66,6 @@ class FeatureSource(ABC):
                 yield scene
 
     def __len__(self) -> int:
-        """How many scenes there are."""
         return len(self.ids())
 
     def __iter__(self) -> Iterator[Scene]:
@@ -280,52 +279,33 @@ def inspect_scenes(path: Path, format: Format, open_source: Callable[[Path], Fea
 def survey(
     path: Path, open_source: Callable[[Path], FeatureSource], problems: Problems
 ) -> tuple[dict[str, int | str], tuple[str, ...]]:
-    """The counts and notes of `inspect_scenes`."""
-    tally = Tally()
+    """The counts and notes of `inspect_scenes`: images, regions, widths, and which parts they have."""
+    parts: Counter[str] = Counter()
+    lengths: Counter[int] = Counter()
+    kinds: set[str] = set()
+    notes: tuple[str, ...] = ()
     try:
         source = open_source(path)
+        try:
+            for scene in source.each(problems):
+                parts.update(("images", *scene.parts()))
+                lengths[len(scene)] += 1
+                features = next((part for part in (scene.regions, scene.grid, scene.vector) if part is not None), None)
+                kinds |= set() if features is None else {f"{features.shape[-1]} × {features.dtype}"}
+        finally:
+            notes = source.notes()
     except DataError as error:
         problems.report(error)
-        return tally.counts(), ()
-    try:
-        for scene in source.each(problems):
-            tally.add(scene)
-    except DataError as error:
-        problems.report(error)
-    return tally.counts(), source.notes()
-
-
-class Tally:
-    """Counts over scenes: images, regions, widths, and which parts they have."""
-
-    def __init__(self) -> None:
-        self._parts: Counter[str] = Counter()
-        self._regions: Counter[int] = Counter()
-        self._kinds: Counter[str] = Counter()
-
-    def add(self, scene: Scene) -> None:
-        """Count one scene."""
-        self._parts.update(("images", *scene.parts()))
-        if len(scene):
-            self._regions[len(scene)] += 1
-        for part in (scene.regions, scene.grid, scene.vector):
-            if part is not None:
-                self._kinds[f"{part.shape[-1]} × {part.dtype}"] += 1
-                break
-
-    def counts(self) -> dict[str, int | str]:
-        """The counts, ready for a report."""
-        found: dict[str, int | str] = {"images": self._parts["images"]}
-        if self._regions:
-            least, most = min(self._regions), max(self._regions)
-            found["regions"] = sum(n * times for n, times in self._regions.items())
-            found["regions per image"] = str(least) if least == most else f"{least}–{most}"
-        if self._kinds:
-            found["features"] = ", ".join(sorted(self._kinds))
-        for part, label in (("boxes", "with boxes"), ("scores", "with scores"), ("vector", "with a global vector")):
-            if self._parts[part]:
-                found[label] = self._parts[part]
-        return found
+    del lengths[0]
+    counts: dict[str, int | str] = {"images": parts["images"]}
+    if lengths:
+        least, most = min(lengths), max(lengths)
+        counts["regions"] = sum(n * times for n, times in lengths.items())
+        counts["regions per image"] = str(least) if least == most else f"{least}–{most}"
+    if kinds:
+        counts["features"] = ", ".join(sorted(kinds))
+    labels = {"boxes": "with boxes", "scores": "with scores", "vector": "with a global vector"}
+    return counts | {label: parts[part] for part, label in labels.items() if parts[part]}, notes
 
 
 class PerProcess(Generic[T]):

@@ -34,7 +34,6 @@ from sightline.data.feature_source import (
     size_of,
 )
 from sightline.data.format import Probe, Report
-from sightline.data.numpy_files import AnyArray
 from sightline.data.records import Problems
 from sightline.errors import (
     CountError,
@@ -99,12 +98,6 @@ def _elsewhere(what: str, where: PathLike) -> DataError:
         where=where,
         fix="copy everything into one file, for example with `h5repack`",
     )
-
-
-def read_dataset(dataset: Any, where: str, row: int) -> AnyArray:
-    """One row of a dataset."""
-    with damage(where):
-        return np.asarray(dataset[row])
 
 
 @contextlib.contextmanager
@@ -213,14 +206,10 @@ class Hdf5Features(FeatureSource):
         with damage(where):
             features = np.asarray(dataset_of(file, "image_features", where)[row])
             stored = dataset_of(file, "image_bb", where)
-            count = len(self._ids) if stored is None else len(stored)
-        if count != len(self._ids):
-            raise CountError(
-                f"{count} rows of image_bb for {len(self._ids)} of image_features",
-                where=where,
-                fix="extract both together",
-            )
-        boxes = None if stored is None else read_dataset(stored, where, row)
+            if stored is not None and len(stored) != len(self._ids):
+                what = f"{len(stored)} rows of image_bb for {len(self._ids)} of image_features"
+                raise CountError(what, where=where, fix="extract both together")
+            boxes = None if stored is None else np.asarray(stored[row])
         return self.parts(id, features, where, boxes=boxes, size=size_of(id, self.sizes, where))
 
 
@@ -249,9 +238,7 @@ def _is_group(file: Any, name: str) -> bool:
 
 
 def _text(key: str | bytes) -> str:
-    return (
-        key if isinstance(key, str) else key.decode("utf-8", "replace")
-    )  # h5py gives names that are no UTF-8 as bytes
+    return key if isinstance(key, str) else key.decode("utf-8", "replace")  # bytes where a name is no UTF-8
 
 
 def _holds_floats(item: Any) -> bool:

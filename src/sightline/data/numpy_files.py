@@ -7,8 +7,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,7 @@ _AGAIN = "copy or extract it again"
 _LONGEST_HEADER = 1 << 16
 
 
-@dataclass(frozen=True)
-class NpyHeader:
+class _Header(NamedTuple):
     """What an npy file says of its array; its bytes begin at `offset`."""
 
     shape: tuple[int, ...]
@@ -34,11 +32,10 @@ class NpyHeader:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_npy_header(file: IO[bytes], where: PathLike) -> NpyHeader:
+def _read_header(file: IO[bytes], where: PathLike) -> _Header:
     """The header at the file's start."""
     try:
         version = np.lib.format.read_magic(file)
@@ -52,12 +49,12 @@ def read_npy_header(file: IO[bytes], where: PathLike) -> NpyHeader:
         raise DataError(f"its npy header says the shape is {shape}", where=where, fix=_AGAIN)
     if dtype.hasobject:
         raise DataError("the array holds pickled objects, which are never loaded", where=where, fix="save numbers")
-    return NpyHeader(shape, dtype, fortran, file.tell())
+    return _Header(shape, dtype, fortran, file.tell())
 
 
-def parse_npy(data: bytes, where: PathLike) -> AnyArray:
+def _parse_npy(data: bytes, where: PathLike) -> AnyArray:
     """The array of one npy file's bytes."""
-    header = read_npy_header(io.BytesIO(data), where)
+    header = _read_header(io.BytesIO(data), where)
     if len(data) - header.offset < header.size:
         raise _cut(header, len(data) - header.offset, where)
     try:
@@ -67,7 +64,7 @@ def parse_npy(data: bytes, where: PathLike) -> AnyArray:
         raise DataError(f"its npy header says {header.shape} of {header.dtype}", where=where, fix=_AGAIN) from error
 
 
-def parse_npz(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str, AnyArray]:
+def _parse_npz(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str, AnyArray]:
     """The arrays of one npz file's bytes that are `wanted` and there."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -85,14 +82,14 @@ def parse_npz(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str
             where=where,
             fix="store region features under `feat` or `features`",
         )
-    return {key: parse_npy(raw, where) for key, raw in stored.items()}
+    return {key: _parse_npy(raw, where) for key, raw in stored.items()}
 
 
 def _member(archive: zipfile.ZipFile, name: str, where: PathLike) -> bytes:
     """The bytes that a member's npy header declares, and not one more: few packed bytes may hold many."""
     with archive.open(name) as file:
         start = file.read(_LONGEST_HEADER)
-        header = read_npy_header(io.BytesIO(start), where)
+        header = _read_header(io.BytesIO(start), where)
         check_declared_size(header.size, archive.getinfo(name).compress_size, f"`{name}`", where)
         whole = start + file.read(max(0, header.offset + header.size - len(start)))
         if len(whole) > header.offset + header.size or file.read(1):
@@ -105,9 +102,9 @@ def _member(archive: zipfile.ZipFile, name: str, where: PathLike) -> bytes:
 def parse_arrays(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str, AnyArray]:
     """The arrays of npz bytes by name, or the one array of npy bytes under the first name in `wanted`."""
     if data.startswith(ZIP_MAGIC):
-        return parse_npz(data, where, wanted)
+        return _parse_npz(data, where, wanted)
     if data.startswith(NPY_MAGIC):
-        return {next(iter(wanted)): parse_npy(data, where)}
+        return {next(iter(wanted)): _parse_npy(data, where)}
     if NPY_MAGIC.startswith(data) or ZIP_MAGIC.startswith(data):
         raise TruncatedError(f"it ends after {len(data)} bytes", where=where, fix=_AGAIN)
     raise DataError("neither npy nor npz", where=where, fix=_AGAIN)
@@ -123,7 +120,7 @@ class NpyRows:
     def __init__(self, path: PathLike) -> None:
         self.path = existing_path(path)
         with open_bytes(self.path) as file:
-            self._header = read_npy_header(file, self.path)
+            self._header = _read_header(file, self.path)
         if self._header.fortran or not self.shape:
             raise DataError(
                 "the array is not stored row by row", where=self.path, fix="save it with np.ascontiguousarray"
@@ -140,7 +137,6 @@ class NpyRows:
         return self._header.shape
 
     def __len__(self) -> int:
-        """How many rows there are."""
         return self.shape[0]
 
     def __getitem__(self, row: int) -> AnyArray:
@@ -156,7 +152,7 @@ def _native(array: AnyArray) -> AnyArray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _cut(header: NpyHeader, found: int, where: PathLike) -> TruncatedError:
+def _cut(header: _Header, found: int, where: PathLike) -> TruncatedError:
     row = header.size // max(1, header.shape[0]) if header.shape else header.size
     place = f": the last whole row is {found // row - 1}" if len(header.shape) > 2 and found >= row > 0 else ""
     return TruncatedError(

@@ -48,7 +48,6 @@ class CaptionSet:
                 )
 
     def __len__(self) -> int:
-        """How many photos there are."""
         return len(self.photos)
 
     def __iter__(self) -> Iterator[CaptionedPhoto]:
@@ -134,9 +133,7 @@ class GroundedPrediction:
 class SceneSource(Protocol):
     """Scenes by image id, read when asked for: memory-mapped or streamed, never all in memory."""
 
-    def __len__(self) -> int:
-        """How many scenes there are."""
-        ...
+    def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Scene]:
         """Every scene, in file order."""
@@ -172,7 +169,6 @@ class Problems:
             self.errors.append(error)
 
     def __len__(self) -> int:
-        """How many problems were reported, kept or not."""
         return self.total
 
     def __bool__(self) -> bool:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from sightline.data.caption_format import Counts, caption_set, count_captions, report_of
 from sightline.data.format import Format, Probe, Report
-from sightline.data.hdf5_features import dataset_of, has_name, open_hdf5
+from sightline.data.hdf5_features import damage, dataset_of, has_name, open_hdf5
 from sightline.data.json_records import Record, describe, read_object
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.errors import CountError, DataError, MissingExtraError, MissingRecordError
@@ -62,7 +62,12 @@ def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
         rows, start, end, length = (_integers(file, name, path) for name in _DIMENSIONS)
         boxes = dataset_of(file, "box_ind", path)
         box_shape = None if boxes is None else boxes.shape
-    _check_counts(path, rows, start, end, length, box_shape)
+    if len(length) != len(rows):
+        raise CountError(f"{len(rows)} rows of `labels`, {len(length)} of `label_length`", where=path)
+    if len(start) != len(end):
+        raise CountError(f"{len(start)} of `label_start_ix`, {len(end)} of `label_end_ix`", where=path)
+    if box_shape is not None and box_shape[:2] != rows.shape:
+        raise CountError(f"`box_ind` has shape {box_shape}, `labels` {rows.shape}", where=path)
     _check_ranges(path, start, end, len(rows), problems)
     _check_lengths(path, rows, length, problems)
     return Labels(rows, start, end, length, path, sound=len(problems) == before)
@@ -80,14 +85,8 @@ def read_box_ind(path: Path, first: int, last: int) -> npt.NDArray[np.floating[A
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[Any]:
-    """The open file; the many kinds of errors that h5py raises on damaged or unexpected parts become one."""
-    with open_hdf5(existing_path(path)) as file:
-        try:
-            yield file
-        except (OSError, RuntimeError, LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
-            raise DataError(
-                f"its datasets cannot be read ({error})", where=path, fix="copy it again, or run prepro_labels.py again"
-            ) from error
+    with open_hdf5(existing_path(path)) as file, damage(path):
+        yield file
 
 
 def _integers(file: Any, name: str, path: Path) -> Integers:
@@ -103,17 +102,6 @@ def _integers(file: Any, name: str, path: Path) -> Integers:
             fix="run prepro_labels.py again",
         )
     return found.astype(np.int64)
-
-
-def _check_counts(
-    path: Path, rows: Integers, start: Integers, end: Integers, length: Integers, box_shape: tuple[int, ...] | None
-) -> None:
-    if len(length) != len(rows):
-        raise CountError(f"{len(rows)} rows of `labels`, {len(length)} of `label_length`", where=path)
-    if len(start) != len(end):
-        raise CountError(f"{len(start)} of `label_start_ix`, {len(end)} of `label_end_ix`", where=path)
-    if box_shape is not None and box_shape[:2] != rows.shape:
-        raise CountError(f"`box_ind` has shape {box_shape}, `labels` {rows.shape}", where=path)
 
 
 def _check_ranges(path: Path, start: Integers, end: Integers, count: int, problems: Problems) -> None:

@@ -87,7 +87,6 @@ class FeatureStore:
         return self._settings.dtype
 
     def __len__(self) -> int:
-        """How many scenes there are."""
         return len(self._entries)
 
     def __contains__(self, id: object) -> bool:
@@ -377,7 +376,6 @@ class StoreWriter:
         return id in self._held
 
     def __len__(self) -> int:
-        """How many scenes the store holds, those not yet flushed included."""
         return len(self._held)
 
     def add(self, scene: Scene) -> None:
