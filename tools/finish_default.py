@@ -1,11 +1,12 @@
 """Put what was fitted and measured into the file that captions photos.
 
     python tools/finish_default.py in.safetensors out.safetensors [--audit audit.json] [--measured results.json]
-        [--matcher 0.9 --least 0.1 --objectness 1 --name 0.5] [--fit 20]
+        [--choice choice.json] [--confidence confidence.json] [--matcher 0.9 --least 0.1 --objectness 1 --name 0.5]
 
-The audit is that of tools/measure_audit.py, what was measured that of tools/measure_default.py; `matcher`, `least`,
-`objectness` and `name` are those of `sightline.grounding.box_chooser.BoxChooser` (tools/fit_pointing.py), `fit` is that
-of `sightline.checkpoint.bundle.Bundle` (tools/fit_choice.py). What is not given stays as it is.
+The audit is that of tools/measure_audit.py, the choice that of tools/fit_choice.py, the confidence that of
+tools/fit_confidence.py (on a file that has the choice), what was measured that of tools/measure_default.py; `matcher`,
+`least`, `objectness` and `name` are those of `sightline.grounding.box_chooser.BoxChooser` (tools/fit_pointing.py). What
+is not given stays as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 from sightline.checkpoint.bundle import Bundle, load_bundle, save_bundle
 from sightline.config import build
 from sightline.grounding.box_chooser import BoxChooser
+from sightline.grounding.calibration import Calibration
+from sightline.grounding.choice import Choice
 from sightline.grounding.support_model import SupportModel
 
 
@@ -31,13 +34,19 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--measured", type=Path)
     for name in (numbers := [one.name for one in fields(BoxChooser)]):
         parser.add_argument(f"--{name}", type=float)
-    parser.add_argument("--fit", type=float)
+    parser.add_argument("--choice", type=Path)
+    parser.add_argument("--confidence", type=Path)
     options = parser.parse_args(argv)
     bundle = load_bundle(options.bundle)
     rule = {name: value for name in numbers if (value := getattr(options, name)) is not None}
     bundle = replace(bundle, pointing=replace(bundle.pointing, **rule))
-    if options.fit is not None:
-        bundle = replace(bundle, fit=options.fit)
+    if options.choice:
+        fitted = json.loads(options.choice.read_text("utf-8"))
+        choice = build(Choice, fitted["choice"], where=str(options.choice))
+        bundle = replace(bundle, fit=float(fitted["fit"]), choice=choice)
+    if options.confidence:
+        fitted = json.loads(options.confidence.read_text("utf-8"))["calibration"]
+        bundle = replace(bundle, calibration=build(Calibration, fitted, where=str(options.confidence)))
     if options.audit:
         fitted = json.loads(options.audit.read_text("utf-8"))["auditing"]
         bundle = replace(bundle, auditing=build(SupportModel, fitted, where=str(options.audit)))

@@ -3,7 +3,8 @@
     python tools/make_default.py RUNS/default/captioner/rewarded/model.safetensors \
         RUNS/default/matcher/base/model.safetensors sightline.safetensors --name "Sightline 1"
 
-Afterwards: tools/calibrate.py fits its confidence, tools/measure_default.py measures it.
+Afterwards: tools/fit_choice.py and tools/fit_confidence.py fit how captions are chosen and how far they are to be
+trusted, tools/finish_default.py puts that into the file, and tools/measure_default.py measures it.
 """
 
 from __future__ import annotations

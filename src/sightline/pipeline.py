@@ -30,17 +30,18 @@ from sightline.caption import Caption, PhotoCaption
 from sightline.checkpoint.bundle import Bundle, load_bundle
 from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.checkpoint.model_checkpoint import load as load_checkpoint
-from sightline.decoding.decode import caption_words, decode, trace_captions
+from sightline.decoding.decode import decode, trace_captions
+from sightline.decoding.decode_result import DecodeResult
 from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam, Greedy
 from sightline.devices import choose_device
 from sightline.errors import CheckpointError, ConfigError, CountError, SightlineError
 from sightline.files import PathLike, model_file
-from sightline.grounding.calibration import Calibration
+from sightline.grounding.calibration import Calibration, Signs
 from sightline.grounding.caption_boxes import choose_boxes
+from sightline.grounding.choice import CaptionChooser, Choice, signs_of
 from sightline.grounding.evidence import Audit, Grounding
 from sightline.grounding.noun_scores import Grounder
-from sightline.grounding.rerank import photo_cosines
 from sightline.grounding.support_model import SupportModel
 from sightline.jobs.job import run_locally
 from sightline.jobs.job_photos import PhotoRef
@@ -49,7 +50,7 @@ from sightline.models.int8_linear import with_int8
 from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
 from sightline.models.r2m import R2M
 from sightline.photo import Photo, PhotoEmbedding
-from sightline.scene import Array
+from sightline.scene import Array, Concept
 from sightline.text.vocabulary import rule
 from sightline.vision.detector import Detector
 from sightline.vision.find_photos import is_picture
@@ -121,7 +122,13 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
         )
     says = Reader(checkpoint.captioner(), checkpoint.vocabulary, checkpoint.text_rule)
     return replace(
-        shipped, captioner=says, calibration=Calibration(), auditing=SupportModel(), card=checkpoint.card, fit=0.0
+        shipped,
+        captioner=says,
+        calibration=Calibration(),
+        auditing=SupportModel(),
+        card=checkpoint.card,
+        fit=0.0,
+        choice=Choice(),
     )
 
 
@@ -140,6 +147,7 @@ class Pipeline:
         self.captioner = with_int8(model) if self.device.type == "cpu" else model
         self.auditing = bundle.auditing
         self._grounder = Grounder(bundle, self._vision, self.captioner, self.auditing)
+        self._chooser = CaptionChooser(self._grounder, self.captioner, bundle.choice, bundle.fit)
 
     def read(self, photo: Source | Photo) -> Photo:
         """A photo, read; one that was read before is itself."""
@@ -265,30 +273,39 @@ class Pipeline:
         images: Embedding | None = None,
     ) -> list[PhotoCaption]:
         """Captions of scenes, with boxes and confidence; `images` is what the matcher makes of them, where known."""
+        captions = []
+        for (caption, signs, named), photo in zip(
+            self.choose_captions(scenes, beam, rules, images), photos, strict=True
+        ):
+            sure = self.bundle.calibration.of(caption, signs)
+            path, low = os.fspath(photo.path), sure < self.bundle.calibration.low
+            captions.append(
+                PhotoCaption(caption.words, caption.log_prob, caption.trace, path, photo.size, sure, low, named)
+            )
+        return captions
+
+    def choose_captions(
+        self, scenes: SceneBatch, beam: int = 3, rules: Rules | None = None, images: Embedding | None = None
+    ) -> list[tuple[Caption, Signs, tuple[Concept, ...]]]:
+        """The caption of each scene with boxes, what speaks for it, and the concepts of the photo."""
         bundle, vocabulary, matcher = self.bundle, self.bundle.captioner.vocabulary, self.bundle.matcher
         rules = rules or CAREFUL
         if rules.whole:
             beam = max(beam, WIDE)
         if matcher is not None and images is None:
             images = matcher.model.embed_images(scenes)
-        reranks = beam > 1 and bool(bundle.fit) and matcher is not None and isinstance(matcher.model, GlobalMatcher)
         memory = self.captioner.encode(scenes)
-        strategy = Greedy() if beam == 1 else Beam(beam, keep=beam if reranks else 1)
+        strategy = Greedy() if beam == 1 else Beam(beam, keep=beam)
         decoded = decode(self.captioner, memory, strategy, rules, vocabulary)
-        if reranks and matcher is not None and images is not None:
-            fit = photo_cosines(matcher, images, caption_words(decoded, vocabulary))  # (B, K)
-            decoded = decoded.only((decoded.scores + bundle.fit * fit).argmax(1))
+        concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(scenes)
+        chosen = self._chooser.choose(scenes, memory, decoded, images, concepts, rules)
+        words = TextBatch.collate([one.words for one in chosen], vocabulary).ids.to(self.device).unsqueeze(1)
+        log_probs = torch.tensor([[one.log_prob] for one in chosen])
+        decoded = DecodeResult(words, log_probs, log_probs, log_probs.isfinite())
         traced = [best for best, *_ in trace_captions(self.captioner, memory, decoded, scenes, vocabulary)]
         traced = choose_boxes(bundle, traced, scenes, images=images)
-        concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(photos)
-        captions = []
-        for caption, photo, named in zip(traced, photos, concepts, strict=True):
-            path, sure = os.fspath(photo.path), bundle.calibration.of(caption)
-            low = sure < bundle.calibration.low
-            captions.append(
-                PhotoCaption(caption.words, caption.log_prob, caption.trace, path, photo.size, sure, low, named)
-            )
-        return captions
+        signs = [signs_of(one, named) for one, named in zip(chosen, concepts, strict=True)]
+        return list(zip(traced, signs, concepts, strict=True))
 
     @torch.inference_mode()
     def alternatives(self, photo: Source | Photo, count: int = 5, *, rules: Rules | None = None) -> list[Caption]:

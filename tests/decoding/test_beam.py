@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decoding_samples import SIZE, HashCaptioner, Naive, all_captions, memory_of, said
+from decoding_samples import CAT, DOG, SIZE, VOCABULARY, HashCaptioner, Naive, all_captions, memory_of, said
 from sightline.config import build
 from sightline.decoding import decode_result as decoded_module
 from sightline.decoding.decode import decode
@@ -262,3 +262,22 @@ def test_recipes_name_ways_by_their_kind():
     written = {"kind": "beam", "size": 5, "length_penalty": {"kind": "wu", "alpha": 0.5}}
     assert build(Recipe, {"strategy": written}).strategy == Beam(5, length_penalty=Wu(0.5))
     assert build(Recipe, {"strategy": {"kind": "diverse_beam"}}).strategy == DiverseBeam()
+
+
+def test_a_bias_ranks_captions_and_is_no_part_of_their_log_probabilities():
+    model, memory = HashCaptioner(end=0.5), memory_of(range(3))
+    bias = torch.zeros(3, SIZE)
+    bias[1, DOG], bias[2, CAT] = -2.5, -1000.0
+    found = decode(model, memory, Beam(256, keep=8), Rules(4), VOCABULARY, bias)
+    for i in range(3):
+        naive = Naive(model, i)
+
+        def score(words, i=i, naive=naive):
+            return naive.log_prob(words) + sum(float(bias[i, word]) for word in words)
+
+        best = sorted(all_captions(4), key=lambda words: -score(words))[:8]
+        assert [said(row) for row in found.words[i]] == best
+        assert found.log_probs[i].tolist() == pytest.approx([naive.log_prob(words) for words in best], abs=1e-4)
+        assert found.scores[i].tolist() == pytest.approx([score(words) for words in best], abs=1e-4)
+    with pytest.raises(ConfigError, match="bias"):
+        decode(model, memory, Greedy(), bias=bias)

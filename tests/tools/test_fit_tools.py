@@ -1,5 +1,6 @@
 """The tools that choose numbers, and the one that tells what was learned by heart, on a tiny model and few photos."""
 
+import itertools
 import json
 import shutil
 import sys
@@ -13,15 +14,23 @@ import torch
 from bundle_samples import EXAMPLES, tiny_bundle
 from measure_samples import CAPTIONS, ENTITIES
 from sightline.caption import Caption, WordTrace
-from sightline.checkpoint.bundle import save_bundle
+from sightline.checkpoint.bundle import load_bundle, save_bundle
+from sightline.config import build
 from sightline.data.records import GroundedPhoto, GroundedSentence, GroundedWord
 from sightline.grounding.box_chooser import BoxChooser
+from sightline.grounding.calibration import FEATURES, Calibration
+from sightline.grounding.choice import Candidate as CaptionCandidate
+from sightline.grounding.choice import Choice
+from sightline.grounding.evidence import Evidence
+from sightline.grounding.nouns import box_counts, noun_tags
 from sightline.search import query
 from sightline.search.engine import Candidate
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 
+import finish_default
 import fit_choice
+import fit_confidence
 import fit_pointing
 import fit_search
 import measure_gap
@@ -211,18 +220,90 @@ def test_the_gap_is_told_of_photos_of_both_splits(usual, tmp_path, capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["train", "val", "gap"]
 
 
-def test_the_caption_that_is_likely_and_fits_is_the_best():
-    beams = {"1": [("a dog", -1.0, 0.1), ("a cat", -2.0, 0.3)]}
-    assert [fit_choice.best(beams, weight)["1"] for weight in (0, 4, 6)] == ["a dog", "a dog", "a cat"]
+def weighed(*captions):
+    """A photo with captions of one noun each: its support, the caption's likelihood, whether it is wrong, CIDEr-D."""
+    candidates = [
+        CaptionCandidate(("dog",), score, score, 0.0, (0,), (support,), (Evidence(),), origin)
+        for support, score, _, _, origin in captions
+    ]
+    return fit_choice.Weighed("1", candidates, [[0] * wrong for *_, wrong, _, _ in captions], [c[3] for c in captions])
 
 
-def test_what_fit_counts_is_chosen_by_the_captions_of_val_photos(usual, tmp_path, capsys):
-    found = fit_choice.main([*usual, "--photos", "3", "--out", str(tmp_path / "choice.json"), "--json"])
-    assert json.loads(capsys.readouterr().out) == found == json.loads((tmp_path / "choice.json").read_text())
-    assert found["photos"] == len(COCO["val"])
-    told = {float(weight): value for weight, value in found["CIDEr-D"].items()}
-    assert list(told) == list(fit_choice.WEIGHTS)
-    assert found["fit"] == min(weight for weight, value in told.items() if value == max(told.values()))
+def test_doubt_and_a_second_look_change_what_is_chosen():
+    photo = weighed((0.4, -1.0, 1, 10.0, "beam"), (0.8, -2.0, 0, 50.0, "beam"), (0.99, -3.0, 0, 80.0, "second"))
+    assert fit_choice.picked([photo], 0.0, 0.0, 0.0) == [0]
+    assert fit_choice.picked([photo], 0.0, 4.0, 0.0) == [1]
+    assert fit_choice.picked([photo], 0.0, 100.0, 0.0) == [1]
+    assert fit_choice.picked([photo], 0.0, 100.0, 0.9) == [2]  # the best of the beam is doubtful
+    assert fit_choice.picked([photo], 0.0, 100.0, 0.7) == [1]  # it is not
+
+
+@pytest.fixture
+def talking(usual, monkeypatch):
+    """Every second noun is wrong, so that there is something to fit whatever a random model says."""
+    count = itertools.count()
+
+    def wrong(captions, references, objects=()):
+        tags = noun_tags(captions)
+        return [
+            [at for at, most in enumerate(box_counts(words, own)) if most and next(count) % 2]
+            for words, own in zip(captions, tags, strict=True)
+        ]
+
+    monkeypatch.setattr(fit_choice, "unsupported", wrong)
+    monkeypatch.setattr(fit_confidence, "unsupported", wrong)
+    return usual
+
+
+def test_the_choice_is_fitted_and_goes_into_the_file(talking, tmp_path, capsys):
+    found = fit_choice.main([*talking, "--photos", "3", "--flickr", "4", "--out", str(tmp_path / "choice.json")])
+    assert json.loads((tmp_path / "choice.json").read_text()) == json.loads(json.dumps(found))
+    assert "AUROC of support: COCO val" in capsys.readouterr().out
+    assert found["photos"] == {"COCO val": len(COCO["val"]), "Flickr8k dev": len(SPLITS["dev"])}
+    assert len(found["grid"]) == len(fit_choice.FITS) * len(fit_choice.DOUBTS) * len(fit_choice.LOOKS)
+    worth = [
+        np.mean([row[name]["CIDEr-D"] - 20 * row[name]["unsupported nouns"] for name in found["photos"]])
+        for row in found["grid"]
+    ]
+    best = found["chosen"]
+    near = [row["second look"] for row, value in zip(found["grid"], worth, strict=True) if value >= max(worth) - 0.1]
+    assert worth[found["grid"].index(best)] >= max(worth) - 0.1
+    assert best["second look"] == min(near)
+    choice = build(Choice, found["choice"])
+    assert (choice.doubt, choice.second_look, found["fit"]) == (best["doubt"], best["second look"], best["fit"])
+    assert choice.support.nouns > 0
+    model = talking[talking.index("--model") + 1]
+    finish_default.main([model, str(tmp_path / "out.safetensors"), "--choice", str(tmp_path / "choice.json")])
+    made = load_bundle(tmp_path / "out.safetensors")
+    assert (made.choice, made.fit) == (choice, found["fit"])
+
+
+def test_confidence_is_fitted_on_what_speaks_for_captions(talking, tmp_path, monkeypatch, capsys):
+    fine, wrong = iter([True, False, False, True, True, False, False]), itertools.cycle([[], [], [0]])
+    monkeypatch.setattr(fit_confidence, "good", lambda said, _: ({id: next(fine) for id in said}, 0.5))
+    monkeypatch.setattr(fit_confidence, "unsupported", lambda *_: [next(wrong)])
+    path = tmp_path / "confidence.json"
+    found = fit_confidence.main([*talking, "--photos", "3", "--flickr", "4", "--out", str(path)])
+    assert json.loads(path.read_text()) == json.loads(json.dumps(found))
+    calibration = build(Calibration, found["calibration"])
+    assert calibration.captions == len(COCO["val"]) + len(SPLITS["dev"])
+    assert len(calibration.weights) == len(calibration.usual) == len(FEATURES)
+    assert "COCO val: captions 3" in capsys.readouterr().out
+    model = talking[talking.index("--model") + 1]
+    finish_default.main([model, str(tmp_path / "out.safetensors"), "--confidence", str(path)])
+    assert load_bundle(tmp_path / "out.safetensors").calibration == calibration
+
+
+def test_rates_tell_how_many_wrong_captions_are_among_the_least_confident():
+    own = fit_confidence.Judged(
+        np.zeros((10, 6)), np.array([False, False] + [True] * 8), np.array([True, True] + [False] * 8)
+    )
+    told = fit_confidence.rates(np.linspace(0, 1, 10), own, low=0.15)
+    assert (told["AUROC"], told["AUROC of wrong"]) == (1.0, 1.0)
+    assert (told["wrong"], told["wrong in the least confident fifth"]) == (20.0, 100.0)
+    assert (told["of low confidence"], told["wrong among those"]) == (20.0, 100.0)
+    other = fit_confidence.rates(np.linspace(1, 0, 10), own, low=0.15)
+    assert (other["AUROC"], other["wrong in the least confident fifth"]) == (0.0, 0.0)
 
 
 def test_boxes_that_people_drew_are_counted_in_every_split(usual, tmp_path, capsys):

@@ -1,17 +1,13 @@
 """What counts as a good caption, against the definition written out."""
 
-import importlib.util
 import statistics
 import sys
 from pathlib import Path
 
 import pytest
 
-from bundle_samples import draw_photo, tiny_bundle
-from sightline.checkpoint.bundle import load_bundle, save_bundle
 from sightline.errors import CountError
 from sightline.metrics.cider import CIDErD, DocumentFrequencies
-from sightline.pipeline import Pipeline
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 from human_bar import good, human_bar
@@ -54,22 +50,3 @@ def test_a_caption_is_good_from_the_bar_on():
 def test_people_cannot_be_compared_where_each_photo_has_one_caption():
     with pytest.raises(CountError, match="two references"):
         human_bar({"3": REFERENCES["3"]})
-
-
-def test_the_tool_fits_a_bundle_on_photos_with_captions(tmp_path, capsys):
-    tool = Path(__file__).parents[2] / "tools" / "calibrate.py"
-    spec = importlib.util.spec_from_file_location("calibrate", tool)
-    calibrate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(calibrate)
-    bundle = tiny_bundle()
-    save_bundle(tmp_path / "in.safetensors", bundle, "float32")
-    photos = [draw_photo(tmp_path / f"{i}.png", colour=f"rgb({20 * i}, {255 - 20 * i}, 99)") for i in range(12)]
-    rows = ["file,caption"]
-    for i, said in enumerate(Pipeline(bundle).caption(photos)):
-        others = ("a purple kite", "some clouds over hills")  # people who agree with the model, or not even with people
-        rows += [f"{i}.png,{text}" for text in ((said.text,) * 2 if i % 4 < 2 else others)]
-    (tmp_path / "captions.csv").write_text("\n".join(rows))
-    arguments = [tmp_path / "in.safetensors", tmp_path / "out.safetensors", "--images", tmp_path]
-    calibrate.main([*map(str, arguments), "--captions", str(tmp_path / "captions.csv"), "--device", "cpu"])
-    assert "12 captions, 50.0% good" in capsys.readouterr().out
-    assert load_bundle(tmp_path / "out.safetensors").calibration.captions == 12

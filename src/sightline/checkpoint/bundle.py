@@ -37,6 +37,7 @@ from sightline.errors import CheckpointError, ConfigError
 from sightline.files import PathLike
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.calibration import Calibration
+from sightline.grounding.choice import Choice
 from sightline.grounding.support_model import SupportModel
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import EndToEnd, Reader
@@ -64,6 +65,7 @@ class Bundle:
         auditing: from what the models say about a noun to how well the photo supports it.
         fit: what a caption's cosine with the photo, by the matcher, counts beside its log-probability when the best of
             a beam is chosen; 0 leaves the choice to the captioner.
+        choice: what else that choice goes by.
         card: name, data, licence, metrics, limits: whatever people should know.
     """
 
@@ -75,6 +77,7 @@ class Bundle:
     auditing: SupportModel = field(default_factory=SupportModel)
     card: dict[str, Any] = field(default_factory=dict)
     fit: float = 0.0
+    choice: Choice = field(default_factory=Choice)
 
     @classmethod
     def of(cls, captioner: Checkpoint, matcher: Checkpoint | None = None, **parts: Any) -> Bundle:
@@ -132,6 +135,7 @@ class _Header:
     checksum: int
     auditing: SupportModel = field(default_factory=SupportModel)
     fit: float = 0.0
+    choice: Choice = field(default_factory=Choice)
 
 
 def default_bundle() -> Path:
@@ -163,6 +167,7 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
         "pointing": dataclasses.asdict(bundle.pointing),
         "auditing": dataclasses.asdict(bundle.auditing),
         "fit": bundle.fit,
+        "choice": dataclasses.asdict(bundle.choice),
         "card": bundle.card,
     }
     weights = {f"{part}.{name}": tensor for part, model in models.items() for name, tensor in plain(model).items()}
@@ -197,7 +202,7 @@ def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu"
             model: Matcher = built(lambda: matcher.config.build(len(known)), "matcher.")
             finds = Reader(model, known, matcher.rule)
     rules = header.calibration, header.pointing, header.auditing
-    return Bundle(vision, Reader(says, words, captioner.rule), finds, *rules, header.card, header.fit)
+    return Bundle(vision, Reader(says, words, captioner.rule), finds, *rules, header.card, header.fit, header.choice)
 
 
 def _reader_header(reader: Reader[Captioner] | Reader[Matcher], words: str | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from sightline.data.concept_dictionary import MIN_SCORE, MOST, NAMED, ConceptDic
 from sightline.errors import CheckpointError
 from sightline.files import PathLike, model_file
 from sightline.grounding.calibration import Calibration
+from sightline.grounding.choice import Choice
 from sightline.models.captioner import Captioner, Memory, State, Trace
 from sightline.models.end_to_end import Reader
 from sightline.models.r2m import R2M
@@ -61,7 +62,7 @@ def with_style(bundle: Bundle, path: PathLike, device: torch.device | str = "cpu
         loaded.model, lambda scenes: vision.concepts(scenes, 0.0, len(words)), words, loaded.vocabulary
     )
     says = Reader[Captioner](speaker.eval(), loaded.vocabulary, loaded.text_rule)
-    return replace(bundle, captioner=says, calibration=Calibration(), fit=0.0)
+    return replace(bundle, captioner=says, calibration=Calibration(), fit=0.0, choice=Choice())
 
 
 def dictionary_of(card: dict[str, Any], path: PathLike) -> ConceptDictionary:

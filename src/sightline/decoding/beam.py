@@ -102,8 +102,15 @@ class CompleteHypotheses:
 class BeamSearch:
     """One search over the images of a memory."""
 
-    def __init__(self, model: Captioner, memory: Memory, rules: WordRules, strategy: Beam | DiverseBeam) -> None:
-        self.model, self.rules, self.size = model, rules, strategy.size
+    def __init__(
+        self,
+        model: Captioner,
+        memory: Memory,
+        rules: WordRules,
+        strategy: Beam | DiverseBeam,
+        bias: Tensor | None = None,
+    ) -> None:
+        self.model, self.rules, self.size, self.bias = model, rules, strategy.size, bias
         self.groups, self.strength = (
             (strategy.groups, strategy.strength) if isinstance(strategy, DiverseBeam) else (1, 0.0)
         )
@@ -180,6 +187,10 @@ class BeamSearch:
         """The best words of each hypothesis, and those that take the wanted phrases on."""
         said = live.said.flatten(0, 1)  # (N, 1 + t)
         likely = values.index_fill(1, self._unsaid, -torch.inf).argmax(1) if self.rules.rules.whole else None
+        bias = None
+        if self.bias is not None:
+            bias = self.bias[live.image].repeat_interleave(live.scores.shape[1], 0)  # (N, V)
+            values += bias
         penalties = self.rules.apply(values, said)
         if likely is not None:
             self._set_ends_aside(live, values, likely)
@@ -192,6 +203,8 @@ class BeamSearch:
             same = words.unsqueeze(2) == words.unsqueeze(1)
             paid = paid.masked_fill(same.tril(-1).any(2), -torch.inf)  # each word once
         own = paid + penalties.of(words)
+        if bias is not None:
+            own = own - bias.gather(1, words)
         shape = (*live.scores.shape, words.shape[1])
         return Candidates(
             words=words.view(shape).flatten(1),

@@ -35,13 +35,15 @@ def decode(
     strategy: Strategy,
     rules: Rules | None = None,
     vocabulary: Vocabulary | None = None,
+    bias: Tensor | None = None,
 ) -> DecodeResult:
     """Captions for every image of `memory`, without gradients.
 
     The model is used in the mode it is in: call `model.eval()` before, unless dropout is meant to act. What its `step`
     returns is written into, so it must be new at each step, as that of `Captioner` is. Rules that name words
     (`must_include`, `must_not`, `no_repeat_noun`, …) need a vocabulary. Where the rules leave an image without a word
-    to say, a ConfigError names it.
+    to say, a ConfigError names it. A plain beam may have a `bias` (B, V), 0 or below: what makes words dearer for each
+    image. It ranks captions, and is no part of their log-probabilities.
 
     >>> decode(model, model.encode(scenes), Beam(5)).words.shape  # doctest: +SKIP
     torch.Size([8, 1, 13])
@@ -49,15 +51,19 @@ def decode(
     device = device_of(memory)
     compiled = WordRules(rules or Rules(), model.vocab_size, vocabulary, device)
     ahead = "`must_include`" if compiled.wanted else "`whole`" if compiled.rules.whole else ""
-    found = _search(model, memory, strategy, compiled, ahead)
+    found = _search(model, memory, strategy, compiled, ahead, bias)
     if compiled.rules.right_articles and vocabulary is not None:
         found = _with_right_articles(found, model, memory, vocabulary)
     return found
 
 
-def _search(model: Captioner, memory: Memory, strategy: Strategy, compiled: WordRules, ahead: str) -> DecodeResult:
+def _search(
+    model: Captioner, memory: Memory, strategy: Strategy, compiled: WordRules, ahead: str, bias: Tensor | None
+) -> DecodeResult:
     """Captions by a strategy; `ahead` names the rule, if any, for which it must look ahead."""
     device = device_of(memory)
+    if bias is not None and not isinstance(strategy, Beam):
+        raise ConfigError(f"a bias does not work with {strategy.kind}", fix="decode with a plain beam")
     if isinstance(strategy, Greedy | Sample):
         if ahead:
             raise ConfigError(
@@ -68,7 +74,7 @@ def _search(model: Captioner, memory: Memory, strategy: Strategy, compiled: Word
         return decode_words(model, memory, compiled, sampler(strategy, device), strategy.copies)
     if ahead and strategy.kind != "beam":
         raise ConfigError(f"{ahead} does not work with {strategy.kind}", fix="decode with a plain beam")
-    return BeamSearch(model, memory, compiled, strategy).run()
+    return BeamSearch(model, memory, compiled, strategy, bias).run()
 
 
 def _with_right_articles(found: DecodeResult, model: Captioner, memory: Memory, vocabulary: Vocabulary) -> DecodeResult:

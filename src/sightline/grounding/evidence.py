@@ -49,8 +49,12 @@ class Evidence(NamedTuple):
         rarity: logarithm of its place in the captioner's vocabulary, whose first words are the most frequent. A rare
             word is never probable, and is not to be doubted for that.
         named: log-odds that some region has its name, or a name that says the same or more.
-        found: the largest cosine of the words "a …" with a region, by the matcher.
+        found: the largest cosine of the noun with a region, by the matcher: in the words "a …", or in its caption.
         fits: the cosine of the words "a …" with the whole photo, by the matcher.
+        unrivalled: as `named`, less the log-odds, as far as they are above 0, that this region is something else of the
+            family: of a zebra called a giraffe, little is left.
+        concept: log-odds of the surest concept of the photo that is such a thing; with a minus, of the surest that
+            cannot be one, such as a leopard where the noun is giraffe.
     """
 
     said: float = math.nan
@@ -59,6 +63,8 @@ class Evidence(NamedTuple):
     named: float = math.nan
     found: float = math.nan
     fits: float = math.nan
+    unrivalled: float = math.nan
+    concept: float = math.nan
 
 
 UNKNOWN = Evidence()

@@ -19,30 +19,33 @@ def logistic(x: Floats) -> Floats:
     return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))
 
 
-def fit_logistic(x: Floats, y: Floats, rising: Sequence[bool] | None = None) -> tuple[Floats, float]:
+def fit_logistic(
+    x: Floats, y: Floats, rising: Sequence[bool] | None = None, offset: Floats | None = None
+) -> tuple[Floats, float]:
     """(d,) coefficients and the bias under which `y` (n,), of 0 and 1, is most likely given `x` (n, d).
 
+    `offset` (n,) are log-odds that are known already, and added.
     None of the coefficients is below 0, or none of those of which `rising` is true: one that would be is left out.
     Newton's method. Columns should be standardised.
     """
     free = x.std(0) > 0
     bound = np.ones(len(free), np.bool_) if rising is None else np.array(rising)
     while True:
-        found = _newton(x * free, y)
+        found = _newton(x * free, y, np.zeros(len(y)) if offset is None else offset)
         lowest = np.where(bound, found[:-1], 0)
         if (lowest >= 0).all():
             return found[:-1], float(found[-1])
         free &= np.arange(len(free)) != np.argmin(lowest)
 
 
-def _newton(x: Floats, y: Floats) -> Floats:
+def _newton(x: Floats, y: Floats, offset: Floats) -> Floats:
     """(d + 1,) coefficients of the columns of x (n, d), and the bias."""
     rows = np.concatenate([x, np.ones((len(x), 1))], 1)
     penalty = RIDGE * len(y) * np.array([1.0] * x.shape[1] + [0.0])
     share = y.mean()
     coefficients = np.array([0.0] * x.shape[1] + [math.log(share / (1 - share))])
     for _ in range(STEPS):
-        p = logistic(rows @ coefficients)
+        p = logistic(rows @ coefficients + offset)
         gradient = rows.T @ (p - y) + penalty * coefficients
         curvature = (rows.T * (p * (1 - p))) @ rows + np.diag(penalty)
         curvature[-1, -1] += 1e-9  # where every case is surely one or the other

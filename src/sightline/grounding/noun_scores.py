@@ -15,14 +15,14 @@ from sightline.errors import ConfigError
 from sightline.grounding.caption_boxes import GroundingModels, choose_boxes
 from sightline.grounding.evidence import Audit, AuditedNoun, Evidence, Grounding
 from sightline.grounding.nouns import noun_tags
+from sightline.grounding.photo_evidence import PhotoEvidence, noun_vectors
 from sightline.grounding.region_names import RegionNames
 from sightline.grounding.support_model import SupportModel, check_least
 from sightline.grounding.synonyms import known_nouns, may_name_the_same
 from sightline.grounding.visible_nouns import PLACES, names_thing
 from sightline.models.captioner import Captioner
-from sightline.models.matcher import GlobalMatcher
-from sightline.models.scene_matcher import SceneMatcher
-from sightline.scene import Array
+from sightline.models.matcher import Embedding
+from sightline.scene import Array, Concept
 from sightline.text.tagger import NOUNS, Tagger
 from sightline.text.vocabulary import UNK, Rule, Vocabulary, rule
 from sightline.vision.detector import Detector
@@ -62,7 +62,9 @@ class Grounder:
         self, bundle: GroundingModels, vision: VisionModel, captioner: Captioner, auditing: SupportModel
     ) -> None:
         self.bundle, self._captioner, self.auditing = bundle, captioner, auditing
-        self._names = RegionNames(vision) if isinstance(vision, Detector) else None
+        self._vision = vision if isinstance(vision, Detector) else None
+        self._names = None if self._vision is None else RegionNames(self._vision)
+        self._vectors = noun_vectors(bundle.matcher)
         self._split = rule(bundle.captioner.text_rule)
 
     def ground(self, sentence: str, scenes: SceneBatch, row: int, path: str, size: tuple[int, int]) -> Grounding:
@@ -124,29 +126,33 @@ class Grounder:
             [at for at, noun in enumerate(own) if noun and words[at] not in PLACES]
             for words, own in zip(sentences, nouns_of, strict=True)
         ]
-        matched = self._matched({words[at] for words, own in zip(sentences, nouns, strict=True) for at in own}, scene)
-        odds = None if self._names is None else self._names.odds(scene)
+        odds = None if self._names is None else self._names.odds(scene)[0][scene.mask("regions")[0].cpu().numpy()]
+        known_of = self.photo_evidence(scene)
         boxes = scene.part("boxes")[0].float().cpu().numpy()
         results = []
         for row, (caption, own) in enumerate(zip(said, nouns, strict=True)):
-            evidence = {at: self._evidence(heard, row, caption, at, odds, matched) for at in own}
+            words = caption.words
+            seen_by_photo = known_of.of(0, [(words[at], words[at - 1] if at else "") for at in own])
+            evidence = {}
+            for at, one in zip(own, seen_by_photo, strict=True):
+                by_captioner = dict(zip(("said", "asked", "rarity"), heard.of(row, at), strict=True))
+                evidence[at] = one._replace(**by_captioner)
             seen = {at: self._seen(heard, row, caption, at, odds, boxes) for at in own}
             results.append(NounScores(caption, evidence, seen))
         return results
 
-    def _evidence(
+    def photo_evidence(
         self,
-        heard: _SentenceScores,
-        row: int,
-        caption: Caption,
-        at: int,
-        odds: Array | None,
-        matched: dict[str, tuple[float, float]],
-    ) -> Evidence:
-        noun, before = caption.words[at], caption.words[at - 1] if at else ""
-        named = math.nan if self._names is None or odds is None else self._names.of(odds, noun, before)
-        found, fits = matched.get(noun, (math.nan, math.nan))
-        return Evidence(*heard.of(row, at), named, found, fits)
+        scenes: SceneBatch,
+        images: Embedding | None = None,
+        concepts: Sequence[Sequence[Concept]] | None = None,
+    ) -> PhotoEvidence:
+        """What eyes and matcher know of scenes; `images` and `concepts` are what they make of them, where known."""
+        if images is None and self._vectors is not None:
+            images = self._vectors.matcher.model.embed_images(scenes)
+        if concepts is None:
+            concepts = [()] * len(scenes) if self._vision is None else self._vision.concepts(scenes)
+        return PhotoEvidence(self._names, self._vectors, scenes, images, concepts)
 
     def _seen(
         self, heard: _SentenceScores, row: int, caption: Caption, at: int, odds: Array | None, boxes: Array
@@ -157,26 +163,6 @@ class Grounder:
             names += self._names.at(odds, boxes, box, LIKELY)
         others = [name for name in dict.fromkeys(names) if not may_name_the_same(name.split()[-1], caption.words[at])]
         return tuple(others[:MOST_INSTEAD])
-
-    def _matched(self, nouns: set[str], scene: SceneBatch) -> dict[str, tuple[float, float]]:
-        """The largest cosine of "a …" with a region, and that with the whole photo, of nouns the matcher knows."""
-        finds = self.bundle.matcher
-        if finds is None or not isinstance(finds.model, GlobalMatcher):
-            return {}
-        words = {noun: known_nouns([noun], [True], finds.vocabulary)[0] for noun in sorted(nouns)}
-        words = {noun: word for noun, word in words.items() if word in finds.vocabulary}
-        if not words:
-            return {}
-        images = finds.model.embed_images(scene)
-        texts = TextBatch.collate([["a", word] for word in words.values()], finds.vocabulary)
-        asked = finds.model.embed_texts(texts.to(images["vector"].device))
-        fits = (images["vector"] @ asked["vector"].T)[0].tolist()
-        found = [math.nan] * len(words)
-        there = scene.mask("regions")[0]
-        if isinstance(finds.model, SceneMatcher) and bool(there.any()):
-            every = {name: part.expand(len(words), *part.shape[1:]) for name, part in images.items()}
-            found = finds.model.grounding(every, asked)[:, 2, there].amax(1).tolist()  # START, "a", the noun
-        return dict(zip(words, zip(found, fits, strict=True), strict=True))
 
 
 class _SentenceScores:

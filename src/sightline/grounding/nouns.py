@@ -27,7 +27,7 @@ BEINGS = frozenset({"noun.person", "noun.animal"})
 def noun_tags(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
     """The tags of sentences, that of a name at the end of a compound a noun's: "remote" in "a wii remote".
 
-    >>> tagged([["a", "wii", "remote"], ["a", "remote", "village"]])
+    >>> noun_tags([["a", "wii", "remote"], ["a", "remote", "village"]])
     [['DT', 'NNP', 'NN'], ['DT', 'JJ', 'NN']]
     """
     found = Tagger.default().tag_all(sentences)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,13 @@ import numpy.typing as npt
 from sightline.errors import ConfigError, CountError
 from sightline.grounding.evidence import Evidence
 from sightline.grounding.logistic import fit_logistic, logistic
+from sightline.text.lemmas import lemma
 
 Floats = npt.NDArray[np.float64]
-Numbers = tuple[float, float, float, float, float, float]  # one for each part of the evidence
+PARTS = len(Evidence._fields)
+OFTEN = 8  # a noun has a reputation if it was said so often
+SPREAD = 1.0  # the variance of reputations, before anything is known
+ROUNDS = 20
 
 
 @dataclass(frozen=True)
@@ -28,30 +32,40 @@ class SupportModel:
     """The logistic functions; the defaults are a guess, for models that nothing was fitted for.
 
     Attributes:
-        weights: of the parts of the evidence, in its order.
+        weights: of the parts of the evidence, in its order; of those at the end that are left out, 0.
         usual: what they are on average, from which they are counted.
         bias: the log-odds of a noun whose evidence is all usual, or unknown.
         least: a noun with less support than this is not supported.
         place: coefficient of the logarithm of the share, and bias, of `placed`.
         nouns: how many nouns it was fitted on; 0 for the guess.
+        reputation: log-odds that are added for some nouns, by their lemmas: a captioner may say *frisbee* too often.
     """
 
-    weights: Numbers = (0.53, 0.17, 0.79, 0.33, 1.67, 0.0)
-    usual: Numbers = (-4.65, -7.75, 5.47, -0.1, 0.43, 0.33)
+    weights: tuple[float, ...] = (0.53, 0.17, 0.79, 0.33, 1.67, 0.0)
+    usual: tuple[float, ...] = (-4.65, -7.75, 5.47, -0.1, 0.43, 0.33)
     bias: float = 3.59
     least: float = 0.81
     place: tuple[float, float] = (1.57, 1.95)
     nouns: int = 0
+    reputation: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, (*self.weights, *self.usual, self.bias, *self.place))):
+        if not all(map(math.isfinite, (*self.weights, *self.usual, self.bias, *self.place, *self.reputation.values()))):
             raise ConfigError("an audit with coefficients that are not numbers", fix="fit it again")
+        if len(self.weights) != len(self.usual) or len(self.weights) > PARTS:
+            raise ConfigError(
+                f"{len(self.weights)} weights and {len(self.usual)} usual values for {PARTS} parts of the evidence",
+                fix="fit it again",
+            )
         check_least(self.least)
 
-    def support(self, evidence: Sequence[Evidence]) -> Floats:
-        """(n,) probabilities that the photo shows what each noun names."""
-        known = _centred(_rows(evidence), np.array(self.usual))
-        return logistic(known @ np.array(self.weights) + self.bias)
+    def support(self, evidence: Sequence[Evidence], nouns: Sequence[str] | None = None) -> Floats:
+        """(n,) probabilities that the photo shows what each noun names; their reputation counts if they are given."""
+        known = _centred(_rows(evidence)[:, : len(self.usual)], np.array(self.usual))
+        odds = known @ np.array(self.weights) + self.bias
+        if nouns is not None and self.reputation:
+            odds = odds + np.array([self.reputation.get(lemma(noun, "n"), 0.0) for noun in nouns])
+        return logistic(odds)
 
     def place_probability(self, share: npt.ArrayLike) -> Floats:
         """Probabilities that boxes are right, given their shares of evidence."""
@@ -66,10 +80,13 @@ def check_least(least: float) -> float:
     return least
 
 
-def fit(evidence: Sequence[Evidence], shown: npt.ArrayLike, flagged: float) -> SupportModel:
+def fit(
+    evidence: Sequence[Evidence], shown: npt.ArrayLike, flagged: float, nouns: Sequence[str] | None = None
+) -> SupportModel:
     """The function under which `shown` (n,), whether the photo shows each noun, is most likely.
 
-    Its threshold is the one below which the share `flagged` of the nouns that are shown are.
+    Its threshold is the one below which the share `flagged` of the nouns that are shown are. Where `nouns` are given,
+    they get reputations: what is left to tell of a noun by how often it is shown, once the evidence is known.
     """
     x, y = _rows(evidence), np.asarray(shown, np.float64)
     if len(x) != len(y) or len(np.unique(y)) < 2:
@@ -77,9 +94,33 @@ def fit(evidence: Sequence[Evidence], shown: npt.ArrayLike, flagged: float) -> S
     usual = np.array([column[~np.isnan(column)].mean() if not np.isnan(column).all() else 0.0 for column in x.T])
     centred = _centred(x, usual)
     scale = np.where(centred.std(0) > 0, centred.std(0), 1)
-    weights, bias = fit_logistic(centred / scale, y)
-    fitted = SupportModel(_six(weights / scale), _six(usual), bias, nouns=len(y))
-    return replace(fitted, least=float(np.quantile(fitted.support(evidence)[y == 1], flagged)))
+    offsets = np.zeros(len(y))
+    reputation: dict[str, float] = {}
+    for _ in range(ROUNDS if nouns is not None else 1):
+        weights, bias = fit_logistic(centred / scale, y, offset=offsets)
+        if nouns is not None:
+            reputation = _reputation(centred / scale @ weights + bias, y, nouns)
+            offsets = np.array([reputation.get(lemma(noun, "n"), 0.0) for noun in nouns])
+    fitted = SupportModel(_rounded(weights / scale), _rounded(usual), bias, nouns=len(y), reputation=reputation)
+    return replace(fitted, least=float(np.quantile(fitted.support(evidence, nouns)[y == 1], flagged)))
+
+
+def _reputation(odds: Floats, shown: Floats, nouns: Sequence[str]) -> dict[str, float]:
+    """Of nouns that come often, the log-odds to add to those of the evidence, drawn towards none (a Gaussian prior)."""
+    places: dict[str, list[int]] = {}
+    for place, noun in enumerate(nouns):
+        places.setdefault(lemma(noun, "n"), []).append(place)
+    found = {}
+    for noun, own in places.items():
+        if len(own) < OFTEN:
+            continue
+        extra = 0.0
+        for _ in range(ROUNDS):  # Newton's method
+            sure = logistic(odds[own] + extra)
+            slope = float((shown[own] - sure).sum()) - extra / SPREAD
+            extra += slope / (float((sure * (1 - sure)).sum()) + 1 / SPREAD)
+        found[noun] = round(extra, 3)
+    return found
 
 
 def fit_place(share: npt.ArrayLike, right: npt.ArrayLike) -> tuple[float, float]:
@@ -98,7 +139,7 @@ def _log(share: npt.ArrayLike) -> Floats:
 
 
 def _rows(evidence: Sequence[Evidence]) -> Floats:
-    """(n, 6)"""
+    """(n, parts)"""
     return np.array(evidence, np.float64).reshape(-1, len(Evidence._fields))
 
 
@@ -107,6 +148,5 @@ def _centred(rows: Floats, usual: Floats) -> Floats:
     return np.where(np.isnan(rows), 0.0, rows - usual)
 
 
-def _six(values: Floats) -> Numbers:
-    first, second, third, fourth, fifth, sixth = (round(float(value), 4) for value in values)
-    return first, second, third, fourth, fifth, sixth
+def _rounded(values: Floats) -> tuple[float, ...]:
+    return tuple(round(float(value), 4) for value in values)

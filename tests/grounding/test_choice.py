@@ -1,0 +1,191 @@
+"""Which caption is chosen: likelihood, fit and doubt, against the formula; what is said in place of what is doubted."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bundle_samples import EXAMPLES, tiny_bundle
+from sightline.batch import TextBatch
+from sightline.decoding.decode import caption_words, decode
+from sightline.decoding.rules import CAREFUL, Rules
+from sightline.decoding.strategies import Beam
+from sightline.errors import ConfigError
+from sightline.grounding.choice import (
+    Candidate,
+    Choice,
+    beginnings,
+    mentions,
+    replaceable,
+    signs_of,
+    with_noun,
+)
+from sightline.grounding.nouns import noun_tags
+from sightline.grounding.support_model import SupportModel
+from sightline.pipeline import Pipeline
+from sightline.scene import Concept
+
+torch.set_num_threads(1)
+PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
+SHORT = replace(CAREFUL, max_words=8)
+DOUBTFUL = Choice(doubt=5.0, second_look=1.0, support=SupportModel((0, 0, 0, 1.0, 1.0, 1.0), (0.0,) * 6, bias=0.0))
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return tiny_bundle()
+
+
+def candidate(text, support=(), score=-1.0, cosine=0.5):
+    return Candidate(tuple(text.split()), score, score, cosine, tuple(range(len(support))), tuple(support), ())
+
+
+def everything(pipeline, photos=PHOTOS[:3], rules=SHORT):
+    """Scenes, memory, beams, what the matcher makes of the scenes, and concepts."""
+    scenes = pipeline.scenes([pipeline.read(path) for path in photos])
+    memory = pipeline.captioner.encode(scenes)
+    decoded = decode(pipeline.captioner, memory, Beam(3, keep=3), rules, pipeline.bundle.captioner.vocabulary)
+    images = pipeline.bundle.matcher.model.embed_images(scenes)
+    return scenes, memory, decoded, images, pipeline._vision.concepts(scenes)
+
+
+def test_the_score_is_likelihood_plus_fit_less_doubt():
+    one = candidate("dog cat", (0.9, 0.25), score=-3.0, cosine=0.4)
+    assert one.total(fit=10.0, doubt=2.0) == pytest.approx(-3.0 + 10 * 0.4 - 2 * (0.1 + 0.75))
+    assert replace(one, cosine=math.nan).total(10.0, 0.0) == -3.0
+    assert (one.least, candidate("").least) == (0.25, 1.0)
+
+
+@torch.no_grad()
+def test_candidates_carry_the_matchers_cosine_and_the_support_of_their_nouns(bundle):
+    pipeline = Pipeline(replace(bundle, choice=replace(DOUBTFUL, second_look=0.0)))
+    scenes, memory, decoded, images, concepts = everything(pipeline)
+    finds = bundle.matcher
+    found = pipeline._chooser.candidates(scenes, memory, decoded, images, concepts, SHORT)
+    words = caption_words(decoded, bundle.captioner.vocabulary)
+    for photo, own in enumerate(found):
+        assert [one.words for one in own] == words[photo]
+        for one in own:
+            texts = finds.model.embed_texts(TextBatch.collate([one.words], finds.vocabulary))
+            assert one.cosine == pytest.approx(float(images["vector"][photo] @ texts["vector"][0]), abs=1e-5)
+            for at, evidence, support in zip(one.nouns, one.evidence, one.support, strict=True):
+                regions = images["regions"][photo][images["mask"][photo]]
+                expected = float((regions @ texts["words"][0, at + 1]).max())
+                assert evidence.found == pytest.approx(max(expected, 0), abs=1e-5) or evidence.found >= expected
+                assert math.isnan(evidence.said)
+                assert support == pytest.approx(float(DOUBTFUL.support.support([evidence])[0]))
+
+
+@torch.no_grad()
+def test_doubtful_photos_are_looked_at_again_and_what_is_chosen_is_the_best_of_all(bundle):
+    pipeline = Pipeline(replace(bundle, fit=1.0, choice=DOUBTFUL))
+    asked = everything(pipeline)
+    found = pipeline._chooser.candidates(*asked, SHORT)
+    origins = {one.origin for own in found for one in own}
+    assert origins <= {"beam", "beginning", "second"}
+    assert "second" in origins
+    for own in found:
+        assert len({one.words for one in own if one.origin != "beginning"}) == len(
+            [one for one in own if one.origin != "beginning"]
+        )
+    chosen = pipeline._chooser.choose(*asked, SHORT)
+    for one, own in zip(chosen, found, strict=True):
+        assert one.total(1.0, 5.0) == max(each.total(1.0, 5.0) for each in own)
+
+
+@torch.no_grad()
+def test_captions_that_no_beam_gave_have_the_captioners_likelihood(bundle):
+    pipeline = Pipeline(replace(bundle, choice=DOUBTFUL))
+    asked = everything(pipeline)
+    memory, vocabulary = asked[1], bundle.captioner.vocabulary
+    for photo, own in enumerate(pipeline._chooser.candidates(*asked, SHORT)):
+        row = {name: part[photo : photo + 1] for name, part in memory.items()}
+        for one in own:
+            ids = TextBatch.collate([one.words], vocabulary).ids
+            assert one.log_prob == pytest.approx(float(pipeline.captioner.log_prob(row, ids)[0]), abs=0.02)
+            assert one.origin == "beam" or one.score == one.log_prob
+
+
+@torch.no_grad()
+def test_what_must_be_said_is_not_taken_away(bundle):
+    pipeline = Pipeline(replace(bundle, choice=DOUBTFUL))
+    rules = Rules(8, must_include=("dog",))
+    asked = everything(pipeline, rules=rules)
+    for own in pipeline._chooser.candidates(*asked, rules):
+        assert {one.origin for one in own} == {"beam"}
+    assert all("dog" in pipeline.caption(path, rules=rules).words for path in PHOTOS[:3])
+
+
+def test_a_concept_that_is_surer_takes_the_place_of_a_noun(bundle):
+    choice = replace(DOUBTFUL, second_look=0.0, swap=-2.0)
+    pipeline = Pipeline(replace(bundle, choice=choice))
+    one = candidate("dog sits with cat", score=-1.0)
+    one = replace(one, nouns=(0, 3), support=(0.2, 0.9))
+    concepts = [Concept("cat", 0.99), Concept("ball", 0.9), Concept("rabbit", 0.8), Concept("man", 0.7)]
+    with torch.no_grad():
+        evidence = pipeline._grounder.photo_evidence(pipeline.scenes([pipeline.read(PHOTOS[0])]))
+        found = list(pipeline._chooser.other_nouns(one, 0, concepts, evidence))
+    words, origin, gain = found[0]
+    assert (" ".join(words), origin) == ("rabbit sits with cat", "swap")  # a ball is no animal, a cat was said
+    assert gain == pytest.approx(0.8 - 0.2)
+    kinds = [(" ".join(words), origin) for words, origin, _ in found[1:]]
+    assert kinds == [("animal sits with cat", "vague")] or kinds == []
+
+
+@pytest.mark.parametrize(
+    ("text", "noun", "name", "expected"),
+    [
+        ("a bear standing in the grass", "bear", "fox", "a fox standing in the grass"),
+        ("a brown polar bear in a field", "bear", "otter", "a brown otter in a field"),
+        ("two black bears laying in the grass", "bears", "dog", "two black dogs laying in the grass"),
+        ("a group of bears", "bears", "wolf", "a group of wolves"),
+        ("a cow standing in a field", "cow", "antelope", "an antelope standing in a field"),
+        ("a pair of scissors on a table", "scissors", "snake", "a snake on a table"),
+        ("a giraffe in a tree", "giraffe", "wild cat", "a wild cat in a tree"),
+    ],
+)
+def test_another_noun_suits_the_words_around_it(text, noun, name, expected):
+    words = tuple(text.split())
+    assert " ".join(with_noun(words, words.index(noun), name)) == expected
+
+
+def test_animals_stand_for_animals_or_what_comes_first_and_nothing_for_people():
+    words = tuple("a man holding a dog near a car".split())
+    nouns = (1, 4, 7)
+    assert replaceable(words, nouns, "fox") == [4]
+    assert replaceable(words, nouns, "boat") == []  # the caption begins with a man
+    assert replaceable(tuple("a glove on a field".split()), (1, 4), "snail") == [1]
+    assert replaceable(tuple("a clock on a table".split()), (1, 4), "telephone") == [1]
+    assert replaceable(tuple("people on a beach".split()), (0, 3), "fox") == []
+    assert replaceable(tuple("a dog on a beach".split()), (1, 4), "valley") == []
+
+
+def test_beginnings_end_where_something_is_added():
+    words = tuple("a cup of coffee on a table with a plate".split())
+    assert [" ".join(one) for one in beginnings(words, noun_tags([words])[0])] == [
+        "a cup of coffee",
+        "a cup of coffee on a table",
+    ]
+
+
+def test_a_caption_mentions_a_concept_by_any_word_for_it():
+    words = "a leopard in a tree".split()
+    assert [mentions(words, name) for name in ("leopard", "spotted cat", "animal", "tree", "giraffe")] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_what_speaks_for_a_caption_is_told_with_it():
+    one = candidate("a dog", (0.75,), cosine=0.5)
+    assert signs_of(one, [Concept("dog", 0.9), Concept("beach", 0.4)]) == (0.5, 0.75, 1 - 0.4)
+    assert signs_of(one, []) == (0.5, 0.75, 1.0)
+
+
+def test_numbers_that_are_none_are_refused():
+    with pytest.raises(ConfigError, match="doubt"):
+        Choice(doubt=math.nan)

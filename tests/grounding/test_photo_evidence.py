@@ -1,0 +1,99 @@
+"""What eyes, matcher and concepts say of nouns."""
+
+import math
+
+import pytest
+import torch
+
+from bundle_samples import EXAMPLES, tiny_bundle
+from sightline.batch import TextBatch
+from sightline.grounding.photo_evidence import concept_odds, excludes, implies, noun_vectors, usual_kind
+from sightline.pipeline import Pipeline
+from sightline.scene import Concept
+
+torch.set_num_threads(1)
+PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    return Pipeline(tiny_bundle())
+
+
+@pytest.mark.parametrize(
+    ("concept", "noun", "expected"),
+    [
+        ("leopard", "leopards", True),
+        ("leopard", "animal", True),
+        ("spotted cat", "cat", True),  # not in WordNet as a whole
+        ("man", "person", True),
+        ("animal", "leopard", False),  # it may be another
+        ("lighthouse", "tower", True),
+        ("dog", "frisbee", False),
+    ],
+)
+def test_a_concept_is_what_it_is_a_kind_of(concept, noun, expected):
+    assert implies(concept, noun) == expected
+
+
+@pytest.mark.parametrize(
+    ("concept", "noun", "expected"),
+    [
+        ("leopard", "giraffe", True),
+        ("zebra", "giraffes", True),
+        ("boat", "train", True),
+        ("leopard", "cat", False),  # it is one, in a manner of speaking
+        ("animal", "giraffe", False),
+        ("dog", "terrier", False),
+        ("leopard", "tree", False),  # both may be there
+        ("fork", "spoon", False),  # so may these
+    ],
+)
+def test_of_animals_and_vehicles_one_is_no_other(concept, noun, expected):
+    assert excludes(concept, noun) == expected
+
+
+def test_what_concepts_say_is_the_surest_for_it_else_the_surest_against_it():
+    seen = [Concept("zebra", 0.9), Concept("giraffe", 0.6), Concept("grass", 1.0)]
+    assert concept_odds("zebra", seen) == pytest.approx(math.log(9))
+    assert concept_odds("giraffe", seen) == pytest.approx(math.log(1.5))  # both are there
+    assert concept_odds("elephant", seen) == pytest.approx(-math.log(9))
+    assert concept_odds("grass", seen) == pytest.approx(math.log(99))  # nothing is surer
+    assert math.isnan(concept_odds("frisbee", seen))
+    assert math.isnan(concept_odds("zebra", []))
+
+
+def test_names_are_filed_as_people_would():
+    assert [usual_kind(name) for name in ("wild cat", "women", "surfboards", "")] == [
+        "animal",
+        "person",
+        "artifact",
+        "",
+    ]
+
+
+@torch.no_grad()
+def test_vectors_of_nouns_are_those_of_the_matcher_and_made_once(pipeline):
+    vectors, finds = noun_vectors(pipeline.bundle.matcher), pipeline.bundle.matcher
+    made = vectors.of({"dog", "terrier", "xyzzy"}, torch.device("cpu"))
+    assert set(made) == {"dog", "terrier"}
+    texts = finds.model.embed_texts(TextBatch.collate([["a", "dog"]], finds.vocabulary))
+    for found in made.values():  # a terrier is asked for as a dog
+        torch.testing.assert_close(found[0], texts["vector"][0])
+        torch.testing.assert_close(found[1], texts["words"][0, 2])
+    again = vectors.of(["dog"], torch.device("cpu"))
+    assert again["dog"][0] is made["dog"][0]
+    assert noun_vectors(None) is None
+
+
+@torch.no_grad()
+def test_the_evidence_of_a_batch_is_that_of_each_photo_alone(pipeline):
+    nouns = [("dog", "a"), ("cats", "two"), ("table", "the"), ("xyzzy", "")]
+    scenes = pipeline.scenes([pipeline.read(path) for path in PHOTOS[:3]])
+    together = pipeline._grounder.photo_evidence(scenes)
+    for row, path in enumerate(PHOTOS[:3]):
+        alone = pipeline._grounder.photo_evidence(pipeline.scenes([pipeline.read(path)]))
+        for one, other in zip(together.of(row, nouns), alone.of(0, nouns), strict=True):
+            assert one == pytest.approx(other, abs=1e-4, nan_ok=True)
+            assert math.isnan(one.said)  # of the captioner, nothing
+    assert math.isfinite(together.of(0, nouns)[0].unrivalled)
