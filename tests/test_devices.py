@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sightline.devices import choose_device
+from sightline.devices import choose_device, one_thread
 from sightline.errors import ConfigError
 
 
@@ -22,3 +22,16 @@ def test_a_name_that_no_device_has_is_told(name):
 def test_a_device_that_this_machine_lacks_is_told(name):
     with pytest.raises(ConfigError, match=f"this machine has no {name}"):
         choose_device(name)
+
+
+def test_one_thread_is_for_what_is_in_it_and_where_it_is_wanted():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread(wanted=False):
+            assert torch.get_num_threads() == 2
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -1,6 +1,9 @@
-"""Which device to compute on, by the name people give, and what its processor is good at."""
+"""Which device to compute on, by the name people give, what its processor is good at, and with how many threads."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
 
 import torch
 
@@ -25,3 +28,17 @@ def has_vnni() -> bool:
     """Whether this processor sums products of 8-bit integers without overflow, and fast."""
     asks = getattr(torch.cpu, "_is_vnni_supported", None)
     return bool(asks is not None and asks())
+
+
+@contextlib.contextmanager
+def one_thread(wanted: bool = True) -> Iterator[None]:
+    """In here PyTorch computes with one thread of the processor, where that is `wanted`."""
+    threads = torch.get_num_threads()
+    if not wanted or threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
