@@ -93,7 +93,9 @@ def test_words_may_be_searched_by_vectors_alone_and_without_a_thing(pipeline, ph
     pipeline.index(photos, "store")
     asked = "a dog with a ball"
     scores = [hit.score for hit in pipeline.search(asked, store="store", captions=False)]
-    vectors = np.stack([look.vector for look in pipeline.embed_many(sorted(photos.iterdir()), captions=False)])
+    vectors = np.stack(
+        [look.vector for look in pipeline.embed_photos(map(pipeline.read, sorted(photos.iterdir())), captions=False)]
+    )
     assert scores == pytest.approx(sorted(vectors @ pipeline.text_vectors([asked])[0], reverse=True), abs=1e-5)
     said = {hit.path: hit.caption for hit in pipeline.search(asked, store="store")}
     unwanted = next(caption for caption in said.values() if keywords(caption))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import torch
@@ -64,7 +64,6 @@ if TYPE_CHECKING:  # what only some verbs need is imported by them: a caption is
     from sightline.search.query import Hit
     from sightline.search.sync import SyncReport
 
-Result = TypeVar("Result")
 BATCH = 8  # photos that are looked at together
 # A word of so few photos is a hundred small products, each of which one thread has done before another is awake: on two
 # cores one photo takes 60 ms of CPU time instead of 70, and 135 ms instead of 166 beside other programs.
@@ -210,42 +209,17 @@ class Pipeline:
                 warning at the end.
             progress: wraps the paths, such as `sightline.vision.photo_reader.progress_bar("captioning")`.
         """
-        yield from self._map(partial(self.caption_photos, beam=beam, rules=rules), paths, batch, bad, progress)
-
-    def embed_many(
-        self,
-        paths: Iterable[PathLike],
-        *,
-        captions: bool = True,
-        batch: int = BATCH,
-        beam: int = 3,
-        rules: Rules | None = None,
-        bad: Callable[[SightlineError], None] | None = None,
-        progress: Progress = iter,
-    ) -> Iterator[PhotoEmbedding]:
-        """The vectors of the photos at `paths`, and captions where asked for; the rest is as for `caption_many`."""
-        work = partial(self.embed_photos, captions=captions, beam=beam, rules=rules)
-        yield from self._map(work, paths, batch, bad, progress)
-
-    def _map(
-        self,
-        work: Callable[[Sequence[Photo]], list[Result]],
-        paths: Iterable[PathLike],
-        batch: int,
-        bad: Callable[[SightlineError], None] | None,
-        progress: Progress,
-    ) -> Iterator[Result]:
-        """What `work` makes of the photos at `paths`, by the executor of jobs."""
         if batch < 1:
             raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
         refused: list[SightlineError] = []
         refs = [PhotoRef(os.fspath(path), path) for path in paths]
+        work = partial(self.caption_photos, beam=beam, rules=rules)
         for done in run_locally(refs, work, size=self.size, batch=batch, progress=progress, device=self.device.type):
             for _, error in done.bad:
                 (bad or refused.append)(error)
-            yield from (result for _, result in done.made)
+            yield from (caption for _, caption in done.made)
         if refused:
-            warnings.warn(left_out(refused), stacklevel=3)
+            warnings.warn(left_out(refused), stacklevel=2)
 
     @torch.inference_mode()
     def caption_photos(self, photos: Sequence[Photo], beam: int = 3, rules: Rules | None = None) -> list[PhotoCaption]:

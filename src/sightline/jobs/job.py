@@ -21,7 +21,7 @@ from sightline.errors import ConfigError, CountError, SightlineError
 from sightline.jobs.job_photos import PhotoRef
 from sightline.jobs.ledger import Entry, Ledger
 from sightline.photo import Photo
-from sightline.vision.photo_reader import Progress, left_out, read_each
+from sightline.vision.photo_reader import Progress, left_out, read_batches
 
 Result = TypeVar("Result")
 Kept = TypeVar("Kept", contravariant=True)
@@ -29,7 +29,6 @@ Work = Callable[[Sequence[Photo]], Sequence[Result]]
 """From a batch of photos to a result for each; picklable, so that other processes and machines can do it."""
 
 
-_Group = tuple[list[tuple[PhotoRef, Photo]], list[tuple[PhotoRef, SightlineError]]]
 MOST_WORKERS = 4  # batches that are worked on at once: with more, Python's own part of the work takes turns
 
 
@@ -117,14 +116,15 @@ def run_locally(
     PyTorch's threads each: threads of one batch wait for each other after every product, those of two never do. The
     first batch is worked on alone, since it may load a model. Otherwise there is one batch at a time.
     """
-    groups = _groups(photos, size, batch, progress)
+    paths, ids = [ref.path for ref in photos], [ref.id for ref in photos]
+    groups = read_batches(paths, size, batch, ids=ids, progress=progress)
     for first in itertools.islice(groups, 1):
-        yield _work_on(first, work)
+        yield _work_on(photos, first, work)
     threads = _threads(device)
     workers = min(MOST_WORKERS, threads)
     if workers == 1:
         for group in groups:
-            yield _work_on(group, work)
+            yield _work_on(photos, group, work)
         return
     import torch
 
@@ -132,7 +132,7 @@ def run_locally(
     with ThreadPoolExecutor(workers, "work", torch.set_num_threads, (threads // workers,)) as pool:
         try:
             for group in groups:
-                waiting.append(pool.submit(_work_on, group, work))
+                waiting.append(pool.submit(_work_on, photos, group, work))
                 if len(waiting) > workers:  # one more than are worked on, so that none waits for the results' sink
                     yield waiting.popleft().result()
             while waiting:
@@ -143,25 +143,15 @@ def run_locally(
             torch.set_num_threads(threads)  # which threads that begin later have too
 
 
-def _groups(photos: Sequence[PhotoRef], size: int, batch: int, progress: Progress) -> Iterator[_Group]:
-    """Photos as they are read, at most `batch` together, and the errors of those between."""
-    group: _Group = [], []
-    reading = read_each([ref.path for ref in photos], size, ids=[ref.id for ref in photos], progress=progress)
-    for ref, photo in zip(photos, reading, strict=True):
-        if isinstance(photo, SightlineError):
-            group[1].append((ref, photo))
-        else:
-            group[0].append((ref, photo))
-        if len(group[0]) == batch or (ref is photos[-1] and any(group)):
-            yield group
-            group = [], []
-
-
-def _work_on(group: _Group, work: Work[Result]) -> BatchResult[Result]:
-    good, bad = group
+def _work_on(
+    photos: Sequence[PhotoRef], group: Sequence[tuple[int, Photo | SightlineError]], work: Work[Result]
+) -> BatchResult[Result]:
+    """What the work makes of a group of `photos` that was read, each with its place among them."""
+    good = [(photos[at], photo) for at, photo in group if isinstance(photo, Photo)]
     results = work([photo for _, photo in good]) if good else ()
     if len(results) != len(good):
         raise CountError(f"{len(results)} results of {len(good)} photos", fix="give one for each, in their order")
+    bad = [(photos[at], error) for at, error in group if isinstance(error, SightlineError)]
     return BatchResult([(ref, result) for (ref, _), result in zip(good, results, strict=True)], bad)
 
 

@@ -17,42 +17,48 @@ Progress = Callable[[Sequence[Any]], Iterable[Any]]  # of paths
 AHEAD = 64  # photos that are read before they are asked for: 20 MB at 320 × 320
 
 
-def read_each(
+def read_batches(
     paths: Sequence[PathLike],
     size: int,
+    batch: int,
     *,
     ids: Sequence[str] | None = None,
     progress: Progress = iter,
     threads: int | None = None,
     max_pixels: int | None = None,
-) -> Iterator[Photo | SightlineError]:
-    """For each path, in their order, its photo, or why it cannot be read.
+) -> Iterator[list[tuple[int, Photo | SightlineError]]]:
+    """Photos as they are read, at most `batch` of them together, in the order of their paths.
+
+    Each is with its place among the paths; a file that cannot be read has its error in the place of a photo.
 
     Args:
         paths: of the photos.
         size: pixels of a side; photos are squashed to squares.
+        batch: photos that come together. Errors do not count.
         ids: what the photos are called; by default as their paths are.
         progress: wraps the paths, and yields them all in their order: a progress bar.
         threads: that read; by default some more than there are processors.
         max_pixels: the most that a photo may declare.
     """
     names = [os.fspath(path) for path in paths] if ids is None else ids
-    coming = iter(zip(names, paths, strict=True))
-    reading = deque[tuple[str, PathLike, Future[tuple[Pixels, tuple[int, int]]]]]()
+    coming, reading = iter(paths), deque[Future[tuple[Pixels, tuple[int, int]]]]()
+    group, good = list[tuple[int, Photo | SightlineError]](), 0
     with ThreadPoolExecutor(threads, thread_name_prefix="photos") as readers:
         try:
-            for _ in progress(paths):
-                while len(reading) < AHEAD and (photo := next(coming, None)) is not None:
-                    reading.append((*photo, readers.submit(read_pixels, photo[1], size, max_pixels=max_pixels)))
-                id, path, future = reading.popleft()
+            for place, _ in enumerate(progress(paths)):
+                while len(reading) < AHEAD and (ahead := next(coming, None)) is not None:
+                    reading.append(readers.submit(read_pixels, ahead, size, max_pixels=max_pixels))
                 try:
-                    pixels, full = future.result()
+                    pixels, full = reading.popleft().result()
+                    group.append((place, Photo(names[place], paths[place], pixels, full)))
+                    good += 1
                 except SightlineError as error:
-                    yield error
-                else:
-                    yield Photo(id, path, pixels, full)
+                    group.append((place, error))
+                if good == batch or place == len(paths) - 1:
+                    yield group
+                    group, good = [], 0
         finally:
-            for _, _, future in reading:
+            for future in reading:
                 future.cancel()
 
 
@@ -65,12 +71,13 @@ def read_photos(
     threads: int | None = None,
     max_pixels: int | None = None,
 ) -> Iterator[Photo]:
-    """The photos that can be read, as `read_each` gives them; the error of each other one goes to `bad`."""
-    for photo in read_each(paths, size, progress=progress, threads=threads, max_pixels=max_pixels):
-        if isinstance(photo, SightlineError):
-            bad(photo)
-        else:
-            yield photo
+    """The photos that can be read, one by one; the error of each other one goes to `bad`."""
+    for group in read_batches(paths, size, 1, progress=progress, threads=threads, max_pixels=max_pixels):
+        for _, photo in group:
+            if isinstance(photo, SightlineError):
+                bad(photo)
+            else:
+                yield photo
 
 
 def progress_bar(title: str) -> Progress:
