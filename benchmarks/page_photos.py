@@ -55,7 +55,6 @@ def measure(address: str, photos: list[Path], done: str, server: int) -> dict[st
         browsers = [pid for pid in below(os.getpid()) if pid not in below(server) and "chrom" in name_of(pid)]
         watch = threading.Thread(target=sample, args=({"server": [server], "browser": browsers}, most, stop))
         watch.start()
-        before = dict(most)
         page.set_input_files("#caption-files", [str(photo) for photo in photos])
         began, first = time.perf_counter(), 0.0
         while (count := page.locator(done).count()) < len(photos) and time.perf_counter() - began < MOST_SECONDS:
@@ -67,7 +66,7 @@ def measure(address: str, photos: list[Path], done: str, server: int) -> dict[st
         watch.join()
         browser.close()
     figures = {"photos": len(photos), "first_s": first, "last_s": last, "a_second": len(photos) / last}
-    sizes = {f"{name}_most_mb": most[name] for name in most} | {f"{k}_before_mb": v for k, v in before.items()}
+    sizes = {f"{name}_most_mb": size for name, size in most.items()}
     return {name: round(value, 2) for name, value in {**figures, **sizes}.items()}
 
 

@@ -174,6 +174,18 @@ def test_among_the_captions_of_a_beam_the_one_that_fits_the_photo_is_chosen(bund
     assert changed
 
 
+def test_alternatives_are_the_captions_of_a_beam_the_most_probable_first(pipeline, bundle):
+    scenes = pipeline.scenes([pipeline.read(PHOTOS[0])])
+    beam = captions(pipeline.captioner, scenes, bundle.captioner.vocabulary, Beam(6, keep=6), CAREFUL)[0]
+    others = pipeline.alternatives(PHOTOS[0], 6)
+    assert [(one.words, one.log_prob) for one in others] == [(one.words, one.log_prob) for one in beam]
+    assert [one.log_prob for one in others] == sorted((one.log_prob for one in others), reverse=True)
+    assert len({one.words for one in others}) == len(others) == 6
+    two = pipeline.alternatives(PHOTOS[0], 2, rules=BRIEF)
+    assert len(two) == 2
+    assert all("dog" in one.words and len(one) <= 6 for one in two)
+
+
 def test_nouns_point_at_boxes_of_the_scene_and_no_other_words_do(pipeline, bundle, said):
     pointing, eyes = 0, fold_int8(bundle.vision)
     for path, caption in zip(PHOTOS, said, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 
 
@@ -36,14 +37,8 @@ class Limits:
     silent_seconds: float = 15
 
     def __post_init__(self) -> None:
-        for name in ("queue", "batch", "body", "photos", "pixels", "connections"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 1 or more")
-        for name in ("header_seconds", "silent_seconds"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give more than 0 seconds")
-        if self.wait < 0:
-            raise ConfigError(f"`wait` is {self.wait}", fix="give 0 or more seconds")
+        counts = dict.fromkeys(("queue", "batch", "body", "photos", "pixels", "connections"), "[1, ∞)")
+        check_ranges(self, **counts, wait="[0, ∞)", header_seconds="(0, ∞)", silent_seconds="(0, ∞)")
         if self.flight < self.body:
             raise ConfigError(f"`flight` is {self.flight}, less than one request", fix=f"give {self.body} or more")
 
