@@ -1,4 +1,7 @@
-"""Which rows a step sees: a pure function of (seed, epoch, step), so that resuming needs counters and no iterators."""
+"""From a step to its batches: a sampler draws rows, a batch is the tensors of some rows, a thread makes the next ones.
+
+Which rows a step sees is a pure function of (seed, epoch, step), so that resuming needs counters and no iterators.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +20,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError, CountError
 from sightline.training.tensor_tables import Pool, SceneTable
 
-Rows = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.int64]
 
 SORTED = 50  # batches whose captions are sorted by length together
 
@@ -77,72 +80,78 @@ class Batch:
         return replace(self, **moved, negatives=tuple(texts.to(device) for texts in self.negatives))
 
 
-class Batches:
-    """The batches of a stage. Each carries one of `beside`, whose epochs have their own length."""
+class Rows(NamedTuple):
+    """The rows of a pool that one batch is made of.
 
-    def __init__(
-        self,
-        pool: Pool,
-        batching: Batching,
-        seed: int,
-        negatives: int = 0,
-        positives: bool = False,
-        beside: Batches | None = None,
-    ) -> None:
-        self.pool, self.batching, self.seed = pool, batching, seed
-        self.negatives, self.positives, self.beside = negatives, positives, beside
+    Attributes:
+        photos: (B,).
+        views: (B,) which view of each photo, where photos have several.
+        captions: (B, K), or None for photos alone.
+        negatives: (B, K) each, captions of other photos.
+    """
+
+    photos: Ids
+    views: Ids | None
+    captions: Ids | None
+    negatives: tuple[Ids, ...]
+
+    def of_process(self, rank: int, world: int) -> Rows:
+        """The part of process `rank` of `world`."""
+        mine = slice(rank, None, world)
+        views, captions = (None if part is None else part[mine] for part in (self.views, self.captions))
+        return Rows(self.photos[mine], views, captions, tuple(part[mine] for part in self.negatives))
+
+
+class Sampler:
+    """Which rows a batch is made of: drawn by (seed, epoch, step) alone, for all processes together.
+
+    Args:
+        pool: that is drawn from.
+        batching: what a batch is made of.
+        seed: of all draws.
+        negatives: how many captions of other photos come with each caption.
+    """
+
+    def __init__(self, pool: Pool, batching: Batching, seed: int, negatives: int = 0) -> None:
+        self.pool, self.batching, self.seed, self.negatives = pool, batching, seed, negatives
         if batching.of != "photos" and pool.texts is None:
             raise ConfigError(f"batches of {batching.of} need captions", fix="give captions, or batches of photos")
         if batching.size < 1 or batching.captions < 1:
             raise ConfigError("a batch of nothing", fix="give batch.size and batch.captions of at least 1")
-        count = len(pool.texts) if batching.of == "pairs" and pool.texts is not None else len(pool)
-        if count == 0:
+        self._count = len(pool.texts) if batching.of == "pairs" and pool.texts is not None else len(pool)
+        if self._count == 0:
             raise CountError("there is nothing to train on", fix="check the splits and the captions")
-        self._count = count
-        self._ordered: tuple[int, Rows] = (-1, np.zeros(0, np.int64))
+        self._ordered: tuple[int, Ids] = (-1, np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         """Steps in an epoch. A last batch that is not full is left out, unless it is the only one."""
         return max(1, self._count // self.batching.size)
 
-    def batch(self, epoch: int, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it that process `rank` of `world` sees."""
+    def rows(self, epoch: int, step: int) -> Rows:
+        """The rows of a step."""
         if step >= len(self):
             raise CountError(f"an epoch has {len(self)} steps, not {step + 1}")
         size = self.batching.size
         chosen = self._order(epoch)[step * size : (step + 1) * size]
-        if len(chosen) < world:
-            raise ConfigError(
-                f"{world} processes share a batch of {len(chosen)}", fix=f"set batch.size to {world} or more"
-            )
         random = np.random.default_rng([self.seed, epoch, step])
         photos, captions = chosen, None
         if self.batching.of == "pairs":
-            photos, captions = self._photo_of(chosen), chosen[:, None]
+            photos, captions = np.searchsorted(self._first, chosen, side="right") - 1, chosen[:, None]
         elif self.batching.of == "images":
             captions = self._captions(chosen, random)
-        others = [self._others(photos, random) for _ in range(self.negatives if captions is not None else 0)]
-        views = self._views(photos, random)
-        mine = slice(rank, None, world)  # all draw for the whole batch, so that it does not depend on how it is shared
-        made = self._make(
-            photos[mine],
-            None if views is None else views[mine],
-            None if captions is None else captions[mine].ravel(),
-            [o[mine].ravel() for o in others],
-        )
-        if self.beside is None:
-            return made
-        place = divmod(epoch * len(self) + step, len(self.beside))
-        return replace(made, beside=self.beside.batch(*place, rank, world))
+        copies = self.negatives if captions is not None else 0
+        negatives = tuple(self._captions_of_others(photos, random) for _ in range(copies))
+        views = self.pool.scenes.views if isinstance(self.pool.scenes, SceneTable) else 1
+        return Rows(photos, random.integers(views, size=len(photos)) if views > 1 else None, captions, negatives)
 
-    def _order(self, epoch: int) -> Rows:
+    def _order(self, epoch: int) -> Ids:
         if self._ordered[0] != epoch:  # kept, since an epoch of many captions takes long to shuffle
             random = np.random.default_rng([self.seed, epoch])
             order = random.permutation(self._count)
             self._ordered = epoch, self._by_length(order, random) if self.batching.by_length else order
         return self._ordered[1]
 
-    def _by_length(self, order: Rows, random: np.random.Generator) -> Rows:
+    def _by_length(self, order: Ids, random: np.random.Generator) -> Ids:
         """Batches of captions of similar length, in random order; what is left out is chosen before sorting."""
         assert self.pool.texts is not None
         lengths, size = self.pool.texts.lengths.numpy(), self.batching.size
@@ -151,33 +160,9 @@ class Batches:
         order = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
         return random.permutation(order.reshape(len(self), -1)).ravel()
 
-    def _make(self, photos: Rows, views: Rows | None, captions: Rows | None, others: list[Rows]) -> Batch:
-        pool = self.pool
-        index = torch.from_numpy(photos)
-        scenes = self._scenes(index, views)
-        if captions is None or pool.texts is None:
-            return Batch(index, scenes)
-        rows = torch.from_numpy(captions)
-        texts = pool.texts.batch(rows)
-        negatives = tuple(pool.texts.batch(torch.from_numpy(other)) for other in others)
-        positives = self._positives(captions, texts, scenes) if self.positives else None
-        return Batch(index, scenes, texts, rows, negatives, positives)
-
-    def _views(self, photos: Rows, random: np.random.Generator) -> Rows | None:
-        """(B,) which view of each photo is taken, where a photo has several."""
-        scenes = self.pool.scenes
-        views = scenes.views if isinstance(scenes, SceneTable) else 1
-        return random.integers(views, size=len(photos)) if views > 1 else None
-
-    def _scenes(self, photos: Tensor, views: Rows | None) -> SceneBatch | None:
-        scenes = self.pool.scenes
-        if isinstance(scenes, SceneTable) and views is not None:
-            return scenes.batch(photos, torch.from_numpy(views))
-        return None if scenes is None else scenes.batch(photos)
-
-    def _captions(self, photos: Rows, random: np.random.Generator) -> Rows:
+    def _captions(self, photos: Ids, random: np.random.Generator) -> Ids:
         """(B, K) captions of each photo."""
-        first, wanted = self._first(), self.batching.captions
+        first, wanted = self._first, self.batching.captions
         rows = []
         for photo in photos:
             start, count = first[photo], first[photo + 1] - first[photo]
@@ -189,18 +174,72 @@ class Batches:
                 rows.append(start + random.integers(count, size=wanted))
         return np.stack(rows)
 
-    def _others(self, photos: Rows, random: np.random.Generator) -> Rows:
-        """(B, K) captions of another photo for each photo, as many as `texts` has."""
+    def _captions_of_others(self, photos: Ids, random: np.random.Generator) -> Ids:
+        """(B, K) captions of another photo for each photo, as many as it has itself."""
         if len(self.pool) < 2:
             raise CountError("captions of another photo are needed, and there is one photo", fix="give more photos")
         shift = random.integers(1, len(self.pool), size=len(photos))
         others = (photos + shift) % len(self.pool)
         if self.batching.of == "images":
             return self._captions(others, random)
-        first = self._first()
+        first = self._first
         return (first[others] + random.integers(first[others + 1] - first[others]))[:, None]  # type: ignore[no-any-return]
 
-    def _positives(self, captions: Rows, texts: TextBatch, scenes: SceneBatch | None) -> Tensor:
+    @property
+    def _first(self) -> npt.NDArray[Any]:
+        assert self.pool.first is not None
+        return self.pool.first
+
+
+class Batches:
+    """The batches of a stage: what a sampler draws, as tensors. Each carries one of `beside`, with epochs of its own.
+
+    `positives` asks for how far regions truly show the words of captions.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        batching: Batching,
+        seed: int,
+        negatives: int = 0,
+        positives: bool = False,
+        beside: Batches | None = None,
+    ) -> None:
+        self.pool, self.sampler = pool, Sampler(pool, batching, seed, negatives)
+        self.positives, self.beside = positives, beside
+
+    def __len__(self) -> int:
+        """Steps in an epoch."""
+        return len(self.sampler)
+
+    def batch(self, epoch: int, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, or the part of it that process `rank` of `world` sees."""
+        rows = self.sampler.rows(epoch, step)
+        if len(rows.photos) < world:
+            what = f"{world} processes share a batch of {len(rows.photos)}"
+            raise ConfigError(what, fix=f"set batch.size to {world} or more")
+        batch = self.collate(rows.of_process(rank, world))
+        if self.beside is None:
+            return batch
+        place = divmod(epoch * len(self) + step, len(self.beside))
+        return replace(batch, beside=self.beside.batch(*place, rank, world))
+
+    def collate(self, rows: Rows) -> Batch:
+        """The tensors of some rows."""
+        pool, photos, scenes = self.pool, torch.from_numpy(rows.photos), None
+        if isinstance(pool.scenes, SceneTable) and rows.views is not None:
+            scenes = pool.scenes.batch(photos, torch.from_numpy(rows.views))
+        elif pool.scenes is not None:
+            scenes = pool.scenes.batch(photos)
+        if rows.captions is None or pool.texts is None:
+            return Batch(photos, scenes)
+        captions, *others = (torch.from_numpy(part.ravel()) for part in (rows.captions, *rows.negatives))
+        texts = pool.texts.batch(captions)
+        positives = self._positives(captions, texts, scenes) if self.positives else None
+        return Batch(photos, scenes, texts, captions, tuple(map(pool.texts.batch, others)), positives)
+
+    def _positives(self, captions: Tensor, texts: TextBatch, scenes: SceneBatch | None) -> Tensor:
         if scenes is None or scenes.regions is None or self.pool.positives is None:
             raise ConfigError("grounding annotations are needed", fix="give data.grounding and features with boxes")
         width = scenes.regions.shape[1]
@@ -211,13 +250,6 @@ class Batches:
                 length = min(table.shape[1], known.shape[0])
                 table[place, :length, : known.shape[1]] = known[:length]
         return table
-
-    def _photo_of(self, captions: Rows) -> Rows:
-        return np.searchsorted(self._first(), captions, side="right") - 1
-
-    def _first(self) -> npt.NDArray[Any]:
-        assert self.pool.first is not None
-        return self.pool.first
 
 
 @contextlib.contextmanager
