@@ -68,7 +68,7 @@ def _unfinished(folder: Path) -> IO[bytes]:
 
 
 def sweep(folder: PathLike) -> None:
-    """Remove the temporary files in `folder` that processes left which were killed while they wrote."""
+    """Remove the temporary files of processes that were killed while they wrote into `folder`."""
     if os.name == "nt":
         return
     for left in Path(folder).glob(UNFINISHED):
@@ -78,7 +78,7 @@ def sweep(folder: PathLike) -> None:
 
 
 def unwritable(path: PathLike, error: OSError) -> DataError:
-    """What to tell when `path` cannot be written: no space, no permission, no such disk, a name that is too long."""
+    """The error for a path that cannot be written: no space, no permission, no such disk, too long a name."""
     if error.errno == errno.ENAMETOOLONG:
         return NameTooLongError("the name of this file is too long to be written", where=path, fix="use a shorter name")
     return DataError(
@@ -180,7 +180,7 @@ def model_file(path: PathLike) -> Path:
 
 
 def most_bytes(stored: int) -> int:
-    """How many bytes a file that stores so many may declare or unpack to: a small file must not cost gigabytes."""
+    """The most bytes that a file of `stored` bytes may declare or unpack to: a small file must not cost gigabytes."""
     return SMALL + RATIO * stored
 
 

@@ -152,14 +152,14 @@ class Pipeline:
         self._chooser = CaptionChooser(self._grounder, self.captioner, bundle.choice, bundle.fit)
 
     def read(self, photo: Source | Photo) -> Photo:
-        """A photo, read; one that was read before is itself."""
+        """Read a photo. A `Photo` is returned as it is."""
         if isinstance(photo, Photo):
             return photo
         path = os.fspath(photo) if isinstance(photo, str | os.PathLike) else ""
         return Photo(path, path, *read_pixels(photo, self.size))
 
     def scenes(self, photos: Sequence[Photo]) -> SceneBatch:
-        """What vision sees in them."""
+        """What the vision model sees in photos."""
         pixels = torch.from_numpy(np.stack([photo.pixels for photo in photos])).permute(0, 3, 1, 2).to(self.device)
         return self._vision.scenes(pixels, tuple(photo.id for photo in photos), self._fingerprint)
 
@@ -467,7 +467,7 @@ class Pipeline:
 
 
 def groups(photos: Iterable[Photo], size: int) -> Iterator[list[Photo]]:
-    """So many photos at a time, in their order."""
+    """Photos in lists of `size`, in their order."""
     coming = iter(photos)
     while group := list(itertools.islice(coming, size)):
         yield group

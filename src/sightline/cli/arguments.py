@@ -53,14 +53,14 @@ class Option(NamedTuple):
 
     @property
     def is_required(self) -> bool:
-        """Whether there is no call without it. A list of positional ones may be empty."""
+        """True if the command cannot be called without it. A list of positional words may be empty."""
         return self.parameter.default is Parameter.empty and not (self.several and not self.flags)
 
     def __str__(self) -> str:
         return " ".join(filter(None, (*self.flags[:1], self.metavar)))
 
     def value(self, words: Sequence[str], name: str) -> Any:
-        """What the command is given for these words."""
+        """The value of the parameter, read from its words."""
         if self.metavar is None:
             return self.parameter.default is not True
         values = [self._read(word, name) for word in words]

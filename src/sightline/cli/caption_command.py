@@ -98,7 +98,7 @@ def caption(
 
 
 def _formats(format: tuple[str, ...], out: Path | None, json: bool) -> frozenset[str]:
-    """What to write; what cannot go anywhere is an error."""
+    """The formats to write. One that has nowhere to go is an error."""
     if not format:
         return frozenset() if out is None else frozenset(("pictures", "json"))
     from sightline.cli.caption_folder import formats_of
@@ -123,7 +123,7 @@ class _Output:
         self.stop: BaseException | None = None
 
     def stream(self, form: str, distinct: bool) -> int:
-        """Captions to standard output as they come, none of which is kept; how many."""
+        """Print captions as they come, keeping none, and return how many."""
         stdout = sys.stdout  # as it is now: a progress bar takes its place
         captions = self._captions(distinct, bool(form) or distinct, sys.stderr if form else stdout)
         try:
@@ -176,7 +176,7 @@ class _Output:
         distinct: bool,
         ray: str | None,
     ) -> int:
-        """Captions to files; how many photos have one."""
+        """Write captions to files, and return how many photos have one."""
         if not self.found.photos:
             if self.json:
                 _print("json", (), sys.stdout)
@@ -209,7 +209,7 @@ class _Output:
         return report.made + report.kept
 
     def _wants_bar(self, silent: bool) -> bool:
-        """Lines that appear on a terminal are progress enough."""
+        """True on a terminal where no lines appear that show progress by themselves."""
         return sys.stderr.isatty() and not self.quiet and (silent or not sys.stdout.isatty())
 
     def _line(self, text: str, stdout: TextIO) -> None:
@@ -222,7 +222,7 @@ class _Output:
         print(box_table(caption["words"]), file=tables, flush=True)
 
     def end(self) -> None:
-        """What was left out and why, and where pictures are; and open them."""
+        """Print what was left out and why, and where the pictures are; open them if asked to."""
         if self.opener is not None and self.pictures:
             open_with(self.opener, self.pictures[0] if len(self.pictures) == 1 else self.pictures[0].parent)
         if self.found.problems:

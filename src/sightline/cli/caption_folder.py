@@ -70,7 +70,7 @@ class FileOptions:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Who is told what happens.
+    """Functions that are called as things happen.
 
     Attributes:
         caption: each caption that is new or has changed.
@@ -127,29 +127,29 @@ class Files:
         self._fresh.add(id_of(caption.path))
 
     def restore_first(self, ids: Iterable[str]) -> None:
-        """Forget that captions were rewritten."""
+        """Go back to the first captions of photos that were rewritten."""
         dropped = [id for id in ids if id in self.rewrites]
         self.rewrites.drop(dropped)
         self._fresh.update(dropped)
 
     def drop(self, ids: Iterable[str]) -> None:
-        """Forget captions."""
+        """Remove the captions of photos."""
         dropped = list(ids)
         self.log.drop(dropped)
         self.rewrites.drop(dropped)
 
     def flush(self) -> None:
-        """Return when all are safe."""
+        """Wait until both logs are on disk."""
         self.log.flush()
         self.rewrites.flush()
 
     def caption_json(self, id: str) -> CaptionJson:
-        """The caption that holds, its photo called as it was named now."""
+        """The present caption of a photo, with the path by which this run knows it."""
         record = self.rewrites[id] if id in self.rewrites else self.log[id]
         return {**record, "path": self._given.get(id, record["path"])}
 
     def close(self) -> None:
-        """Write what is not yet written. Where the log was deleted meanwhile, that is told, and nothing is written."""
+        """Write the files that are still missing. If the log was deleted meanwhile, raise, and write nothing."""
         self.flush()
         for photo in self.photos:
             if photo.id in self.log:
@@ -174,7 +174,7 @@ class Files:
                 yield self.caption_json(id)
 
     def _write(self, id: str) -> None:
-        """The files of one photo: those that are missing, or all where its caption is fresh."""
+        """Write the files of one photo: all if its caption is new, else those that are missing."""
         if id in self._done:
             return
         self._done.add(id)
@@ -205,7 +205,7 @@ def file_captions(
         sources: what people named, in which the photos were found.
         work: makes the captions.
         filing: where they go.
-        listeners: are told what happens.
+        listeners: are called as things happen.
         executor: who looks at the photos.
     """
     made = work.options.fingerprint()
@@ -237,7 +237,7 @@ def file_captions(
 
 
 def _photos(named: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> list[PhotoRef]:
-    """The photos that were named, without the pictures that were drawn of photos before."""
+    """The named photos, without pictures that an earlier run drew into the same folder."""
     drawn = set() if filing.out is None else {id_of(filing.out / picture_name(log, id)) for id in log}
     return [photo for photo in named if photo.id not in drawn]
 
@@ -267,12 +267,12 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
 
 
 def _mark(group: list[str], ledger: Ledger) -> str:
-    """What the captions of a group depend on: which photos they are, and as what they were."""
+    """A fingerprint of the photos of a group, which changes when one of them does."""
     return fingerprint(*(f"{id} {ledger.get(id)}" for id in sorted(group)))
 
 
 def draw_picture(caption: PhotoCaption, path: Path, bad: Callable[[SightlineError], None]) -> bool:
-    """Write the picture of one photo, and tell whether it is there; one that can not be read or named goes to `bad`."""
+    """Draw a photo with its boxes. False if it cannot be read or written; `bad` is given the error."""
     from sightline.draw.photo_boxes import words_on_boxes
     from sightline.vision.images import open_image
 
@@ -310,7 +310,7 @@ class Pictures:
 
 
 def picture_name(log: CaptionLog, id: str) -> str:
-    """What the picture of a photo is called."""
+    """The file name of a photo's picture."""
     return f"{log.name(id)}.captioned.jpg"
 
 

@@ -35,7 +35,7 @@ def audit(
     batch: int = 8,
     progress: Progress = iter,
 ) -> tuple[list[dict[str, Any]], Report]:
-    """The audits of captions, by the paths of their photos, as JSON; what is in the folder is not done again.
+    """Audit captions, given by the paths of their photos. Results are JSON; those already in the folder are reused.
 
     Args:
         captions: of each photo.
@@ -75,16 +75,16 @@ class AuditLog(ChecksumLines):
         return id in self._audits
 
     def get(self, id: str) -> list[dict[str, Any]]:
-        """The audits of a photo; none where it has none."""
+        """The audits of a photo; an empty list if there are none."""
         return self._audits.get(id, [])
 
     def add(self, result: AuditRecord) -> None:
-        """Take the audits of a photo."""
+        """Store the audits of a photo."""
         self._write(result)
         self._audits.update([result])
 
     def drop(self, ids: Iterable[str]) -> None:
-        """Forget the audits of photos; those that are audited again are written again."""
+        """Remove the audits of photos, which are about to be audited again."""
         for id in ids:
             self._audits.pop(id, None)
 

@@ -38,7 +38,7 @@ PATIENCE = 5.0  # seconds from one look for machines that have joined to the nex
 
 @contextlib.contextmanager
 def executor_of(address: str | None, threads: int | None = None, device: str = "auto") -> Iterator[Executor]:
-    """Who works: this process for None; else Ray.
+    """The executor of an address: this process if it is None, else a Ray cluster.
 
     Args:
         address: auto for the cluster that RAY_ADDRESS or this machine knows of, and a new one on this machine if there
@@ -72,7 +72,7 @@ def executor_of(address: str | None, threads: int | None = None, device: str = "
 
 
 def _knock(address: str) -> None:
-    """An OSError where nobody is, which Ray would take a minute to find out."""
+    """Raise OSError if nothing listens at the address; Ray alone would need a minute to notice."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise ValueError("an address is a name and a port, such as 10.0.0.7:6379")
@@ -92,7 +92,7 @@ class _Batch:
 
     @property
     def load(self) -> int:
-        """The share of a worker's attention."""
+        """How many of a worker's `AHEAD` places the batch takes."""
         return AHEAD if self.alone else 1
 
 
@@ -110,7 +110,7 @@ class Cluster:
     def __call__(
         self, photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
     ) -> Iterator[BatchResult[Result]]:
-        """The photos as they are done, as soon as they are a batch."""
+        """Yield results whenever a batch of them is done."""
         if not photos:
             return
         piece, done = min(batch, AT_ONCE), BatchResult[Result]()
@@ -147,7 +147,7 @@ class _Crew:
         self.failed = 0
 
     def grow(self, needed: int) -> None:
-        """Have as many workers as there is room for, and as there are batches for."""
+        """Start workers while the cluster has room and batches wait."""
         total = self.ray.cluster_resources()
         gpus = int(total.get("GPU", 0)) if self.gpus else 0
         cpus = self.cpus if not gpus else max(1, min(self.cpus, int(total.get("CPU", 1)) // gpus))
@@ -158,7 +158,7 @@ class _Crew:
             self.coming[worker.ready.remote()] = worker
 
     def hand_out(self, waiting: deque[_Batch]) -> None:
-        """Give batches to those who have the fewest."""
+        """Give waiting batches to the workers that have the fewest."""
         for load in range(AHEAD):
             for worker in [worker for worker, own in self.loads.items() if own == load]:
                 if waiting and load + waiting[0].load <= AHEAD:
@@ -167,7 +167,7 @@ class _Crew:
                     self.loads[worker] += batch.load
 
     def come_back(self, waiting: deque[_Batch]) -> Iterator[BatchResult[Any]]:
-        """What is done meanwhile; batches of workers that died go back to those that wait."""
+        """Collect results. Batches of workers that died go back into `waiting`."""
         ready, rest = self.ray.wait([*self.running, *self.coming], num_returns=1, timeout=PATIENCE)
         also = self.ray.wait(rest, num_returns=len(rest), timeout=0)[0] if rest else []  # are written down with it
         for reference in [*ready, *also]:
@@ -201,7 +201,7 @@ class _Crew:
             self.failed, self.loads[worker] = 0, 0
 
     def _got(self, reference: Any) -> Any:
-        """What a worker says; what it raised is raised here."""
+        """The result of a remote call; an error of ours is raised as it was there."""
         try:
             return self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:
@@ -210,7 +210,7 @@ class _Crew:
             raise
 
     def dismiss(self) -> None:
-        """Let all workers go."""
+        """Stop all workers."""
         for worker in [*self.loads, *self.coming.values()]:
             self._give_up(worker)
 
@@ -221,7 +221,7 @@ class _Crew:
 
 
 def _again(batch: _Batch, waiting: deque[_Batch]) -> Iterator[BatchResult[Any]]:
-    """Let photos wait again, one by one; one that has cost too many workers is left out."""
+    """Put the photos back, one by one. A photo that has cost `LIVES` workers is left out."""
     deaths = batch.deaths + batch.alone
     if deaths < LIVES:
         waiting.extendleft(_Batch([photo], True, deaths) for photo in reversed(batch.photos))
@@ -239,10 +239,10 @@ class _Worker:
         self.work, self.size, self.turn = work, size, threading.Lock()
 
     def ready(self) -> None:
-        """Say that it is there."""
+        """Return once the worker has started."""
 
     def look(self, photos: Sequence[PhotoRef]) -> BatchResult[Any]:
-        """A batch, done; another is read meanwhile."""
+        """Read and work on a batch. Another call may read its batch meanwhile."""
         (done,) = run_locally(photos, self._work_in_turn, size=self.size, batch=len(photos))
         return done
 

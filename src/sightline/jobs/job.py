@@ -33,36 +33,36 @@ MOST_WORKERS = 4  # batches that are worked on at once: with more, Python's own 
 
 
 class Sink(Protocol[Kept]):
-    """Where results go: open to one writer at a time, and for results of one making."""
+    """Where results are stored. One writer at a time has it open, and all results are of one model and its settings."""
 
     def __contains__(self, id: object) -> bool:
-        """Whether it has the result of a photo."""
+        """True if the result of the photo is stored."""
 
     def add(self, result: Kept) -> None:
-        """Take a result, of a photo that it has none of."""
+        """Store a result. The photo must have none yet."""
 
     def drop(self, ids: Iterable[str]) -> None:
-        """Forget the results of photos, as far as it has them."""
+        """Remove the results of photos; photos without one are ignored."""
 
     def flush(self) -> None:
-        """Return when all it was given is safe."""
+        """Wait until all results are on disk."""
 
 
 @dataclass
 class BatchResult(Generic[Result]):
-    """A batch that was worked on: the results of its photos, and the errors of those that cannot be read."""
+    """The results of a batch of photos, and the errors of photos that could not be read."""
 
     made: list[tuple[PhotoRef, Result]] = field(default_factory=list)
     bad: list[tuple[PhotoRef, SightlineError]] = field(default_factory=list)
 
 
 class Executor(Protocol):
-    """Who reads photos and works on them."""
+    """Reads photos and works on them: `run_locally` in this process, `Cluster` on others."""
 
     def __call__(
         self, photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress
     ) -> Iterator[BatchResult[Result]]:
-        """All photos, at most `batch` of them together; batches may come in any order."""
+        """Work on all photos, at most `batch` at a time. Batches may come in any order."""
 
 
 @dataclass
@@ -84,14 +84,14 @@ class Report:
     news: list[SightlineError] = field(default_factory=list)
 
     def to_json(self, seconds: float, *more: str) -> dict[str, Any]:
-        """The counts of a run, those of `more` too, how long it took, and each file that was left out."""
+        """Counts (`more` names further ones), duration, and each file that was left out."""
         new = {id(error) for error in self.news}
         bad = [{"path": e.where, "error": e.what, "fix": e.fix, "new": id(e) in new} for e in self.bad]
         counts = {name: getattr(self, name) for name in ("photos", "made", "kept", *more)}
         return {**counts, "seconds": round(seconds, 3), "bad": bad}
 
     def print_problems(self) -> None:
-        """At the end, on standard error: which files were left out and why; once, unless they change."""
+        """Print to standard error which files were left out and why. Each is listed once, unless it changes."""
         if self.news:
             print(left_out(self.news), file=sys.stderr)
         if before := len(self.bad) - len(self.news):
@@ -146,7 +146,7 @@ def run_locally(
 def _work_on(
     photos: Sequence[PhotoRef], group: Sequence[tuple[int, Photo | SightlineError]], work: Work[Result]
 ) -> BatchResult[Result]:
-    """What the work makes of a group of `photos` that was read, each with its place among them."""
+    """Work on a group of photos that was read; numbers are places in `photos`."""
     good = [(photos[at], photo) for at, photo in group if isinstance(photo, Photo)]
     results = work([photo for _, photo in good]) if good else ()
     if len(results) != len(good):
@@ -156,7 +156,7 @@ def _work_on(
 
 
 def _threads(device: str | None) -> int:
-    """PyTorch's threads, where the work is on a CPU and for them to share; else 1."""
+    """The number of PyTorch's threads if the work runs on a CPU, else 1."""
     if device is None:
         return 1
     import torch
@@ -177,7 +177,7 @@ def run(
     progress: Progress = iter,
     executor: Executor = run_locally,
 ) -> Report:
-    """Do what is not done; files that cannot be read are left out, and tried again by the next run.
+    """Work on the photos that have no result yet. Files that cannot be read are left out; the next run tries again.
 
     Args:
         photos: each id once.
@@ -208,7 +208,7 @@ def run(
 
 
 def photos_to_do(photos: Sequence[PhotoRef], sink: Sink[Result], ledger: Ledger) -> list[PhotoRef]:
-    """The photos that `run` would work on: those without a result, and those that have changed since.
+    """The photos that need work: those without a result, and those whose file has changed since.
 
     A ledger that is new takes what is in the sink as made of the photos as they are now.
     """
@@ -219,7 +219,7 @@ def photos_to_do(photos: Sequence[PhotoRef], sink: Sink[Result], ledger: Ledger)
 
 
 def _note(report: Report, bad: dict[PhotoRef, SightlineError], ledger: Ledger) -> None:
-    """Tell what could not be read, and write down that it was told."""
+    """Put the errors into the report, and into the ledger, so that the next run reports only new ones."""
     entries = {photo.id: Entry(photo.mark, error.what) for photo, error in bad.items()}
     fresh = {id: entry for id, entry in entries.items() if ledger.get(id) != entry}
     report.bad = list(bad.values())

@@ -32,14 +32,14 @@ class PhotoRef:
 
 @dataclass
 class PhotoList:
-    """Photos that were found, each once, and what is wrong with others."""
+    """The photos of a listing, each once, and errors of what could not be listed."""
 
     photos: list[PhotoRef] = field(default_factory=list)
     problems: list[SightlineError] = field(default_factory=list)
 
 
 def photos_below(source: PathLike) -> tuple[list[PhotoRef], list[SightlineError]]:
-    """Every photo below a folder or an address, by name, or of a parquet file; and what is wrong there.
+    """Every photo below a folder or an address, or in a parquet file, by name; and errors of what could not be listed.
 
     They are called by their paths below it; those of a parquet file by their ids, or by the paths that it holds.
     """
@@ -52,7 +52,7 @@ def photos_below(source: PathLike) -> tuple[list[PhotoRef], list[SightlineError]
 
 
 def find_named_photos(sources: Iterable[str], *, listing: IO[bytes] | None = None) -> PhotoList:
-    """The photos that are meant by some names, as `find_photos` finds them, called by their absolute paths.
+    """The photos that names on a command line mean (see `find_photos`). Their ids are absolute paths.
 
     Args:
         sources: files, folders, patterns, `-` for a list; addresses, and parquet files.
@@ -78,19 +78,19 @@ def find_named_photos(sources: Iterable[str], *, listing: IO[bytes] | None = Non
 
 
 def id_of(path: PathLike) -> str:
-    """What a photo is called from wherever one looks; links are not followed."""
+    """The id of a photo: its address or absolute path. Links are not followed."""
     return os.fspath(path) if is_address(path) else os.path.abspath(path)  # noqa: PTH100 - resolve would follow them
 
 
 def has_file(photo: PhotoRef) -> bool:
-    """Whether a photo is a file of its own, beside which others can be written."""
+    """True if the photo is a file of its own, so that a sidecar can stand beside it."""
     from sightline.vision.parquet_photos import split_row_path
 
     return not is_address(photo.path) and split_row_path(photo.path) is None
 
 
 def mark_of(path: PathLike) -> Mark:
-    """What tells a photo from its later versions; whoever reads one that is gone says so."""
+    """Size and time of last change, by which a changed photo is noticed; `GONE` if there is no such file."""
     try:
         known = os.stat(path)  # noqa: PTH116 - addresses are no Paths
     except OSError:
@@ -108,7 +108,7 @@ def _mark_elsewhere(path: PathLike) -> Mark:
 
 
 def is_elsewhere(source: PathLike) -> bool:
-    """Whether photos there are no files of their own: at an address, or in a parquet file."""
+    """True if photos there are no local files: `source` is an address or a parquet file."""
     from sightline.vision.parquet_photos import is_table
 
     return is_address(source) or is_table(source)

@@ -22,7 +22,7 @@ from sightline.vision.object_storage import Mark
 
 
 class ChecksumLines(ABC):
-    """Such a file, made if it is missing. Use it in a `with` block.
+    """A file of such lines, made if it is missing. Use it in a `with` block.
 
     One process at a time may hold it; whoever opens it sees to that.
 
@@ -37,7 +37,7 @@ class ChecksumLines(ABC):
         self._file = AppendFile(self.path, self._read())
 
     def _read(self) -> int:
-        """Learn what the file says; how many bytes are whole lines."""
+        """Read the lines, and return how many bytes of whole lines there are."""
         at = 0
         if not self.is_new:
             with self.path.open("rb") as lines:
@@ -59,16 +59,16 @@ class ChecksumLines(ABC):
 
     @abstractmethod
     def _learn(self, row: Any, start: int, size: int) -> None:
-        """Take what a line says, which has `size` bytes from `start`; later lines come later."""
+        """Take in the row of a line, which has `size` bytes from `start`. Lines come in their order."""
 
     def _write(self, row: Any) -> tuple[int, int]:
-        """Add a line, all of it or nothing; where it is and how long."""
+        """Append a line, whole or not at all; return its start and size in bytes."""
         body = json.dumps(row, separators=(",", ":"), allow_nan=False).encode("ascii")
         line = b"%08x %s\n" % (checksum(body), body)
         return self._file.append(line), len(line)
 
     def flush(self) -> None:
-        """Return when all it was given is safe, even from a power cut."""
+        """Wait until all lines are on disk."""
         self._file.sync()
 
 
@@ -99,11 +99,11 @@ class Ledger(ChecksumLines):
         return len(self._entries)
 
     def get(self, id: str) -> Entry | None:
-        """What happened to a photo last; None if nothing yet."""
+        """The last entry of a photo; None if there is none."""
         return self._entries.get(id)
 
     def record(self, entries: Mapping[str, Entry]) -> None:
-        """Write down what happened to some photos: all of it or nothing, and safe from a power cut on return."""
+        """Write entries as one line, whole or not at all. They are on disk on return."""
         if entries:
             self._write([[id, *entry.mark, entry.error] for id, entry in entries.items()])
             self.flush()
@@ -172,11 +172,11 @@ class CaptionLog(ChecksumLines):
         return caption
 
     def mark(self, id: str) -> str:
-        """What its caption was made with, beside the photo; "" where nothing."""
+        """The mark that the caption was added with."""
         return self._marks.get(id, "")
 
     def name(self, id: str) -> str:
-        """A name of a photo that no other has: that of its file, numbered where several are called so."""
+        """A unique name: the stem of the photo's file, numbered where several files share it."""
         if id not in self._names:
             stem, count = Path(id).stem, 1
             while (name := stem if count == 1 else f"{stem}-{count}") in self._taken:
@@ -186,13 +186,13 @@ class CaptionLog(ChecksumLines):
         return self._names[id]
 
     def add(self, caption: PhotoCaption, mark: str = "") -> None:
-        """Take the caption of a photo."""
+        """Store the caption of a photo."""
         id = id_of(caption.path)
         self._places[id] = self._write([id, mark, self.name(id), caption.to_json()])
         self._marks[id] = mark
 
     def drop(self, ids: Iterable[str]) -> None:
-        """Forget the captions of photos, as far as it has them."""
+        """Remove the captions of photos; photos without one are ignored."""
         for id in [id for id in ids if id in self._places]:
             self._write([id, "", self.name(id), None])
             del self._places[id]

@@ -20,7 +20,7 @@ Place = tuple[int, int]  # device and inode of a folder: the same folder by any 
 
 @dataclass
 class PhotoPaths:
-    """What was found.
+    """The photos of some names.
 
     Attributes:
         photos: each once, in the order given; those of a folder by name.
@@ -60,7 +60,7 @@ def walk_folder(folder: PathLike) -> PhotoPaths:
 
 
 def is_picture(name: str) -> bool:
-    """Whether a file is called like a picture, and is not hidden."""
+    """True if the name ends like a picture's, and is not hidden."""
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
@@ -71,7 +71,7 @@ class _Search:
         self._met: set[tuple[Place, str]] = set()
 
     def add(self, name: str, *, patterns: bool = False) -> None:
-        """Take what a name means, or note why that cannot be done."""
+        """Add the photos that a name means, or the reason why there are none."""
         path = Path(name)
         try:
             if not name:

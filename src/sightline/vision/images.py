@@ -136,7 +136,7 @@ def pixel_limit() -> int:
 
 @contextlib.contextmanager
 def _opened(source: PathLike | bytes | bytearray | memoryview) -> Iterator[tuple[IO[bytes], str]]:
-    """The bytes of a source, and how errors call it."""
+    """Open a source; the second value names it in errors."""
     if isinstance(source, bytes | bytearray | memoryview):
         yield io.BytesIO(source), "the bytes given"
     elif isinstance(source, str | os.PathLike):
@@ -197,7 +197,7 @@ def _open_picture(
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Let one very large picture into memory, whichever thread reads it, and leave none of it behind."""
+    """Let only one thread at a time decode a very large picture, and give its memory back afterwards."""
     with _one_large:
         usual = _memory.get_block_size()
         _memory.set_block_size(BLOCK)

@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 def is_address(path: PathLike) -> bool:
-    """Whether something is not on this machine's disks, but at an address such as s3://bucket/photos."""
+    """True for addresses such as s3://bucket/photos, which are not on this machine's disks."""
     return _ADDRESS.match(os.fspath(path)) is not None
 
 
@@ -39,7 +39,7 @@ def open_address(path: PathLike) -> Any:
 
 
 def mark_at(path: PathLike) -> Mark | None:
-    """What tells an object from its later versions; None where there is none."""
+    """The mark of an object, which changes when the object does; None if there is no such object."""
     with storage_error(path):
         system, name = _place(path)
         return _mark(system.get_file_info(name))

@@ -130,7 +130,7 @@ class PhotoTable:
         return bytes(cell)
 
     def _cell(self, row: int) -> bytes | None:
-        """What is in a row: going on from the last one where that leads there."""
+        """The picture of a row. Rows that are asked for in order are read in one go."""
         start = next((at for at, column in self._kept.items() if at <= row < at + len(column)), None)
         if start is None:
             group = bisect_right(self._starts, row) - 1
@@ -196,7 +196,7 @@ def open_elsewhere(path: PathLike) -> IO[bytes] | None:
 
 
 def mark_elsewhere(path: PathLike) -> Mark | None:
-    """What tells such a photo from its later versions: of a row, the mark of its file. None where there is none."""
+    """The mark of such a photo, of a row that of its file; None if there is no such photo."""
     if (named := split_row_path(path)) is not None:
         return mark_at(named[0])
     return mark_at(path) if is_address(path) else None
