@@ -625,7 +625,7 @@ def test_an_index_with_flipped_bytes_is_told_or_read(tmp_path):
         for place in rng.integers(0, len(raw), 20):
             broken[place] ^= int(rng.integers(1, 256))
         (tmp_path / "photos.sqlite").write_bytes(broken)
-        for ask in (lambda one: one.maker, ExactIndex.known, lambda one: one.find(np.ones(3, np.float32), ["dog"], 2)):
+        for ask in (lambda one: one.maker, ExactIndex.states, lambda one: one.find(np.ones(3, np.float32), ["dog"], 2)):
             with contextlib.suppress(DataError):  # and nothing else
                 ask(ExactIndex(tmp_path))
 

@@ -226,7 +226,7 @@ def read_table(path: Path) -> None:
 def search(path: Path) -> None:
     index = ExactIndex(path.parent)
     refused = list[SightlineError]()
-    for ask in (lambda: index.maker, index.known, lambda: index.find(np.ones(3, np.float32), ["dog"], 2)):
+    for ask in (lambda: index.maker, index.states, lambda: index.find(np.ones(3, np.float32), ["dog"], 2)):
         try:
             ask()
         except SightlineError as error:
