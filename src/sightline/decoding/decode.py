@@ -50,31 +50,26 @@ def decode(
     """
     device = device_of(memory)
     compiled = WordRules(rules or Rules(), model.vocab_size, vocabulary, device)
-    ahead = "`must_include`" if compiled.wanted else "`whole`" if compiled.rules.whole else ""
-    found = _search(model, memory, strategy, compiled, ahead, bias)
+    _check_strategy(strategy, compiled)
+    if isinstance(strategy, Greedy):
+        found = decode_words(model, memory, compiled, most_probable)
+    elif isinstance(strategy, Sample):
+        found = decode_words(model, memory, compiled, sampler(strategy, device), strategy.copies)
+    else:
+        found = BeamSearch(model, memory, compiled, strategy).run()
     if compiled.rules.right_articles and vocabulary is not None:
         found = _with_right_articles(found, model, memory, vocabulary)
     return found
 
 
-def _search(
-    model: Captioner, memory: Memory, strategy: Strategy, compiled: WordRules, ahead: str, bias: Tensor | None
-) -> DecodeResult:
-    """Captions by a strategy; `ahead` names the rule, if any, for which it must look ahead."""
-    device = device_of(memory)
-    if bias is not None and not isinstance(strategy, Beam):
-        raise ConfigError(f"a bias does not work with {strategy.kind}", fix="decode with a plain beam")
-    if isinstance(strategy, Greedy | Sample):
-        if ahead:
-            raise ConfigError(
-                f"{ahead} does not work with {strategy.kind}, which cannot look ahead", fix="decode with a beam"
-            )
-        if isinstance(strategy, Greedy):
-            return decode_words(model, memory, compiled, most_probable)
-        return decode_words(model, memory, compiled, sampler(strategy, device), strategy.copies)
+def _check_strategy(strategy: Strategy, compiled: WordRules) -> None:
+    """Refuse rules for which a strategy would have to look ahead."""
+    ahead = "`must_include`" if compiled.wanted else "`whole`" if compiled.rules.whole else ""
+    if ahead and isinstance(strategy, Greedy | Sample):
+        what = f"{ahead} does not work with {strategy.kind}, which cannot look ahead"
+        raise ConfigError(what, fix="decode with a beam")
     if ahead and strategy.kind != "beam":
         raise ConfigError(f"{ahead} does not work with {strategy.kind}", fix="decode with a plain beam")
-    return BeamSearch(model, memory, compiled, strategy, bias).run()
 
 
 def _with_right_articles(found: DecodeResult, model: Captioner, memory: Memory, vocabulary: Vocabulary) -> DecodeResult:
