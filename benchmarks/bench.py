@@ -88,6 +88,13 @@ PARTS: dict[str, tuple[Benchmark, ...]] = {
     ),
     "jobs": (Benchmark("ray_driver.py", records.ray_driver, quick="--photos 1000 --results 500"),),
     "serving": (Benchmark("serve_load.py", records.serve_load, quick="--seconds 5 --count 4 --clients 4"),),
+    "gpu": (
+        Benchmark("updown_training.py", records.training_step("Up-Down, cross-entropy"), "--device cuda --images 128"),
+        Benchmark("scst_step.py", records.training_step("Up-Down, self-critical"), "--device cuda --images 64"),
+        Benchmark("beam_decoding.py", records.beam_decoding, "--device cuda --images 2000"),
+        Benchmark("scan_similarity.py", records.scan_similarity, "--device cuda --images 5000 --captions 25000"),
+        Benchmark("r2m_training.py", records.r2m_training, "--device cuda"),
+    ),
     "scaling": (Benchmark("scaling.py", records.scaling, quick="captions vocabulary --quick"),),
 }
 
@@ -181,13 +188,15 @@ def draw(report: dict[str, Any], out: Path) -> None:
     from matplotlib.figure import Figure
 
     rows = [row for row in report["records"] if row["ratio"]][::-1]
-    figure = Figure((9, 1 + 0.24 * len(rows)), layout="constrained")
+    figure = Figure((10, 1 + 0.24 * len(rows)), layout="constrained")
     axes = figure.subplots()
     colours = ["#007a5a" if row["ratio"] >= 1 else "#bd4a00" for row in rows]
-    axes.barh([row["name"] for row in rows], [row["ratio"] for row in rows], color=colours)
+    ratios = [row["ratio"] for row in rows]
+    axes.hlines(range(len(rows)), 1, ratios, colors=colours, lw=5)
+    axes.scatter(ratios, range(len(rows)), c=colours, s=30)
     axes.axvline(1, color="#1d2430", lw=1)
-    axes.set(xscale="log", xlabel="times better than the peer of the same run")
-    axes.tick_params(axis="y", labelsize=7)
+    axes.set(xscale="log", xlabel="times better than the peer of the same run", ylim=(-1, len(rows)))
+    axes.set_yticks(range(len(rows)), [f"{row['name']} : {row['against']}" for row in rows], fontsize=7)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(out / "report-ratios.png", dpi=110)
     if not report["curves"]:

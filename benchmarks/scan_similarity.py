@@ -4,7 +4,7 @@ The usual way is written here as the method's public code goes about it: for one
 repeated for every photo, attended vectors are formed by batched products, and cosines are taken of whole vectors.
 Features are random unit vectors. The loop is timed on some of the captions, spread evenly, and scaled to all of them.
 
-    python benchmarks/scan_similarity.py [--images 1000] [--captions 5000] [--sample 40] [--block 64 128] [--json]
+    python benchmarks/scan_similarity.py [--images 1000] [--captions 5000] [--sample 40] [--device cuda] [--json]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from sightline.models.matcher import Embedding
 from sightline.models.scan import SCANConfig
-from sightline.models.scan_fast import CPU_BLOCK
+from sightline.models.scan_fast import CPU_BLOCK, GPU_BLOCK
 
 REGIONS, SIZE, SHORTEST, LONGEST = 36, 1024, 8, 16
 LINUX = sys.platform == "linux"
@@ -71,10 +71,18 @@ def run(call: Callable[[], Tensor]) -> Run:
     if LINUX:
         Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
     before = resident("VmRSS")
+    _wait()
     wall, cpu = time.perf_counter(), time.process_time()
     result = call()
+    _wait()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return Run(result, wall, cpu, resident("VmHWM") - before)
+
+
+def _wait() -> None:
+    """Until a GPU has done what it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def resident(name: str) -> float:
@@ -86,7 +94,11 @@ def resident(name: str) -> float:
 
 @torch.inference_mode()
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    images, texts = features(options.images, options.captions)
+    images, texts = (
+        {name: part.to(options.device) for name, part in side.items()}
+        for side in features(options.images, options.captions)
+    )
+    block = tuple(options.block) if options.block else CPU_BLOCK if options.device == "cpu" else GPU_BLOCK
     model = SCANConfig(region_width=1, word_size=1, size=SIZE).build(1)
     sample = torch.linspace(0, options.captions - 1, min(options.sample, options.captions)).long()
 
@@ -95,9 +107,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         return usual_loop(images["regions"], texts["words"][part], lengths, model.config.temperature)
 
     def sightline(captions: int) -> Tensor:
-        return model.similarity(
-            images, {name: part[:captions] for name, part in texts.items()}, (options.block[0], options.block[1])
-        )
+        return model.similarity(images, {name: part[:captions] for name, part in texts.items()}, (block[0], block[1]))
 
     usual(sample[:1])
     tenth = run(lambda: sightline(max(1, options.captions // 10)))
@@ -112,7 +122,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "images": options.images,
         "captions": options.captions,
-        "block": options.block,
+        "block": block,
+        "device": torch.cuda.get_device_name() if options.device == "cuda" else options.device,
         "threads": torch.get_num_threads(),
         "usual_timed_on_captions": len(sample),
         "usual_seconds": peer,
@@ -121,7 +132,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "sightline_pairs_per_second": pairs / ours.seconds,
         "ratio": peer / ours.seconds,
         "cpu_time_ratio": peer_cpu / ours.cpu_seconds,
-        "largest_difference": float((ours.result[:, sample] - peer_scores).abs().max()),
+        "largest_difference": float((ours.result.cpu()[:, sample] - peer_scores.cpu()).abs().max()),
         "usual_megabytes": after.megabytes,
         "sightline_megabytes_for_a_tenth": tenth.megabytes,
         "sightline_megabytes": ours.megabytes,
@@ -134,7 +145,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--captions", type=int, default=5000)
     parser.add_argument("--sample", type=int, default=40, help="captions the usual loop is timed on")
-    parser.add_argument("--block", type=int, nargs=2, default=CPU_BLOCK, help="images and captions in a block")
+    parser.add_argument("--block", type=int, nargs=2, help="images and captions in a block")
+    parser.add_argument("--device", default="cpu", help="where both compute")
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     options = parser.parse_args()
     report = measure(options)
