@@ -61,13 +61,6 @@ def test_synonyms_share_a_synset(a: str, b: str, expected: bool) -> None:
     assert wordnet.share_synset(b, a, "n") is expected
 
 
-def test_parts_of_speech_of_a_word() -> None:
-    assert wordnet.pos_of("swing") == {"n", "v"}
-    assert wordnet.pos_of("white") == {"n", "v", "a"}
-    assert wordnet.pos_of("quickly") == {"r"}
-    assert wordnet.pos_of("dogs") == frozenset()
-
-
 def test_hypernyms_lead_to_the_top() -> None:
     animal, entity = wordnet.senses("animal", "n")[0], wordnet.senses("entity", "n")[0]
     assert wordnet.hypernyms(DOG) == (102083346, 101317541)  # canine; domestic animal

@@ -143,11 +143,6 @@ def share_synset(a: str, b: str, pos: Pos | None = None) -> bool:
     return not synsets(a, pos).isdisjoint(synsets(b, pos))
 
 
-def pos_of(word: str) -> frozenset[Pos]:
-    """The parts of speech in which `word`, as written, is a lemma."""
-    return frozenset(pos for pos in POS if has(word, pos))
-
-
 def has(lemma: str, pos: Pos) -> bool:
     """Whether WordNet holds `lemma` as this part of speech."""
     place, part = _place(lemma), _lexicon().parts[_known(pos)]
