@@ -59,12 +59,7 @@ class Distributed:
 
     def tell(self, value: Any) -> Any:
         """The value that process 0 has, in all processes."""
-        if self.world == 1:
-            return value
-        box = [value]
-        with _answered():
-            dist.broadcast_object_list(box, src=0, group=self._cpu)
-        return box[0]
+        return self.gather(value)[0]
 
     def share(self, tensors: Sequence[Tensor]) -> None:
         """Give all processes the numbers that process 0 has."""
@@ -80,6 +75,8 @@ class Distributed:
         """Sum gradients over processes, in one piece. A parameter that no process has a gradient of keeps none."""
         if self.world == 1:
             return
+        # DistributedDataParallel gives the same gradients, but wants CUDA graphs recorded before it wraps a module (those
+        # of R²M are recorded as shapes come) and searches every step's graph for parameters that an objective leaves out.
         known = self.sum(*(float(parameter.grad is not None) for parameter in parameters))
         moved = [parameter for parameter, count in zip(parameters, known, strict=True) if count]
         flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in moved])

@@ -41,6 +41,7 @@ from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.text.vocabulary import END, PAD
 from sightline.text.vocabulary import rule as named_rule
 from sightline.training.data import DataConfig, build_data
+from sightline.training.objective import mode
 from sightline.training.recipe_photos import plural
 from sightline.training.tensor_tables import Pool
 from sightline.training.vision_config import CachedFeatures, config_of
@@ -110,55 +111,36 @@ def evaluate(
         captions: the model's captions are put there.
         per_image: what each photo adds is put there.
     """
-    model, training = checkpoint.model, checkpoint.model.training
+    model, rule, words = checkpoint.model, named_rule(checkpoint.text_rule), checkpoint.vocabulary
     per_image = PerImage() if per_image is None else per_image
     per_image.begin(pool.ids)
-    model.eval()
-    try:
+    with mode(model, False):
         if isinstance(model, Matcher):
             metrics = retrieval([model], pool, evaluation, per_image)
             if evaluation.grounding and isinstance(model, AligningMatcher):
-                rule = named_rule(checkpoint.text_rule)
-                annotated = _annotated(pool, grounded)
-                metrics |= accuracy_of_matcher(model, checkpoint.vocabulary, rule, pool, annotated, per_image)
+                metrics |= accuracy_of_matcher(model, words, rule, pool, _annotated(pool, grounded), per_image)
             return metrics
+        metrics = {"loss": token_loss(model, pool, evaluation.batch)} if pool.texts is not None else {}
+        if not (pool.references and any(pool.references)):
+            return metrics  # a pool of texts alone has nothing to score captions against
         captions = {} if captions is None else captions
-        return _captioner(checkpoint, pool, evaluation, grounded, sentiment or {}, watch, captions, per_image)
-    finally:
-        model.train(training)
-
-
-def _captioner(
-    checkpoint: Checkpoint,
-    pool: Pool,
-    evaluation: Evaluation,
-    grounded: Mapping[str, GroundedPhoto] | None,
-    sentiment: Mapping[str, frozenset[str]],
-    watch: Watch,
-    captions: dict[str, Caption],
-    per_image: PerImage,
-) -> dict[str, float]:
-    model = checkpoint.captioner()
-    metrics = {"loss": token_loss(model, pool, evaluation.batch)} if pool.texts is not None else {}
-    if not (pool.references and any(pool.references)):
-        return metrics  # a pool of texts alone has nothing to score captions against
-    captions.update(write_captions(checkpoint, pool, evaluation, trace=evaluation.grounding, watch=watch))
-    references = dict(zip(pool.ids, pool.references, strict=True))
-    texts = {id: " ".join(caption.words) for id, caption in captions.items()}
-    scores = scorecard(texts, references, evaluation.metrics or None).scores
-    for name, value in scores.corpus.items():
-        metrics[_NAMES.get(name, name)] = value if name in _AS_READ else 100 * value
-        if name not in _OF_THE_CORPUS:
-            per_image.add(_NAMES.get(name, name), [scores.per_image[id][name] for id in pool.ids])
-    if evaluation.novel:
-        metrics |= novel_f1(texts, references)
-    if evaluation.self_retrieval:
-        metrics |= _self_retrieval(checkpoint, model, pool, captions, per_image)
-    if evaluation.grounding:
-        rule, annotated = named_rule(checkpoint.text_rule), _annotated(pool, grounded)
-        metrics |= accuracy_of_captioner(model, checkpoint.vocabulary, rule, pool, annotated, per_image)
-        metrics |= f1_of_captions(captions, pool, annotated, per_image)
-    return metrics | sentiment_shares([caption.words for caption in captions.values()], sentiment)
+        captions.update(write_captions(checkpoint, pool, evaluation, trace=evaluation.grounding, watch=watch))
+        references = dict(zip(pool.ids, pool.references, strict=True))
+        texts = {id: " ".join(caption.words) for id, caption in captions.items()}
+        scores = scorecard(texts, references, evaluation.metrics or None).scores
+        for name, value in scores.corpus.items():
+            metrics[_NAMES.get(name, name)] = value if name in _AS_READ else 100 * value
+            if name not in _OF_THE_CORPUS:
+                per_image.add(_NAMES.get(name, name), [scores.per_image[id][name] for id in pool.ids])
+        if evaluation.novel:
+            metrics |= novel_f1(texts, references)
+        if evaluation.self_retrieval:
+            metrics |= _self_retrieval(checkpoint, model, pool, captions, per_image)
+        if evaluation.grounding:
+            annotated = _annotated(pool, grounded)
+            metrics |= accuracy_of_captioner(model, words, rule, pool, annotated, per_image)
+            metrics |= f1_of_captions(captions, pool, annotated, per_image)
+        return metrics | sentiment_shares([caption.words for caption in captions.values()], sentiment or {})
 
 
 _NAMES = {f"Bleu_{n}": f"BLEU-{n}" for n in range(1, 5)} | {"ROUGE_L": "ROUGE-L"}

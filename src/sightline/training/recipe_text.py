@@ -19,7 +19,7 @@ import numpy as np
 from sightline.data import karpathy, text_lists
 from sightline.data.concept_dictionary import ConceptDictionary
 from sightline.data.inspect import identify
-from sightline.data.records import CaptionedPhoto, Sentence
+from sightline.data.records import CaptionedPhoto
 from sightline.errors import ConfigError, CountError, DataError
 from sightline.files import PathLike
 from sightline.scene import Concept, Scene
@@ -45,16 +45,12 @@ class Splitter:
 
     def sentences(self, photo: CaptionedPhoto) -> list[tuple[str, ...]]:
         """The words of each caption of a photo; a caption of no words is an error."""
-        return [self._checked(sentence, photo) for sentence in photo.sentences]
-
-    def _checked(self, sentence: Sentence, photo: CaptionedPhoto) -> tuple[str, ...]:
-        words = self.words(sentence.text, sentence.tokens)
-        if not words:
-            raise DataError(
-                f"the caption {sentence.text[:40]!r} of photo {photo.id} has no word",
-                fix="write one, or remove it",
-            )
-        return words
+        split = [self.words(sentence.text, sentence.tokens) for sentence in photo.sentences]
+        for sentence, words in zip(photo.sentences, split, strict=True):
+            if not words:
+                what = f"the caption {sentence.text[:40]!r} of photo {photo.id} has no word"
+                raise DataError(what, fix="write one, or remove it")
+        return split
 
 
 def choose_vocabulary(
@@ -125,8 +121,10 @@ def corpus_pools(
     A hash decides which sentences are held out, so that equal ones are on the same side.
     """
     split = [(text, splitter.words(text)) for text in corpus]
-    fitting = [(text, words) for text, words in split if _fits(words, config)]
-    known = [(text, words) for text, words in fitting if _unknown(words, vocabulary) <= config.unknown]
+    least, most = max(1, config.min_words), config.max_words or float("inf")
+    fitting = [(text, words) for text, words in split if least <= len(words) <= most]
+    unknown = [sum(word not in vocabulary for word in words) / len(words) for _, words in fitting]
+    known = [pair for pair, share in zip(fitting, unknown, strict=True) if share <= config.unknown]
     named = [()] * len(known) if dictionary is None else dictionary.find_all([words for _, words in known])
     sides: dict[str, list[Row]] = {"corpus": [], "corpus-val": []}
     for number, ((text, words), names) in enumerate(zip(known, named, strict=True)):
@@ -149,25 +147,14 @@ def corpus_pools(
         f"words, {len(fitting) - len(known):,} with too many unknown words, {len(known) - used:,} that name nothing "
         "of the dictionary."
     )
-    most = config.max_photos or len(corpus)
-    return {name: _pool(rows[:most], splitter, vocabulary, dictionary) for name, rows in sides.items()}
-
-
-def _fits(words: Sequence[str], config: DataConfig) -> bool:
-    return max(1, config.min_words) <= len(words) <= (config.max_words or len(words))
-
-
-def _unknown(words: Sequence[str], vocabulary: Vocabulary) -> float:
-    return sum(word not in vocabulary for word in words) / len(words)
-
-
-def _pool(
-    rows: Sequence[Row], splitter: Splitter, vocabulary: Vocabulary, dictionary: ConceptDictionary | None
-) -> Pool:
-    scenes = [scene for _, scene in rows]
-    return Pool(
-        tuple(scene.id for scene in scenes),
-        None if dictionary is None else SceneTable.build(scenes, ("concepts",), vocabulary),
-        TextTable.build([words for words, _ in rows], vocabulary, splitter.rule.max_words),
-        np.arange(len(rows) + 1, dtype=np.int64),
-    )
+    pools = {}
+    for name, rows in sides.items():
+        rows = rows[: config.max_photos or None]
+        scenes = [scene for _, scene in rows]
+        pools[name] = Pool(
+            tuple(scene.id for scene in scenes),
+            None if dictionary is None else SceneTable.build(scenes, ("concepts",), vocabulary),
+            TextTable.build([words for words, _ in rows], vocabulary, splitter.rule.max_words),
+            np.arange(len(rows) + 1, dtype=np.int64),
+        )
+    return pools
