@@ -61,10 +61,8 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
         stages, size = _text_stages(own, photos, notes)
     else:
         if not captions:
-            raise ConfigError(
-                f"{kind} learns from captions, and there are none",
-                fix="add --captions FILE, or train r2m with --corpus text.txt, which needs no captions of photos",
-            )
+            fix = "add --captions FILE, or train r2m with --corpus text.txt, which needs no captions of photos"
+            raise ConfigError(f"{kind} learns from captions, and there are none", fix=fix)
         data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, notes), "vocabulary": "train"}
         stages, size = _caption_stages(photos, captions, notes)
     return _build(kind, data, stages, size, own, changes, notes)
@@ -162,10 +160,8 @@ def _corpus(own: OwnData, notes: list[str]) -> dict[str, Any]:
     if own.corpus is None:
         raise ConfigError("r2m learns to speak from text, and there is none", fix="add --corpus text.txt")
     if own.images is not None and own.concepts is None and own.features is None:
-        raise ConfigError(
-            "r2m must know what is in the photos, and extracted features have no names",
-            fix="add --concepts FILE (a line of named boxes per photo), or --features with concepts",
-        )
+        fix = "add --concepts FILE (a line of named boxes per photo), or --features with concepts"
+        raise ConfigError("r2m must know what is in the photos, and extracted features have no names", fix=fix)
     sentences = read_corpus(existing_path(own.corpus))
     long = sum(len(sentence.split()) >= 8 for sentence in sentences)
     fewest = 8 if 2 * long >= len(sentences) else 4

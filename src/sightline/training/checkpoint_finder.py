@@ -41,10 +41,8 @@ class Finder:
         """The checkpoint, or an error that tells which command makes it."""
         if name == "start":
             if not self.start:
-                raise ConfigError(
-                    "`start` is the model a recipe starts from, and this one starts from random weights",
-                    fix="set the recipe's `start`, or name another model",
-                )
+                what = "`start` is the model a recipe starts from, and this one starts from random weights"
+                raise ConfigError(what, fix="set the recipe's `start`, or name another model")
             return self(self.start)
         kind, colon, rest = name.partition(":")
         if colon and kind == "row":
@@ -74,11 +72,8 @@ class Finder:
     def _run(self, folder: Path, recipe: str, row: str) -> Checkpoint:
         if not (folder / MODEL).is_file():
             begun = "is not finished" if (folder / "recipe.yaml").is_file() else "has not been trained"
-            raise CheckpointError(
-                f"the row {row} {begun}",
-                where=folder,
-                fix=shlex.join(["sightline", "train", recipe, row, "--out", str(folder)]),
-            )
+            fix = shlex.join(["sightline", "train", recipe, row, "--out", str(folder)])
+            raise CheckpointError(f"the row {row} {begun}", where=folder, fix=fix)
         return self._load(folder / MODEL)
 
     def _load(self, path: Path) -> Checkpoint:

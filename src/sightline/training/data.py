@@ -115,10 +115,8 @@ def build_data(
     if not isinstance(vision, CachedFeatures):
         scenes = pixel_pools(config, base, photos, vision.size, notes, cells=isinstance(vision, Grid))
     elif config.boxes is not None or config.boxed is not None:
-        raise ConfigError(
-            "data.boxes and data.boxed are for vision models that are trained, and the recipe reads features",
-            fix="set vision.kind to detector, or remove them",
-        )
+        what = "data.boxes and data.boxed are for vision models that are trained, and the recipe reads features"
+        raise ConfigError(what, fix="set vision.kind to detector, or remove them")
     else:
         scenes = split_scenes(config, base, photos, needs, dictionary, vocabulary, notes)
     pools = {

@@ -126,10 +126,8 @@ class DataConfig:
         if self.encoder and (self.images is None or self.features is None):
             raise ConfigError("data.encoder makes features of photos", fix="give data.images and data.features")
         if self.encoder and not is_encoder(self.encoder):
-            raise ConfigError(
-                f"data.encoder is {self.encoder}",
-                fix=f"give {', '.join(BACKBONES)}, {DETECTOR}, recipe:PAPER/TABLE#ROW or the file of a vision model",
-            )
+            fix = f"give {', '.join(BACKBONES)}, {DETECTOR}, recipe:PAPER/TABLE#ROW or the file of a vision model"
+            raise ConfigError(f"data.encoder is {self.encoder}", fix=fix)
         if self.max_words and self.max_words < self.min_words:
             raise ConfigError(
                 f"data.min_words is {self.min_words} and data.max_words {self.max_words}", fix="raise data.max_words"

@@ -75,8 +75,8 @@ class Distributed:
         """Sum gradients over processes, in one piece. A parameter that no process has a gradient of keeps none."""
         if self.world == 1:
             return
-        # DistributedDataParallel gives the same gradients, but wants CUDA graphs recorded before it wraps a module (those
-        # of R²M are recorded as shapes come) and searches every step's graph for parameters that an objective leaves out.
+        # DistributedDataParallel gives the same gradients, but wants CUDA graphs recorded before it wraps a module, and
+        # those of R²M are recorded as shapes come; and it searches every step for parameters that nothing depends on.
         known = self.sum(*(float(parameter.grad is not None) for parameter in parameters))
         moved = [parameter for parameter, count in zip(parameters, known, strict=True) if count]
         flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in moved])
@@ -92,10 +92,8 @@ def _answered() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # all that a broken connection and a time-out have in common
-        raise LearningError(
-            "another process of this run has stopped",
-            fix="see what it said, then start all of them again: they go on from the last state",
-        ) from error
+        fix = "see what it said, then start all of them again: they go on from the last state"
+        raise LearningError("another process of this run has stopped", fix=fix) from error
 
 
 @contextlib.contextmanager

@@ -96,10 +96,8 @@ def split_scenes(
     if not photos:
         return {}
     if config.features is None and (config.concepts is None or set(needs) != {"concepts"}):
-        raise ConfigError(
-            f"the model reads {', '.join(needs)} of photos, and there are no features",
-            fix="give data.features; `sightline data formats` lists the formats that hold features",
-        )
+        what = f"the model reads {', '.join(needs)} of photos, and there are no features"
+        raise ConfigError(what, fix="give data.features; `sightline data formats` lists the formats that hold features")
     listed = [photo for part in photos.values() for photo in part]
     source = PhotoScenes(None, {photo.id: photo.id for photo in listed}, dictionary=dictionary)
     if config.features is not None:
@@ -115,11 +113,8 @@ def split_scenes(
         named = open_scenes(path)
         source = replace(source, named=named, named_of=match(listed, named.ids(), path))
         if not source.named_of:
-            raise MissingRecordError(
-                f"none of {plural(len(listed), 'photo')}, such as {listed[0].id}, is among its {len(named):,}",
-                where=path,
-                fix="captions and concepts must name photos alike",
-            )
+            what = f"none of {plural(len(listed), 'photo')}, such as {listed[0].id}, is among its {len(named):,}"
+            raise MissingRecordError(what, where=path, fix="captions and concepts must name photos alike")
     if dictionary is not None:
         source = replace(source, unsure=_unsure(photos, source, notes))
     kept = {role: _keep(config, part, source, notes, role) for role, part in photos.items()}

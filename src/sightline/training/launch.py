@@ -215,15 +215,11 @@ def _model(recipe: Recipe, data: Data, before: Checkpoint | None, find: Callable
     if isinstance(model, EndToEnd) and not isinstance(before.model, EndToEnd):  # it read features of the same backbone
         receiver, made_by = model.reader, model.vision.fingerprint()
     if before.text_rule != data.rule.name:
-        raise ConfigError(
-            f"{recipe.start} splits captions by the rule {before.text_rule}, and the recipe by {data.rule.name}",
-            fix=f"set data.rule={before.text_rule}",
-        )
+        what = f"{recipe.start} splits captions by the rule {before.text_rule}, and the recipe by {data.rule.name}"
+        raise ConfigError(what, fix=f"set data.rule={before.text_rule}")
     if before.fingerprint and made_by and before.fingerprint != made_by:
-        raise ConfigError(
-            f"{recipe.start} was trained on scenes {before.fingerprint}, and these are {made_by}",
-            fix="use features of the same vision model",
-        )
+        what = f"{recipe.start} was trained on scenes {before.fingerprint}, and these are {made_by}"
+        raise ConfigError(what, fix="use features of the same vision model")
     theirs, ours = before.model.state_dict(), receiver.state_dict()
     sizes = [{key: part.shape for key, part in state.items()} for state in (ours, theirs)]
     wrong = [key for key in (*ours, *theirs) if sizes[0].get(key) != sizes[1].get(key)]
@@ -271,11 +267,8 @@ def refuse_other_run(recipe: Recipe, out: Path) -> None:
         return
     differing = list(differences(plain(held), plain(recipe)))
     first = "; ".join(differing[:3]) + ("; …" if len(differing) > 3 else "")
-    raise LearningError(
-        f"this folder holds a run of another recipe ({first})",
-        where=out,
-        fix="choose another --out, or remove the folder",
-    )
+    fix = "choose another --out, or remove the folder"
+    raise LearningError(f"this folder holds a run of another recipe ({first})", where=out, fix=fix)
 
 
 def differences(held: Any, wanted: Any, path: str = "") -> Iterator[str]:
@@ -292,11 +285,8 @@ def _begin(recipe: Recipe, data: Data, out: Path, about: str) -> None:
     """Write recipe and data card into the folder; refuse to go on where the data has changed since."""
     card = data.card()
     if (out / DATA).is_file() and read_json(out / DATA).get("digest") != card["digest"]:
-        raise LearningError(
-            "photos, captions or features have changed since this run began",
-            where=out,
-            fix="choose another --out, or bring the data back",
-        )
+        fix = "choose another --out, or bring the data back"
+        raise LearningError("photos, captions or features have changed since this run began", where=out, fix=fix)
     if first_process() and not (out / RECIPE).is_file():
         write_json(out / DATA, card, indent=2)
         write_text(out / RECIPE, to_yaml(recipe, about))

@@ -204,10 +204,8 @@ def _begin(run: Run, model: Any, counters: Counters, tensors: dict[str, Tensor],
 def _beside(run: Run, batching: Batching, seed: int) -> Batches:
     """The batches that an objective wants beside its own."""
     if batching.pool not in run.pools:
-        raise ConfigError(
-            f"a batch of {batching.pool} goes beside every step, and there is no {batching.pool}",
-            fix="give data.corpus, or set the objective's `text` to 0",
-        )
+        what = f"a batch of {batching.pool} goes beside every step, and there is no {batching.pool}"
+        raise ConfigError(what, fix="give data.corpus, or set the objective's `text` to 0")
     return Batches(run.pools[batching.pool], batching, seed)
 
 

@@ -182,10 +182,8 @@ class Teacher(FrozenModel[Matcher]):
     def images(self, scenes: SceneBatch) -> Embedding:
         """Embedded images; scenes of another vision model than it was trained on are refused."""
         if self.fingerprint and scenes.fingerprint and self.fingerprint != scenes.fingerprint:
-            raise ConfigError(
-                f"{self.name} was trained on scenes {self.fingerprint}, and these are {scenes.fingerprint}",
-                fix="train both models on features of one vision model",
-            )
+            what = f"{self.name} was trained on scenes {self.fingerprint}, and these are {scenes.fingerprint}"
+            raise ConfigError(what, fix="train both models on features of one vision model")
         return self.model.embed_images(scenes)
 
     def texts(self, sentences: Sequence[Sequence[str]], device: torch.device, nouns: Tensor | None = None) -> TextBatch:

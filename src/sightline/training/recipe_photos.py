@@ -62,11 +62,8 @@ def _shared(captions: CaptionSet, shares: dict[str, float]) -> CaptionSet:
     if any(share <= 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-6:
         raise ConfigError(f"data.shares is {shares}", fix="give shares above 0 that sum to 1, such as {train: 0.9, …}")
     if len(captions) < len(shares):
-        raise ConfigError(
-            f"{plural(len(captions), 'photo')} cannot be shared by {len(shares)} splits",
-            where=captions.source,
-            fix="give more photos",
-        )
+        what = f"{plural(len(captions), 'photo')} cannot be shared by {len(shares)} splits"
+        raise ConfigError(what, where=captions.source, fix="give more photos")
     place = {photo.id: hash_share(PurePosixPath(photo.file or photo.id).as_posix()) for photo in captions}
     split_of: dict[str, str] = {}
     start = 0.0
@@ -91,11 +88,8 @@ def hash_share(text: str) -> float:
 def _by_role(config: DataConfig, captions: CaptionSet, notes: list[str]) -> dict[str, tuple[CaptionedPhoto, ...]]:
     known = captions.splits()
     if not known:
-        raise ConfigError(
-            "no photo has a split",
-            where=captions.source,
-            fix="give data.splits (a list of photos each), or data.shares such as {train: 0.9, val: 0.05, test: 0.05}",
-        )
+        fix = "give data.splits (a list of photos each), or data.shares such as {train: 0.9, val: 0.05, test: 0.05}"
+        raise ConfigError("no photo has a split", where=captions.source, fix=fix)
     role_of = {name: role for role in ROLES for name in getattr(config, role)}
     by_role: dict[str, list[CaptionedPhoto]] = {}
     for photo in captions:
@@ -103,11 +97,8 @@ def _by_role(config: DataConfig, captions: CaptionSet, notes: list[str]) -> dict
             by_role.setdefault(role_of[photo.split], []).append(photo)
     wanted = config.train or config.val or config.test  # photos are trained on, or only measured by
     if not any(name in wanted for name in known):
-        raise ConfigError(
-            f"no photo is in {' or '.join(wanted)}",
-            where=captions.source,
-            fix=f"there are the splits {', '.join(known)}",
-        )
+        fix = f"there are the splits {', '.join(known)}"
+        raise ConfigError(f"no photo is in {' or '.join(wanted)}", where=captions.source, fix=fix)
     _refuse_uncaptioned(by_role, captions.source)
     kept = sum(map(len, by_role.values()))
     counts = ", ".join(f"{len(by_role[role]):,} {role}" for role in ROLES if role in by_role)
@@ -133,11 +124,8 @@ def _refuse_uncaptioned(by_role: dict[str, list[CaptionedPhoto]], source: str) -
     photos = [photo for part in by_role.values() for photo in part]
     bare = [photo.id for photo in photos if not photo.sentences]
     if bare and len(bare) < len(photos):
-        raise MissingRecordError(
-            f"{plural(len(bare), 'photo')} without a caption: {some(bare)}",
-            where=source,
-            fix="caption them, or leave them out of the file",
-        )
+        fix = "caption them, or leave them out of the file"
+        raise MissingRecordError(f"{plural(len(bare), 'photo')} without a caption: {some(bare)}", where=source, fix=fix)
 
 
 def plural(count: int, noun: str) -> str:

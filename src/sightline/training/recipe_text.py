@@ -72,10 +72,8 @@ def choose_vocabulary(
         where = ", ".join(roles)
     vocabulary = build_vocabulary(counted, rule.min_count, always)
     if not vocabulary.words:
-        raise CountError(
-            f"no word occurs {times(rule.min_count)} in {where}",
-            fix="give more captions, or lower data.min_count",
-        )
+        fix = "give more captions, or lower data.min_count"
+        raise CountError(f"no word occurs {times(rule.min_count)} in {where}", fix=fix)
     notes.append(
         f"The vocabulary has {len(vocabulary.words):,} words: those that occur at least {times(rule.min_count)} in "
         f"{where} (rule {rule.name})."

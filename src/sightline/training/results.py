@@ -123,10 +123,8 @@ class ResultRecord:
         if not self.recipe.fingerprint or not self.commit:
             raise ConfigError(f"{self.address} has no recipe or no commit", fix="run it again")
         if not self.supervision:
-            raise ConfigError(
-                f"nobody says what the features of {self.address} learned from",
-                fix=f"write one line into supervision.txt in {self.features.name or 'the feature store'}",
-            )
+            fix = f"write one line into supervision.txt in {self.features.name or 'the feature store'}"
+            raise ConfigError(f"nobody says what the features of {self.address} learned from", fix=fix)
         refuse_captions(self.paper, self.supervision)
         if len(self.metrics.of_seeds()) != len(self.seeds):
             raise ConfigError(f"{self.address} has other seeds than metrics", fix="collect it again")

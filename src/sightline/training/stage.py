@@ -47,10 +47,8 @@ class Optimiser:
         """The optimiser over named parameters; each group knows its base rate."""
         for prefix in self.lrs:
             if not any(name.startswith(prefix) for name in parameters):
-                raise ConfigError(
-                    f"`optimiser.lrs.{prefix}` names no parameter",
-                    fix=f"parameters begin with {', '.join(sorted({n.split('.')[0] for n in parameters}))}",
-                )
+                fix = f"parameters begin with {', '.join(sorted({n.split('.')[0] for n in parameters}))}"
+                raise ConfigError(f"`optimiser.lrs.{prefix}` names no parameter", fix=fix)
         groups: dict[float, list[nn.Parameter]] = {}
         for name, parameter in parameters.items():
             matches = [prefix for prefix in self.lrs if name.startswith(prefix)]
@@ -127,10 +125,8 @@ class Selection:
     def __post_init__(self) -> None:
         check_ranges(self, "select.", every="[0, ∞)", every_steps="[0, ∞)", patience="[0, ∞)")
         if self.start and not (self.every or self.every_steps):
-            raise ConfigError(
-                "`select.start` is true, and no later model is evaluated, so that the first would always be chosen",
-                fix="set select.every to 1 or more, or select.start to false",
-            )
+            what = "`select.start` is true, and no later model is evaluated, so that the first would always be chosen"
+            raise ConfigError(what, fix="set select.every to 1 or more, or select.start to false")
 
     def due(self, step: int, per_epoch: int, last: bool) -> bool:
         """True where the model is evaluated after so many steps; after the last one it always is."""

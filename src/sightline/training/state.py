@@ -94,11 +94,8 @@ def newest(folder: Path) -> str:
             load_state(path)
             return path.name
     if paths:
-        raise CheckpointError(
-            f"none of the states here can be read, {paths[-1].name} neither",
-            where=folder,
-            fix="remove them to begin anew, or choose another --out",
-        )
+        fix = "remove them to begin anew, or choose another --out"
+        raise CheckpointError(f"none of the states here can be read, {paths[-1].name} neither", where=folder, fix=fix)
     return ""
 
 

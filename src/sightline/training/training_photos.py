@@ -96,11 +96,8 @@ def boxes_of_pools(
         boxes = read_boxes(path)
         id_of = match(photos, boxes.ids, path)
         if not id_of:
-            raise MissingRecordError(
-                f"none of {plural(len(photos), 'photo')}, such as {photos[0].id}, is among its {len(boxes.ids):,}",
-                where=path,
-                fix="photos and boxes must be named alike",
-            )
+            what = f"none of {plural(len(photos), 'photo')}, such as {photos[0].id}, is among its {len(boxes.ids):,}"
+            raise MissingRecordError(what, where=path, fix="photos and boxes must be named alike")
         drawn[pool] = [boxes.of(id_of[photo.id]) if photo.id in id_of else None for photo in photos]
         known = [one for one in drawn[pool] if one is not None]
         named = sum(int((one.names[:, 0] >= 0).sum()) for one in known)

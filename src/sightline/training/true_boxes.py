@@ -61,11 +61,8 @@ def read_boxes(path: Path, names: Sequence[str] | None = None) -> TrueBoxes:
         machine = boxes_jsonl.read(path)
         classes = np.array([index.get(name, -1) for name in COCO_80], np.int16)
         return TrueBoxes(tuple(machine.ids()), lambda id: of_machine(machine, id, classes))
-    raise ConfigError(
-        f"{kind.name} holds no boxes with names",
-        where=path,
-        fix="give Flickr30k Entities, COCO's instances_*.json, or machine-made boxes (`sightline data formats`)",
-    )
+    fix = "give Flickr30k Entities, COCO's instances_*.json, or machine-made boxes (`sightline data formats`)"
+    raise ConfigError(f"{kind.name} holds no boxes with names", where=path, fix=fix)
 
 
 def of_entities(photo: EntitiesPhoto, index: Mapping[str, int]) -> PhotoBoxes:

@@ -95,11 +95,8 @@ def _scale(photo: GroundedPhoto, size: Sequence[int]) -> Array:
     """What normalised boxes are multiplied by: the annotation's own size, else the scene's."""
     width, height = photo.size or size
     if width <= 0 or height <= 0:
-        raise DataError(
-            "its size in pixels is unknown",
-            where=f"image {photo.id}",
-            fix="give annotations or features that hold the photo's original size",
-        )
+        fix = "give annotations or features that hold the photo's original size"
+        raise DataError("its size in pixels is unknown", where=f"image {photo.id}", fix=fix)
     return np.array([width, height, width, height], np.float64)
 
 

@@ -163,10 +163,8 @@ class Contrastive(Objective):
     def _texts(self, batch: Batch) -> list[TextBatch]:
         """The captions of the images, then K times those of other images."""
         if len(batch.negatives) != self.negatives:
-            raise ConfigError(
-                f"{len(batch.negatives)} mismatched captions for each true one, not {self.negatives}",
-                fix="make batches with the objective's `negatives`",
-            )
+            what = f"{len(batch.negatives)} mismatched captions for each true one, not {self.negatives}"
+            raise ConfigError(what, fix="make batches with the objective's `negatives`")
         true = [] if self.config.terms == "negative" else [captions(batch, NAME)]
         return [*true, *batch.negatives]
 
@@ -223,10 +221,8 @@ class Reference(nn.Module):
             self._current().load_state_dict(weights)
         known = {self._fingerprint, scenes.fingerprint} - {""}
         if len(known) > 1:
-            raise ConfigError(
-                f"the reference was trained on scenes of {self._fingerprint}, and these are of {scenes.fingerprint}",
-                fix="give a reference that was trained on the same features",
-            )
+            what = f"the reference was trained on scenes of {self._fingerprint}, and these are of {scenes.fingerprint}"
+            raise ConfigError(what, fix="give a reference that was trained on the same features")
         return self._current()
 
     def _current(self) -> Captioner:

@@ -99,10 +99,8 @@ class Distillation(Objective):
         self.positives = config.teacher == BOXES
         self.teacher = None if self.positives else Teacher(context, config.teacher, config.full_stop)
         if self.teacher is not None and not isinstance(self.teacher.model, AligningMatcher):
-            raise ConfigError(
-                f"{config.teacher} is a {self.teacher.model.config.kind} model and does not align words with regions",
-                fix="give a pos-scan or scan model",
-            )
+            what = f"{config.teacher} is a {self.teacher.model.config.kind} model and does not align words with regions"
+            raise ConfigError(what, fix="give a pos-scan or scan model")
 
     def weight(self, batch: Batch) -> float:
         """Words and ENDs."""

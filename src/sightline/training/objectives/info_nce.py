@@ -121,8 +121,6 @@ class InfoNCE(Objective):
 
 def _matcher(model: Any, local: bool) -> Any:
     if local and not hasattr(matcher(model, NAME), "local_similarity"):
-        raise ConfigError(
-            f"`local` is above 0, and a {model.config.kind} model has no local similarity",
-            fix="set it to 0, or train scene-matcher",
-        )
+        fix = "set it to 0, or train scene-matcher"
+        raise ConfigError(f"`local` is above 0, and a {model.config.kind} model has no local similarity", fix=fix)
     return matcher(model, NAME)

@@ -98,10 +98,8 @@ class R2MText(Objective):
         """The sums over this batch."""
         model, texts, concepts = r2m(model, TEXT), captions(batch, TEXT), scenes(batch, TEXT)
         if len(texts) != len(concepts):
-            raise ConfigError(
-                f"{len(texts)} sentences for {len(concepts)} lists of concepts",
-                fix="set batch.of to pairs: each sentence has its own concepts",
-            )
+            fix = "set batch.of to pairs: each sentence has its own concepts"
+            raise ConfigError(f"{len(texts)} sentences for {len(concepts)} lists of concepts", fix=fix)
         memory = model.encode(shuffle_concepts(concepts) if model.training else concepts)
         with self._graphs.on(model.decoder, model.reconstructor):
             hidden, _ = model.unroll(memory, texts.ids[:, :-1])
@@ -299,10 +297,8 @@ class R2MImage(Objective):
     def _beside(self, model: R2M, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """L_S of the text beside the photos, times the number of photos, by which all is divided."""
         if batch.beside is None:
-            raise ConfigError(
-                f"`text` is {self.config.text}, and no text is beside the photos",
-                fix="give data.corpus, or set `text` to 0",
-            )
+            fix = "give data.corpus, or set `text` to 0"
+            raise ConfigError(f"`text` is {self.config.text}, and no text is beside the photos", fix=fix)
         losses = self._text(model, batch.beside, progress)
         scale = self.weight(batch) / self._text.weight(batch.beside)
         return {"text": losses.total * scale, "text cross-entropy": losses.parts["cross-entropy"] * scale}

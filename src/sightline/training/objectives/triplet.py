@@ -115,10 +115,8 @@ class Triplet(Objective):
         if not self.config.generation:
             return Losses(matching, {"matching": matching})
         if not hasattr(model, "generation_log_probs"):
-            raise ConfigError(
-                f"`generation` is {self.config.generation}, and a {model.config.kind} model writes no captions",
-                fix="set it to 0, or train vsrn",
-            )
+            what = f"`generation` is {self.config.generation}, and a {model.config.kind} model writes no captions"
+            raise ConfigError(what, fix="set it to 0, or train vsrn")
         log_probs = model.generation_log_probs(images, texts.ids)  # (N, T)
         generation = -log_probs.sum() * (self.weight(batch) / len(texts))  # VSRN Eq. 9
         total = matching + self.config.generation * generation  # VSRN Eq. 10
