@@ -14,8 +14,12 @@ import httpx
 import pytest
 
 from bundle_samples import EXAMPLES, tiny_bundle
+from sightline.checkpoint import model_checkpoint
 from sightline.checkpoint.bundle import save_bundle
+from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.cli.commands import main
+from sightline.models.end_to_end import end_to_end
+from sightline.pipeline import load
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +138,25 @@ def test_without_the_extra_it_is_named(capsys, monkeypatch):
     assert "pip install 'sightline[serve]'" in capsys.readouterr().err
 
 
-def test_a_second_model_is_loaded_to_compare_with(model, tmp_path, monkeypatch):
+def test_the_checkpoint_of_a_run_is_loaded_to_compare_with(model, tmp_path, monkeypatch):
     monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
-    other = tmp_path / "other.safetensors"
     bundle = tiny_bundle(seed=8)
-    bundle.card["name"] = "another"
-    save_bundle(other, bundle, "float32")
-    options = ["--port", "0", "--no-token", "--json", "--device", "cpu", "--model", str(model), "--compare", str(other)]
-    with started([sys.executable, "-m", "sightline", "serve", *options]) as process:
+    captioner = bundle.captioner
+    whole = end_to_end(captioner.model, bundle.vision)
+    checkpoint = Checkpoint(whole, captioner.vocabulary, captioner.text_rule, card={"name": "another"})
+    model_checkpoint.save(tmp_path / "run", checkpoint)
+    options = ["--port", "0", "--no-token", "--json", "--device", "cpu", "--model", str(model)]
+    photo = {"photos": ("cat.jpg", (EXAMPLES / "cat.jpg").read_bytes())}
+    with (
+        started([sys.executable, "-m", "sightline", "serve", *options, "--compare", str(tmp_path / "run")]) as process,
+        httpx.Client(trust_env=False, timeout=60) as client,
+    ):
         address = json.loads(process.stdout.readline())["address"]
-        models = httpx.get(f"{address}/v1/health", trust_env=False).json()["models"]
-    assert models == ["tiny", "another"]
+        assert client.get(f"{address}/v1/health").json()["models"] == ["tiny", "another"]
+        said = [
+            client.post(f"{address}/v1/caption", files=photo, data={"model": name}).json()["captions"][0]["caption"]
+            for name in ("tiny", "another")
+        ]
+    direct = [load(path).caption(EXAMPLES / "cat.jpg").text for path in (model, tmp_path / "run")]
+    assert said == direct
+    assert said[0] != said[1]
