@@ -107,9 +107,7 @@ class Service:
 
     async def explain(self, ask: ExplainRequest) -> dict[str, Any]:
         """Where the words of a sentence are in photos of the index, looked for together."""
-        if len(ask.ids) > self.limits.queue:
-            raise Refusal(413, f"{len(ask.ids)} hits to explain at once", f"ask for at most {self.limits.queue}")
-        with self.worker.room(len(ask.ids)):
+        with self.worker.room(self._few_hits(len(ask.ids))):
             return {"hits": await self._explain(ask.ids, ask.sentence)}
 
     async def search(self, ask: SearchRequest) -> dict[str, Any]:
@@ -196,10 +194,12 @@ class Service:
         """Places in the queue that a search takes: to explain a hit is to look at its photo."""
         if not ask.explain:
             return 1
-        places = max(1, min(ask.k, await self._indexed() or 1))
-        if places > self.limits.queue:
-            raise Refusal(413, f"{places} hits to explain at once", f"ask for at most {self.limits.queue}")
-        return places
+        return self._few_hits(max(1, min(ask.k, await self._indexed() or 1)))
+
+    def _few_hits(self, count: int) -> int:
+        if count > self.limits.queue:
+            raise Refusal(413, f"{count} hits to explain at once", f"ask for at most {self.limits.queue}")
+        return count
 
     def _few(self, photos: Sequence[Upload]) -> int:
         if len(photos) > self.limits.most:
@@ -238,17 +238,16 @@ class Service:
             raise Refusal.of(error, status=status) from error
 
     async def _ground(self, photo: Photo, sentence: str) -> dict[str, Any]:
-        (found,) = await self._ask("ground", self._ground_many, [(photo, sentence)])
-        told: dict[str, Any] = found.to_json()
-        return {**told, "path": _printable(told["path"])}
+        (grounding,) = await self._ask("ground", self._ground_many, [(photo, sentence)])
+        return {**grounding.to_json(), "path": _printable(photo.id)}
 
     async def _explain(self, ids: Sequence[str], sentence: str) -> list[dict[str, Any] | None]:
         """Where a sentence is in photos of the index; None where a photo has gone, or the sentence has no word."""
         photos = await asyncio.gather(*(_or_refusal(self._found_photo(id)) for id in ids))
         asks = [(photo, sentence) for photo in photos if not isinstance(photo, Refusal)]
-        found = await _or_refusal(self._ask("ground", self._ground_many, asks))
-        told = iter([] if isinstance(found, Refusal) else [one.to_json() for one in found])
-        return [None if isinstance(photo, Refusal) else _why_json(next(told, None)) for photo in photos]
+        answer = await _or_refusal(self._ask("ground", self._ground_many, asks))
+        reasons = iter([] if isinstance(answer, Refusal) else [grounding.to_json() for grounding in answer])
+        return [None if isinstance(photo, Refusal) else next(reasons, None) for photo in photos]
 
     def _ground_many(self, asks: list[tuple[Photo, str]]) -> list[Any]:
         return self.pipeline.ground_many([photo for photo, _ in asks], [sentence for _, sentence in asks])
@@ -258,16 +257,11 @@ class Service:
         assert self.index is not None
         answers = []
         for ask, photo in asks:
-            pixels = None if photo is None else photo.pixels
+            pixels, avoid = None if photo is None else photo.pixels, ask.without or ""
             itself = () if ask.like is None else (self.thumbnails.photo_of(ask.like)[0],)
             try:
                 hits = self.index.search(
-                    self.pipeline,
-                    ask.text or "",
-                    photo=pixels,
-                    avoid=ask.without or "",
-                    count=ask.k,
-                    leave_out=itself,
+                    self.pipeline, ask.text or "", photo=pixels, avoid=avoid, count=ask.k, leave_out=itself
                 )
                 names = self.index.relative([hit.path for hit in hits])
             except DataError as error:  # the reason of the engine, in brackets, may name files
@@ -342,10 +336,6 @@ def _grid(weights: Array | None) -> list[list[float]] | None:
 
 def _hit_json(hit: Hit, name: str) -> dict[str, Any]:
     return {**hit.to_json(), "path": _printable(name), "weak": hit.weak}
-
-
-def _why_json(grounding: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if grounding is None else {"words": grounding["words"], "size": grounding["size"]}
 
 
 def _unread(upload: Upload, refusal: Refusal) -> dict[str, Any]:
