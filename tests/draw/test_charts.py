@@ -31,6 +31,8 @@ from sightline.errors import (
 )
 from sightline.scene import Scene
 
+ODD = "$5 \\frac{$ _x^ 犬 😀 <b>"
+
 GREY = Image.new("RGB", (200, 150), (128, 128, 128))
 BOXES = np.array([(0.0, 0.0, 0.5, 0.5), (0.5, 0.5, 1.0, 1.0), (0.25, 0.25, 0.75, 0.75)])
 SCENE = Scene("photo", boxes=BOXES)
@@ -105,6 +107,17 @@ def test_a_legend_of_many_names_wraps_inside_the_picture():
     many = {f"a rather long name {i}": [(0, i), (1, i)] for i in range(12)}
     assert curves(many, width=480).width <= 480 + 48
     assert curves(many, width=480).height > curves(dict(list(many.items())[:2]), width=480).height + 60
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")  # no font here has dogs in Chinese
+def test_odd_words_are_drawn_as_words_and_not_as_formulas():
+    words = tuple(ODD.split())
+    trace = tuple(WordTrace(gates={"relationship": 0.5, "fusion": FUSION}) for _ in words)
+    caption = Caption(words, trace=trace)
+    relationship_gate(GREY, caption)
+    memory_weights(caption)
+    word_region_matrix(GREY, SCENE, words, np.full((len(words), 3), 0.5))
+    assert "$5" in curves_svg({ODD: [(0, 1), (1, 2)]}, ODD, ODD)
 
 
 def gated(name, *values, **parts):

@@ -118,6 +118,15 @@ def test_captions_found_show_the_attention_below_the_photo():
     assert count(caption_results(GREY, [FoundCaption("a dog", True)], glow, width=400), GLOW) > 10000
 
 
+def test_a_dollar_in_a_caption_is_a_dollar():
+    one, other = (captions_found_of(text) for text in ("a $5 bill or $", "a  5 bill or "))
+    assert count(one, INK) > count(other, INK)
+
+
+def captions_found_of(text):
+    return caption_results(GREY, [FoundCaption(text, False)], width=640)
+
+
 def test_long_found_captions_wrap():
     long = [FoundCaption(" ".join(["dog"] * 100), True)]
     assert caption_results(GREY, long, width=400).width <= 400 + 2 * MARGIN

@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 from sightline.caption import Caption
 from sightline.draw.attention_maps import Over, check_weights, draw_panels, panel_height, panel_photo
 from sightline.draw.canvas import COLOURS, GAP, INK, LINE, SOFT, Colour, Photo, checked_width, fit_photo
-from sightline.draw.figure import NOTE, TEXT, new_figure, paint, render, show
+from sightline.draw.figure import NOTE, TEXT, literal, new_figure, paint, render, show
 from sightline.draw.photo_boxes import Mark, as_box, draw_boxes, pixels
 from sightline.errors import ConfigError, DataError, MissingPartError
 from sightline.scene import Array, Scene
@@ -73,14 +73,14 @@ def _curves(series: Mapping[str, Points], title: str, x: str, width: int, height
         places = np.array([point if all(map(math.isfinite, point)) else (math.nan, math.nan) for point in points])
         ends = [0, len(places) - 1]
         turn, colour = divmod(n, len(COLOURS))  # when the colours come round again, the marks are others
-        (line,) = axes.plot(*places.T, color=paint(COLOURS[colour]), label=name, lw=2)
+        (line,) = axes.plot(*places.T, color=paint(COLOURS[colour]), label=literal(name), lw=2)
         line.set(marker="osD^v"[turn % 5], markevery=ends, markersize=4)
     axes.grid(axis="y", color=paint(LINE), lw=0.8)
     axes.spines[:].set_visible(False)
     axes.tick_params(colors=paint(SOFT), length=0, labelsize=NOTE)
-    axes.set_xlabel(x, loc="right", color=paint(SOFT), fontsize=NOTE)
+    axes.set_xlabel(literal(x), loc="right", color=paint(SOFT), fontsize=NOTE)
     if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=TEXT, fontweight="bold", color=paint(INK))
+        figure.suptitle(literal(title), x=0.01, ha="left", fontsize=TEXT, fontweight="bold", color=paint(INK))
     figure.legend(loc="outside lower left", ncols=columns, frameon=False, fontsize=NOTE, labelcolor=paint(SOFT))
     return figure
 
@@ -153,7 +153,8 @@ def _bars(axes: Axes, width: int, words: Sequence[str], parts: Mapping[str, tupl
         below = below + values
     for place, value in zip(places.tolist(), next(iter(parts.values()))[0], strict=True):
         axes.text(place, 1.02, f"{value:.2f}", ha="center", va="bottom", fontsize=NOTE, color=paint(SOFT))
-    axes.set_xticks(places, [word if len(word) < 20 else f"{word[:19]}…" for word in words], fontsize=NOTE)
+    shown = [literal(word if len(word) < 20 else f"{word[:19]}…") for word in words]
+    axes.set_xticks(places, shown, fontsize=NOTE)
     crowded = (9 * max(map(len, words)) + 6) * len(words) > width  # 9 pixels a letter
     axes.tick_params(length=0, labelcolor=paint(INK), rotation=45 if crowded else 0)
     axes.set(yticks=[], xlim=(-0.6, len(words) - 0.4), ylim=(0, 1.15))
@@ -193,7 +194,9 @@ def memory_weights(caption: Caption, photo: Photo | None = None, width: int = 96
                 axes = grid[row, column]
                 _cells(axes, weights[name][t])
                 axes.set_xticks((0, 1), _SOURCES[name], fontsize=NOTE)
-                axes.set_title("" if row else caption.words[t], fontsize=TEXT, fontweight="bold", color=paint(INK))
+                axes.set_title(
+                    "" if row else literal(caption.words[t]), fontsize=TEXT, fontweight="bold", color=paint(INK)
+                )
                 if column == 0:
                     rows = ["v from", "w from"] if name == "fusion" else [f"head {n + 1}" for n in range(heads[name])]
                     axes.set_yticks(range(len(rows)), rows, fontsize=NOTE)
@@ -246,7 +249,7 @@ def word_region_matrix(
     low, peak = min(0.0, float(weights.min())), float(weights.max())
     _cells(table, weights[:, kept], low, peak)
     table.set_xticks(range(len(kept)), [str(i) for i in kept], fontsize=NOTE)
-    table.set_yticks(range(len(words)), list(words), fontsize=TEXT)
+    table.set_yticks(range(len(words)), [literal(word) for word in words], fontsize=TEXT)
     table.tick_params(axis="y", labelcolor=paint(INK))
     for row, values in enumerate(weights[:, kept]):
         if values.max() > 0:

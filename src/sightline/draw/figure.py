@@ -47,11 +47,16 @@ def render(figure: Figure) -> Image.Image:
     return ImageOps.expand(image.crop(inked), MARGIN, fill=PAPER)
 
 
+def literal(text: str) -> str:
+    """Text that matplotlib takes as it stands: a dollar would begin a formula."""
+    return text.replace("$", r"\$")
+
+
 def show(axes: Axes, photo: Image.Image, title: str = "", note: str = "") -> None:
     """A photo without axes, its title above and a note below."""
     axes.imshow(np.asarray(photo))
     axes.set_axis_off()
-    axes.set_title(title, fontsize=TEXT, fontweight="bold", color=paint(INK))
+    axes.set_title(literal(title), fontsize=TEXT, fontweight="bold", color=paint(INK))
     axes.text(0.5, -0.02, note, transform=axes.transAxes, ha="center", va="top", fontsize=NOTE, color=paint(SOFT))
 
 
@@ -95,7 +100,7 @@ class Sheet:
         for word in words:
             chip = {"boxstyle": "round,pad=0.15", "facecolor": paint(word.fill), "lw": 0} if word.fill else None
             text = self.axes.text(
-                at, top + height / 2, word.text, fontsize=size, va="center_baseline", color=paint(word.ink)
+                at, top + height / 2, literal(word.text), fontsize=size, va="center_baseline", color=paint(word.ink)
             )
             text.set(fontweight="bold" if word.bold else "normal", bbox=chip)
             long = text.get_window_extent().width
