@@ -20,15 +20,10 @@ COLORS = frozenset(
     "maroon mauve mustard navy ochre olive orange peach pink plum purple red ruby rust salmon scarlet silver tan "
     "teal turquoise violet white yellow".split()
 )
-SIZES = frozenset(
-    "big enormous giant gigantic huge immense large little long massive medium mini miniature narrow oversized petite "
-    "short small tall thick thin tiny vast wide".split()
-)
 _NUMBERS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty"
 ).split()
-COUNTS = frozenset([*_NUMBERS, *"thirty forty fifty hundred thousand dozen".split()])
 
 # What a preposition goes by, and others that mean the same.
 _SAME_RELATION = {

@@ -6,13 +6,13 @@ are near those of the Java tool but not equal to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from sightline.metrics.caption_phrases import COLORS, COUNTS, SIZES, general_name
+from sightline.metrics.caption_phrases import general_name
 from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.metrics.scene_graph import SceneGraph, SceneTuple, parse_all
 from sightline.text import wordnet
@@ -103,39 +103,6 @@ def first_hits(said: Sequence[SceneTuple], heard: Sequence[SceneTuple]) -> list[
 IMAGES_AT_ONCE = 512  # enough for captions to be tagged in large batches; progress is told after each
 MOST_CAPTIONS = 1 << 17  # forget parsed captions when there are more, to bound memory
 
-CATEGORIES: dict[str, Callable[[SceneTuple], bool]] = {
-    "Object": lambda item: len(item) == 1,
-    "Attribute": lambda item: len(item) == 2,
-    "Relation": lambda item: len(item) == 3,
-    "Color": lambda item: len(item) == 2 and item[1] in COLORS,
-    "Cardinality": lambda item: len(item) == 2 and (item[1] in COUNTS or item[1].isdigit()),
-    "Size": lambda item: len(item) == 2 and item[1] in SIZES,
-}
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How many tuples a hypothesis and its references have, and how many of them match."""
-
-    matched: int
-    said: int
-    heard: int
-
-    @property
-    def precision(self) -> float:
-        """The share of the hypothesis' tuples that the references hold; 0 where it has none."""
-        return self.matched / self.said if self.said else 0.0
-
-    @property
-    def recall(self) -> float:
-        """The share of the references' tuples that the hypothesis holds; 0 where they have none."""
-        return self.matched / self.heard if self.heard else 0.0
-
-    @property
-    def f(self) -> float:
-        """The harmonic mean of precision and recall."""
-        return 2 * self.matched / (self.said + self.heard) if self.matched else 0.0
-
 
 @dataclass(frozen=True)
 class Explanation:
@@ -145,27 +112,11 @@ class Explanation:
     unmatched: tuple[SceneTuple, ...]
     missed: tuple[SceneTuple, ...]
 
-    def agreement(self, category: str | None = None) -> Agreement:
-        """Counts over all tuples, or over those of one of the `CATEGORIES`.
-
-        A pair counts where either of its tuples is of the category: *crimson* may be matched by *red*.
-        """
-        if category is None:
-            matched = len(self.matched)
-            return Agreement(matched, matched + len(self.unmatched), matched + len(self.missed))
-        holds = CATEGORIES[category]
-        matched = sum(holds(one) or holds(other) for one, other in self.matched)
-        return Agreement(matched, matched + sum(map(holds, self.unmatched)), matched + sum(map(holds, self.missed)))
-
-
-@dataclass(frozen=True)
-class Breakdown:
-    """Mean F, precision and recall of one category over the `images` where the hypothesis or a reference has it."""
-
-    f: float
-    precision: float
-    recall: float
-    images: int
+    @property
+    def f(self) -> float:
+        """The harmonic mean of precision and recall: of the hypothesis' tuples and of the references' that match."""
+        matched = len(self.matched)
+        return 2 * matched / (2 * matched + len(self.unmatched) + len(self.missed)) if matched else 0.0
 
 
 class Spice(LanguageMetric):
@@ -185,26 +136,9 @@ class Spice(LanguageMetric):
 
     def compute(self) -> Scores:
         """Scores of everything since the last reset; zero for no image at all."""
-        scores = {id: {"SPICE": found.agreement().f} for id, found in self._explained().items()}
+        scores = {id: {"SPICE": found.f} for id, found in self._explained().items()}
         corpus = float(np.mean([row["SPICE"] for row in scores.values()])) if scores else 0.0
         return Scores({"SPICE": corpus}, scores)
-
-    def agreements(self) -> dict[str, dict[str, Agreement]]:
-        """Counts for every image: of all tuples as "All", and of each category that its captions have."""
-        table: dict[str, dict[str, Agreement]] = {}
-        for id, found in self._explained().items():
-            rows = {category: found.agreement(category) for category in CATEGORIES}
-            occurring = {category: row for category, row in rows.items() if row.said or row.heard}
-            table[id] = {"All": found.agreement(), **occurring}
-        return table
-
-    def breakdown(self) -> dict[str, Breakdown]:
-        """Means over the images, for "All" and for each category over the images where it occurs."""
-        rows: dict[str, list[Agreement]] = {category: [] for category in ("All", *CATEGORIES)}
-        for found in self.agreements().values():
-            for category, agreement in found.items():
-                rows[category].append(agreement)
-        return {category: _mean(agreements) for category, agreements in rows.items()}
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> Explanation:
         """What the hypothesis says that the references say too, what only it says, and what it leaves unsaid."""
@@ -237,11 +171,3 @@ class Spice(LanguageMetric):
             tuple(one for one in said if one not in ours),
             tuple(other for other in heard if other not in theirs),
         )
-
-
-def _mean(agreements: Sequence[Agreement]) -> Breakdown:
-    if not agreements:
-        return Breakdown(0.0, 0.0, 0.0, 0)
-    table = np.array([(row.f, row.precision, row.recall) for row in agreements])
-    f, precision, recall = table.mean(axis=0).tolist()
-    return Breakdown(f, precision, recall, len(agreements))
