@@ -19,24 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 
 import sightline
 from sightline import pipeline as steps
+from speed_material import make_photos
 
-STAGES = (
-    "read",
-    "scenes",
-    "embed_images",
-    "encode",
-    "decode",
-    "photo_cosines",
-    "trace_captions",
-    "choose_boxes",
-    "concepts",
-)
+STAGES = "read scenes embed_images encode decode concepts choose trace_captions choose_boxes".split()
 BATCH = 8  # of `sightline caption`
 
 
@@ -62,11 +51,12 @@ class Clock:
 
 def watch(pipe: Any, clock: Clock) -> None:
     """Put the clock around the stages of one pipeline."""
-    for name in ("decode", "photo_cosines", "trace_captions", "choose_boxes"):
+    for name in ("decode", "trace_captions", "choose_boxes"):
         setattr(steps, name, clock.around(name, getattr(steps, name)))
     pipe.scenes = clock.around("scenes", pipe.scenes)
     pipe.read = clock.around("read", pipe.read)
     pipe._vision.concepts = clock.around("concepts", pipe._vision.concepts)
+    pipe._chooser.choose = clock.around("choose", pipe._chooser.choose)
     pipe.captioner.encode = clock.around("encode", pipe.captioner.encode)
     if pipe.bundle.matcher is not None:
         model = pipe.bundle.matcher.model
@@ -93,18 +83,15 @@ def profile(pipe: Any, paths: list[Path], batch: int) -> dict[str, tuple[float, 
 
 
 def photos(folder: Path | None, count: int, scratch: Path) -> list[Path]:
-    """The first photos of a folder, or pictures of random blocks."""
+    """The first photos of a folder, or pictures made for it."""
     if folder is not None:
         return sorted(folder.glob("*.jpg"))[:count]
-    for number in range(count):
-        blocks = np.random.default_rng(number).integers(0, 255, (12, 16, 3), dtype=np.uint8)
-        Image.fromarray(blocks).resize((640, 480)).save(scratch / f"{number:03}.jpg")
-    return sorted(scratch.iterdir())
+    return make_photos(scratch, count, (640, 480))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--photos", type=Path, help="a folder of photos; else pictures of blocks")
+    parser.add_argument("--photos", type=Path, help="a folder of photos; by default pictures are made")
     parser.add_argument("--count", type=int, default=24, help="photos")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--json", action="store_true", help="print a JSON object")
