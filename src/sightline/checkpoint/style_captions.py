@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from sightline.batch import SceneBatch
 from sightline.checkpoint import model_checkpoint
@@ -22,7 +21,7 @@ from sightline.errors import CheckpointError
 from sightline.files import PathLike, model_file
 from sightline.grounding.calibration import Calibration
 from sightline.grounding.choice import Choice
-from sightline.models.captioner import Captioner, Memory, State, Trace
+from sightline.models.captioner import Captioner, Memory, WrappedCaptioner
 from sightline.models.end_to_end import Reader
 from sightline.models.r2m import R2M
 from sightline.scene import Concept, Scene
@@ -104,7 +103,7 @@ def general_words(words: dict[str, str]) -> dict[str, frozenset[str]]:
     return found
 
 
-class StyleCaptioner(Captioner):
+class StyleCaptioner(WrappedCaptioner):
     """R²M behind a detector: the concepts of a scene are made here, all else is R²M's own.
 
     A photo in which nothing is seen surely speaks of the surest thing all the same: R²M cannot speak of nothing.
@@ -120,8 +119,8 @@ class StyleCaptioner(Captioner):
         self._names, self._concept_words, self._vocabulary = names, words, vocabulary
 
     @property
-    def r2m(self) -> R2M:
-        """Who speaks."""
+    def inner(self) -> R2M:
+        """R²M itself."""
         return self._r2m[0]
 
     def encode(self, scenes: SceneBatch) -> Memory:
@@ -130,7 +129,7 @@ class StyleCaptioner(Captioner):
             Scene(id, concepts=self._concepts(own)) for id, own in zip(scenes.ids, self._names(scenes), strict=True)
         ]
         batch = SceneBatch.collate(seen, self._vocabulary, by="the style")
-        return self.r2m.encode(batch.to(scenes.part("regions").device))
+        return self.inner.encode(batch.to(scenes.part("regions").device))
 
     def _concepts(self, named: Sequence[Concept]) -> tuple[Concept, ...]:
         """Concept words, each once, by descending score, as R²M was trained on them.
@@ -152,19 +151,3 @@ class StyleCaptioner(Captioner):
             return False
         same = other in self._general.get(word, ())
         return not same or order.index(other) < order.index(word)
-
-    def start(self, memory: Memory) -> State:
-        """R²M's."""
-        return self.r2m.start(memory)
-
-    def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """R²M's."""
-        return self.r2m.advance(words, memory, state)
-
-    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """R²M's."""
-        return self.r2m.unroll(memory, words)
-
-    def predict(self, hidden: Tensor) -> Tensor:
-        """R²M's."""
-        return self.r2m.predict(hidden)

@@ -134,31 +134,29 @@ class AdaptiveAttention(Captioner):
         return (gates + memory["gates"][:, None, None]).flatten(0, 1)
 
     def _recur(self, inputs: Tensor, state: State) -> tuple[State, Tensor]:
-        """One step of the LSTM from inputs (N, 5d): the new state and the sentinel (N, d)."""
-        sums = inputs + self.hidden_gates(state["hidden"])
-        *gates, candidate = sums.chunk(5, -1)  # (N, d) each
-        enter, keep, leave, look = (gate.sigmoid() for gate in gates)  # look is g_t of Eq. 9
-        cell = keep * state["cell"] + enter * candidate.tanh()  # m_t
-        squashed = cell.tanh()
-        hidden = leave * squashed  # Eq. 4
-        return {"hidden": hidden, "cell": cell}, look * squashed  # Eq. 10
+        """One step of the LSTM from inputs (N, 5d): the new state, h_t and m_t, and the sentinel s_t (N, d)."""
+        *gates, candidate = (inputs + self.hidden_gates(state["hidden"])).chunk(5, -1)  # (N, d) each
+        i, f, o, g = (gate.sigmoid() for gate in gates)  # g is g_t of Eq. 9
+        m = f * state["cell"] + i * candidate.tanh()
+        tanh_m = m.tanh()
+        return {"hidden": o * tanh_m, "cell": m}, g * tanh_m  # h_t of Eq. 4, s_t of Eq. 10
 
     def _attend(self, hidden: Tensor, sentinel: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """LSTM outputs and sentinels (N, T, d) to what the words are predicted from, and the weights (N, T, 1 + L)."""
+        """h_t and s_t (N, T, d) to what the words are predicted from, and the weights (N, T, 1 + L)."""
         shape = hidden.shape[:2]
-        hidden = per_image(self.hidden(self.dropout(hidden)), memory).flatten(1, 2)  # (B, K·T, d)
-        sentinel = per_image(self.sentinel(self.dropout(sentinel)), memory).flatten(1, 2)  # (B, K·T, d)
-        queries = self.queries(hidden)  # (B, K·T, a)
-        looking = self._scores(memory["keys"], queries)  # (B, K·T, L), Eq. 6
-        knowing = self.score(self.dropout(torch.tanh(self.sentinel_keys(sentinel) + queries)))  # (B, K·T, 1)
-        weights = masked_softmax(torch.cat([knowing, looking], -1), memory["slots"].unsqueeze(1))  # Eq. 7, 12
-        beta = weights[..., :1]
-        context = beta * sentinel + weights[..., 1:] @ memory["cells"]  # Eq. 8, 11: these weights hold (1 - β_t)
-        mixed = self.mix(context + hidden)  # Eq. 13, before W_p
-        return mixed.reshape(*shape, -1), weights.reshape(*shape, -1)
+        h = per_image(self.hidden(self.dropout(hidden)), memory).flatten(1, 2)  # (B, K·T, d)
+        s = per_image(self.sentinel(self.dropout(sentinel)), memory).flatten(1, 2)  # (B, K·T, d)
+        queries = self.queries(h)  # W_g h_t, (B, K·T, a)
+        z = self._scores(memory["keys"], queries)  # Eq. 6, (B, K·T, L)
+        z_sentinel = self.score(self.dropout(torch.tanh(self.sentinel_keys(s) + queries)))  # (B, K·T, 1)
+        alpha = masked_softmax(torch.cat([z_sentinel, z], -1), memory["slots"].unsqueeze(1))  # Eq. 7, 12
+        beta = alpha[..., :1]
+        context = beta * s + alpha[..., 1:] @ memory["cells"]  # Eq. 8, 11: these weights hold (1 - β_t)
+        mixed = self.mix(context + h)  # Eq. 13, before W_p
+        return mixed.reshape(*shape, -1), alpha.reshape(*shape, -1)
 
     def _scores(self, keys: Tensor, queries: Tensor) -> Tensor:
-        """How well each query (B, M, a) fits each key (B, L, a) of its image: (B, M, L), some queries at a time."""
+        """w_h tanh(W_v V + W_g h) of keys (B, L, a) and queries (B, M, a): (B, M, L), some queries at a time."""
         scores = []
         for part in torch.split(queries, max(1, CHUNK // max(1, keys.numel())), 1):
             fit = self.dropout((keys.unsqueeze(1) + part.unsqueeze(2)).tanh_())  # (B, part, L, a)

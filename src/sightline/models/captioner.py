@@ -177,6 +177,35 @@ class Captioner(nn.Module, ABC):
         return torch.cat([*again, pick(*parts[-1])])
 
 
+class WrappedCaptioner(Captioner):
+    """A captioner that encodes scenes in its own way, and leaves all else to `inner`."""
+
+    @property
+    @abstractmethod
+    def inner(self) -> Captioner:
+        """The captioner that speaks."""
+
+    def start(self, memory: Memory) -> State:
+        """That of `inner`."""
+        return self.inner.start(memory)
+
+    def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
+        """That of `inner`."""
+        return self.inner.advance(words, memory, state)
+
+    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
+        """That of `inner`."""
+        return self.inner.unroll(memory, words)
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """That of `inner`."""
+        return self.inner.predict(hidden)
+
+    def output_bias(self) -> nn.Parameter | None:
+        """That of `inner`."""
+        return self.inner.output_bias()
+
+
 def log_softmax(logits: Tensor) -> Tensor:
     """Over the last dimension, in float32 whatever the model computes in."""
     return F.log_softmax(logits.float(), -1)

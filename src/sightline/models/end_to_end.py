@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import CheckpointError, ConfigError
-from sightline.models.captioner import Captioner, Memory, State, Trace
+from sightline.models.captioner import Captioner, Memory, WrappedCaptioner
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.vision_models import VisionModel
@@ -57,7 +57,7 @@ def frozen_scenes(model: nn.Module, scenes: SceneBatch) -> SceneBatch:
     return scenes
 
 
-class EndToEndCaptioner(EndToEnd, Captioner):
+class EndToEndCaptioner(EndToEnd, WrappedCaptioner):
     """A captioner behind a backbone: all but the looking is the captioner's own."""
 
     def __init__(self, captioner: Captioner, vision: VisionModel) -> None:
@@ -70,29 +70,14 @@ class EndToEndCaptioner(EndToEnd, Captioner):
         """The captioner."""
         return self.captioner
 
+    @property
+    def inner(self) -> Captioner:
+        """The captioner."""
+        return self.captioner
+
     def encode(self, scenes: SceneBatch) -> Memory:
         """Look, then encode."""
         return self.captioner.encode(self.look(scenes))
-
-    def start(self, memory: Memory) -> State:
-        """The captioner's."""
-        return self.captioner.start(memory)
-
-    def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """The captioner's."""
-        return self.captioner.advance(words, memory, state)
-
-    def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """The captioner's."""
-        return self.captioner.unroll(memory, words)
-
-    def predict(self, hidden: Tensor) -> Tensor:
-        """The captioner's."""
-        return self.captioner.predict(hidden)
-
-    def output_bias(self) -> nn.Parameter | None:
-        """The captioner's."""
-        return self.captioner.output_bias()
 
 
 class EndToEndMatcher(EndToEnd, Matcher):

@@ -135,6 +135,9 @@ class RelationshipAttention(nn.Module):
 class Decoder(nn.Module, ABC):
     """What the two decoders share: the word's part of the LSTM's gates, and the context's.
 
+    W [x; c; h], the gates of an LSTM, is kept as a matrix for each part: W_x x + W_c c + W_h h. So what a word adds is
+    computed for all words at once, and what an image adds once.
+
     `attention_size` is None where nothing attends; `state` names the tensors that go from step to step.
     """
 
