@@ -185,26 +185,26 @@ def whole_pickle(file: IO[bytes]) -> bytes:
     stack: list[int] = []
     marks: list[int] = []
     memo: dict[int, int] = {}
-    at = start = 0
+    at, start, size = 0, 0, len(data)
     try:
         while True:
-            if len(data) - at < _AHEAD and (more := file.read(3 * len(data))):
+            if size - at < _AHEAD and (more := file.read(3 * size)):
                 data += more
+                size = len(data)
             operation, start = data[at], at + 1
-            width, effect = _WIDTHS[operation], _EFFECTS[operation]
-            at = start + width if width >= 0 else _past(data, start, effect)
-            if at > len(data) and (more := file.read(at)):  # a long text
+            width = _WIDTHS[operation]
+            at = start + width if width >= 0 else _past(data, start, _EFFECTS[operation])
+            if at > size and (more := file.read(at)):  # a long text
                 data, at = data + more, start - 1
-                continue
-            if operation in _GET:
-                stack.append(memo[int(data[start:at]) if effect.lines else int.from_bytes(data[start:at], "little")])
+                size = len(data)
+            elif operation in _GET:
+                stack.append(memo[int.from_bytes(data[start:at], "little") if width > 0 else int(data[start:at])])
             elif operation in _PUT:
-                place = int(data[start:at]) if effect.lines else int.from_bytes(data[start:at], "little")
-                place = place if at > start else len(memo)  # MEMOIZE
-                if place > len(data):
-                    raise pickle.UnpicklingError(
-                        f"it names a place in its memo that no pickle of {len(data):,} bytes fills"
-                    )
+                place = len(memo)  # of MEMOIZE
+                if width:
+                    place = int.from_bytes(data[start:at], "little") if width > 0 else int(data[start:at])
+                if place > size:
+                    raise pickle.UnpicklingError(f"it names a place in its memo that no pickle of {size:,} bytes fills")
                 memo[place] = stack[-1]
             elif operation in _CONSTANTS:
                 stack.append(0)
@@ -215,20 +215,20 @@ def whole_pickle(file: IO[bytes]) -> bytes:
             elif operation == _POP and marks and marks[-1] == len(stack):
                 marks.pop()
             else:
-                bottom = (marks.pop() if effect.to_mark else len(stack)) - effect.pops
+                _, _, _, to_mark, pops, pushes = _EFFECTS[operation]
+                bottom = (marks.pop() if to_mark else len(stack)) - pops
                 if operation == _STOP or bottom < (marks[-1] if marks else 0):  # too few: the unpickler stops as well
                     break
-                held = stack[bottom:]
-                del stack[bottom:]
-                if operation in _TUPLES:
-                    held = [1 + sum(held)]
-                    if held[0] > _MOST_TUPLES:
+                if pushes:
+                    held = stack[bottom:]
+                    stack[bottom:] = [1 + sum(held) if operation in _TUPLES else max(held, default=0)]
+                    if stack[-1] > _MOST_TUPLES:
                         raise pickle.UnpicklingError(f"it holds more than {_MOST_TUPLES:,} tuples in a tuple")
-                if effect.pushes:
-                    stack.append(max(held, default=0))
+                else:
+                    del stack[bottom:]
     except (IndexError, KeyError, ValueError):  # cut, no operation, or nothing there: the unpickler stops here as well
         at = max(at, start)
-    file.seek(begin + min(at, len(data)))
+    file.seek(begin + min(at, size))
     return data[:at]
 
 

@@ -44,7 +44,7 @@ class Labels:
     sound: bool = True
 
 
-def is_label_file(path: Path) -> bool:
+def _is_label_file(path: Path) -> bool:
     """Whether an HDF5 file holds labels, or says so in its name."""
     if path.name.endswith("_label.h5"):
         return True
@@ -158,23 +158,22 @@ class Talk:
     bpe: str | None = None
 
 
-def matches(probe: Probe) -> bool:
+def _matches(probe: Probe) -> bool:
     """A JSON object with `ix_to_word`, or whose images have a `file_path`; or the label file beside it."""
     if probe.json_start == "{":
         images_first = probe.has_key("images", "file_path") and not probe.has_key("sentences")
         return probe.has_key("ix_to_word") or probe.has_key("wtol") or probe.has_key("wtod") or images_first
-    return probe.head.startswith(b"\x89HDF") and is_label_file(probe.path)
+    return probe.head.startswith(b"\x89HDF") and _is_label_file(probe.path)
 
 
-def label_file(path: Path) -> Path | None:
+def _label_file(path: Path) -> Path | None:
     """The label file beside `<stem>.json`: `<stem>_label.h5`, or the old `<stem>.h5` with pixels in it."""
     stem = path.name.removesuffix(".gz").removesuffix(".json")
     beside = (path.with_name(stem + ending) for ending in ("_label.h5", ".h5"))
-    return next((candidate for candidate in beside if candidate.is_file() and is_label_file(candidate)), None)
+    return next((candidate for candidate in beside if candidate.is_file() and _is_label_file(candidate)), None)
 
 
-def word_file(labels: Path) -> Path | None:
-    """The json beside a label file."""
+def _word_file(labels: Path) -> Path | None:
     stem = labels.stem.removesuffix("_label")
     beside = (labels.with_name(stem + ending) for ending in (".json", ".json.gz"))
     return next((candidate for candidate in beside if candidate.is_file()), None)
@@ -187,7 +186,7 @@ def read_talk(path: Path, labels: Path | None = None, problems: Problems = STRIC
     images = whole.items("images")
     photos: Sequence[CaptionedPhoto] = tuple(whole.each("images", problems, _photo))
     bpe = whole.text_or_none("bpe")
-    label_path = labels or label_file(path)
+    label_path = labels or _label_file(path)
     if label_path is not None:
         found = read_labels(label_path, problems)
         if len(found.start) != len(images):
@@ -205,10 +204,9 @@ def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
     return _read_either(path, problems).captions
 
 
-def inspect(path: Path) -> Report:
-    """Counts of words, photos and captions."""
+def _inspect(path: Path) -> Report:
     try:
-        if _is_json(path) or word_file(path) is not None:
+        if _is_json(path) or _word_file(path) is not None:
             return report_of(path, FORMAT, _read_either, lambda talk: _count_talk(talk, path))
         return report_of(path, FORMAT, read_labels, _count_labels)
     except MissingExtraError as error:
@@ -218,7 +216,7 @@ def inspect(path: Path) -> Report:
 def _count_talk(talk: Talk, path: Path) -> tuple[Counts, list[str]]:
     counts: Counts = {"words": len(talk.words), **count_captions(talk.captions)[0]}
     tables = (("lemmas", talk.lemmas), ("words of detector classes", talk.classes))
-    alone = _is_json(path) and label_file(path) is None
+    alone = _is_json(path) and _label_file(path) is None
     notes = ["no label file is beside it: words and photos only"] if alone else []
     return counts | {name: len(table) for name, table in tables if table}, notes
 
@@ -231,7 +229,7 @@ def _count_labels(labels: Labels) -> tuple[Counts, list[str]]:
 def _read_either(path: Path, problems: Problems = STRICT) -> Talk:
     if _is_json(path):
         return read_talk(path, problems=problems)
-    words = word_file(path)
+    words = _word_file(path)
     if words is None:
         raise MissingRecordError(
             "the json with the words of these labels is not beside them",
@@ -301,7 +299,7 @@ def _captioned(
 FORMAT = Format(
     "cocotalk",
     "Neuraltalk2 / self-critical words and labels (cocotalk.json with cocotalk_label.h5, flickrtalk, dic_flickr30k)",
-    matches,
-    inspect,
+    _matches,
+    _inspect,
     captions=read,
 )

@@ -45,7 +45,7 @@ def read_photos(config: DataConfig, base: Path, notes: list[str]) -> dict[str, t
 
 
 def read_captions(path: Path, images: Path | None = None) -> CaptionSet:
-    """Captions to learn from, in any format; the photos that a table of them names are in `images`, or beside it."""
+    """Captions to learn from, in any format; the photos of a table are in `images`, where that is given."""
     captions = any_captions(path, images=images)
     for photo in captions:
         for sentence in photo.sentences:
