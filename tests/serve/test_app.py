@@ -114,7 +114,7 @@ def test_captions_are_as_long_as_asked_and_have_the_words_asked_for(ask, pipelin
         ({"must_include": [" , "]}, 422, "must_include.0: "),
         ({"must_include": ["dog"] * 11}, 422, "must_include: "),
         ({"must_include": ["a xyzzy"]}, 409, "the model does not know the word 'xyzzy' of `must_include`"),
-        ({"must_include": ["dog"], "beam": 1}, 409, "`must_include` needs a beam"),
+        ({"must_include": ["dog"], "beam": 1}, 409, "`must_include` can only be kept with a beam"),
         ({"must_include": ["red dog", "two cup", "man park"], "length": 5}, 409, "captions have at most 5"),
     ],
 )

@@ -273,6 +273,15 @@ def test_length_words_beam_and_what_captions_must_say_can_be_chosen(visit, serve
 def test_what_no_caption_can_say_is_told_once_under_the_form_and_the_photos_stay(visit):
     page = visit()
     page.get_by_text("How captions should be").click()
+    page.select_option("#caption-beam", "1")
+    page.fill("#caption-include", "dog")
+    page.set_input_files("#caption-files", [str(CAT)])
+    page.locator("#caption-notice:not([hidden])").wait_for()
+    said = page.locator("#caption-notice").inner_text()
+    assert said.startswith("The words that every caption must have can only be kept with a beam, which looks ahead. ")
+    page.locator("#captions [data-state=stopped]").wait_for()
+    page.click("#caption-clear")
+    page.select_option("#caption-beam", "3")
     page.fill("#caption-include", "xyzzyx")
     page.set_input_files("#caption-files", [str(CAT), str(COFFEE)])
     page.locator("#caption-notice:not([hidden])").wait_for()
@@ -367,7 +376,7 @@ def test_many_photos_are_a_compact_grid_whose_photos_open_large(visit, tmp_path)
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Escape")
     assert page.locator("#viewer").is_hidden()
-    assert page.evaluate("() => document.activeElement.closest('li') === document.querySelectorAll('.tile')[4]")
+    page.wait_for_function("() => document.activeElement.closest('li') === document.querySelectorAll('.tile')[4]")
     page.click("#view-list")
     assert page.locator("#captions").get_attribute("class") == "cards"
     assert page.locator("#captions .card .said").count() == 12
@@ -401,6 +410,17 @@ def test_progress_stays_in_sight_with_a_count_the_time_left_and_cancel(visit, pi
         page.get_by_role("button", name=f"Caption the other {stopped}").click()
         page.locator("#captions [data-state=done]").nth(23).wait_for()
         assert page.locator("#caption-count").inner_text() == "24 captions"
+
+
+def test_a_photo_that_is_shown_large_gets_its_caption_when_it_comes(visit, pipeline, tmp_path):
+    with served(pipeline) as running:
+        page = visit(address=running.address)
+        with held(running):
+            page.set_input_files("#caption-files", [str(path) for path in copies(tmp_path / "many", 6)])
+            page.locator("#captions .open").nth(2).click()
+            assert page.locator("#viewer .wait").count() == 1
+        page.locator("#viewer .said").wait_for()
+        assert page.locator("#viewer .name").first.inner_text() == "002.jpg"
 
 
 def test_leaving_the_page_cancels_the_work_on_the_server(visit, pipeline, tmp_path):
@@ -465,7 +485,7 @@ def test_a_folder_may_be_dropped_or_chosen_with_all_that_is_below_it(visit, tmp_
     assert sorted(page.locator("#captions .name").all_inner_texts()) == ["cat.jpg", "coffee.jpg"]
 
 
-def test_two_models_are_compared_side_by_side(visit, pipeline, tmp_path):
+def test_two_models_are_compared_side_by_side(visit, pipeline, monkeypatch):
     other = Pipeline(tiny_bundle(seed=8))
     other.bundle.card["name"] = "another"
     with served(pipeline, compare=other) as running:
@@ -484,6 +504,11 @@ def test_two_models_are_compared_side_by_side(visit, pipeline, tmp_path):
         rows = coming.value.path().read_text(encoding="utf-8-sig").splitlines()
         assert rows[0] == "file,caption,confidence,caption of another"
         assert rows[1].endswith(f",{shown(other, CAT)}")
+        page.fill("#caption-include", "cup")
+        monkeypatch.delitem(running.service.models, "another")  # what the second cannot do costs none of the first
+        page.click("#caption-clear")
+        assert caption(page, CAT).first.locator(".said").count() == 1
+        assert "there is no model 'another' here" in page.locator("#caption-notice").inner_text()
         page.uncheck("#caption-compare")
         page.click("#caption-clear")
         assert caption(page, CAT).first.locator(".said").count() == 1
@@ -797,8 +822,8 @@ def test_everything_is_done_with_the_keyboard_alone(visit, tmp_path):
     page.keyboard.press("Enter")
     page.locator("#viewer .said", has_text="A dog.").wait_for()
     page.keyboard.press("Escape")
+    page.wait_for_function("() => document.activeElement.className === 'open'")  # where people came from
     assert page.locator("#viewer").is_hidden()
-    assert page.evaluate("() => document.activeElement.className") == "open"
     page.keyboard.press("/")
     page.keyboard.type("a dog on the table")
     page.keyboard.press("Enter")

@@ -279,7 +279,8 @@ def _rules(ask: CaptionRequest, says: Reader[Captioner]) -> Rules | None:
     """The rules of a request, None where captions are free; a refusal where nobody could keep them."""
     phrases = phrases_of(ask.must_include)
     if phrases and ask.beam == 1:
-        raise Refusal(409, "`must_include` needs a beam, which can look ahead", "ask for a beam of 3 or more")
+        what = "`must_include` can only be kept with a beam, which looks ahead"
+        raise Refusal(409, what, "ask for a beam of 3 or more")
     rules = rules_of(str(ask.length), phrases)
     try:
         WordRules(rules or Rules(), len(says.vocabulary), says.vocabulary, torch.device("cpu"))

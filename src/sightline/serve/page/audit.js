@@ -47,6 +47,7 @@ function captionsGiven() {
 async function check(limits) {
   notice("audit", null);
   audits = [];
+  for (const image of $("audits").querySelectorAll("img")) URL.revokeObjectURL(image.src);
   $("audits").replaceChildren();
   $("audit-bar").hidden = true;
   const { photos } = chosen;

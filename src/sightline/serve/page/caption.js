@@ -16,6 +16,7 @@ const OTHERS = 4; // wordings that are asked for
 let entries = []; // {file, url, state: waiting, done, failed or stopped, said, text, compare, error, item}
 let server = { limits: { bytes: 4e7, photos: 8 }, models: [], can: [] };
 let running = null; // {queue, control, begun} of the work that runs
+let viewing = null; // the entry that is shown large
 let view = null; // grid or list, once people have chosen
 
 export function initCaption(health) {
@@ -127,9 +128,8 @@ async function captionGroup(group, control) {
   if (!group.length) return;
   try {
     const { captions } = await post("/v1/caption", fields, signal);
-    const [, other] = server.models;
-    const second = other && $("caption-compare").checked ? (await post("/v1/caption", { ...fields, model: other }, signal)).captions : [];
-    group.forEach((one, i) => finish(one, captions[i], second[i] && { model: other, ...second[i] }));
+    const second = await compared(fields, signal);
+    group.forEach((one, i) => finish(one, captions[i], second[i]));
   } catch (error) {
     if (signal.aborted) return;
     if (error.status === 409 || /^(length|beam|must_include)/.test(error.message)) { // the same for every photo: told once, and the work ends
@@ -140,6 +140,20 @@ async function captionGroup(group, control) {
     } else {
       group.forEach((one) => fail(one, error));
     }
+  }
+}
+
+/** The captions of the second model; what it cannot do costs none of the first. */
+async function compared(fields, signal) {
+  const [, model] = server.models;
+  if (!model || !$("caption-compare").checked) return [];
+  try {
+    const { captions } = await post("/v1/caption", { ...fields, model }, signal);
+    return captions.map((said) => ({ ...said, model }));
+  } catch (error) {
+    if (signal.aborted) throw error;
+    notice("caption", { message: `${model}: ${error.message}`, fix: error.fix });
+    return [];
   }
 }
 
@@ -192,6 +206,7 @@ function draw(one) {
   one.item.toggleAttribute("aria-busy", one.state === "waiting");
   if (one.state === "waiting") one.item.setAttribute("aria-busy", "true");
   one.item.replaceChildren(...(as === "grid" ? tile(one) : large(one)));
+  if (viewing === one) refreshViewer();
 }
 
 const label = (one) => ({ waiting: "Waiting", stopped: "Not captioned", failed: "No caption" })[one.state] ?? one.text;
@@ -207,8 +222,14 @@ function tile(one) {
 }
 
 function show(one) {
-  openViewer(entries.length, entries.indexOf(one), (at) => el("div", { className: "card bare" }, ...large(entries[at])),
-    (at) => entries[at]?.item.querySelector("button")?.focus());
+  const build = (at) => {
+    viewing = entries[at];
+    return el("div", { className: "card bare" }, ...large(viewing));
+  };
+  openViewer(entries.length, entries.indexOf(one), build, (at) => {
+    viewing = null;
+    entries[at]?.item.querySelector("button")?.focus();
+  });
 }
 
 function large(one) {
@@ -233,7 +254,6 @@ function captioned(one, name) {
     const { words } = await post("/v1/ground", { photo: one.file, sentence: text });
     Object.assign(one, { text: asSentence(text), edited: true, said: { ...said, words } });
     draw(one);
-    refreshViewer();
     tell(`Saved: ${one.text}`);
   };
   const others = async () => {

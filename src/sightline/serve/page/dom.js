@@ -28,10 +28,13 @@ export function notice(panel, error) {
   if (error) box.scrollIntoView({ block: "nearest" });
 }
 
+const FIELD = /^(text|without|sentence|captions|must_include|length|beam)(\.\d+)?: /;
+
 /** An error as people read it: without the name of the API's field, which they have not seen. */
 export function sentence(error) {
-  const text = capital((error.message ?? String(error)).replace(/^(text|without|sentence|captions|must_include|length|beam)(\.\d+)?: /, ""));
-  const fix = error.fix && !error.fix.startsWith("`/docs`") ? ` ${capital(error.fix)}.` : "";
+  const plain = (words) => words.replace(FIELD, "").replaceAll("`must_include`", "the words that every caption must have");
+  const text = capital(plain(error.message ?? String(error)));
+  const fix = error.fix && !error.fix.startsWith("`/docs`") ? ` ${capital(plain(error.fix))}.` : "";
   return `${text.replace(/\.$/, "")}.${fix}`;
 }
 

@@ -78,8 +78,10 @@ function searchLike(one) {
   $("search-asked").scrollIntoView({ block: "nearest" });
 }
 
-function empty() {
+/** Put away what was found; the picture at `src` is still needed. */
+function empty(src) {
   asking.abort();
+  for (const one of shown) if (one.src && one.src !== src) URL.revokeObjectURL(one.src);
   shown = [];
   $("hits").replaceChildren();
   $("search-bar").hidden = true;
@@ -88,7 +90,7 @@ function empty() {
 }
 
 async function search(ask, src) {
-  empty(); // what was found for another question
+  empty(src); // what was found for another question
   asking = new AbortController();
   const { signal } = asking;
   const list = $("hits");
@@ -194,7 +196,7 @@ function open(one) {
 function large(one) {
   const photo = photoView(one.src, textOf(one.hit), one.why?.size);
   const image = photo.view.querySelector("img");
-  picture(one.hit.id, LARGE, asking.signal).then((src) => { image.src = src; }, () => {});
+  picture(one.hit.id, LARGE, asking.signal).then((src) => { image.src = src; image.onload = () => URL.revokeObjectURL(src); }, () => {});
   const line = el("p", { className: "tell", "aria-hidden": "true" });
   const tools = drawer();
   return el("div", { className: "card bare" }, el("div", { className: "picture" }, photo.view), el("div", { className: "side" },
