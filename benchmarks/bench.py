@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def run(benchmark: Benchmark, quick: bool) -> tuple[list[Record], Report]:
 def gather(parts: Sequence[str], quick: bool, out: Path) -> dict[str, Any]:
     """Run parts and put their records in the place of those that the report had of them."""
     path = out / "report.json"
-    report: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {"parts": {}, "curves": {}}
+    report: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {"records": [], "curves": {}}
     for part in parts:
         found: list[Record] = []
         for benchmark in PARTS[part]:
@@ -138,8 +139,9 @@ def gather(parts: Sequence[str], quick: bool, out: Path) -> dict[str, Any]:
             if part == "scaling":
                 report["curves"] |= printed
         if found:
-            report["parts"][part] = [record.as_json() for record in found]
-    report["records"] = [record for part in PARTS for record in report["parts"].get(part, ())]
+            others = [record for record in report["records"] if record["part"] != part]
+            report["records"] = others + [{"part": part, **record.as_json()} for record in found]
+    report["records"].sort(key=lambda record: list(PARTS).index(record["part"]))
     out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return report
@@ -161,9 +163,8 @@ def markdown(report: dict[str, Any]) -> str:
         "![How many times better than its peer each figure is](report-ratios.png)",
         "",
     ]
-    for part, rows in ((name, report["parts"].get(name)) for name in PARTS):
-        if not rows:
-            continue
+    for part, group in groupby(report["records"], key=lambda record: record["part"]):
+        rows = list(group)
         lines += [f"## {part.capitalize()}", "", f"{rows[0]['machine']}, {rows[0]['date']}.", ""]
         lines += ["| | ours | peer | | ratio | goal | command |", "|---|---|---|---|---|---|---|"]
         for row in rows:
@@ -202,13 +203,17 @@ def draw(report: dict[str, Any], out: Path) -> None:
     if not report["curves"]:
         return
     curves = report["curves"]
-    figure = Figure((3.4 * len(curves), 5), layout="constrained")
+    figure = Figure((2.4 * len(curves), 5), layout="constrained")
     grid = figure.subplots(2, len(curves), squeeze=False)
     for column, (name, curve) in zip(grid.T, curves.items(), strict=True):
         for axes, key, unit in zip(column, ("seconds", "mb"), ("CPU s", "MB"), strict=True):
             exponent = curve["time_exponent" if key == "seconds" else "memory_exponent"]
             axes.loglog(curve["sizes"], curve[key], "o-", color="#0072b2")
             axes.set(xlabel=name, ylabel=unit, title=f"~ size^{exponent:.2f}")
+            for axis, values in ((axes.xaxis, curve["sizes"]), (axes.yaxis, curve[key])):
+                ends = [min(values), max(values)]
+                axis.set_ticks(ends, labels=[figure_of(end) for end in ends])
+                axis.set_ticks([], minor=True)
     figure.savefig(out / "report-scaling.png", dpi=110)
 
 

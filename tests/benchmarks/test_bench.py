@@ -33,8 +33,8 @@ def test_a_goal_is_reached_from_its_own_side():
 
 
 def test_a_part_is_measured_and_the_others_stay(tmp_path, capsys):
-    kept = Record("kept", 1.0, 2.0, "s", "peer").as_json()
-    (tmp_path / "report.json").write_text(json.dumps({"parts": {"text": [kept]}, "curves": {}}))
+    kept = {"part": "text", **Record("kept", 1.0, 2.0, "s", "peer").as_json()}
+    (tmp_path / "report.json").write_text(json.dumps({"records": [kept], "curves": {}}))
     assert bench.main(["--only", "startup", "--quick", "--out", str(tmp_path)]) == 0
     report = json.loads((tmp_path / "report.json").read_text())
     assert [record["name"] for record in report["records"]] == ["import sightline", "sightline --help", "kept"]
