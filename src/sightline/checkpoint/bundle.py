@@ -46,7 +46,7 @@ from sightline.models.model_configs import CaptionerConfig, MatcherConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.vision_models import VisionConfig, VisionModel
 
-LAYOUT = 1
+LAYOUT = 1  # of the description; a file of another layout is refused
 DEFAULT = ("weights", "sightline.safetensors")  # inside the package
 
 Module = TypeVar("Module", bound=nn.Module)

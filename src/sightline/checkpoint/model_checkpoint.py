@@ -32,7 +32,7 @@ from sightline.models.model_configs import ModelConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.vision_models import VisionConfig
 
-LAYOUT = 1
+LAYOUT = 1  # of the description; a file of another layout is refused
 
 
 @dataclass(frozen=True, eq=False)

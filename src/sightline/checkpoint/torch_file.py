@@ -29,7 +29,7 @@ from sightline.files import PathLike, existing_path
 # What released checkpoints hold beside tensors, as classes that have no behaviour.
 ALLOWED: list[Any] = [(kind, name) for name, kind in {**CONTAINERS, **NUMBERS}.items()]
 LEGACY = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # how a file of the older layout begins
-BROKEN = (
+BROKEN = (  # what reading a damaged file raises
     *(zipfile.BadZipFile, pickle.UnpicklingError, EOFError, RuntimeError),
     *(AttributeError, LookupError, OverflowError, TypeError, ValueError),
     *(AssertionError, MemoryError, OSError, struct.error, zlib.error),  # of zipfile, on damaged directories

@@ -50,20 +50,22 @@ def decode(
     """
     device = device_of(memory)
     compiled = WordRules(rules or Rules(), model.vocab_size, vocabulary, device)
-    _check_strategy(strategy, compiled)
+    _check_strategy(strategy, compiled, bias)
     if isinstance(strategy, Greedy):
         found = decode_words(model, memory, compiled, most_probable)
     elif isinstance(strategy, Sample):
         found = decode_words(model, memory, compiled, sampler(strategy, device), strategy.copies)
     else:
-        found = BeamSearch(model, memory, compiled, strategy).run()
+        found = BeamSearch(model, memory, compiled, strategy, bias).run()
     if compiled.rules.right_articles and vocabulary is not None:
         found = _with_right_articles(found, model, memory, vocabulary)
     return found
 
 
-def _check_strategy(strategy: Strategy, compiled: WordRules) -> None:
-    """Refuse rules for which a strategy would have to look ahead."""
+def _check_strategy(strategy: Strategy, compiled: WordRules, bias: Tensor | None) -> None:
+    """Refuse rules for which a strategy would have to look ahead, and a bias that only plain beams have."""
+    if bias is not None and not isinstance(strategy, Beam):
+        raise ConfigError(f"a bias does not work with {strategy.kind}", fix="decode with a plain beam")
     ahead = "`must_include`" if compiled.wanted else "`whole`" if compiled.rules.whole else ""
     if ahead and isinstance(strategy, Greedy | Sample):
         what = f"{ahead} does not work with {strategy.kind}, which cannot look ahead"

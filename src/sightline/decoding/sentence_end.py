@@ -22,10 +22,10 @@ A_WORD = 3.0  # for each word that there is still room for
 DOUBTFUL = 10.0  # "a table covered with" has come to an end, "a snow covered hill" has not
 NOT_WHOLE = 1000.0  # the last resort, where no hypothesis has a whole phrase
 
-SAID_LAST = NOUNS | {"PRP"}
+SAID_LAST = NOUNS | {"PRP"}  # tags of words that a whole phrase ends in
 GOING_ON = NOUNS | {"JJ", "JJR", "JJS", "CD", "POS"}  # tags of words that would belong to the phrase
-TIED = frozenset({"of", "to"})
-PARTICIPLES = frozenset({"VBN", "VBD"})
+TIED = frozenset({"of", "to"})  # words that belong to the phrase before them
+PARTICIPLES = frozenset({"VBN", "VBD"})  # tags of words that may or may not
 
 
 def prices(said: Tensor, likely: Tensor, open_: Tensor, vocabulary: Vocabulary, longest: int) -> Tensor:

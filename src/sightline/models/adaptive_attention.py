@@ -51,7 +51,6 @@ class AdaptiveAttentionConfig:
     """Share of each layer's outputs set to zero in training."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
         check_config(self)
 
     def build(self, vocab_size: int) -> AdaptiveAttention:

@@ -36,7 +36,6 @@ class NeuralTalk2Config:
     """Share of the LSTM's outputs set to zero in training."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
         check_config(self)
 
     def build(self, vocab_size: int) -> NeuralTalk2:

@@ -31,7 +31,6 @@ class POSSCANConfig(SCANConfig):
     """Penn tags of the words that are matched."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be built."""
         super().__post_init__()
         if not self.tags:
             raise ConfigError("`tags` is empty", fix="name a part of speech, or use the model scan")

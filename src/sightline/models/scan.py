@@ -54,7 +54,6 @@ class SCANConfig:
     """Inverse temperature of the aggregate "lse"."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
         check_config(self)
         if not self.lambda_lse > 0:
             raise ConfigError(f"`lambda_lse` is {self.lambda_lse}", fix="give a number above 0")

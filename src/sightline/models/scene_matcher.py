@@ -24,7 +24,7 @@ from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher, 
 from sightline.models.transformer_decoder import MultiHeadAttention
 from sightline.text.vocabulary import END, PAD, START
 
-BY = "the scene matcher"
+BY = "the scene matcher"  # what errors call it
 SHARE = 0.5  # of the local read-out beside the global one: from a quarter to 1, COCO's val photos hardly tell
 WHOLE = 1 << 14  # images, or texts, whose products are computed at once: a fold of retrieval is one product
 
@@ -52,7 +52,6 @@ class SceneMatcherConfig:
     """On embedded words, image rows and pooled vectors."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
         check_config(self, may_be_zero=("ffn_size",))
         if self.size % self.heads or self.size % 2:
             raise ConfigError(f"`size` is {self.size} with {self.heads} heads", fix="give an even multiple of `heads`")

@@ -51,7 +51,6 @@ class UpDownConfig:
     """Normalise the regions before (1), or before and after (2), they are embedded."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
         check_config(self)
 
     def build(self, vocab_size: int) -> UpDown:

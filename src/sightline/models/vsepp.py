@@ -38,7 +38,6 @@ class VSEPPConfig:
     images with it."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
         check_config(self)
 
     @property

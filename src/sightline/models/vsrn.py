@@ -89,7 +89,6 @@ class VSRNConfig:
     """In the captioner only."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
         check_config(self, may_be_zero=("rrr_layers",))
 
     def build(self, vocab_size: int) -> VSRN:

@@ -34,7 +34,6 @@ class VSRNCaptionerConfig:
     """On the projected regions and on the decoder's input."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no model."""
         check_config(self)
 
     def build(self, vocab_size: int) -> VSRNCaptioner:
