@@ -88,7 +88,10 @@ PARTS: dict[str, tuple[Benchmark, ...]] = {
         Benchmark("tsv.py", records.tsv, quick="--images 20 --rounds 1"),
     ),
     "jobs": (Benchmark("ray_driver.py", records.ray_driver, quick="--photos 1000 --results 500"),),
-    "serving": (Benchmark("serve_load.py", records.serve_load, quick="--seconds 5 --count 4 --clients 4"),),
+    "serving": (
+        Benchmark("serve_load.py", records.serve_load, quick="--seconds 5 --count 4 --clients 4"),
+        Benchmark("page_photos.py", records.page_photos, quick="--count 8"),
+    ),
     "gpu": (
         Benchmark("updown_training.py", records.training_step("Up-Down, cross-entropy"), "--device cuda --images 128"),
         Benchmark("scst_step.py", records.training_step("Up-Down, self-critical"), "--device cuda --images 64"),
@@ -98,6 +101,7 @@ PARTS: dict[str, tuple[Benchmark, ...]] = {
     ),
     "scaling": (Benchmark("scaling.py", records.scaling, quick="captions vocabulary --quick"),),
 }
+ALWAYS_JSON = {"serve_load.py", "page_photos.py"}
 
 
 def run(benchmark: Benchmark, quick: bool) -> tuple[list[Record], Report]:
@@ -108,7 +112,7 @@ def run(benchmark: Benchmark, quick: bool) -> tuple[list[Record], Report]:
         raise LookupError(f"needs {missing[0]} in SIGHTLINE_DATA")
     arguments = (benchmark.quick if quick else benchmark.arguments).split()
     given = [*(str(data / name) for name in benchmark.needs), *arguments]
-    switch = [] if benchmark.script == "serve_load.py" else ["--json"]  # it prints JSON anyway
+    switch = [] if benchmark.script in ALWAYS_JSON else ["--json"]
     command = [sys.executable, str(HERE / benchmark.script), *given, *switch]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=180 * MINUTES)
     start = done.stdout.find("{")

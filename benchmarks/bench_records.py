@@ -229,6 +229,13 @@ def serve_load(report: Report) -> Iterator[Record]:
     yield Record(name, report["photos a second"], direct, "photos/s", "the direct loop", more=True)
 
 
+def page_photos(report: Report) -> Iterator[Record]:
+    """The page in a browser, which shares the machine with the server."""
+    count = round(report["photos"])
+    yield Record(f"page, the first caption of {count} photos", report["first_s"], None, "s", "")
+    yield Record(f"page, the last caption of {count} photos", report["last_s"], None, "s", "")
+
+
 def scaling(report: Report) -> Iterator[Record]:
     """Exponents of time; 1 is proportional."""
     for name, curve in report.items():

@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,24 +22,35 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from speed_material import make_photos
+
 MOST_SECONDS = 600
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--photos", type=Path, required=True, help="a folder of JPEGs")
+    parser.add_argument("--photos", type=Path, help="a folder of JPEGs; by default the examples, cropped in many ways")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--done", default="#captions [data-state=done]", help="what the page has for each caption")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
-    photos = sorted(given.photos.glob("*.jpg"))[: given.count]
+    with tempfile.TemporaryDirectory(prefix="sightline-") as folder:
+        if given.photos:
+            photos = sorted(given.photos.glob("*.jpg"))[: given.count]
+        else:
+            photos = make_photos(Path(folder), given.count, (640, 480))
+        print(json.dumps(run(photos, given.done, given.threads), indent=1))
+
+
+def run(photos: list[Path], done: str, threads: int) -> dict[str, float]:
+    """Start a server, and measure."""
     serve = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--no-token", "--json", "--device", "cpu"]
-    command = [*serve, "--threads", str(given.threads)]
+    command = [*serve, "--threads", str(threads)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             address = json.loads(server.stdout.readline())["address"]
-            print(json.dumps(measure(address, photos, given.done, server.pid), indent=1))
+            return measure(address, photos, done, server.pid)
         finally:
             server.terminate()
 
