@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import functools
 import importlib
 import io
 import os
@@ -76,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that unfinished files are cleared away
     try:
-        return _run(arguments)
+        return _call(arguments)() or 0
     except SightlineError as error:
         return _fail(str(error), 2, debug)
     except KeyboardInterrupt as stop:
@@ -92,21 +93,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"Unexpected {type(error).__name__}: {error}. Run again with --debug and report it.", 1, debug)
 
 
-def _run(arguments: list[str]) -> int:
+def _call(arguments: list[str]) -> Callable[[], int | None]:
+    """The call that the arguments ask for; a command's function is imported, and its arguments are read."""
     if not arguments or arguments[0] in ("--help", "-h", "help"):
-        print(overview())
-        return 0
+        return functools.partial(print, overview())
     if arguments[0] in ("--version", "-V"):
-        print(f"sightline {__version__}")
-        return 0
+        return functools.partial(print, f"sightline {__version__}")
     name, rest = _find(arguments)
     if name is None:
-        print(overview(arguments[0]))
-        return 0
+        return functools.partial(print, overview(arguments[0]))
     function = COMMANDS[name].load()
     from sightline.cli.arguments import bind
 
-    return bind(function, name, rest)() or 0
+    return bind(function, name, rest)
 
 
 def _find(arguments: list[str]) -> tuple[str | None, list[str]]:
