@@ -14,8 +14,9 @@ often. Its AUROC is told for each half of the photos under the fit on the other 
 Then the weights: of all in the grid, those with the best CIDEr-D, times 100, less `cost` for each unsupported noun of a
 caption, in the mean of both sets; of those within a tenth of a point of the best, the ones with the fewest second
 looks, which take time. CHAIRs and CHAIRi are told beside. At last, from which margin on a concept, or a word for its
-kind, takes the place of a noun: the smallest one at which, on both sets together, nouns become supported, and at least
-twice as many as cease to be.
+kind, takes the place of a noun. For concepts, it is the smallest one at which, on both sets together, half of the nouns
+that change become supported, and none or few cease to be; for kinds, which say less, at least 0.1, and the smallest one
+at which one caption of 200 changes, or fewer.
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ from sightline.vision.photo_reader import progress_bar
 
 FITS = (0.0, 15.0, 30.0, 45.0)
 DOUBTS = (0.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0)
-LOOKS = (0.0, 0.5, 0.7, 0.8)
+SHORT = 0.8  # below this support of a noun, beginnings of captions are candidates
+LOOKS = (0.0, 0.2, 0.3, 0.4, 0.5)
 MARGINS = (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 NEVER = 2.0
+LEAST_VAGUE, MOST_VAGUE = 0.1, 0.005
 AT_ONCE = 8
 
 
@@ -68,7 +71,7 @@ class Weighed:
         """The candidates that there would be at this threshold of a second look."""
         beam = [place for place, one in enumerate(self.candidates) if one.origin == "beam"]
         doubtful = self.candidates[max(beam, key=score)].least < look
-        return list(range(len(self.candidates))) if doubtful else beam
+        return [place for place, one in enumerate(self.candidates) if doubtful or one.origin != "second"]
 
 
 class PhotoSet:
@@ -226,7 +229,13 @@ def margins(pipeline: Pipeline, sets: Sequence[PhotoSet], choice: Choice, fit: f
             for margin in MARGINS
             for over in [[one for one in own if one[0] > margin]]
         ]
-        enough = [row["margin"] for row in rows if row["better"] and row["better"] >= 2 * row["worse"]]
+        photos = sum(len(one.photos) for one in sets)
+        enough = [
+            row["margin"]
+            for row in rows
+            if (origin == "vague" and row["margin"] >= LEAST_VAGUE and row["nouns"] <= MOST_VAGUE * photos)
+            or (origin == "swap" and row["nouns"] and 2 * row["better"] >= row["nouns"] >= 10 * row["worse"])
+        ]
         results[origin] = {"chosen": min(enough, default=NEVER), "by margin": rows}
     return results
 
@@ -235,7 +244,7 @@ def fit_all(pipeline: Pipeline, sets: Sequence[PhotoSet], beam: int, cost: float
     """All numbers of the choice."""
     beams = [weighed(pipeline, photos, Choice(), beam) for photos in sets]
     support, told = fitted_support(beams)
-    wide = Choice(doubt=8.0, second_look=max(LOOKS), support=support)
+    wide = Choice(doubt=8.0, shorten=SHORT, second_look=max(LOOKS), support=support)
     every = [weighed(pipeline, photos, wide, beam) for photos in sets]
     rows: list[dict[str, Any]] = []
     for fit_, doubt, look in itertools.product(FITS, DOUBTS, LOOKS):
@@ -248,8 +257,11 @@ def fit_all(pipeline: Pipeline, sets: Sequence[PhotoSet], beam: int, cost: float
         (row for row, value in zip(rows, worth, strict=True) if value >= max(worth) - 0.1),
         key=lambda row: row["second look"],
     )
-    before = next(row for row in rows if (row["fit"], row["doubt"], row["second look"]) == (30.0, 0.0, 0.0))
-    choice = Choice(best["doubt"], best["second look"], NEVER, NEVER, support)
+    before = {"fit": 30.0, "doubt": 0.0, "second look": 0.0}
+    before |= {
+        photos.name: scores(photos, own, picked(own, 30.0, 0.0, 0.0)) for photos, own in zip(sets, beams, strict=True)
+    }
+    choice = Choice(best["doubt"], SHORT, best["second look"], NEVER, NEVER, support)
     moved = margins(pipeline, sets, choice, best["fit"], beam)
     choice = replace(choice, swap=moved["swap"]["chosen"], vague=moved["vague"]["chosen"])
     return {

@@ -29,7 +29,9 @@ from sightline.scene import Concept
 torch.set_num_threads(1)
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
 SHORT = replace(CAREFUL, max_words=8)
-DOUBTFUL = Choice(doubt=5.0, second_look=1.0, support=SupportModel((0, 0, 0, 1.0, 1.0, 1.0), (0.0,) * 6, bias=0.0))
+DOUBTFUL = Choice(
+    doubt=5.0, shorten=1.0, second_look=1.0, support=SupportModel((0, 0, 0, 1.0, 1.0, 1.0), (0.0,) * 6, bias=0.0)
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def test_the_score_is_likelihood_plus_fit_less_doubt():
 
 @torch.no_grad()
 def test_candidates_carry_the_matchers_cosine_and_the_support_of_their_nouns(bundle):
-    pipeline = Pipeline(replace(bundle, choice=replace(DOUBTFUL, second_look=0.0)))
+    pipeline = Pipeline(replace(bundle, choice=replace(DOUBTFUL, shorten=0.0, second_look=0.0)))
     scenes, memory, decoded, images, concepts = everything(pipeline)
     finds = bundle.matcher
     found = pipeline._chooser.candidates(scenes, memory, decoded, images, concepts, SHORT)
@@ -118,7 +120,7 @@ def test_what_must_be_said_is_not_taken_away(bundle):
 
 
 def test_a_concept_that_is_surer_takes_the_place_of_a_noun(bundle):
-    choice = replace(DOUBTFUL, second_look=0.0, swap=-2.0)
+    choice = replace(DOUBTFUL, shorten=0.0, second_look=0.0, swap=-2.0)
     pipeline = Pipeline(replace(bundle, choice=choice))
     one = candidate("dog sits with cat", score=-1.0)
     one = replace(one, nouns=(0, 3), support=(0.2, 0.9))

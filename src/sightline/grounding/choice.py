@@ -53,20 +53,22 @@ class Choice:
 
     Attributes:
         doubt: what a noun costs that is surely not there, in nats.
-        second_look: where the best caption has a noun of less support than this, others are looked for.
+        shorten: where the best caption has a noun of less support than this, its beginnings are candidates too.
+        second_look: so too, captions of a second beam, which take longer.
         swap: a concept takes the place of a noun if its score is above the noun's support by this; 2 is never.
         vague: so does a word for its kind, by its own support.
         support: of a noun that the captioner said, from evidence that is not its own.
     """
 
     doubt: float = 0.0
+    shorten: float = 0.0
     second_look: float = 0.0
     swap: float = 2.0
     vague: float = 2.0
     support: SupportModel = field(default_factory=SupportModel)
 
     def __post_init__(self) -> None:
-        for name in ("doubt", "second_look", "swap", "vague"):
+        for name in ("doubt", "shorten", "second_look", "swap", "vague"):
             if not math.isfinite(getattr(self, name)):
                 raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="fit it again")
 
@@ -173,14 +175,13 @@ class CaptionChooser:
         """All captions that are weighed for each photo."""
         evidence = self._grounder.photo_evidence(scenes, images, concepts)
         found = self._decoded(decoded, range(len(scenes)), images, evidence, "beam")
-        if self.choice.second_look <= 0 or rules.must_include or rules.must_not:
+        if rules.must_include or rules.must_not:
             return found
-        doubtful = [photo for photo, own in enumerate(found) if self.best(own).least < self.choice.second_look]
-        if not doubtful:
-            return found
-        self._say_less(found, doubtful, memory, images, evidence, rules)
-        if decoded.words.shape[1] > 1:
-            self._look_again(found, doubtful, memory, images, evidence, rules, decoded.words.shape[1])
+        beam, least = decoded.words.shape[1], [self.best(own).least for own in found]
+        if again := [photo for photo, support in enumerate(least) if support < self.choice.second_look and beam > 1]:
+            self._look_again(found, again, memory, images, evidence, rules, beam)
+        if short := [photo for photo, support in enumerate(least) if support < self.choice.shorten]:
+            self._say_less(found, short, memory, images, evidence, rules)
         return found
 
     def _say_less(
