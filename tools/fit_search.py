@@ -1,4 +1,4 @@
-"""Choose the weights of search (`SAYING` and `AVOIDING` of sightline.search.query) on the dev photos of Flickr8k.
+"""Choose the numbers of search (`SAYING`, `AVOIDING`, `LINE` of sightline.search.query) on the dev photos of Flickr8k.
 
     python tools/fit_search.py --data DATA [--photos 500] [--captions 1] [--store FOLDER] [--model FILE]
         [--out search.json] [--json]
@@ -12,6 +12,8 @@ chosen has the largest sum of R@1, R@5 and R@10, the shares of photos that are f
 `AVOIDING` is what `--not` counts. Queries are two nouns that the model knows, one wanted and one not, and that are no
 kinds of each other: at least 10 photos have both in people's five captions, and at least 10 only the first. Hits with
 the first and without the second are *right*; what is chosen has the largest share of them among the first 10.
+
+`LINE` is the cosine below which a hit is a weaker match: 95 % of people's captions are nearer to their own photo.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ SAYINGS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.7)
 AVOIDINGS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 RANKS = (1, 5, 10)
 MOST = max(RANKS)
+OWN = 0.05  # of people's captions, this share may be further from their photo than a match is
 ENOUGH = 10  # photos with both nouns, and with the first alone
 
 Scores = dict[str, float]
@@ -130,8 +133,12 @@ def fit(pipeline: Pipeline, photos: Sequence[TestPhoto], store: str, captions: i
     for weight in AVOIDINGS if two else ():
         with weighed("AVOIDING", weight):
             avoiding[weight] = clear_of(index, pipeline, two, nouns)
+    vectors = pipeline.vectors([photo.path for photo in photos])
+    texts = pipeline.text_vectors([photo.references[0] for photo in photos])
+    own = (vectors * texts).sum(1) / np.linalg.norm(texts, axis=1)
     return {
         "photos": len(photos),
+        "LINE": {"chosen": round(float(np.quantile(own, OWN)), 2), "shipped": query.LINE},
         "SAYING": _told(saying, "sum", query.SAYING, len(asked)),
         "AVOIDING": _told(avoiding, "right", query.AVOIDING, len(two)) if two else None,
     }
@@ -144,6 +151,7 @@ def _told(scores: Mapping[float, Scores], criterion: str, shipped: float, querie
 
 def _tell(results: dict[str, Any]) -> None:
     print(f"{results['photos']:,} dev photos")
+    print(f"LINE: chosen {results['LINE']['chosen']:g}, shipped {results['LINE']['shipped']:g}")
     for name in ("SAYING", "AVOIDING"):
         part = results[name]
         if part is None:

@@ -20,6 +20,7 @@ from sightline.checkpoint.bundle import save_bundle
 from sightline.cli import commands
 from sightline.pipeline import Pipeline
 from sightline.search.index_store import NAME, engine_at
+from sightline.search.query import Hit, PhotoIndex
 
 torch.set_num_threads(1)
 COLOURS = ("red", "green", "blue")
@@ -58,12 +59,25 @@ def test_a_folder_is_indexed_in_the_current_one_and_searched_from_below(model, p
     assert "3 photos; none new, 3 were there" in capsys.readouterr().out
 
 
+def test_weaker_matches_are_below_a_line(model, photos, capsys, monkeypatch):
+    commands.main(command(model, "index", "photos", "--quiet"))
+    hits = [Hit("/a.jpg", 0.7, "a dog"), Hit("/b.jpg", 0.3, "a cat", weak=True)]
+    monkeypatch.setattr(PhotoIndex, "search", lambda *_, **__: hits)
+    capsys.readouterr()
+    assert commands.main(command(model, "search", "a dog")) == 0
+    assert capsys.readouterr().out.splitlines() == ["0.700  /a.jpg: a dog", "Weaker matches:", "0.300  /b.jpg: a cat"]
+    del hits[0]
+    assert commands.main(command(model, "search", "a dog")) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == ["No photo matches well. Weaker matches:", "0.300  /b.jpg: a cat"]
+
+
 def test_json_is_one_array_of_path_score_and_caption(model, photos, capsys):
     assert commands.main(command(model, "index", "photos", "--quiet")) == 0
     assert capsys.readouterr().out == ""
     assert commands.main(command(model, "search", "two dogs", "--json")) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [set(hit) for hit in told] == [{"path", "score", "caption"}] * 3
+    assert [set(hit) for hit in told] == [{"path", "score", "caption", "weak"}] * 3
     assert {hit["path"] for hit in told} == {str(photos / f"{colour}.png") for colour in COLOURS}
     assert sorted((hit["score"] for hit in told), reverse=True) == [hit["score"] for hit in told]
     pipeline = Pipeline(tiny_bundle())
@@ -114,7 +128,7 @@ def test_words_of_which_the_model_knows_none_find_nothing(model, photos, capsys,
     assert commands.main(command(model, "search", words, "--json")) == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out) == []
-    said = f"Nothing was found: the model does not know {named}, and no caption says it. To fix: try other words"
+    said = f"Nothing was found: the model does not know {named}, and no caption or concept says it. To fix:"
     assert shown.err.startswith(said)
     assert shown.err.count("\n") == 1
     assert commands.main(command(model, "search", words, "--vectors-only")) == 1

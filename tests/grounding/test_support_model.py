@@ -14,9 +14,10 @@ from bundle_samples import EXAMPLES, SIZE, tiny_bundle
 from sightline.batch import TextBatch
 from sightline.checkpoint.bundle import Bundle
 from sightline.errors import ConfigError, CountError
-from sightline.grounding.evidence import Evidence
+from sightline.grounding.evidence import Evidence, verdict_of
 from sightline.grounding.logistic import fit_logistic
 from sightline.grounding.noun_scores import words_of
+from sightline.grounding.photo_evidence import concept_odds
 from sightline.grounding.region_names import RegionNames
 from sightline.grounding.support_model import SupportModel, fit
 from sightline.grounding.synonyms import may_name_the_same
@@ -25,6 +26,7 @@ from sightline.models.end_to_end import Reader
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.pipeline import Pipeline
+from sightline.scene import Concept
 from sightline.text.tagger import Tagger
 from sightline.text.vocabulary import rule
 from sightline.vision.grid_encoder import GridEncoder
@@ -81,7 +83,7 @@ def test_the_json_form_is_that_of_the_documentation(pipeline):
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     assert told["flagged"] == len(told["nouns"]) == 2
     for noun in told["nouns"]:
-        assert list(noun) == ["word", "index", "supported", "support", "box", "instead"]
+        assert list(noun) == ["word", "index", "supported", "support", "verdict", "box", "instead"]
         assert 0 <= noun["box"][0] <= noun["box"][2] <= told["size"][0]
 
 
@@ -280,3 +282,20 @@ def test_words_are_found_again_in_their_text(text, words, places):
 )
 def test_nouns_are_related_both_ways(one, other, expected):
     assert may_name_the_same(one, other) is may_name_the_same(other, one) is expected
+
+
+def test_a_zebra_called_a_giraffe_is_caught_although_it_has_much_of_one():
+    zebra = {"named": 1.0, "found": 0.5, "fits": 0.4}  # so much speaks for a giraffe, too: a long neck in the grass
+    auditing = SupportModel(weights=(0, 0, 0, 0.3, 5.0, 5.0, 0.3, 0.5), usual=(0.0,) * 8, bias=-3.0, least=0.75)
+    alone = Evidence(**zebra, unrivalled=1.0 - 6.0, concept=concept_odds("giraffe", [Concept("zebra", 0.9)]))
+    beside = Evidence(**zebra, unrivalled=1.0, concept=concept_odds("giraffe", [Concept("giraffe", 0.7)]))
+    before = replace(auditing, weights=auditing.weights[:6], usual=auditing.usual[:6])
+    assert before.support([alone])[0] == before.support([beside])[0] >= auditing.least
+    assert auditing.support([alone])[0] < auditing.least <= auditing.support([beside])[0]
+
+
+@pytest.mark.parametrize("least", [0.0, 0.5, 0.76, 1.0])
+def test_a_verdict_says_no_less_than_the_threshold_does(least):
+    for support in np.linspace(0, 1, 101):
+        kind = verdict_of(support, least) in ("the photo shows it", "nothing contradicts it")
+        assert kind == (support >= least)

@@ -54,6 +54,59 @@ def test_what_is_written_is_read_whole(engine):
     }
 
 
+def test_concepts_are_kept_and_found_beside_the_caption(engine):
+    engine.write(
+        [
+            row("a.jpg", [1, 0, 0, 0], "a tall building", concepts=("lighthouse", "wild cat")),
+            row("b.jpg", [0, 1, 0, 0], "a cat", concepts=("cat",)),
+            row("c.jpg", [0, 0, 1, 0], "a dog"),
+        ]
+    )
+    kept = {one.path: one.concepts for one in again(engine).rows([f"/photos/{name}.jpg" for name in "abc"])}
+    assert kept == {"/photos/a.jpg": ("lighthouse", "wild cat"), "/photos/b.jpg": ("cat",), "/photos/c.jpg": ()}
+    vector = np.array([0, 0, 1, 0], np.float32)
+    said = {one.path: one.text for one in again(engine).find(vector, keywords("a lighthouse"), 3)}
+    assert said["/photos/a.jpg"] > 0 == said["/photos/b.jpg"] == said["/photos/c.jpg"]
+    cats = {one.path: one.text for one in again(engine).find(vector, keywords("cats"), 3)}
+    assert cats["/photos/a.jpg"] > 0 < cats["/photos/b.jpg"]
+    engine.write([], ["/photos/a.jpg"])
+    assert not [one for one in again(engine).find(vector, keywords("lighthouse"), 3) if one.text > 0]
+
+
+def test_an_index_from_before_concepts_is_read_and_written_to(tmp_path):
+    engine = ExactIndex(tmp_path)
+    engine.clear("me")
+    engine.write([row("a.jpg", [1, 0], "a dog")])
+    with sqlite3.connect(tmp_path / FILE) as db:
+        db.execute("DROP TABLE concepts")
+    (old,) = again(engine).rows(["/photos/a.jpg"])
+    assert (old.caption, old.concepts) == ("a dog", ())
+    assert [one.path for one in again(engine).find(np.array([1, 0], np.float32), ["dog"], 3)] == ["/photos/a.jpg"]
+    again(engine).write([row("b.jpg", [0, 1], None, concepts=("lighthouse",))])
+    kept = {one.path: one.concepts for one in again(engine).rows(["/photos/a.jpg", "/photos/b.jpg"])}
+    assert kept == {"/photos/a.jpg": (), "/photos/b.jpg": ("lighthouse",)}
+
+
+@NEEDS_LANCE
+def test_a_table_from_before_concepts_is_read_and_written_to(tmp_path, monkeypatch):
+    kinds = lance._schema
+
+    def before(width, maker):
+        schema = kinds(width, maker)
+        return schema.remove(schema.get_field_index("concepts")).with_metadata(schema.metadata)
+
+    monkeypatch.setattr(lance, "_schema", before)
+    engine = LanceIndex(tmp_path)
+    engine.clear("me")
+    engine.write([row("a.jpg", [1, 0], "a dog")])
+    monkeypatch.undo()
+    again(engine).write([row("b.jpg", [0, 1], "a tower", concepts=("lighthouse",))])
+    rows = {one.path: (one.caption, one.concepts) for one in again(engine).rows(["/photos/a.jpg", "/photos/b.jpg"])}
+    assert rows == {"/photos/a.jpg": ("a dog", ()), "/photos/b.jpg": ("a tower", ())}
+    said = again(engine).find(np.array([1, 0], np.float32), ["lighthouse"], 3)
+    assert [one.path for one in said if one.text > 0] == ["/photos/b.jpg"]
+
+
 def test_names_of_any_kind_are_kept_found_and_dropped(engine):
     engine.write([row(name, vector) for name, vector in zip(WEIRD, unit_vectors(len(WEIRD), 8, 0), strict=True)])
     paths = [f"/photos/{name}" for name in WEIRD]

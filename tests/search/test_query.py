@@ -17,7 +17,7 @@ from sightline.search.engine import Candidate
 from sightline.search.exact import ExactIndex
 from sightline.search.index_store import model_of
 from sightline.search.lance import LanceIndex
-from sightline.search.query import AVOIDING, CANDIDATES, SAYING, PhotoIndex, rank, without
+from sightline.search.query import AVOIDING, CANDIDATES, SAYING, PhotoIndex, rank, weaker, without
 
 torch.set_num_threads(1)
 NEEDS_LANCE = pytest.mark.skipif(not lance.is_installed(), reason="LanceDB is not installed")
@@ -213,3 +213,32 @@ def test_an_open_index_goes_on_when_it_moves_to_another_engine(pipeline, tmp_pat
         assert engine_for(tmp_path, 5, "lance").kind == "lance"
     assert [hit.path for hit in index.search(pipeline, "a dog")] == before
     assert len(index) == 5
+
+
+def found(near: float, text: float = 0.0, name: str = "x") -> Candidate:
+    return Candidate(f"/photos/{name}", None, near, text)
+
+
+def test_a_match_is_near_or_says_the_words_and_the_rest_is_weaker():
+    ranked = [(found(0.6), 0.6), (found(0.45), 0.45), (found(0.3), 0.3), (found(0.0), 0.0)]
+    assert weaker(ranked, line=0.4) == [False, False, True, True]
+    assert weaker(ranked, line=0.5) == [False, True, True, True]
+    assert weaker(ranked, line=-np.inf) == [False, False, False, True]  # nearer to the worst than to the best
+    assert weaker([(found(0.3), 0.3)], line=0.4) == [True]  # the best of what there is, and no match
+    says = [(found(0.6, 2.0), 0.7), (found(0.1, 1.0), 0.2), (found(0.1, 0.9), 0.2), (found(0.0), 0.0)]
+    assert weaker(says, line=0.4) == [False, False, True, True]
+    assert weaker([], line=0.4) == []
+
+
+def test_a_word_that_only_a_concept_says_finds_the_photo_and_it_is_no_weak_match(pipeline, tmp_path):
+    engine = ExactIndex(tmp_path)
+    engine.clear(model_of(pipeline.bundle))
+    pairs = zip(PHOTOS, pipeline.vectors(PHOTOS), SAID, strict=True)
+    named = {PHOTOS[2]: ("lighthouse", "wild cat")}
+    engine.write([row("", v, said, path=str(photo), concepts=named.get(photo, ())) for photo, v, said in pairs])
+    (hit,) = PhotoIndex(tmp_path).search(pipeline, "a lighthouse")  # a word that the model never learned
+    assert (hit.path, hit.weak) == (str(PHOTOS[2]), False)
+    alone = {hit.path: hit.score for hit in PhotoIndex(tmp_path).search(pipeline, "two cats", captions=False)}
+    hits = {hit.path: hit for hit in PhotoIndex(tmp_path).search(pipeline, "two cats")}
+    for at in (1, 2):  # one says it, of the other a concept does
+        assert hits[str(PHOTOS[at])].score > alone[str(PHOTOS[at])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from search_samples import NAMES, Eyes, bring, paint
 from sightline.errors import ConfigError, DataError, MissingExtraError
+from sightline.scene import Concept
 from sightline.search import index_store, lance
 from sightline.search.exact import FILE, ExactIndex
 from sightline.search.index_store import engine_at
@@ -336,3 +338,18 @@ def test_a_place_that_cannot_be_written_is_told(folder, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write"):
         bring(folder, tmp_path / "file" / "store")
+
+
+def test_a_photo_that_moves_keeps_its_concepts(tmp_path):
+    class Naming(Eyes):
+        def _look(self, photo):
+            looked = super()._look(photo)
+            seen = (Concept("lighthouse", 0.9), Concept("sea", 0.3))
+            return replace(looked, caption=replace(looked.caption, concepts=seen))
+
+    paint(tmp_path / "photos" / "a.png", (255, 0, 0))
+    bring(tmp_path / "photos", tmp_path / "store", Naming())
+    (tmp_path / "photos" / "a.png").rename(tmp_path / "photos" / "b.png")
+    bring(tmp_path / "photos", tmp_path / "store", Naming())
+    (kept,) = ExactIndex(tmp_path / "store").rows([(tmp_path / "photos" / "b.png").as_posix()])
+    assert kept.concepts == ("lighthouse",)  # of the sea it was not sure

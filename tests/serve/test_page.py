@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -695,7 +696,7 @@ def test_a_hit_opens_large_with_boxes_and_leads_to_similar_photos(visit):
 
 def test_weaker_matches_are_behind_a_line(visit, server, pipeline):
     page = visit("search")
-    asked = "a dog on the table"
+    asked = "two cats"
     page.fill("#search-text", asked)
     page.keyboard.press("Enter")
     page.locator(".hit img").first.wait_for()
@@ -757,7 +758,7 @@ def test_a_captions_file_is_audited(visit, tmp_path):
     page.locator("#audit-notice:not([hidden])").wait_for()
     assert "rocket.jpg has no caption" in page.locator("#audit-notice").inner_text()
     cards.first.locator(".said button").first.hover()
-    assert "support" in cards.first.locator(".tell").inner_text()
+    assert re.search("the photo|contradicts|speaks", cards.first.locator(".tell").inner_text())
     with page.expect_download() as coming:
         page.click("#audit-json")
     told = json.loads(coming.value.path().read_text())

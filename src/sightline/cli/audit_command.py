@@ -137,7 +137,7 @@ def _lines(one: dict[str, Any]) -> str:
     for noun in one["nouns"]:
         if not noun["supported"]:
             seen = f"; seen there: {', '.join(noun['instead'])}" if noun["instead"] else ""
-            lines.append(f"  {printable(noun['word'])}: support {noun['support']:.2f}{seen}")
+            lines.append(f"  {printable(noun['word'])}: {noun['verdict']}{seen}")
     return "\n".join(lines)
 
 

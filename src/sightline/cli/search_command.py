@@ -49,7 +49,7 @@ def search(
         ann: use the approximate index of LanceDB.
         explain: look again at the photos found, for where in them the words are.
         model: the model file that the index was made with, if not the one that comes with Sightline.
-        json: print one JSON array: path, score and caption of each.
+        json: print one JSON array: path, score and caption of each, and whether it is a weaker match.
         quiet: print nothing: the exit code tells whether something was found.
     """
     if not words.strip() and image is None:
@@ -82,7 +82,11 @@ def search(
         shown = [json_module.dumps(hit.to_json(), ensure_ascii=False, allow_nan=False) for hit in hits]
         print("[" + ",\n ".join(shown) + "]")
     else:
-        for hit in hits:
+        for hit in (hit for hit in hits if not hit.weak):
+            print(line(hit))
+        if weak := [hit for hit in hits if hit.weak]:
+            print("Weaker matches:" if len(weak) < len(hits) else "No photo matches well. Weaker matches:")
+        for hit in weak:
             print(line(hit))
     if not hits:
         print(_nothing(index.store, pipeline, words if image is None else "", not vectors_only), file=sys.stderr)
@@ -94,7 +98,7 @@ def line(hit: Hit) -> str:
 
     >>> from sightline.search.query import Hit
     >>> why = {"words": [{"word": "a", "box": None}, {"word": "dog", "box": [1.0, 2.0, 30.0, 40.0], "score": 0.7}]}
-    >>> print(line(Hit("/photos/dog.jpg", 0.5, "a dog runs", why)))
+    >>> print(line(Hit("/photos/dog.jpg", 0.5, "a dog runs", why=why)))
     0.500  /photos/dog.jpg: a dog runs
            dog at 1 2 30 40 (0.70)
     """
@@ -111,5 +115,5 @@ def _nothing(place: str, pipeline: Pipeline, words: str, captions: bool) -> str:
     if not words.strip() or means_something(pipeline, words):
         return f"No photo was found in {place}."
     unknown = ", ".join(unknown_words(pipeline, words)) or repr(words)
-    unsaid = ", and no caption says it" if captions else ""
+    unsaid = ", and no caption or concept says it" if captions else ""
     return f"Nothing was found: the model does not know {unknown}{unsaid}. To fix: try other words, or --image PHOTO."

@@ -83,6 +83,7 @@ class AuditedNoun:
         share: of the evidence for where it is, what the box has.
         instead: names of what is seen there, for nouns that are not supported.
         evidence: what the support was made from.
+        verdict: the support in words (`verdict_of`).
     """
 
     word: str
@@ -93,6 +94,18 @@ class AuditedNoun:
     share: float | None = None
     instead: tuple[str, ...] = ()
     evidence: Evidence = UNKNOWN
+    verdict: str = ""
+
+
+def verdict_of(support: float, least: float) -> str:
+    """What a support means where a noun needs `least`: the halves of either side of the threshold, in words.
+
+    >>> [verdict_of(support, 0.8) for support in (0.95, 0.85, 0.6, 0.1)]
+    ['the photo shows it', 'nothing contradicts it', 'little speaks for it', 'the photo does not show it']
+    """
+    if support >= least:
+        return "the photo shows it" if support >= (1 + least) / 2 else "nothing contradicts it"
+    return "little speaks for it" if support >= least / 2 else "the photo does not show it"
 
 
 @dataclass(frozen=True)
@@ -124,6 +137,7 @@ class Audit:
                 "index": noun.index,
                 "supported": noun.supported,
                 "support": round(noun.support, 4),
+                "verdict": noun.verdict,
                 "box": in_pixels(noun.box, self.size),
                 "instead": list(noun.instead),
             }

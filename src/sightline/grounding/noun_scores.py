@@ -13,7 +13,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption, WordTrace
 from sightline.errors import ConfigError
 from sightline.grounding.caption_boxes import GroundingModels, choose_boxes
-from sightline.grounding.evidence import Audit, AuditedNoun, Evidence, Grounding
+from sightline.grounding.evidence import Audit, AuditedNoun, Evidence, Grounding, verdict_of
 from sightline.grounding.nouns import noun_tags
 from sightline.grounding.photo_evidence import PhotoEvidence, noun_vectors
 from sightline.grounding.region_names import RegionNames
@@ -111,7 +111,9 @@ class Grounder:
             word, trace, seen = known.caption.words[at], known.caption.trace[at], known.seen[at]
             flagged = sure < least
             instead = seen if flagged else ()
-            found.append(AuditedNoun(word, places[at], sure, not flagged, trace.box, trace.score, instead, evidence))
+            verdict = verdict_of(sure, least)
+            place, share = trace.box, trace.score
+            found.append(AuditedNoun(word, places[at], sure, not flagged, place, share, instead, evidence, verdict))
         return tuple(found)
 
     def score_nouns(self, sentences: Sequence[Sequence[str]], scene: SceneBatch) -> list[NounScores]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from sightline.scene import Array
+from sightline.search.keywords import keywords
 from sightline.vision.object_storage import Mark
 
 
@@ -24,6 +25,7 @@ class Row:
         size: width and height in pixels, upright.
         vector: (d,) float32 of length 1.
         caption: None where none was asked for.
+        concepts: names of things in the photo.
     """
 
     path: str
@@ -33,6 +35,17 @@ class Row:
     size: tuple[int, int]
     vector: Array
     caption: str | None = None
+    concepts: tuple[str, ...] = ()
+
+    def keywords(self) -> list[str]:
+        """By which words it is found: those of the caption, and those of concepts that the caption does not say.
+
+        >>> Row("", "", (0, 0), "", (1, 1), None, "a dog on rocks", ("dog", "wild cat")).keywords()
+        ['dog', 'rock', 'wild', 'cat']
+        """
+        said = keywords(self.caption or "")
+        others = [word for name in self.concepts for word in keywords(name) if word not in said]
+        return [*said, *dict.fromkeys(others)]
 
 
 class RowState(NamedTuple):
@@ -44,7 +57,7 @@ class RowState(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A photo that may be a hit: how near its vector is to the query's, and the BM25 score of its caption."""
+    """A photo that may be a hit: how near its vector is to the query's, and the BM25 score of its keywords."""
 
     path: str
     caption: str | None
@@ -94,7 +107,7 @@ class Engine(Protocol):
         """After much was written: make searching fast."""
 
     def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Candidate]:
-        """The `count` photos nearest to a vector, and the `count` whose captions say most of some words.
+        """The `count` photos nearest to a vector, and the `count` whose keywords are most of some words.
 
         Args:
             vector: (d,) of length 1.

@@ -22,7 +22,7 @@ from sightline.errors import DataError
 from sightline.files import PathLike, existing_path
 from sightline.scene import Array
 from sightline.search.engine import Candidate, Row, RowState
-from sightline.search.keywords import idf, keywords, term_weights
+from sightline.search.keywords import idf, term_weights
 
 FILE = "photos.sqlite"
 PATIENCE = 60.0  # seconds that a reader or the writer waits for the other's transaction
@@ -36,8 +36,13 @@ CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE words (word TEXT, id INTEGER, count INTEGER NOT NULL, among INTEGER NOT NULL,
     PRIMARY KEY (word, id)) WITHOUT ROWID;
 CREATE INDEX words_of ON words (id);
+CREATE TABLE concepts (id INTEGER PRIMARY KEY, names TEXT NOT NULL);
 INSERT INTO state VALUES ('layout', 1), ('maker', ''), ('version', 0);
 """
+
+
+CONCEPTS = "CREATE TABLE IF NOT EXISTS concepts (id INTEGER PRIMARY KEY, names TEXT NOT NULL)"  # an index may lack it
+BY_ID = ("photos", "vectors", "words", "concepts")
 
 
 class ExactIndex:
@@ -77,11 +82,13 @@ class ExactIndex:
         """The rows of some photos, as far as there are any."""
         found: list[Row] = []
         columns = "path, root, bytes, changed, content, width, height, caption, vector"
-        question = f"SELECT {columns} FROM photos JOIN vectors USING (id) WHERE path IN "
         with self._reading() as db:
-            for path, root, size, time, content, width, height, caption, vector in _select(db, question, paths):
-                own = np.frombuffer(vector, np.float32)
-                found.append(Row(path, root, (size, time), content, (width, height), own, caption))
+            there = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'concepts'").fetchone()
+            names, joined = ("names", "LEFT JOIN concepts USING (id)") if there else ("NULL", "")
+            question = f"SELECT {columns}, {names} FROM photos JOIN vectors USING (id) {joined} WHERE path IN "
+            for path, root, size, time, content, width, height, caption, vector, names in _select(db, question, paths):
+                own, things = np.frombuffer(vector, np.float32), tuple(names.split("\n")) if names else ()
+                found.append(Row(path, root, (size, time), content, (width, height), own, caption, things))
         return found
 
     def write(self, add: Sequence[Row], drop: Collection[str] = ()) -> None:
@@ -90,7 +97,7 @@ class ExactIndex:
             return
         with self._writing() as db:
             ids = [id for (id,) in _select(db, "SELECT id FROM photos WHERE path IN ", drop)]
-            for table in ("photos", "vectors", "words"):
+            for table in BY_ID:
                 db.executemany(f"DELETE FROM {table} WHERE id = ?", ((id,) for id in ids))
             for row in add:
                 _insert(db, row)
@@ -98,7 +105,7 @@ class ExactIndex:
     def clear(self, maker: str) -> None:
         """Drop everything, for rows of another model."""
         with self._writing() as db:
-            for table in ("photos", "vectors", "words"):
+            for table in BY_ID:
                 db.execute(f"DELETE FROM {table}")
             db.execute("UPDATE state SET value = ? WHERE name = 'maker'", (maker,))
 
@@ -141,6 +148,7 @@ class ExactIndex:
                 self._create()
         with self._clear_errors(), contextlib.closing(self._connect("rw")) as db:
             db.execute("BEGIN IMMEDIATE")
+            db.execute(CONCEPTS)
             yield db
             db.execute("UPDATE state SET value = value + 1 WHERE name = 'version'")
             db.execute("COMMIT")
@@ -221,13 +229,15 @@ def _best(scores: Array, count: int, least: float = -np.inf) -> Any:
 
 
 def _insert(db: sqlite3.Connection, row: Row) -> None:
-    said = Counter(keywords(row.caption or ""))
+    said = Counter(row.keywords())
     values = (row.path, row.root, *row.mark, row.content, *row.size, row.caption, said.total())
     names = "path, root, bytes, changed, content, width, height, caption, words"
     id = db.execute(f"INSERT INTO photos ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values).lastrowid
     db.execute("INSERT INTO vectors VALUES (?, ?)", (id, np.ascontiguousarray(row.vector, np.float32).tobytes()))
     words = ((word, id, count, said.total()) for word, count in said.items())
     db.executemany("INSERT INTO words VALUES (?, ?, ?, ?)", words)
+    if row.concepts:
+        db.execute("INSERT INTO concepts VALUES (?, ?)", (id, "\n".join(row.concepts)))
 
 
 def _select(db: sqlite3.Connection, question: str, values: Iterable[Any]) -> Iterator[Any]:

@@ -20,10 +20,9 @@ from sightline.errors import DataError, MissingExtraError
 from sightline.files import PathLike
 from sightline.scene import Array
 from sightline.search.engine import Candidate, Row, RowState
-from sightline.search.keywords import keywords
 
 TABLE = "photos"
-COLUMNS = ["path", "root", "bytes", "changed", "content", "width", "height", "caption", "vector"]
+COLUMNS = ["path", "root", "bytes", "changed", "content", "width", "height", "caption", "concepts", "vector"]
 AT_ONCE = 1000  # paths in one question
 ANN_FROM = 20_000  # rows: below, comparing all is as fast
 SAMPLED, ROUNDS = 32, 10  # of k-means: vectors for each cell, and how often they are assigned anew
@@ -87,7 +86,8 @@ class LanceIndex:
         table, found = self._opened(), list[Row]()
         for condition in _among(paths) if table is not None else ():
             with self._clear_errors():
-                told = table.search().where(condition).select(COLUMNS).limit(AT_ONCE).to_arrow()
+                columns = [name for name in COLUMNS if name in table.schema.names]
+                told = table.search().where(condition).select(columns).limit(AT_ONCE).to_arrow()
             found += map(_row, told.to_pylist())
         return found
 
@@ -206,7 +206,7 @@ def _schema(width: int, maker: str) -> Any:
     import pyarrow as pa
 
     numbers = {name: pa.int64() for name in ("bytes", "changed", "width", "height")}
-    texts = {name: pa.string() for name in ("path", "root", "content", "caption", "words")}
+    texts = {name: pa.string() for name in ("path", "root", "content", "caption", "words", "concepts")}
     kinds = {**texts, **numbers, "captioned": pa.bool_(), "vector": pa.list_(pa.float32(), width)}
     return pa.schema(kinds.items(), metadata={"maker": maker})
 
@@ -236,7 +236,9 @@ def _row(told: Mapping[str, Any]) -> Row:
     """A row of what was told of one."""
     mark, size = (told["bytes"], told["changed"]), (told["width"], told["height"])
     vector: Array = np.asarray(told["vector"], np.float32)
-    return Row(told["path"], told["root"], mark, told["content"], size, vector, told["caption"])
+    concepts = told.get("concepts")  # a table from before lacks it
+    named = tuple(concepts.split("\n")) if concepts else ()
+    return Row(told["path"], told["root"], mark, told["content"], size, vector, told["caption"], named)
 
 
 def _arrow(rows: Sequence[Row], schema: Any) -> Any:
@@ -254,7 +256,8 @@ def _arrow(rows: Sequence[Row], schema: Any) -> Any:
         "height": [row.size[1] for row in rows],
         "caption": [row.caption for row in rows],
         "captioned": [row.caption is not None for row in rows],
-        "words": [" ".join(keywords(row.caption or "")) for row in rows],
+        "words": [" ".join(row.keywords()) for row in rows],
+        "concepts": ["\n".join(row.concepts) for row in rows],
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), width),
     }
-    return pa.table(columns, schema=schema)
+    return pa.table({name: column for name, column in columns.items() if name in schema.names}, schema=schema)

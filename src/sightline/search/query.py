@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # it brings PyTorch, for which whoever has no index need not 
 
 CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
 SAYING = 0.1  # what the best caption is worth, in parts of how far apart the nearest candidates are
+LINE = 0.38  # of people's captions, 95 % are nearer than this to their own photo (tools/fit_search.py)
 AVOIDING = 0.5  # how much of what is not wanted is subtracted: more also loses what is wanted
 
 
@@ -58,7 +59,9 @@ class Hit:
         score: how well it fits: the cosine of the vectors, and more where the caption says the words too. For words
             that the model does not know, what the caption says of them, as a part of what the best one says.
         caption: None where photos were indexed without.
-        weak: whether it fits less than half as well as the best: its score is nearer to that of the worst candidate.
+        weak: whether it is a weaker match: neither its caption nor its concepts say much of the words, and it is less
+            near to them than nearly all photos are to what people say of them, or its score is nearer to that of the
+            worst candidate than to that of the best.
         why: where in the photo the words are, in the form of `sightline ground`; None where nobody asked.
     """
 
@@ -70,7 +73,7 @@ class Hit:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready form."""
-        told = {"path": self.path, "score": round(self.score, 4), "caption": self.caption}
+        told = {"path": self.path, "score": round(self.score, 4), "caption": self.caption, "weak": self.weak}
         return told if self.why is None else {**told, "why": self.why}
 
 
@@ -136,8 +139,8 @@ class PhotoIndex:
         found = [one for one in found if one.path not in leave_out]
         found = [one for one in found if not unsaid or not unsaid <= set(keywords(one.caption or ""))]
         best = rank_by_text(found) if by_text else rank(found)
-        line = (best[0][1] + best[-1][1]) / 2 if best else 0.0
-        hits = [Hit(one.path, score, one.caption, score < line) for one, score in best[:count]]
+        weak = weaker(best, LINE if words.strip() and photo is None and not by_text else -np.inf)
+        hits = [Hit(one.path, score, one.caption, weak[place]) for place, (one, score) in enumerate(best[:count])]
         return [_explain(hit, pipeline, words) for hit in hits] if explain and words.strip() else hits
 
     def relative(self, paths: Sequence[str]) -> list[str]:
@@ -190,6 +193,16 @@ def rank(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
     scores = near + SAYING * apart * text / max(text.max(), 1e-9)
     order = sorted(range(len(found)), key=lambda i: (-scores[i], found[i].path))
     return [(found[i], float(scores[i])) for i in order]
+
+
+def weaker(ranked: Sequence[tuple[Candidate, float]], line: float) -> list[bool]:
+    """Which of ranked candidates are weaker matches (`Hit.weak`); `line` is the least cosine of a match."""
+    if not ranked:
+        return []
+    middle, most = (ranked[0][1] + ranked[-1][1]) / 2, max(one.text for one, _ in ranked)
+    return [
+        not (one.text > 0 and one.text >= most / 2) and (one.near < line or score < middle) for one, score in ranked
+    ]
 
 
 def rank_by_text(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:

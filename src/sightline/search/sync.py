@@ -17,6 +17,7 @@ from sightline.jobs.job import Executor, Report, run, run_locally
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger
 from sightline.photo import Photo, PhotoEmbedding
+from sightline.scene import Concept
 from sightline.search.engine import Engine, Row, RowState, content_of
 from sightline.search.index_store import LEDGER, Kind, engine_for, hold_store
 from sightline.vision.object_storage import Mark, is_address
@@ -24,6 +25,7 @@ from sightline.vision.photo_reader import Progress
 
 EmbedPhotos = Callable[[Sequence[Photo]], Sequence[PhotoEmbedding]]
 TAKEN = 1000  # rows of known photos that are rewritten at once
+NAMED = 0.5  # the score from which on a concept finds its photo
 TIDY = 40  # batches from one tidying to the next
 
 
@@ -201,9 +203,14 @@ class RowMaker:
                 look.size,
                 look.vector,
                 None if look.caption is None else look.caption.text,
+                () if look.caption is None else _names(look.caption.concepts),
             )
             for photo, look in zip(photos, self.look(photos), strict=True)
         ]
+
+
+def _names(concepts: Iterable[Concept]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(concept.name for concept in concepts if concept.score >= NAMED))
 
 
 class IndexSink:

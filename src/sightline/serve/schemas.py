@@ -252,7 +252,7 @@ class Whys(BaseModel):
 class Hit(BaseModel):
     """A photo of the index; `id` asks for it at /v1/photos.
 
-    `weak` ones fit less than half as well as the best, measured from the photos that do not fit.
+    `weak` ones are weaker matches: neither caption nor concepts say the words, and the photo is not near to them.
     """
 
     id: str
@@ -281,6 +281,7 @@ class Noun(BaseModel):
     index: int
     supported: bool
     support: float
+    verdict: str
     box: Box | None
     instead: list[str]
 

@@ -336,7 +336,7 @@ def _grid(weights: Array | None) -> list[list[float]] | None:
 
 
 def _hit_json(hit: Hit, name: str) -> dict[str, Any]:
-    return {**hit.to_json(), "path": _printable(name), "weak": hit.weak}
+    return {**hit.to_json(), "path": _printable(name)}
 
 
 def _unread(upload: Upload, refusal: Refusal) -> dict[str, Any]:

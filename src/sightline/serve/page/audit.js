@@ -1,6 +1,6 @@
 // Captions of others, from a file or typed, held against their photos.
 import { post } from "./api.js";
-import { $, each, el, groups, many, notice, percent, tell } from "./dom.js";
+import { $, each, el, groups, many, notice, tell } from "./dom.js";
 import { photoView, roving, wordButton } from "./photo.js";
 import { progress } from "./progress.js";
 import { saveCsv, saveJson } from "./save.js";
@@ -110,7 +110,7 @@ function card(audit, file) {
   return made;
 }
 
-const evidenceOf = (noun) => `support ${percent(noun.support)}${noun.instead.length ? `; seen instead: ${noun.instead.join(", ")}` : ""}`;
+const evidenceOf = (noun) => `${noun.verdict}${noun.instead.length ? `; seen instead: ${noun.instead.join(", ")}` : ""}`;
 
 /** The caption as it was written, its nouns marked; `index` counts words between white space. */
 function marked(photo, audit, line) {
@@ -121,7 +121,7 @@ function marked(photo, audit, line) {
     if (!noun) return said.append(word);
     const [, before, core, after] = word.match(/^([^\p{L}\p{N}]*)(.*?)([^\p{L}\p{N}]*)$/u);
     const flag = !noun.supported;
-    const tells = `${noun.word}: ${flag ? "not supported" : "supported"}, ${evidenceOf(noun)}`;
+    const tells = `${noun.word}: ${evidenceOf(noun)}`;
     return said.append(before, wordButton(photo, core, { boxes: noun.box ? [noun.box] : [], tells, line, flag }), after);
   });
   return roving(said);
