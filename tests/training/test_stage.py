@@ -26,7 +26,7 @@ def test_a_parameter_learns_at_the_rate_of_the_longest_prefix_that_fits():
     optimiser = Optimiser(lr=0.5, lrs={"vision": 0.1, "vision.head": 0.2}).build(named)
     expected = {"vision.stem.weight": 0.1, "vision.head.weight": 0.2, "words.weight": 0.5, "bias": 0.5}
     assert rates(optimiser, named) == expected
-    assert {group["base_rate"] for group in optimiser.param_groups} == {0.1, 0.2, 0.5}
+    assert {group["base_lr"] for group in optimiser.param_groups} == {0.1, 0.2, 0.5}
 
 
 def test_a_rate_of_zero_freezes_and_what_is_frozen_is_left_out():

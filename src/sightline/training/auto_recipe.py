@@ -44,39 +44,30 @@ class OwnData:
 def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ()) -> tuple[Recipe, list[str]]:
     """The recipe for `own` data, with `changes`, and what was decided."""
     notes: list[str] = []
+    data: dict[str, Any] = _paths(own)
     if kind == "r2m" and own.corpus is not None and own == OwnData(corpus=own.corpus):
-        return _build(kind, {**_paths(own), **_corpus(own, notes)}, *_text_stages(own, 0, notes), own, changes, notes)
-    if own.images is None and own.features is None:
-        raise ConfigError("neither photos nor features are given", fix="add --images photos/ or --features FILE")
-    photos, captions = _count(own)
-    data: dict[str, Any] = {"shares": SHARES, **_paths(own), **_features(own, out, notes)}
-    if own.images is not None and own.captions is None and (table := table_of(own.images)) is not None:
-        data["captions"] = str(table.absolute())
-    notes.append(
-        "Photos are shared out by a hash of their names: 90 % to train on, 5 % to choose the best model by, 5 % to "
-        "measure it on."
-    )
-    if kind == "r2m":
         data |= _corpus(own, notes)
-        stages, size = _text_stages(own, photos, notes)
+        stages, size = _text_stages(own, 0, notes)
+    elif own.images is None and own.features is None:
+        raise ConfigError("neither photos nor features are given", fix="add --images photos/ or --features FILE")
     else:
-        if not captions:
+        photos, captions = _count(own)
+        data |= {"shares": SHARES, **_features(own, out, notes)}
+        if own.images is not None and own.captions is None and (table := table_of(own.images)) is not None:
+            data["captions"] = str(table.absolute())
+        notes.append(
+            "Photos are shared out by a hash of their names: 90 % to train on, 5 % to choose the best model by, 5 % to "
+            "measure it on."
+        )
+        if kind == "r2m":
+            data |= _corpus(own, notes)
+            stages, size = _text_stages(own, photos, notes)
+        elif captions:
+            data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, notes), "vocabulary": "train"}
+            stages, size = _caption_stages(photos, captions, notes)
+        else:
             fix = "add --captions FILE, or train r2m with --corpus text.txt, which needs no captions of photos"
             raise ConfigError(f"{kind} learns from captions, and there are none", fix=fix)
-        data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, notes), "vocabulary": "train"}
-        stages, size = _caption_stages(photos, captions, notes)
-    return _build(kind, data, stages, size, own, changes, notes)
-
-
-def _build(
-    kind: str,
-    data: dict[str, Any],
-    stages: dict[str, Any],
-    size: int,
-    own: OwnData,
-    changes: Sequence[str],
-    notes: list[str],
-) -> tuple[Recipe, list[str]]:
     values = {
         "model": {"kind": kind, **_model(kind, own, size, notes)},
         "data": data,

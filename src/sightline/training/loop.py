@@ -144,7 +144,7 @@ def train_stage(work: _Work, interrupted: Callable[[], bool]) -> None:
             torch.manual_seed(_seed(run.seed, counters.stage, step, distributed.rank))
             factor = stage.schedule.at(progress.epoch, step, steps)
             for group in optimiser.param_groups:
-                group["lr"] = group["base_rate"] * factor
+                group["lr"] = group["base_lr"] * factor
 
             with _enough_memory(stage):
                 optimiser.zero_grad(set_to_none=True)

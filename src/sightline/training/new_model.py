@@ -22,19 +22,19 @@ from sightline.text.vocabulary import PAD, START
 FIX = "check the numbers under `model` in the recipe"
 
 
-def outline(config: ModelConfig, words: int) -> Captioner | Matcher:
+def outline(config: ModelConfig, vocab_size: int) -> Captioner | Matcher:
     """The model without weights: what it needs and how large it is."""
     try:
         with meta_init():
-            return config.build(words)
+            return config.build(vocab_size)
     except (ArithmeticError, AssertionError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"no {config.kind} model can have these sizes ({reason})", where="model", fix=FIX) from error
 
 
-def build_model(config: ModelConfig, words: int) -> Captioner | Matcher:
+def build_model(config: ModelConfig, vocab_size: int) -> Captioner | Matcher:
     """The model, unless its weights alone are more than this machine's memory."""
-    size = sum(part.numel() * part.element_size() for part in outline(config, words).parameters())
+    size = sum(part.numel() * part.element_size() for part in outline(config, vocab_size).parameters())
     if size > (memory := _memory()):
         raise ConfigError(
             f"the weights of a {config.kind} model of these sizes take {size / 1e9:,.0f} GB; "
@@ -42,7 +42,7 @@ def build_model(config: ModelConfig, words: int) -> Captioner | Matcher:
             where="model",
             fix=FIX,
         )
-    return config.build(words)
+    return config.build(vocab_size)
 
 
 def _memory() -> int:
@@ -57,12 +57,12 @@ UNSEEN = 1.0  # occurrences that an id without any is given, so that its logarit
 NEVER = 1e-3  # the same for PAD and START, which no caption predicts: e⁷ times less likely than an unseen word
 
 
-def log_frequencies(captions: Tensor, words: int) -> Tensor:
-    """(words,) log of the share of each id among all predicted ones.
+def log_frequencies(captions: Tensor, vocab_size: int) -> Tensor:
+    """(vocab_size,) log of the share of each id among all predicted ones.
 
     `captions` (M, T) are START, words, END and padding: words, unknown ones and END are predicted.
     """
-    counts = torch.bincount(captions[:, 1:].flatten(), minlength=words).double()
+    counts = torch.bincount(captions[:, 1:].flatten(), minlength=vocab_size).double()
     counts[[PAD, START]] = 0
     total = counts.sum()
     counts.clamp_(min=UNSEEN)

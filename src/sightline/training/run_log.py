@@ -54,8 +54,8 @@ class Clock:
         if self.steps < 1:
             return {}
         seconds = time.perf_counter() - self.since
-        rate = self.images / max(1e-9, seconds - self.pauses)
-        return {"images/s": round(rate, 1), "seconds left": round(left * seconds / self.steps, 1)}
+        speed = self.images / max(1e-9, seconds - self.pauses)
+        return {"images/s": round(speed, 1), "seconds left": round(left * seconds / self.steps, 1)}
 
 
 class StageLog:

@@ -44,7 +44,7 @@ class Optimiser:
         check_ranges(self.lrs, "optimiser.lrs.", **dict.fromkeys(self.lrs, "[0, ∞)"))
 
     def build(self, parameters: dict[str, nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimiser over named parameters; each group knows its base rate."""
+        """The optimiser over named parameters; each group knows its base learning rate."""
         for prefix in self.lrs:
             if not any(name.startswith(prefix) for name in parameters):
                 fix = f"parameters begin with {', '.join(sorted({n.split('.')[0] for n in parameters}))}"
@@ -57,7 +57,7 @@ class Optimiser:
                 parameter.requires_grad_(False)
             elif parameter.requires_grad:
                 groups.setdefault(lr, []).append(parameter)
-        listed = [{"params": members, "lr": lr, "base_rate": lr} for lr, members in groups.items()]
+        listed = [{"params": members, "lr": lr, "base_lr": lr} for lr, members in groups.items()]
         if not listed:
             raise ConfigError("nothing is left to train", fix="freeze fewer parameters")
         if self.kind == "sgd":

@@ -438,6 +438,16 @@ def test_a_graph_is_recorded_once_for_a_shape_and_only_for_a_few_shapes(monkeypa
     assert recorder.runs == 4
 
 
+def test_a_graph_records_the_forward_of_the_memorys_own_class(monkeypatch):
+    model, called = small(), []
+    own = type(model.decoder).forward
+    monkeypatch.setattr(type(model.decoder), "forward", lambda self, f: called.append(len(f)) or own(self, f))
+    with Graphs(capture=Recorder()).on(model.decoder):
+        model.decoder(torch.randn(2, 4, SIZE, requires_grad=True))  # recorded
+        model.decoder(torch.randn(3, 4, SIZE))  # without gradients, as usual
+    assert called == [2, 3]
+
+
 def test_graphs_stand_aside_where_they_would_be_wrong():
     recorder, model = Recorder(), small()
     many = Graphs(capture=recorder)
