@@ -5,10 +5,16 @@ one width, each with where it is and which of the two it is. The rows look at ea
 self-attention, and the decoder of `sightline.models.transformer_decoder` looks at all of them in one softmax. So a word
 divides its attention between regions and cells: `Trace.regions` and `Trace.grid` are the two parts of the last layer's
 weights (their mean over the heads) as they are, and it is their sums that together make 1.
+
+With `concepts`, the names that the vision model gave to what it sees (`SceneBatch.names`) are rows too, behind the cells:
+the embeddings of their words, the same with which captions are written, with how sure each is and where it is. So the
+model can say what no caption it learned from said, and `Trace` leaves out the attention on these rows.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,8 +25,10 @@ from sightline.batch import SceneBatch
 from sightline.models.captioner import Memory, Trace
 from sightline.models.layers import corners_and_area
 from sightline.models.transformer_decoder import EncoderLayer, TransformerCaptioner, TransformerConfig, bias_of
+from sightline.text.vocabulary import PAD, Vocabulary
 
 NAME = "Scene-Trans"
+NAME_WORDS = 2  # of a name that are read: "teddy bear"
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,8 @@ class SceneTransConfig(TransformerConfig):
     tied: bool = True
     sources: Literal["both", "regions", "grid"] = "both"
     """What of a scene is read."""
+    concepts: int = 0
+    """Names that the vision model has, if the model reads them; 0 leaves them out."""
 
     def build(self, vocab_size: int) -> SceneTrans:
         """The model for a vocabulary of `vocab_size` ids."""
@@ -62,10 +72,40 @@ class Source(nn.Module):
         return rows
 
 
+class NameSource(nn.Module):
+    """Names as rows, one for each of their words: its embedding + W [scores; box; its area] + which word it is."""
+
+    words: Tensor
+
+    def __init__(self, names: int, size: int) -> None:
+        super().__init__()
+        self.features = nn.Linear(7, size)  # its bias tells names from regions and cells
+        self.second = nn.Parameter(torch.zeros(size))
+        self.register_buffer("words", torch.full((names, NAME_WORDS), PAD, dtype=torch.int32))
+
+    def set_words(self, names: Sequence[str], vocabulary: Vocabulary) -> None:
+        """Which words of the vocabulary the names are made of; a name with an unknown word, or more than two, has none."""
+        for row, name in zip(self.words, names, strict=True):
+            words = name.split()
+            known = len(words) <= NAME_WORDS and all(word in vocabulary for word in words)
+            for place in range(NAME_WORDS):
+                row[place] = vocabulary.id(words[place]) if known and place < len(words) else PAD
+
+    def forward(self, scenes: SceneBatch, embedding: nn.Embedding) -> tuple[Tensor, Tensor]:
+        """Rows (B, 2 k, d) of the scenes' names, and (B, 2 k) which of them are words."""
+        names, scores = scenes.part("names", by=NAME), scenes.part("name_scores", by=NAME)
+        boxes = corners_and_area(scenes.part("name_boxes", by=NAME))
+        words = self.words[names.clamp(min=0)].masked_fill((names < 0)[..., None], PAD).long()  # (B, k, 2)
+        about = self.features(torch.cat([scores, boxes], -1).to(self.features.weight.dtype))  # (B, k, d)
+        rows = embedding(words) * math.sqrt(embedding.embedding_dim) + about[:, :, None]
+        rows = rows + torch.stack([torch.zeros_like(self.second), self.second])
+        return rows.flatten(1, 2), (words != PAD).flatten(1, 2)
+
+
 class SceneTrans(TransformerCaptioner):
     """Regions and cells, aware of each other, are what the decoder looks at; memory's rows are those, in this order.
 
-    Memory also holds `region_mask` (B, n), which tells how many of the rows are regions.
+    Memory also holds `region_mask` (B, n) and `cell_mask` (B, L), which tell how many of the rows are which.
     """
 
     config: SceneTransConfig
@@ -75,6 +115,7 @@ class SceneTrans(TransformerCaptioner):
         size, sources = config.hidden_size, config.sources
         self.regions = Source(config.region_width, size) if sources != "grid" else None
         self.grid = Source(config.grid_width, size) if sources != "regions" else None
+        self.names = NameSource(config.concepts, size) if config.concepts else None
         self.rows_norm = nn.LayerNorm(size)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.encoder_norm = nn.LayerNorm(size) if config.pre_norm else nn.Identity()
@@ -93,18 +134,24 @@ class SceneTrans(TransformerCaptioner):
             features = scenes.part("grid", by=NAME, width=self.config.grid_width)
             parts.append(self.grid(features, scenes.cell_boxes(NAME)))  # (B, L, d)
             masks.append(scenes.mask("grid"))
+        if self.names is not None and scenes.names is not None:  # scenes of a store have none
+            rows, there = self.names(scenes, self.embedding)
+            parts.append(rows)  # (B, 2 k, d)
+            masks.append(there)
         mask = torch.cat(masks, 1)
         rows = self.dropout(self.rows_norm(torch.cat(parts, 1)))  # (B, n + L, d)
         bias = bias_of(mask, rows.dtype)[:, None, None]
         for layer in self.encoder:
             rows = layer(rows, bias)
-        count = 0 if self.regions is None else masks[0].shape[1]
-        return {**self.remember(self.encoder_norm(rows), mask), "region_mask": mask[:, :count]}
+        regions = 0 if self.regions is None else masks[0].shape[1]
+        cells = 0 if self.grid is None else masks[self.regions is not None].shape[1]
+        counts = {"region_mask": mask[:, :regions], "cell_mask": mask[:, regions : regions + cells]}
+        return {**self.remember(self.encoder_norm(rows), mask), **counts}
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
         """As the decoder does; its attention is divided into that on regions and that on cells."""
         hidden, trace = super().unroll(memory, words)
         assert trace.regions is not None
-        count = memory["region_mask"].shape[1]
+        count, cells = memory["region_mask"].shape[1], memory["cell_mask"].shape[1]
         regions = None if self.regions is None else trace.regions[..., :count]
-        return hidden, Trace(regions, None if self.grid is None else trace.regions[..., count:])
+        return hidden, Trace(regions, None if self.grid is None else trace.regions[..., count : count + cells])

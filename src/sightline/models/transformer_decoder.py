@@ -54,7 +54,7 @@ class TransformerConfig:
     """Scores have a bias, which training starts at log word frequencies; fairseq's decoder has none."""
 
     def __post_init__(self) -> None:
-        check_config(self)
+        check_config(self, may_be_zero=("concepts",))
         if not 4 <= self.hidden_size <= WIDEST or self.hidden_size % 2 or self.hidden_size % self.heads:
             raise ConfigError(
                 f"`hidden_size` is {self.hidden_size} with {self.heads} heads",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -18,10 +19,13 @@ from sightline.metrics.cider_reward import CiderDReward
 from sightline.metrics.language_metric import LanguageMetric
 from sightline.metrics.meteor import ALPHA, BETA, DELTA, GAMMA
 from sightline.metrics.spice import Spice
+from sightline.text.lemmas import lemma
 from sightline.text.vocabulary import END, PAD, UNK, Vocabulary
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Teacher
 from sightline.training.tensor_tables import Pool, TextTable
+from sightline.vision.concept_names import relations
+from sightline.vision.concept_tokens import token_names
 
 FUNCTION_WORDS = frozenset(
     """
@@ -31,6 +35,7 @@ FUNCTION_WORDS = frozenset(
     """.split()
 )
 TINY = 1e-9
+NOTHING = -1  # the thing that a word names which names none
 
 
 class Reward(ABC):
@@ -117,7 +122,29 @@ class MatcherReward:
         return _Matcher(Teacher(context, self.model, self.full_stop), context.vocabulary)
 
 
-RewardConfig = CiderReward | BleuReward | MeteorReward | SpiceReward | MatcherReward
+@dataclass(frozen=True)
+class TruthReward:
+    """Minus the things a caption names that nothing supports, minus `again` times the things it names twice.
+
+    A thing is what one of the vision model's names means, in singular or plural. It is supported by references that
+    name it, a kind of it, or what it is a kind of, and by names that the vision model is sure of where scenes have them.
+
+    Attributes:
+        again: the cost of a thing that is named again, in units of an unsupported one.
+        sure: how sure a region's name must be to support a thing.
+    """
+
+    kind: Literal["truth"] = "truth"
+    weight: float = 1.0
+    again: float = 0.5
+    sure: float = 0.4
+
+    def build(self, context: Context) -> Reward:
+        """The reward."""
+        return _Truth(self, context.pools["train"], context.vocabulary)
+
+
+RewardConfig = CiderReward | BleuReward | MeteorReward | SpiceReward | MatcherReward | TruthReward
 
 
 class _Cider(Reward):
@@ -191,6 +218,50 @@ class _Meteor(Reward):
         longest = int(self._texts.lengths[rows].max())
         found = self._texts.ids[rows, 1:longest]
         return found.masked_fill_(~own[..., None] | (found == END), PAD)
+
+
+class _Truth(Reward):
+    def __init__(self, config: TruthReward, pool: Pool, vocabulary: Vocabulary) -> None:
+        self.config, names = config, token_names()
+        texts, first = _captions(pool)
+        place = {name: number for number, name in enumerate(names)}
+        thing = [_thing_of(vocabulary.word(id), place) if id > UNK else NOTHING for id in range(len(vocabulary))]
+        self._thing = torch.tensor(thing)
+        implied, undecided = relations(names)
+        supports = torch.as_tensor(implied | implied.T | undecided | undecided.T)
+        self._supports = supports.float()  # (M, M) whether a thing that is there supports that another is named
+        self._named = torch.zeros(len(pool), len(names), dtype=torch.bool)  # (P, M) by references
+        photo = torch.repeat_interleave(torch.arange(len(pool)), torch.tensor(first).diff())
+        things = self._thing[texts.ids.long()]  # (captions, T)
+        row, _ = (things != NOTHING).nonzero(as_tuple=True)
+        self._named[photo[row], things[things != NOTHING]] = True
+
+    def __call__(self, batch: Batch, words: Tensor) -> Tensor:
+        device = words.device
+        self._thing, self._supports, self._named = (
+            table.to(device) for table in (self._thing, self._supports, self._named)
+        )
+        said = self._thing[words[..., 1:]]  # (B, K, T)
+        named = said != NOTHING
+        again = (said[..., :, None] == said[..., None, :]).tril(-1).any(-1) & named
+        known = self._there(batch) @ self._supports > 0  # (B, M)
+        right = known.gather(1, said.clamp(min=0).flatten(1)).view_as(said)
+        wrong = named & ~right & ~again
+        return -(wrong.sum(-1) + self.config.again * again.sum(-1)).float()
+
+    def _there(self, batch: Batch) -> Tensor:
+        """(B, M) 1 for things that references name, or the vision model is sure of."""
+        there = self._named[batch.photos.to(self._named.device)].float()
+        scenes = batch.scenes
+        if scenes is not None and scenes.names is not None and scenes.name_scores is not None:
+            sure = (scenes.names >= 0) & (scenes.name_scores[..., 0] >= self.config.sure)
+            there.scatter_reduce_(1, scenes.names.clamp(min=0), sure.float(), "amax")
+        return there
+
+
+def _thing_of(word: str, things: Mapping[str, int]) -> int:
+    """The place of the name that a word is, or is the plural of; NOTHING where it is none."""
+    return things.get(word, things.get(lemma(word, "n"), NOTHING))
 
 
 class _Matcher(Reward):

@@ -78,6 +78,8 @@ class Detect:
             `start`. With `start`, the weights of a model that sees are its own.
         imagenet: it keeps the 1,000 classes of ImageNet (`looking.imagenet` teaches it not to forget them); where
             `weights` are those of a model without them, they start from ImageNet's own.
+        fixed_norms: batch norms keep the statistics that they have, as in detectors that are tuned further: statistics
+            of batches would change what the weights mean, and with it what the backbone knew.
     """
 
     kind: Literal["detector"] = "detector"
@@ -87,6 +89,7 @@ class Detect:
     train: bool = True
     weights: str = "imagenet"
     imagenet: bool = False
+    fixed_norms: bool = False
 
     def build(self, find: Find | None = None) -> Detector:
         """The vision model."""
@@ -97,6 +100,7 @@ class Detect:
             built.load_imagenet()
         elif self.weights != "random":
             built.load_sight(self._found(find))
+        built.fixed_norms = self.fixed_norms
         return built.requires_grad_(self.train)
 
     def _found(self, find: Find | None) -> Detector:

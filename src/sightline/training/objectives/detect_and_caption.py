@@ -18,8 +18,10 @@ from sightline.training.augmentation import cut_windows, random_windows, recolou
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress, captions, scenes
 from sightline.training.objectives.detection import Things, box_losses, jitter, name_loss
+from sightline.training.objectives.renaming import Renaming
 from sightline.vision.boxes import crop, flip
 from sightline.vision.concept_names import concept_names, relations
+from sightline.vision.concept_tokens import token_names
 from sightline.vision.detector import Detector, Maps
 from sightline.vision.imagenet_classifier import ImageNetClassifier
 
@@ -48,6 +50,9 @@ class DetectAndCaptionConfig:
         imagenet: weight of keeping what the backbone knew: the classes of ImageNet that its weights as downloaded see
             in the same pixels. Needs `vision.imagenet`.
         imagenet_temperature: both sides' logits are divided by it, so that unlikely classes count too.
+        imagenet_cells: weight of the same for each grid cell alone, by which it also keeps what is in parts of photos.
+        leave_out: the share of names that a captioner which reads names is not shown (`renaming`).
+        rename: the share of photos in which a name, and the captions with it, become another of its kind.
     """
 
     kind: Literal["detect-and-caption"] = NAME
@@ -65,11 +70,17 @@ class DetectAndCaptionConfig:
     hide: float = 0.0
     imagenet: float = 0.0
     imagenet_temperature: float = 1.0
+    imagenet_cells: float = 0.0
+    leave_out: float = 0.0
+    rename: float = 0.0
 
     def __post_init__(self) -> None:
-        weights = ("boxes", "names", "captions", "smoothing", "boxed", "doubt", "size", "imagenet")
+        weights = (
+            "boxes", "names", "captions", "smoothing", "boxed", "doubt", "size", "imagenet", "imagenet_cells",
+        )  # fmt: skip
         check_ranges(self, **dict.fromkeys(weights, "[0, ∞)"), imagenet_temperature="(0, ∞)")
         check_ranges(self, colour="[0, 1)", hide="[0, 1)", window="(0, 1]", boxed_window="(0, 1]")
+        check_ranges(self, leave_out="[0, 1)", rename="[0, 1]")
 
     def build(self, context: Context) -> DetectAndCaption:
         """The objective."""
@@ -77,13 +88,13 @@ class DetectAndCaptionConfig:
 
 
 class DetectAndCaption(Objective):
-    """boxes · (L_objectness + L_box) + names · L_names + captions · L_XE + imagenet · L_KD, each a mean.
+    """boxes · (L_objectness + L_box) + names · L_names + captions · L_XE + imagenet · L_KD + imagenet_cells · L_cells.
 
     The sum is over photos. L_objectness and L_box are per cell that has a thing, L_names per thing with a name
-    (`detection`); L_XE is per word and END; L_KD is per photo (`kept_loss`). Photos of the pool `boxed` take part in
-    all but L_XE.
+    (`detection`); L_XE is per word and END; L_KD is per photo, L_cells per grid cell (`kept_loss`). Photos of the pool
+    `boxed` take part in all but L_XE.
 
-    Relations: L_XE is `cross-entropy`. Parts: `objectness`, `box`, `names`, `cross-entropy`, `imagenet`.
+    Relations: L_XE is `cross-entropy`. Parts: `objectness`, `box`, `names`, `cross-entropy`, `imagenet`, `cells`.
     """
 
     implied: Tensor
@@ -99,6 +110,7 @@ class DetectAndCaption(Objective):
         for name, table in zip(("implied", "undecided"), relations(concept_names()), strict=True):
             self.register_buffer(name, torch.as_tensor(table), persistent=False)
         self.register_buffer("mirrored", mirror_words(context.vocabulary), persistent=False)
+        self.renaming = Renaming(token_names(), context.vocabulary) if config.rename or config.leave_out else None
 
     def weight(self, batch: Batch) -> float:
         """Photos, those of `boxed` not counted."""
@@ -119,11 +131,12 @@ class DetectAndCaption(Objective):
         names = name_loss(vision.naming(vision.describe(maps, where)), things, self.implied, self.undecided)
         parts = {"objectness": objectness, "box": box, "names": names}
         total = config.boxes * (objectness + box) + config.names * names
-        if config.imagenet:
-            parts["imagenet"] = kept_loss(
-                vision.classify(maps), self._known(vision, pixels), config.imagenet_temperature
-            )
-            total = total + config.imagenet * parts["imagenet"]
+        if config.imagenet or config.imagenet_cells:
+            known, temperature = self._known(vision, pixels), config.imagenet_temperature  # (B, L, 1000)
+            ours = vision.classify_cells(maps)
+            parts["imagenet"] = kept_loss(ours.float().mean(1), known.float().mean(1), temperature)
+            parts["cells"] = kept_loss(ours.flatten(0, 1), known.flatten(0, 1), temperature)
+            total = total + config.imagenet * parts["imagenet"] + config.imagenet_cells * parts["cells"]
         if config.captions:
             texts = captions(batch, NAME)
             spoken = self._speak(model, maps, own, texts, flipped[:count])
@@ -138,11 +151,10 @@ class DetectAndCaption(Objective):
 
     @torch.no_grad()
     def _known(self, vision: Detector, pixels: Tensor) -> Tensor:
-        """(B, 1000) logits of the backbone as downloaded, of the pixels that the vision model sees."""
+        """(B, L, 1000) logits of the backbone as downloaded, for each cell of the pixels that the vision model sees."""
         if self._downloaded is None:
             self._downloaded = FrozenModel(ImageNetClassifier.from_package(vision.variant).to(pixels.device))
-        logits: Tensor = self._downloaded.model(pixels)
-        return logits
+        return self._downloaded.model.cells(pixels)
 
     def _with_boxed(self, own: SceneBatch) -> tuple[Tensor, Things, Tensor]:
         """Pixels, things and the least window of the batch's photos and of those of `boxed`."""
@@ -178,15 +190,18 @@ class DetectAndCaption(Objective):
         seen = self._vision(model).scenes_of(maps.first(count), own.ids)
         if model.training and self.config.hide:
             seen = partly(seen, self.config.hide)
-        memory = model.captioner.encode(seen)
         turned = flipped.repeat_interleave(len(words) // count)[:, None]
         words = torch.where(turned, self.mirrored[words], words)
+        if model.training and self.renaming is not None:
+            seen = self.renaming.leave_out(seen, self.config.leave_out)
+            seen, words = self.renaming.rename(seen, words, self.config.rename)
+        memory = model.captioner.encode(seen)
         log_probs = model.captioner.word_log_probs(memory, words, self.config.smoothing)
         return -log_probs.sum() / texts.mask[:, 1:].sum()
 
 
 def kept_loss(logits: Tensor, known: Tensor, temperature: float) -> Tensor:
-    """T² · KL(softmax(known / T) ‖ softmax(logits / T)), a mean over photos (Hinton et al. 2015)."""
+    """T² · KL(softmax(known / T) ‖ softmax(logits / T)), a mean over rows (Hinton et al. 2015)."""
     ours = (logits.float() / temperature).log_softmax(-1)
     theirs = (known.float() / temperature).log_softmax(-1)
     return temperature**2 * F.kl_div(ours, theirs, reduction="batchmean", log_target=True)

@@ -27,7 +27,9 @@ from sightline.models.end_to_end import frozen_scenes
 from sightline.text.vocabulary import END, PAD
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Losses, Objective, Progress, captioner, no_gradients, scenes
+from sightline.training.objectives.renaming import Renaming
 from sightline.training.rewards import CiderReward, Reward, RewardConfig
+from sightline.vision.concept_tokens import token_names
 
 NAME: Final = "self-critical"
 
@@ -45,6 +47,9 @@ class SelfCriticalConfig:
         dropout: whether units are dropped, as in the released code, while sampling and in the log-probabilities that
             are trained. These draw their own units, so that samples come from another distribution than the one whose
             probabilities are lowered, and nothing stops these from falling: large batches and rates then diverge.
+        cross_entropy: weight of cross-entropy on one caption of each photo, chosen at random, which keeps the language.
+        rename: the share of photos in which a name that the captioner reads, and that caption with it, become another
+            of its kind (`renaming`); rewards, which know no other names than people's, would unlearn it.
     """
 
     kind: Literal["self-critical"] = NAME
@@ -53,12 +58,15 @@ class SelfCriticalConfig:
     rewards: tuple[RewardConfig, ...] = (CiderReward(),)
     max_words: int = 20
     dropout: bool = False
+    cross_entropy: float = 0.0
+    rename: float = 0.0
 
     def __post_init__(self) -> None:
         fewest = 1 if self.baseline == "greedy" else 2  # one sample is its own mean, and nothing is learned
         check_ranges(self, samples=f"[{fewest}, ∞)", max_words="[1, ∞)")
         if not self.rewards:
             raise ConfigError("`rewards` is empty", fix="give for example [{kind: cider}]")
+        check_ranges(self, cross_entropy="[0, ∞)", rename="[0, 1]")
 
     def build(self, context: Context) -> SelfCritical:
         """The objective; references are counted and judges loaded now."""
@@ -82,7 +90,8 @@ class SelfCritical(Objective):
 
     def __init__(self, config: SelfCriticalConfig, context: Context) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.pool = config, context.pools["train"]
+        self.renaming = Renaming(token_names(), context.vocabulary) if config.rename else None
         self.rewards: list[tuple[str, float, Reward]] = [
             (reward.kind, reward.weight, reward.build(context)) for reward in config.rewards
         ]
@@ -102,14 +111,33 @@ class SelfCritical(Objective):
             rewards, baseline = self._baseline(total)
         words = captions[:, : self.config.samples].flatten(0, 1)  # (N, T)
         with nullcontext() if self.config.dropout else all_units(model):
-            log_probs = model.sampled_log_probs(model.encode(seen), words)  # (N, T - 1), 0 on padding
+            memory = model.encode(seen)
+            log_probs = model.sampled_log_probs(memory, words)  # (N, T - 1), 0 on padding
         tokens = (words[:, 1:] != PAD).sum()
         advantage = (rewards - baseline).flatten()
         loss = -(advantage * log_probs.sum(1)).sum() / tokens.clamp(min=1)  # Eq. 18
         length = ((words[:, 1:] != PAD) & (words[:, 1:] != END)).sum().float()
         parts = {"reward": rewards.sum(), "baseline": baseline.sum(), "length": length}
         parts.update({kind: values[:, : self.config.samples].sum() for kind, _, values in each})
+        if self.config.cross_entropy:
+            written = self._written(batch.photos.cpu()).to(words.device)  # (B, T)
+            if self.renaming is not None:
+                renamed, written = self.renaming.rename(seen, written, self.config.rename)
+                memory = model.encode(renamed)
+            cost = -model.word_log_probs(memory, written).sum() / (written[:, 1:] != PAD).sum()
+            parts["cross-entropy"] = cost * len(words)
+            loss = loss + self.config.cross_entropy * cost
         return Losses(loss * len(words), parts)
+
+    def _written(self, photos: Tensor) -> Tensor:
+        """(B, T) ids of one caption of each photo, chosen at random."""
+        pool = self.pool
+        if pool.texts is None or pool.first is None:
+            raise ConfigError("cross-entropy needs captions, and there are none", fix="give data.captions")
+        first = torch.from_numpy(pool.first)
+        count = first[photos + 1] - first[photos]
+        rows = first[photos] + (torch.rand(len(photos)) * count).long()
+        return pool.texts.ids[rows, : int(pool.texts.lengths[rows].max())].long()
 
     def _captions(self, model: Captioner, scenes: SceneBatch) -> Tensor:
         """(B, K, T) samples of each image, and behind them its greedy caption where that is the baseline."""
