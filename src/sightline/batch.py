@@ -53,7 +53,7 @@ class SceneBatch(_Moves):
         vector: (B, d).
         concepts: (B, c) word ids and concept_mask (B, c); concept_scores (B, c).
         names: (B, k) what the vision model calls what it sees, as places in its list of names
-            (`sightline.vision.concept_tokens`), -1 where there are no more; name_scores (B, k, 2); name_boxes (B, k, 4).
+            (`vision.concept_tokens`), -1 where there are no more; name_scores (B, k, 2); name_boxes (B, k, 4).
         sizes: (B, 2) width and height in pixels, 0 where unknown.
         pixels: (B, 3, H, W) of 0 to 255, for models that look for themselves (`sightline.models.end_to_end`).
         things: (B, m, 4) boxes that are truly there, which detectors learn from, and thing_mask (B, m); thing_names

@@ -343,3 +343,56 @@ def test_recipes_name_it_and_the_defaults_are_those_of_the_shipped_model():
 def test_bad_choices_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         replace(SMALL, **changes)
+
+
+NAMED = replace(SMALL, concepts=3)
+
+
+def with_names(scenes: SceneBatch, names: list[list[int]]) -> SceneBatch:
+    ids = torch.tensor(names)
+    torch.manual_seed(5)
+    return replace(
+        scenes, names=ids, name_scores=torch.rand(*ids.shape, 2), name_boxes=torch.rand(*ids.shape, 4).sort(-1).values
+    )
+
+
+def reading(model: SceneTrans) -> SceneTrans:
+    words = [VOCABULARY.word(id) for id in (4, 5, 6)]
+    assert model.names is not None
+    model.names.set_words([words[0], f"{words[1]} {words[2]}", "a b c"], VOCABULARY)
+    return model
+
+
+class TestNames(SceneTransContract):
+    outside_likelihood = "names"  # the contract's scenes have none
+
+    def build(self):
+        return NAMED.build(WORDS)
+
+
+def test_names_are_rows_of_their_words_own_embeddings():
+    torch.manual_seed(0)
+    model = reading(NAMED.build(len(VOCABULARY)).eval())
+    assert model.names is not None
+    scenes = with_names(random_scenes(2), [[0, 1], [2, -1]])
+    rows, there = model.names(scenes, model.embedding)
+    assert there.tolist() == [[True, False, True, True], [False] * 4]  # of three words, or none: not read
+    box = scenes.name_boxes[0, 1]
+    area = (box[2] - box[0]) * (box[3] - box[1])
+    about = model.names.features(torch.cat([scenes.name_scores[0, 1], box, area[None]]))
+    scale = math.sqrt(NAMED.hidden_size)
+    assert torch.allclose(rows[0, 2], model.embedding.weight[5] * scale + about, atol=1e-6)
+    assert torch.allclose(rows[0, 3], model.embedding.weight[6] * scale + about + model.names.second, atol=1e-6)
+
+
+def test_names_change_what_is_said_and_attention_on_them_is_left_out_of_the_trace():
+    torch.manual_seed(0)
+    model, scenes = reading(NAMED.build(len(VOCABULARY)).eval()), random_scenes(2)
+    words = random_words(2)
+    without = model(model.encode(scenes), words)
+    named = model(model.encode(with_names(scenes, [[0, 1], [-1, -1]])), words)
+    assert not torch.allclose(named.log_probs[0], without.log_probs[0])
+    assert torch.allclose(named.log_probs[1], without.log_probs[1], atol=1e-5)
+    assert named.trace.regions.shape == without.trace.regions.shape
+    assert named.trace.grid.shape == without.trace.grid.shape
+    assert float((named.trace.regions.sum(-1) + named.trace.grid.sum(-1))[0].detach().max()) < 1

@@ -184,3 +184,23 @@ def test_sight_is_taken_over_with_and_without_classes(model, tmp_path, monkeypat
     assert torch.equal(again.backbone.classifier.bias, downloaded["_fc.bias"] + 1)
     assert without.backbone.classifier is None
     assert torch.equal(without.region.bias, started.region.bias)
+
+
+def test_with_fixed_norms_training_changes_no_statistics():
+    model = DetectorConfig(variant="lite0", size=64, names=("dog",)).build()
+    pixels = torch.randint(0, 256, (2, 3, 64, 64))
+    for fixed in (True, False):
+        model.fixed_norms = fixed
+        before = {name: tensor.clone() for name, tensor in model.named_buffers()}
+        model.train()
+        model(pixels)
+        same = all(torch.equal(tensor, before[name]) for name, tensor in model.named_buffers())
+        assert same == fixed
+        assert model.training
+
+
+def test_the_classes_of_cells_have_those_of_the_photo_as_their_mean():
+    model = DetectorConfig(variant="lite0", size=64, names=("dog",), imagenet=True).build().eval()
+    with torch.no_grad():
+        maps = model(torch.randint(0, 256, (2, 3, 64, 64)))
+        assert torch.allclose(model.classify_cells(maps).mean(1), model.classify(maps), atol=1e-5)

@@ -6,9 +6,9 @@ self-attention, and the decoder of `sightline.models.transformer_decoder` looks 
 divides its attention between regions and cells: `Trace.regions` and `Trace.grid` are the two parts of the last layer's
 weights (their mean over the heads) as they are, and it is their sums that together make 1.
 
-With `concepts`, the names that the vision model gave to what it sees (`SceneBatch.names`) are rows too, behind the cells:
-the embeddings of their words, the same with which captions are written, with how sure each is and where it is. So the
-model can say what no caption it learned from said, and `Trace` leaves out the attention on these rows.
+With `concepts`, the names that the vision model gave to what it sees (`SceneBatch.names`) are rows too, behind the
+cells: the embeddings of their words, the same with which captions are written, with how sure each is and where it is.
+`Trace` leaves out the attention on these rows.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class NameSource(nn.Module):
         self.register_buffer("words", torch.full((names, NAME_WORDS), PAD, dtype=torch.int32))
 
     def set_words(self, names: Sequence[str], vocabulary: Vocabulary) -> None:
-        """Which words of the vocabulary the names are made of; a name with an unknown word, or more than two, has none."""
+        """Tell which words the names are made of; a name with an unknown word, or more than two, has none."""
         for row, name in zip(self.words, names, strict=True):
             words = name.split()
             known = len(words) <= NAME_WORDS and all(word in vocabulary for word in words)

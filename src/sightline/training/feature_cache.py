@@ -27,7 +27,18 @@ from sightline.vision.fold_batch_norm import fold
 from sightline.vision.vision_models import VisionModel
 
 BATCH = 256
-KEPT = ("regions", "region_mask", "boxes", "scores", "grid", "grid_mask", "vector", "names", "name_scores", "name_boxes")
+KEPT = (
+    "regions",
+    "region_mask",
+    "boxes",
+    "scores",
+    "grid",
+    "grid_mask",
+    "vector",
+    "names",
+    "name_scores",
+    "name_boxes",
+)
 
 
 @torch.no_grad()

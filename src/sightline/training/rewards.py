@@ -127,7 +127,8 @@ class TruthReward:
     """Minus the things a caption names that nothing supports, minus `again` times the things it names twice.
 
     A thing is what one of the vision model's names means, in singular or plural. It is supported by references that
-    name it, a kind of it, or what it is a kind of, and by names that the vision model is sure of where scenes have them.
+    name it, a kind of it, or what it is a kind of, and by names that the vision model is sure of, where scenes have
+    any.
 
     Attributes:
         again: the cost of a thing that is named again, in units of an unsupported one.

@@ -418,3 +418,14 @@ def test_a_recipe_lists_rewards():
     values = {"kind": "self-critical", "rewards": [{"kind": "cider"}, {"kind": "matcher", "model": "row:scan"}]}
     built = build(SelfCriticalConfig, values)
     assert built.rewards == (CiderReward(), MatcherReward("row:scan"))
+
+
+def test_cross_entropy_of_one_caption_of_each_photo_keeps_the_language():
+    model = updown()
+    torch.manual_seed(0)
+    plain = SelfCriticalConfig(samples=2).build(context())(model, photos(), NOW)
+    torch.manual_seed(0)
+    mixed = SelfCriticalConfig(samples=2, cross_entropy=0.5).build(context())(model, photos(), NOW)
+    weight = len(photos().photos) * 2
+    assert torch.allclose(mixed.total, plain.total + 0.5 * mixed.parts["cross-entropy"], atol=1e-4)
+    assert float(mixed.parts["cross-entropy"]) / weight > 0

@@ -2,10 +2,10 @@
 
 A captioner that reads what a vision model calls things (`SceneTrans.names`) must neither ignore names nor repeat them
 blindly, and must be able to say names that no caption has. So names are left out at random; and where a name stands in
-the captions of its photo, another of its kind is sometimes put in its place in both: the photo shows a dog, the name and
-the captions say wallaby. What is to be said is then only in the name, and every name is said in sentences about its kind.
-In half of these photos the old name stays as a decoy, as what a region is called, and the new one is ImageNet's alone: so
-it is outside the photos that regions learned their names from.
+the captions of its photo, another of its kind is sometimes put in its place in both: the photo shows a dog, the name
+and the captions say wallaby. What is to be said is then only in the name, and every name is said in sentences about its
+kind. In half of these photos the old name stays as a decoy, as what a region is called, and the new one is ImageNet's
+alone: so it is outside the photos that regions learned their names from.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
 from sightline.text import wordnet
-from sightline.text.articles import indefinite_article
+from sightline.text.grammar import indefinite_article
 from sightline.text.vocabulary import PAD, UNK, Vocabulary
 from sightline.vision.concept_names import name_senses
 from sightline.vision.imagenet_concepts import kinds
@@ -63,7 +63,8 @@ class Renaming(nn.Module):
             members[row, : len(places)] = torch.tensor(places)
         kind = [number.get(own, NONE) if word[place] != PAD else NONE for place, own in enumerate(kind_of)]
         article = [
-            vocabulary.id((id > UNK and indefinite_article(vocabulary.word(id))) or "a") for id in range(len(vocabulary))
+            vocabulary.id((id > UNK and indefinite_article(vocabulary.word(id))) or "a")
+            for id in range(len(vocabulary))
         ]
         tables = {
             "word": torch.tensor(word),
