@@ -18,7 +18,7 @@ from sightline.training.augmentation import cut_windows, random_windows, recolou
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress, captions, scenes
 from sightline.training.objectives.detection import Things, box_losses, jitter, name_loss
-from sightline.training.objectives.renaming import Renaming
+from sightline.training.objectives.name_variation import NameVariation
 from sightline.vision.boxes import crop, flip
 from sightline.vision.concept_names import concept_names, relations
 from sightline.vision.concept_tokens import token_names
@@ -51,7 +51,7 @@ class DetectAndCaptionConfig:
             in the same pixels. Needs `vision.imagenet`.
         imagenet_temperature: both sides' logits are divided by it, so that unlikely classes count too.
         imagenet_cells: weight of the same for each grid cell alone, by which it also keeps what is in parts of photos.
-        leave_out: the share of names that a captioner which reads names is not shown (`renaming`).
+        leave_out: the share of names that a captioner which reads names is not shown (`name_variation`).
         rename: the share of photos in which a name, and the captions with it, become another of its kind.
     """
 
@@ -110,7 +110,7 @@ class DetectAndCaption(Objective):
         for name, table in zip(("implied", "undecided"), relations(concept_names()), strict=True):
             self.register_buffer(name, torch.as_tensor(table), persistent=False)
         self.register_buffer("mirrored", mirror_words(context.vocabulary), persistent=False)
-        self.renaming = Renaming(token_names(), context.vocabulary) if config.rename or config.leave_out else None
+        self.variation = NameVariation(token_names(), context.vocabulary) if config.rename or config.leave_out else None
 
     def weight(self, batch: Batch) -> float:
         """Photos, those of `boxed` not counted."""
@@ -192,9 +192,9 @@ class DetectAndCaption(Objective):
             seen = partly(seen, self.config.hide)
         turned = flipped.repeat_interleave(len(words) // count)[:, None]
         words = torch.where(turned, self.mirrored[words], words)
-        if model.training and self.renaming is not None:
-            seen = self.renaming.leave_out(seen, self.config.leave_out)
-            seen, words = self.renaming.rename(seen, words, self.config.rename)
+        if model.training and self.variation is not None:
+            seen = self.variation.leave_out(seen, self.config.leave_out)
+            seen, words = self.variation.rename(seen, words, self.config.rename)
         memory = model.captioner.encode(seen)
         log_probs = model.captioner.word_log_probs(memory, words, self.config.smoothing)
         return -log_probs.sum() / texts.mask[:, 1:].sum()

@@ -27,7 +27,7 @@ from sightline.models.end_to_end import frozen_scenes
 from sightline.text.vocabulary import END, PAD
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Losses, Objective, Progress, captioner, no_gradients, scenes
-from sightline.training.objectives.renaming import Renaming
+from sightline.training.objectives.name_variation import NameVariation
 from sightline.training.rewards import CiderReward, Reward, RewardConfig
 from sightline.vision.concept_tokens import token_names
 
@@ -49,7 +49,7 @@ class SelfCriticalConfig:
             probabilities are lowered, and nothing stops these from falling: large batches and rates then diverge.
         cross_entropy: weight of cross-entropy on one caption of each photo, chosen at random, which keeps the language.
         rename: the share of photos in which a name that the captioner reads, and that caption with it, become another
-            of its kind (`renaming`); rewards, which know no other names than people's, would unlearn it.
+            of its kind (`name_variation`); rewards, which know no other names than people's, would unlearn it.
     """
 
     kind: Literal["self-critical"] = NAME
@@ -91,7 +91,7 @@ class SelfCritical(Objective):
     def __init__(self, config: SelfCriticalConfig, context: Context) -> None:
         super().__init__()
         self.config, self.pool = config, context.pools["train"]
-        self.renaming = Renaming(token_names(), context.vocabulary) if config.rename else None
+        self.variation = NameVariation(token_names(), context.vocabulary) if config.rename else None
         self.rewards: list[tuple[str, float, Reward]] = [
             (reward.kind, reward.weight, reward.build(context)) for reward in config.rewards
         ]
@@ -121,8 +121,8 @@ class SelfCritical(Objective):
         parts.update({kind: values[:, : self.config.samples].sum() for kind, _, values in each})
         if self.config.cross_entropy:
             written = self._written(batch.photos.cpu()).to(words.device)  # (B, T)
-            if self.renaming is not None:
-                renamed, written = self.renaming.rename(seen, written, self.config.rename)
+            if self.variation is not None:
+                renamed, written = self.variation.rename(seen, written, self.config.rename)
                 memory = model.encode(renamed)
             cost = -model.word_log_probs(memory, written).sum() / (written[:, 1:] != PAD).sum()
             parts["cross-entropy"] = cost * len(words)

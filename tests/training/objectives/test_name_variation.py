@@ -6,7 +6,7 @@ import torch
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.text.vocabulary import Vocabulary
-from sightline.training.objectives.renaming import DECOYS, Renaming, kinds_of
+from sightline.training.objectives.name_variation import DECOYS, NameVariation, kinds_of
 from sightline.vision.concept_tokens import token_names
 
 NAMES = token_names()
@@ -37,11 +37,11 @@ def test_names_know_their_kind_by_imagenets_tree_or_wordnet():
 
 
 def test_a_renamed_photo_has_the_new_name_in_its_names_and_in_its_captions():
-    renaming, before = Renaming(NAMES, WORDS), scenes(("dog", "man", "man"), ("man", "cat", "man"))
+    variation, before = NameVariation(NAMES, WORDS), scenes(("dog", "man", "man"), ("man", "cat", "man"))
     torch.manual_seed(0)
     seen: set[str] = set()
     for _ in range(40):
-        after, told = renaming.rename(before, words(), 1.0)
+        after, told = variation.rename(before, words(), 1.0)
         texts = [" ".join(WORDS.decode(row)) for row in told.tolist()]
         first, second = NAMES[int(after.names[0, 0])], NAMES[int(after.names[1, 1])]
         article = {"insect": "an", "owl": "an"}
@@ -54,18 +54,18 @@ def test_a_renamed_photo_has_the_new_name_in_its_names_and_in_its_captions():
 
 
 def test_a_name_that_no_caption_says_stays():
-    renaming, before = Renaming(NAMES, WORDS), scenes(("owl", "man", "man"), ("wallaby", "man", "man"))
-    after, told = renaming.rename(before, words(), 1.0)
+    variation, before = NameVariation(NAMES, WORDS), scenes(("owl", "man", "man"), ("wallaby", "man", "man"))
+    after, told = variation.rename(before, words(), 1.0)
     assert torch.equal(after.names, before.names)
     assert torch.equal(told, words())
 
 
 def test_half_of_the_renamed_photos_keep_the_old_name_as_a_regions_and_the_new_one_as_imagenets():
-    renaming = Renaming(NAMES, WORDS)
+    variation = NameVariation(NAMES, WORDS)
     torch.manual_seed(0)
     count, decoys = 400, 0
     many = scenes(*[("dog", "man", "man")] * count)
-    after, _ = renaming.rename(many, words()[:1].repeat(count, 1), 1.0)
+    after, _ = variation.rename(many, words()[:1].repeat(count, 1), 1.0)
     for ids, scores in zip(after.names.tolist(), after.name_scores.tolist(), strict=True):
         if ids[2] == PLACE["dog"]:
             decoys += 1
@@ -80,6 +80,6 @@ def test_half_of_the_renamed_photos_keep_the_old_name_as_a_regions_and_the_new_o
 def test_names_are_left_out_one_by_one_and_sometimes_all():
     torch.manual_seed(0)
     before = scenes(*[("dog", "cat", "man", "owl")] * 2000)
-    left = (Renaming(NAMES, WORDS).leave_out(before, 0.2).names >= 0).float()
+    left = (NameVariation(NAMES, WORDS).leave_out(before, 0.2).names >= 0).float()
     assert abs(float(left.mean()) - 0.8 * 0.9) < 0.02
     assert float((left.sum(1) == 0).float().mean()) > 0.08  # by themselves, four would be missing in 0.16 % of photos

@@ -30,7 +30,7 @@ LEAST_SURE = 0.4  # times the old name's score is how sure a decoy is at least
 NONE = -1
 
 
-class Renaming(nn.Module):
+class NameVariation(nn.Module):
     """Varies the names of scenes and their captions, on their device.
 
     Args:
@@ -80,14 +80,14 @@ class Renaming(nn.Module):
 
     def leave_out(self, scenes: SceneBatch, share: float) -> SceneBatch:
         """The scenes, each name left out with probability `share`, and all names of half as many photos."""
-        names = scenes.part("names", by="renaming")
+        names = scenes.part("names", by="the variation of names")
         out = torch.rand(names.shape, device=names.device) < share
         out |= torch.rand(len(names), 1, device=names.device) < share / 2
         return replace(scenes, names=names.masked_fill(out, NONE))
 
     def rename(self, scenes: SceneBatch, words: Tensor, share: float) -> tuple[SceneBatch, Tensor]:
         """In a share of the photos that allow it, one name becomes another of its kind, in the captions (N, T) too."""
-        names = scenes.part("names", by="renaming")
+        names = scenes.part("names", by="the variation of names")
         count, device = len(names), names.device
         captions = words.view(count, -1)  # (B, c · T)
         known = names.clamp(min=0)
@@ -117,7 +117,9 @@ class Renaming(nn.Module):
 
     def _decoys(self, scenes: SceneBatch, old: Tensor, slot: Tensor, chosen: Tensor) -> SceneBatch:
         """The old name in the last place, with the score and box that it had, in half of the renamed photos."""
-        names, scores, boxes = (scenes.part(one, by="renaming") for one in ("names", "name_scores", "name_boxes"))
+        names, scores, boxes = (
+            scenes.part(one, by="the variation of names") for one in ("names", "name_scores", "name_boxes")
+        )
         last = names.shape[1] - 1
         both = chosen & (slot[:, 0] != last) & (torch.rand(len(names), device=names.device) < DECOYS)
         of_slot = slot[..., None]
