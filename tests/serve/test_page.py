@@ -11,6 +11,7 @@ import re
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -566,7 +567,7 @@ def test_an_error_stands_under_the_form_in_sight_and_stale_hits_go(visit):
     assert form["y"] + form["height"] <= box["y"] <= form["y"] + form["height"] + 60
     assert 0 <= box["y"] <= 600 - box["height"]
     page.fill("#search-without", "")
-    page.fill("#search-text", "a cup")
+    page.fill("#search-text", "a dog")
     page.keyboard.press("Enter")
     page.locator(".hit img").first.wait_for()
     assert page.locator("#search-notice").is_hidden()
@@ -710,6 +711,19 @@ def test_weaker_matches_are_behind_a_line(visit, server, pipeline):
     page.keyboard.press("Enter")
     assert page.locator(".hit").count() == len(hits)
     assert page.locator(".rule h2").inner_text() == "Weaker matches"
+
+
+def test_where_all_matches_are_weak_the_page_says_so(visit, server, monkeypatch):
+    index = server.service.index
+    search = index.search
+    weak = lambda *given, **more: [replace(hit, weak=True) for hit in search(*given, **more)]  # noqa: E731
+    monkeypatch.setattr(index, "search", weak)
+    page = visit("search", query="?q=a+dog")
+    page.get_by_role("button", name=f"Show {len(PHOTOS)} weaker matches").wait_for()
+    assert page.locator("#search-count").inner_text() == f"No photo fits well; {len(PHOTOS)} weaker matches"
+    assert page.locator(".hit").count() == 0
+    page.get_by_role("button", name="weaker matches").click()
+    page.locator(".hit img").nth(len(PHOTOS) - 1).wait_for()
 
 
 def test_the_query_is_in_the_address_and_slash_focuses_the_search(visit):

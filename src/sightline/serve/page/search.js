@@ -103,11 +103,13 @@ async function search(ask, src) {
     $("search-asked").querySelector("figcaption").textContent = src ? asSentence(sentence) : "";
     $("search-bar").hidden = !hits.length;
     const weaker = hits.filter((hit) => hit.weak).length;
-    $("search-count").textContent = many(hits.length - weaker, "photo") + (weaker ? ` and ${many(weaker, "weaker match", "weaker matches")}` : "");
+    const good = hits.length - weaker;
+    const rest = weaker ? many(weaker, "weaker match", "weaker matches") : "";
+    $("search-count").textContent = good ? [many(good, "photo"), rest].filter(Boolean).join(" and ") : `No photo fits well; ${rest}`;
     const nothing = unknown.length ? `Nothing was found: the model does not know ${unknown.join(", ")}. Try other words.` : "Nothing was found. Try fewer or more common words.";
     shown = hits.map(card);
     layOut(nothing);
-    tell(hits.length ? `${many(hits.length, "photo")} found. The first: ${hits[0].caption ?? hits[0].path}` : nothing);
+    tell(hits.length ? `${$("search-count").textContent}. The first: ${textOf(hits[0])}` : nothing);
     await each(shown, LANES, (one) => showPicture(one, signal));
     if (hits.length) explain(await post("/v1/explain", { ids: hits.map((hit) => hit.id).slice(0, atOnce), sentence }, signal));
   } catch (error) {
