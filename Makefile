@@ -28,7 +28,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.package
 	@touch $@
 
 demo: $(VENV)/.package ## install, then show Sightline at work on the example photos
-	@PATH="$(BIN):$$PATH" sh examples/demo.sh
+	@PATH="$(BIN):$$PATH" VENV="$(VENV)" sh examples/demo.sh
 
 install: $(VENV)/.package ## make the virtual environment with the package
 

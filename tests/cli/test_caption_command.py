@@ -300,7 +300,7 @@ def read(terminal: int) -> bytes:
         return b""
 
 
-def test_the_demo_captions_the_examples_once_the_model_is_there(model, tmp_path):
+def test_the_demo_shows_every_verb_and_ends_with_how_to_go_on(model, tmp_path):
     (tmp_path / "src").mkdir()
     package = package_without_weights(tmp_path / "src")
     shutil.copytree(EXAMPLES, tmp_path / "examples")
@@ -317,3 +317,11 @@ def test_the_demo_captions_the_examples_once_the_model_is_there(model, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "examples/cat.jpg: " in done.stdout
     assert (tmp_path / "demo-output" / "captioned" / "cat.captioned.jpg").exists()
+    shown = done.stdout
+    commands_shown = re.findall(r"\$ sightline (\w+)", shown)
+    assert commands_shown[-4:] == ["index", "search", "ground", "audit"]
+    assert '$ sightline search "a cup of coffee"' in shown
+    assert "source .venv/bin/activate" in shown.partition("To go on")[2]
+    written = re.findall(r"^(?:Written:|        ) (/\S+)", shown, re.MULTILINE)
+    assert len(written) == 3
+    assert all(Path(path).exists() for path in written)

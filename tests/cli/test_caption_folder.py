@@ -15,7 +15,7 @@ import torch
 from bundle_samples import EXAMPLES, draw_photo
 from interrupting import start
 from sightline.cli import commands
-from sightline.cli.caption_folder import FORMATS
+from sightline.cli.pipeline_work import FORMATS
 from sightline.export.sidecar import sidecar_of
 
 torch.set_num_threads(1)
@@ -277,7 +277,7 @@ def test_two_at_once_in_one_folder_are_refused(model, tmp_path, caption):
         (["--length", "endless"], "`length` is 'endless'"),
         (["--length", "0"], "`length` is '0'"),
         (["--must-include", "dog", "--beam", "1"], "--must-include needs a beam"),
-        (["--must-include", " , "], "no word to include was given"),
+        (["--must-include", " , "], "--must-include needs a value"),
     ],
 )
 def test_a_mistake_is_told_before_a_model_is_loaded(arguments, words, capsys):

@@ -5,6 +5,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ import pytest
 
 from sightline import __version__
 from sightline.cli import commands
+from sightline.cli.arguments import bind, options
 
 
 def sightline(*arguments: str, **kwargs) -> subprocess.CompletedProcess:
@@ -85,7 +87,7 @@ def test_help_names_values_and_has_one_name_for_a_switch(capsys, monkeypatch):
     assert "--no-json" not in shown
     assert "--captions" not in shown
     assert " --hyps PATH … " in help_of("score", capsys)
-    assert "(repeatable)" in help_of("caption", capsys)
+    assert "(several by commas or spaces)" in help_of("caption", capsys)
 
 
 def test_help_tells_a_default_of_zero_or_one(monkeypatch, capsys):
@@ -125,6 +127,16 @@ def without_torch(*arguments: str) -> str:
 @pytest.mark.parametrize("name", commands.COMMANDS)
 def test_help_does_not_wait_for_torch(name):
     assert f"usage: sightline {name} " in without_torch(*name.split(), "--help")
+
+
+@pytest.mark.parametrize("command", [["train", "--help"], ["search", "a dog", "--store", "nowhere"]], ids=" ".join)
+def test_what_needs_no_model_is_told_at_once(command, tmp_path):
+    def seconds() -> float:
+        began = time.perf_counter()
+        sightline(*command, cwd=tmp_path)
+        return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(5)) < 0.5
 
 
 @pytest.mark.parametrize("command", [["search", "a dog"], ["serve", "--port", "0"]])
@@ -200,6 +212,40 @@ def test_words_that_fit_reach_the_command_with_their_types(monkeypatch):
         ((), Path("-"), None, 0.5, None, (), True, False),
         (("--odd.jpg",), Path("x"), None, 0.5, None, (), True, False),
     ]
+
+
+LISTS = [
+    (name, option)
+    for name in commands.COMMANDS
+    for option in options(commands.COMMANDS[name].load())
+    if option.several and option.flags
+]
+
+
+@pytest.mark.parametrize(("name", "option"), LISTS, ids=[f"{name} {option}" for name, option in LISTS])
+def test_values_of_a_list_are_separated_by_commas_or_spaces_or_given_one_by_one(name, option):
+    function, parameter, flag = commands.COMMANDS[name].load(), option.parameter.name, option.flags[-1]
+    required = [one for one in options(function) if one.is_required and one.parameter.name != parameter]
+    others = [word for one in required for word in (*one.flags[-1:], "x")]
+    one, two = ("csv", "html") if option.choices else ("1", "2")
+    for given in ([flag, f"{one},{two}"], [flag, f"{one}, {two}"], [flag, one, two], [flag, one, flag, two]):
+        bound = bind(function, name, [*others, *given])
+        assert bound.keywords[parameter] == (option.type(one), option.type(two))
+
+
+def test_a_list_ends_where_a_path_begins(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "a,b.json").touch()
+    caption, evaluate = commands.COMMANDS["caption"].load(), commands.COMMANDS["evaluate"].load()
+    given = bind(caption, "caption", "--format csv html photos --must-include Anna photos --distinct".split()).keywords
+    assert given["paths"] == ("photos", "photos")
+    assert (given["format"], given["must_include"]) == (("csv", "html"), ("Anna",))
+    given = bind(caption, "caption", ["--must-include", "red ball", "cup", "*.jpg", "--format", "CSV", "-"]).keywords
+    assert (given["must_include"], given["paths"]) == (("red ball", "cup"), ("*.jpg", "-"))
+    given = bind(evaluate, "evaluate", "--metrics bleu cider run/ --captions a,b.json".split()).keywords
+    assert (given["metrics"], given["checkpoints"]) == (("bleu", "cider"), (Path("run/"),))
+    assert given["captions"] == (Path("a,b.json"),)  # there is such a file
 
 
 @pytest.mark.parametrize(

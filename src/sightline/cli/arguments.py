@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 import re
 import shutil
 import textwrap
@@ -38,7 +39,7 @@ class Arg(NamedTuple):
     metavar: str = ""
     name: str = ""
     short: str = ""  # such as -k
-    repeatable: bool = False  # a flag of several values that is given for each of them
+    choices: tuple[str, ...] = ()  # the values of a flag of several: a word that is none of them ends the list
 
 
 class Option(NamedTuple):
@@ -49,7 +50,7 @@ class Option(NamedTuple):
     flags: tuple[str, ...]  # none of a positional one
     metavar: str | None  # none of a switch
     several: bool
-    repeatable: bool
+    choices: tuple[str, ...] = ()
 
     @property
     def is_required(self) -> bool:
@@ -63,8 +64,26 @@ class Option(NamedTuple):
         """The value of the parameter, read from its words."""
         if self.metavar is None:
             return self.parameter.default is not True
-        values = [self._read(word, name) for word in words]
-        return tuple(values) if self.several else values[-1]
+        if not self.several:
+            return self._read(words[-1], name)
+        each = [part for word in words for part in self.parts(word)] if self.flags else words
+        if self.flags and not each:
+            raise _refusal(f"{self.flags[0]} needs a value: {self}", name)
+        return tuple(self._read(part, name) for part in each)
+
+    def parts(self, word: str) -> list[str]:
+        """The values in a word of a list: `bleu,cider` are two. A path with a comma is one, if there is such a file."""
+        if self.type is Path and os.path.exists(word):  # noqa: PTH110 - any text may be a path
+            return [word]
+        return [part.strip() for part in word.split(",") if part.strip()]
+
+    def goes_on(self, word: str, has_positional: bool) -> bool:
+        """Whether a word after the first value is one more, where it may also be the first positional word."""
+        if re.match(r"-[^\d.]|-$|--", word):
+            return False
+        if self.choices:
+            return all(part.lower() in self.choices for part in self.parts(word))
+        return not (has_positional and self.type is str and looks_like_path(word))
 
     def _read(self, word: str, name: str) -> Any:
         if get_origin(self.type) is Literal:
@@ -77,6 +96,15 @@ class Option(NamedTuple):
             except ValueError:
                 wanted = NUMBERS[self.type][1]
         raise _refusal(f"{(self.flags or (self.parameter.name,))[0]} takes {wanted}, not {word!r}", name)
+
+
+def looks_like_path(word: str) -> bool:
+    """Whether a word is a file, a folder, an address or a pattern, rather than a name or a phrase.
+
+    >>> [looks_like_path(word) for word in ("bleu", "red ball", "a-0.5", "photos/", "*.jpg", "cat.jpg", "s3://bucket")]
+    [False, False, False, True, True, True, True]
+    """
+    return bool(re.search(r"[/\\*?\[]|\.[A-Za-z]\w*$", word)) or os.path.exists(word)  # noqa: PTH110 - any text may be a path
 
 
 def options(function: Callable[..., Any]) -> list[Option]:
@@ -103,7 +131,7 @@ def _option(parameter: Parameter, hint: Any) -> Option:
     metavar = arg.metavar or _metavar(kind, word.upper(), bool(flags), several)
     if not flags and parameter.default is not Parameter.empty and not metavar.startswith("["):
         metavar = f"[{metavar}]"
-    return Option(parameter, kind, flags, None if kind is bool else metavar, several, arg.repeatable)
+    return Option(parameter, kind, flags, None if kind is bool else metavar, several, arg.choices)
 
 
 def _metavar(kind: Any, word: str, flag: bool, several: bool) -> str:
@@ -135,6 +163,7 @@ def _sort(known: Sequence[Option], name: str, words: Sequence[str]) -> dict[str,
     """The words of each parameter that is given."""
     by_flag = {flag: option for option in known for flag in option.flags}
     given, loose, at = dict[str, list[str]](), list[str](), 0
+    has_positional = any(not option.flags for option in known)
 
     def is_flag(word: str) -> bool:
         return word.startswith("--") or word in by_flag
@@ -166,7 +195,7 @@ def _sort(known: Sequence[Option], name: str, words: Sequence[str]) -> dict[str,
             what, hint = f"{words[at]} looks like a flag", f"write {flag}={words[at]}, if it is the value of {flag}; "
             raise _refusal(what, name, hint)
         end = at + 1
-        while option.several and not option.repeatable and end < len(words) and not re.match(r"-[^\d.]", words[end]):
+        while option.several and end < len(words) and option.goes_on(words[end], has_positional):
             end += 1
         taken += words[at:end]
         at = end
@@ -195,11 +224,15 @@ def _help(function: Callable[..., Any], known: Sequence[Option], name: str) -> I
         for option in some:
             heads = [" ".join(filter(None, (flag, option.metavar))) for flag in option.flags] or [str(option)]
             default = option.parameter.default
-            hint = "" if default in SILENT or isinstance(default, bool) else f" (default: {default})"
-            hint = " (repeatable)" if option.repeatable else hint
+            hint = "" if default in SILENT or isinstance(default, bool) else f" (default: {_shown(default)})"
+            hint += " (several by commas or spaces)" if option.several and option.flags else ""
             text = re.sub(r"\s+", " ", texts.get(option.parameter.name, "")) + hint
             yield from _row(", ".join(heads), text, width)
     yield from _row("-h, --help", "show this, and exit", width)
+
+
+def _shown(default: object) -> str:
+    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 def _row(head: str, text: str, width: int) -> Iterator[str]:

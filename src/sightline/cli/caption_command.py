@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 from sightline.cli.arguments import Arg
-from sightline.cli.pipeline_work import CaptionOptions, CaptionWork
-from sightline.decoding.rules import phrases_of
+from sightline.cli.pipeline_work import FORMATS, CaptionOptions, CaptionWork, formats_of
 from sightline.errors import ConfigError, DataError, printable
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
@@ -31,9 +30,9 @@ def caption(
     paths: Annotated[tuple[str, ...], Arg("PATH …")],
     *,
     out: Annotated[Path | None, Arg("DIR")] = None,
-    format: Annotated[tuple[str, ...], Arg("NAME", repeatable=True)] = (),
+    format: Annotated[tuple[str, ...], Arg("NAME …", choices=FORMATS)] = (),
     length: Annotated[str, Arg("short|normal|long|N")] = "normal",
-    must_include: Annotated[tuple[str, ...], Arg("WORD", repeatable=True)] = (),
+    must_include: Annotated[tuple[str, ...], Arg("WORD …")] = (),
     distinct: bool = False,
     style: Annotated[Path | None, Arg("FILE")] = None,
     force: bool = False,
@@ -57,10 +56,10 @@ def caption(
         paths: photos, folders, patterns, or - for a list on standard input; also s3://bucket/photos, or parquet files.
         out: write files to this folder: each photo with its boxes, and captions.json, or what --format names. Run it
             again to go on, or after photos were added or changed.
-        format: csv, jsonl, json, html, pictures, xmp (a sidecar beside each photo); several by commas. csv and jsonl
-            are printed where there is no --out.
+        format: csv, jsonl, json, html, pictures, xmp (a sidecar beside each photo). csv and jsonl are printed where
+            there is no --out.
         length: of captions: short, normal, long, or the most words.
-        must_include: a word or phrase that every caption has; several by commas.
+        must_include: a word or phrase that every caption has.
         distinct: rewrite captions that are alike, so that each tells its photo from the others.
         style: an r2m model trained on your own text, whose words are used; or the folder of its run.
         force: do again what is done, and replace descriptions in sidecars that others wrote.
@@ -75,7 +74,7 @@ def caption(
         raise ConfigError("no photo was named", fix="name photos or folders: `sightline caption photo.jpg`")
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and pictures go to a folder", where=out, fix="name another with --out")
-    options = CaptionOptions(model, style, beam, length, phrases_of(must_include))
+    options = CaptionOptions(model, style, beam, length, must_include)
     named = _formats(format, out, json)
     if ray is not None and out is None and "xmp" not in named:
         raise ConfigError("--ray works on files, which can be gone on with", fix="name a folder for them with --out")
@@ -101,8 +100,6 @@ def _formats(format: tuple[str, ...], out: Path | None, json: bool) -> frozenset
     """The formats to write. One that has nowhere to go is an error."""
     if not format:
         return frozenset() if out is None else frozenset(("pictures", "json"))
-    from sightline.cli.caption_folder import formats_of
-
     named = formats_of(format)
     if out is None and (homeless := sorted(named - {"xmp"})) and (len(named) > 1 or homeless[0] not in STREAMS or json):
         raise ConfigError(

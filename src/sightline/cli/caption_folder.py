@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sightline.caption import PhotoCaption
-from sightline.cli.pipeline_work import BATCH, CaptionWork
-from sightline.errors import ConfigError, NameTooLongError, SightlineError
+from sightline.cli.pipeline_work import BATCH, WHOLE, CaptionWork
+from sightline.errors import NameTooLongError, SightlineError
 from sightline.export.caption_tables import (
     CaptionJson,
     caption_of,
@@ -32,9 +32,6 @@ from sightline.jobs.ledger import CaptionLog, Ledger
 from sightline.vision.photo_reader import Progress
 
 HIDDEN = ".sightline"
-WHOLE = ("csv", "jsonl", "json", "html")  # one file of all captions
-EACH = ("pictures", "xmp")  # a file of each photo
-FORMATS = (*WHOLE, *EACH)
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class FileOptions:
     """Where captions go, and in what form.
 
     Attributes:
-        formats: of `FORMATS`.
+        formats: of `sightline.cli.pipeline_work.FORMATS`.
         out: the folder of all files but sidecars; None where only sidecars are wanted.
         force: do again what is done, and replace descriptions that others wrote into sidecars.
         distinct: rewrite captions that are alike.
@@ -316,15 +313,3 @@ def picture_name(log: CaptionLog, id: str) -> str:
 
 def _exists(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where a name is too long
-
-
-def formats_of(named: Sequence[str]) -> frozenset[str]:
-    """Formats from options such as `csv,html`.
-
-    >>> sorted(formats_of(["csv,HTML", "xmp"]))
-    ['csv', 'html', 'xmp']
-    """
-    found = frozenset(name.strip().lower() for some in named for name in some.split(",") if name.strip())
-    if unknown := sorted(found - set(FORMATS)):
-        raise ConfigError(f"there is no format {unknown[0]!r}", fix=f"choose of {', '.join(FORMATS)}")
-    return found

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sightline.photo import Photo, PhotoEmbedding
     from sightline.pipeline import Pipeline
 
+WHOLE = ("csv", "jsonl", "json", "html")  # formats with one file of all captions
+FORMATS = (*WHOLE, "pictures", "xmp")  # these have a file of each photo
 BATCH = 8  # photos that are looked at together, and that a kill can cost
 
 
@@ -121,3 +123,15 @@ class CaptionOptions:
     def rules(self) -> Rules | None:
         """What captions may and must say; None where they are free."""
         return rules_of(self.length, self.must_include)
+
+
+def formats_of(named: Sequence[str]) -> frozenset[str]:
+    """The formats that people named, in whatever case.
+
+    >>> sorted(formats_of(["csv", "HTML"]))
+    ['csv', 'html']
+    """
+    found = frozenset(map(str.lower, named))
+    if unknown := sorted(found - set(FORMATS)):
+        raise ConfigError(f"there is no format {unknown[0]!r}", fix=f"choose of {', '.join(FORMATS)}")
+    return found

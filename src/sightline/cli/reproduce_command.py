@@ -30,7 +30,7 @@ def reproduce(
     settings: Annotated[tuple[str, ...], Arg("[KEY=VALUE …]")] = (),
     *,
     table: str = "",
-    rows: str = "",
+    rows: tuple[str, ...] = (),
     seeds: tuple[int, ...] = (0,),
     out: Path = RUNS,
     device: str = "auto",
@@ -52,7 +52,7 @@ def reproduce(
         paper: r2m, pos-scan, contrastive (or cl), vsrn or jran; `default` is the shipped model.
         settings: changes such as data.max_photos=100 seed=1; each counts for the rows that have its key.
         table: 1, 2, …, or fig-3; by default all of the paper.
-        rows: names of rows, separated by commas; by default all.
+        rows: names of rows; by default all.
         seeds: each is added to the seed of a row's recipe, and the row is run with it.
         out: rows are run in OUT/PAPER/TABLE/ROW, and with seeds above 0 in its folder seed-N.
         dry: only check the rows that would be run: build their models, look for their files, count their steps.
@@ -71,7 +71,7 @@ def reproduce(
     from sightline.training.run_log import Reporter
 
     paper = SHORT.get(paper, paper)
-    chosen = choose(paper, table, [name.strip() for name in rows.split(",") if name.strip()])
+    chosen = choose(paper, table, rows)
     planned = plan(chosen, settings)
     if dry:
         return _check(planned, seeds)
