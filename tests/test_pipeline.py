@@ -17,7 +17,7 @@ from bundle_samples import EXAMPLES, SIZE, WORDS, draw_photo, tiny_bundle
 from sightline.batch import TextBatch
 from sightline.checkpoint.bundle import Bundle, save_bundle
 from sightline.decoding.decode import captions
-from sightline.decoding.rules import CAREFUL, Rules
+from sightline.decoding.rules import CAREFUL, Rules, rules_of
 from sightline.decoding.strategies import Beam, Greedy
 from sightline.errors import ConfigError, ImageError
 from sightline.grounding.calibration import Calibration
@@ -324,3 +324,31 @@ def test_sentences_have_vectors_in_the_same_space(bundle):
 def test_a_model_that_cannot_match_whole_photos_has_no_vectors():
     with pytest.raises(ConfigError, match="no matcher of whole photos"):
         Pipeline(tiny_bundle(matcher=False)).text_vectors(["a dog"])
+
+
+def test_a_length_is_the_rules_that_the_command_line_makes_of_it(pipeline):
+    for length in ("short", "long", 6):
+        same(pipeline.caption(PHOTOS[0], length=length), pipeline.caption(PHOTOS[0], rules=rules_of(str(length))))
+    assert len(pipeline.caption(PHOTOS[0], length="long")) >= 13
+    assert len(next(pipeline.caption_many(PHOTOS[:1], length=6))) <= 6
+    assert len(pipeline.distinct(PHOTOS[:1], length=6)[0]) <= 6
+
+
+@pytest.mark.parametrize("length", ["tiny", 4, 41])
+def test_a_length_that_is_none_is_refused(pipeline, length):
+    with pytest.raises(ConfigError, match="`length` is"):
+        pipeline.caption(PHOTOS[0], length=length)
+
+
+def test_a_length_beside_rules_is_refused(pipeline):
+    with pytest.raises(ConfigError, match="both say how long"):
+        pipeline.caption(PHOTOS[0], length="short", rules=BRIEF)
+
+
+def test_called_it_answers_as_an_image_to_text_pipeline_of_transformers_does(pipeline):
+    caption = pipeline.caption(PHOTOS[0], length=6).text
+    assert pipeline(str(PHOTOS[0]), length=6) == [{"generated_text": caption}]
+    with Image.open(PHOTOS[0]) as image:
+        assert len(pipeline(image, length=6)) == 1
+    assert pipeline([PHOTOS[0], PHOTOS[0]], length=6) == [[{"generated_text": caption}]] * 2
+    assert pipeline([]) == []

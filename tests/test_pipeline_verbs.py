@@ -45,7 +45,7 @@ def names(hits) -> list[str]:
     return [Path(hit.path).name for hit in hits]
 
 
-@pytest.mark.parametrize("verb", ["index", "search", "distinct"])
+@pytest.mark.parametrize("verb", ["caption", "__call__", "index", "search", "distinct"])
 @pytest.mark.usefixtures("photos")
 def test_the_example_of_a_verb_runs(verb, pipeline):
     test = doctest.DocTestParser().get_doctest(

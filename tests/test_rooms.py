@@ -26,7 +26,7 @@ CURRENCY = {"errors", "files", "config", "scene", "caption", "photo"}
 ONLY = {  # rooms that need far less than what stands before them
     "text": CURRENCY,
     "draw": CURRENCY | {"text", "batch", "devices", "vision"},
-    "export": CURRENCY,
+    "export": CURRENCY | {"data"},
     "devices": {"errors"},
     "__main__": {"cli"},
 }

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.checkpoint.model_checkpoint import load as load_checkpoint
 from sightline.decoding.decode import decode, trace_captions
 from sightline.decoding.decode_result import DecodeResult
-from sightline.decoding.rules import CAREFUL, Rules
+from sightline.decoding.rules import CAREFUL, Rules, rules_of
 from sightline.decoding.strategies import Beam, Greedy
 from sightline.devices import choose_device, one_thread
 from sightline.errors import CheckpointError, ConfigError, CountError, SightlineError
@@ -64,6 +64,8 @@ if TYPE_CHECKING:  # what only some verbs need is imported by them: a caption is
     from sightline.search.query import Hit
     from sightline.search.sync import SyncReport
 
+Length = Literal["short", "normal", "long"] | int  # of captions; a number is the most words
+P = TypeVar("P", bound=Source | Photo)
 BATCH = 8  # photos that are looked at together
 # A word of so few photos is a hundred small products, each of which one thread has done before another is awake: on two
 # cores one photo takes 60 ms of CPU time instead of 70, and 135 ms instead of 166 beside other programs.
@@ -75,14 +77,22 @@ WIDE = 10  # hypotheses, at least, where captions have little room: whole senten
 def load(
     path: PathLike | None = None, device: str = "auto", threads: int | None = None, *, style: PathLike | None = None
 ) -> Pipeline:
-    """The model that comes with Sightline, or that of a file, ready for photos.
+    """Load the model that comes with Sightline, or that of a file, ready for photos. Nothing is downloaded.
+
+    Example:
+        pipeline = sightline.load()
+        caption = pipeline.caption("photo.jpg")
+        print(caption, caption.confidence)
 
     Args:
-        path: a bundle (`sightline.checkpoint.bundle.save_bundle`), or the checkpoint of a captioner that
-            `sightline train` saved.
+        path: a model file, or the folder of a run of `sightline train`; by default the model of the package.
         device: auto, cpu, cuda, cuda:1 or mps; auto takes an accelerator where there is one.
         threads: that a CPU computes with, in this whole process; by default as many as PyTorch chooses.
-        style: the checkpoint of an R²M model, whose words are used (`sightline.checkpoint.style_captions`).
+        style: an R²M model trained on your own text, or the folder of its run, whose words are used.
+
+    Returns:
+        A `Pipeline`, whose methods are `caption`, `caption_many`, `alternatives`, `distinct`, `ground`, `audit`,
+        `index` and `search`. Keep it, and give it photo after photo.
     """
     if threads is not None:
         if threads < 1:
@@ -135,9 +145,10 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
 
 
 class Pipeline:
-    """A bundle at work.
+    """A model at work, as `sightline.load` gives it: photos in; captions, boxes, audits and search results out.
 
     Photos are paths, bytes of files, Pillow images, arrays (`sightline.vision.images`), or `Photo`s that were read.
+    What comes out has `to_json`, and other libraries' forms by `sightline.export.interchange`.
     """
 
     def __init__(self, bundle: Bundle, device: torch.device | str = "cpu") -> None:
@@ -165,14 +176,17 @@ class Pipeline:
 
     @overload
     def caption(
-        self, photos: list[Source | Photo] | tuple[Source | Photo, ...], *, beam: int = 3, rules: Rules | None = None
+        self, photos: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 3, rules: Rules | None = None
     ) -> list[PhotoCaption]: ...
     @overload
-    def caption(self, photos: Source | Photo, *, beam: int = 3, rules: Rules | None = None) -> PhotoCaption: ...
+    def caption(
+        self, photos: Source | Photo, *, length: Length = "normal", beam: int = 3, rules: Rules | None = None
+    ) -> PhotoCaption: ...
     def caption(
         self,
-        photos: Source | Photo | list[Source | Photo] | tuple[Source | Photo, ...],
+        photos: P | list[P] | tuple[P, ...],
         *,
+        length: Length = "normal",
         beam: int = 3,
         rules: Rules | None = None,
     ) -> PhotoCaption | list[PhotoCaption]:
@@ -180,19 +194,51 @@ class Pipeline:
 
         Args:
             photos: one, or a list or tuple of them. The first that cannot be read is an error.
+            length: short, normal, long, or the most words, from 5 to 40.
             beam: hypotheses that are followed at once; 1 takes the most probable word at each step.
-            rules: what captions may and must say; by default `CAREFUL` (`sightline.decoding.rules`).
+            rules: what captions may and must say, instead of a length; by default `CAREFUL`
+                (`sightline.decoding.rules`).
+
+        >>> caption = pipeline.caption("photos/cat.jpg", length="short")
+        >>> len(caption.words) <= 7, 0 <= caption.confidence <= 1
+        (True, True)
+        >>> [one.path for one in pipeline.caption(["photos/cat.jpg", "photos/coffee.jpg"])]
+        ['photos/cat.jpg', 'photos/coffee.jpg']
         """
+        rules = _rules(length, rules)
         if not isinstance(photos, list | tuple):
             return self.caption_photos([self.read(photos)], beam, rules)[0]
         coming = map(self.read, photos)
         return [caption for group in groups(coming, BATCH) for caption in self.caption_photos(group, beam, rules)]
+
+    @overload
+    def __call__(
+        self, images: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 3
+    ) -> list[list[dict[str, str]]]: ...
+    @overload
+    def __call__(self, images: Source | Photo, *, length: Length = "normal", beam: int = 3) -> list[dict[str, str]]: ...
+    def __call__(
+        self, images: P | list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 3
+    ) -> list[dict[str, str]] | list[list[dict[str, str]]]:
+        """Captions in the form of a `transformers` pipeline for image-to-text, so that one can stand in for the other.
+
+        One photo gives a list with one answer; a list gives such a list for each.
+
+        >>> [sorted(answer) for answer in pipeline("photos/cat.jpg")]
+        [['generated_text']]
+        >>> len(pipeline(["photos/cat.jpg", "photos/coffee.jpg"]))
+        2
+        """
+        if isinstance(images, list | tuple):
+            return [[{"generated_text": one.text}] for one in self.caption(images, length=length, beam=beam)]
+        return [{"generated_text": self.caption(images, length=length, beam=beam).text}]
 
     def caption_many(
         self,
         paths: Iterable[PathLike],
         *,
         batch: int = BATCH,
+        length: Length = "normal",
         beam: int = 3,
         rules: Rules | None = None,
         bad: Callable[[SightlineError], None] | None = None,
@@ -203,6 +249,7 @@ class Pipeline:
         Args:
             paths: of photos; `sightline.vision.find_photos.find_photos` lists those of folders and patterns.
             batch: photos that are looked at together.
+            length: as for `caption`.
             beam: as for `caption`.
             rules: as for `caption`.
             bad: is given the error of a file that cannot be read, which stops nothing. By default all are told in one
@@ -213,7 +260,7 @@ class Pipeline:
             raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
         refused: list[SightlineError] = []
         refs = [PhotoRef(os.fspath(path), path) for path in paths]
-        work = partial(self.caption_photos, beam=beam, rules=rules)
+        work = partial(self.caption_photos, beam=beam, rules=_rules(length, rules))
         for done in run_locally(refs, work, size=self.size, batch=batch, progress=progress, device=self.device.type):
             for _, error in done.bad:
                 (bad or refused.append)(error)
@@ -358,6 +405,7 @@ class Pipeline:
         self,
         paths: Iterable[PathLike],
         *,
+        length: Length = "normal",
         beam: int = 3,
         rules: Rules | None = None,
         contrast: Contrast | None = None,
@@ -368,6 +416,7 @@ class Pipeline:
 
         Args:
             paths: of photos, as for `caption_many`; photos with captions that are alike are looked at again.
+            length: as for `caption`.
             beam: as for `caption`.
             rules: as for `caption`.
             contrast: how captions are chosen (`sightline.distinct_captions`).
@@ -380,6 +429,7 @@ class Pipeline:
         """
         from sightline.distinct_captions import tell_apart
 
+        rules = _rules(length, rules)
         captions = list(self.caption_many(paths, beam=beam, rules=rules, bad=bad, progress=progress))
         return tell_apart(self, captions, rules=rules, contrast=contrast, bad=bad)
 
@@ -464,6 +514,15 @@ class Pipeline:
         return PhotoIndex(store).search(
             self, wanted, photo=image, avoid=avoid, count=k, captions=captions, exact=exact, explain=explain
         )
+
+
+def _rules(length: Length, rules: Rules | None) -> Rules:
+    """The rules of a length, or those that were given instead."""
+    if rules is None:
+        return rules_of(str(length))
+    if length != "normal":
+        raise ConfigError("`length` and `rules` both say how long captions are", fix="give one of them")
+    return rules
 
 
 def groups(photos: Iterable[Photo], size: int) -> Iterator[list[Photo]]:

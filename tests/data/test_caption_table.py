@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,31 @@ def test_a_folder_of_other_files_with_a_picture_among_them_is_not_a_photo_folder
     for name in ("1.npz", "2.npz", "plot.png"):
         (tmp_path / name).touch()
     assert not photo_folder.FORMAT.matches(Probe(tmp_path))
+
+
+@pytest.mark.parametrize("name", caption_table.IMAGE_FOLDER)
+def test_the_table_of_an_image_folder_is_read_as_it_was_written(name: str, photos: Path) -> None:
+    """https://huggingface.co/docs/datasets/image_dataset: `file_name` and `text`, in a table beside the photos."""
+    source = table(photos, "file,caption\na.jpg,A dog\nsub/c.webp,A cat\na.jpg,The dog\n")
+    captions = caption_table.read_csv(source)
+    path = photos / name
+    write = caption_table.write_csv if path.suffix == ".csv" else caption_table.write_jsonl
+    assert write(path, captions) == 2
+    first = path.read_text().splitlines()[0]
+    assert (first.split(",") if path.suffix == ".csv" else list(json.loads(first))) == ["file_name", "text"]
+    source.unlink()
+    expected = {"a.jpg": ["A dog", "The dog"], "sub/c.webp": ["A cat"]}
+    assert texts(photo_folder.read(photos)) == {**expected, "b.PNG": []}
+
+
+def test_the_names_of_an_image_folder_lead_from_it_wherever_captions_were_written(
+    photos: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(photos.parent)
+    named = table(elsewhere, f"path,caption\n{photos.name}/sub/c.webp,A cat\n{photos / 'a.jpg'},A dog\n")
+    caption_table.write_jsonl(photos / "metadata.jsonl", caption_table.read_csv(named))
+    assert set(texts(caption_table.read_jsonl(photos / "metadata.jsonl"))) == {"a.jpg", "sub/c.webp"}
+    with pytest.raises(MissingRecordError, match="copy the photos there"):
+        caption_table.write_jsonl(elsewhere / "metadata.jsonl", caption_table.read_csv(named))
+    assert not (elsewhere / "metadata.jsonl").exists()

@@ -1,6 +1,8 @@
 """Captions in tables: `.csv` or `.tsv` with a header (`file,caption`, open_clip's `filepath<TAB>title`), or lines of
-JSON, `{"file": "a.jpg", "caption": "…"}`; Hugging Face's `metadata.jsonl` is one of them. What `sightline caption`
-writes is read like any other table.
+JSON, `{"file": "a.jpg", "caption": "…"}`. What `sightline caption` writes is read like any other table.
+
+`metadata.csv` and `metadata.jsonl` are the tables of Hugging Face's `imagefolder`: beside the photos, with the columns
+`file_name` and `text`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from sightline.files import open_bytes, open_text, write_text
 
 FILE_COLUMNS = ("file", "filename", "file_name", "filepath", "image", "path")
 CAPTION_COLUMNS = ("caption", "title", "text")
+IMAGE_FOLDER = ("metadata.csv", "metadata.jsonl")  # names that Hugging Face's `datasets` looks for beside photos
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -165,24 +168,31 @@ def write_csv(path: Path, captions: CaptionSet) -> int:
     """Write a row per caption, with tabs where the name ends in `.tsv`; returns the number of photos."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter="\t" if path.suffix == ".tsv" else ",")
-    writer.writerow(("file", "caption"))
-    writer.writerows(_to_rows(captions))
+    writer.writerow(_names_of_columns(path))
+    writer.writerows(_to_rows(captions, path))
     write_text(path, text.getvalue())
     return len(captions)
 
 
 def write_jsonl(path: Path, captions: CaptionSet) -> int:
     """Write a line per caption; returns the number of photos."""
-    rows = ({"file": file, "caption": caption} for file, caption in _to_rows(captions))
+    names = _names_of_columns(path)
+    rows = (dict(zip(names, row, strict=True)) for row in _to_rows(captions, path))
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return len(captions)
 
 
-def _to_rows(captions: CaptionSet) -> Iterator[tuple[str, str]]:
+def _names_of_columns(path: Path) -> tuple[str, str]:
+    return ("file_name", "text") if path.name in IMAGE_FOLDER else ("file", "caption")
+
+
+def _to_rows(captions: CaptionSet, path: Path) -> Iterator[tuple[str, str]]:
     """(file, caption) of every sentence; the file is the photo's, or its id where it has none."""
     written: set[str] = set()
     for photo in each_with_caption(captions):
         file = photo.file or photo.id
+        if path.name in IMAGE_FOLDER:
+            file = _from_folder(path.parent, file, captions.source)
         if file in written:
             raise DuplicateRecordError(
                 f"two photos have the file {file}", where=captions.source or None, fix="give each its own file"
@@ -190,6 +200,20 @@ def _to_rows(captions: CaptionSet) -> Iterator[tuple[str, str]]:
         written.add(file)
         for sentence in photo.sentences:
             yield file, sentence.text
+
+
+def _from_folder(folder: Path, file: str, source: str) -> str:
+    """Where a photo is from a folder that holds it: `datasets` refuses a table whose photos are not there."""
+    if (folder / file).is_file() and not Path(file).is_absolute():
+        return file
+    for photo in (Path(file), Path(source).parent / file):  # as named here, or beside the table that named it
+        if photo.is_file() and photo.resolve().is_relative_to(folder.resolve()):
+            return photo.resolve().relative_to(folder.resolve()).as_posix()
+    raise MissingRecordError(
+        f"there is no photo {file!r} in {folder}",
+        where=source or None,
+        fix="copy the photos there first: `metadata` tables stand beside them",
+    )
 
 
 def _is_csv(probe: Probe) -> bool:
