@@ -1,6 +1,7 @@
 """Captions that tell similar photos apart."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -140,7 +141,9 @@ def caption(tmp_path, capsys):
 
     def run(*arguments):
         assert commands.main(["caption", *map(str, arguments), *options]) == 0
-        return capsys.readouterr().out
+        shown = capsys.readouterr()
+        run.err = shown.err
+        return shown.out
 
     return run
 
@@ -174,3 +177,20 @@ def test_a_second_run_keeps_groups_that_are_as_they_were_and_plain_captions_come
     plain = caption(*asked).splitlines()
     assert len({line.split(": ")[1] for line in plain}) == 1
     assert all((tmp_path / "out" / name).stat().st_mtime_ns > before for name, before in drawn.items())
+
+
+@pytest.mark.parametrize("to_files", [False, True])
+def test_the_command_says_what_it_rewrote(caption, tmp_path, to_files):
+    out = ["--out", tmp_path / "out", "--format", "csv"] if to_files else []
+    plain = caption(EXAMPLES)
+    apart = caption(EXAMPLES, "--distinct", *out)
+    err = caption.err
+    before, after = (dict(line.split(": ", 1) for line in lines.splitlines()) for lines in (plain, apart))
+    changed = {path for path in before if before[path] != after[path]}
+    head, *lines = err.splitlines()
+    assert re.fullmatch(rf"\d+ captions were alike; rewritten: {len(changed)}", head)
+    assert changed
+    assert lines[: len(changed)] == [f"  {path}: {before[path]} -> {after[path]}" for path in before if path in changed]
+    if to_files:
+        caption(EXAMPLES, "--distinct", *out)
+        assert "alike" not in caption.err  # the second run has rewritten nothing

@@ -10,7 +10,9 @@ import io
 import json
 import os
 import secrets
+import signal
 import stat
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +125,35 @@ def fingerprint(*parts: bytes | str) -> str:
         digest.update(len(raw).to_bytes(8, "little"))
         digest.update(raw)
     return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def hold_interrupts() -> Iterator[None]:
+    """What is inside is done whole: Ctrl-C and SIGTERM wait for its end. The second of them acts at once.
+
+    Only the main thread is ever interrupted; in others this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def wait(number: int, _frame: object) -> None:
+        waiting.append(number)
+        if len(waiting) > 1:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+
+    for number in before:
+        signal.signal(number, wait)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if len(waiting) == 1:
+            signal.raise_signal(waiting[0])
 
 
 @contextlib.contextmanager

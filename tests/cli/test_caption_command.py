@@ -121,7 +121,7 @@ def test_photos_of_one_name_get_pictures_of_their_own_and_photos_stay_as_they_ar
     second = draw_photo(tmp_path / "b" / "a.png", colour="blue")
     before = first.read_bytes()
     assert caption(first, second, "--out", tmp_path, "--beam", "1")[0] == 0
-    assert (tmp_path / "a.captioned.jpg").read_bytes() != (tmp_path / "a-2.captioned.jpg").read_bytes()
+    assert (tmp_path / "a.captioned.jpg").read_bytes() != (tmp_path / "b" / "a.captioned.jpg").read_bytes()
     assert first.read_bytes() == before
 
 
@@ -291,6 +291,25 @@ def test_a_bar_on_the_terminal_leaves_the_output_alone(model, photos):
     assert b"captioning" in shown
     assert b"left out" in shown
     os.close(master)
+
+
+def test_counts_and_the_time_left_stay_below_the_captions_that_are_printed(model, tmp_path):
+    for i in range(3 * BATCH):
+        draw_photo(tmp_path / f"{i:02}.png", (64, 64))
+    for out in ([], ["--out", tmp_path / "out"]):
+        master, slave = pty.openpty()
+        running = subprocess.Popen(command(model, tmp_path, *out), stdout=slave, stderr=slave)
+        os.close(slave)
+        shown = b""
+        while chunk := read(master):
+            shown += chunk
+        os.close(master)
+        assert running.wait() == 0
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+        assert len(re.findall(r"\r[^\r]*/\d\d\.png: \w", text)) == 3 * BATCH
+        counts = [int(count) for count in re.findall(rf"captioning .* (\d+)/{3 * BATCH} .*left", text)]
+        assert counts == sorted(counts)
+        assert any(0 < count < 3 * BATCH for count in counts)
 
 
 def read(terminal: int) -> bytes:

@@ -17,6 +17,7 @@ from interrupting import start
 from sightline.cli import commands
 from sightline.cli.pipeline_work import FORMATS
 from sightline.export.sidecar import sidecar_of
+from sightline.jobs.ledger import CaptionLog
 
 torch.set_num_threads(1)
 HARD = ("--length", "5", "--beam", "2")  # captions of a random model would go on and on
@@ -68,7 +69,72 @@ def test_every_format_tells_the_same_captions(caption, photos, tmp_path):
         said = f"{photo['caption'].capitalize()}."
         assert f'alt="{said}"' in page
         assert said in sidecar_of(photo["path"]).read_text()
-    assert len(list(out.glob("*.captioned.jpg"))) == 2
+    assert len(list(out.rglob("*.captioned.jpg"))) == 2
+
+
+def test_pictures_keep_the_folders_of_their_photos_and_tables_name_them(caption, photos, tmp_path, monkeypatch):
+    shutil.copy(EXAMPLES / "cat.jpg", photos / "dépôt neuf" / "cat.jpg")
+    shutil.copy(EXAMPLES / "coffee.jpg", photos / "cat.jpeg")
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "out"
+    _, _, err = caption("photos", "--out", out, "--format", "csv", "pictures", "jsonl")
+    named = [row["picture"] for row in rows(out / "captions.csv")]
+    assert set(named) == {
+        "cat.captioned.jpg",
+        "cat-2.captioned.jpg",
+        "dépôt neuf/cat.captioned.jpg",
+        "dépôt neuf/a\n<1>.captioned.jpg",
+    }
+    assert all((out / name).is_file() for name in named)
+    assert [json.loads(line)["picture"] for line in (out / "captions.jsonl").read_text().splitlines()] == named
+    assert f"4 pictures are in {out}" in err
+    caption("photos", "--out", out, "--format", "csv")  # no pictures are asked for, and none are named
+    assert "picture" not in rows(out / "captions.csv")[0]
+
+
+def test_pictures_of_two_folders_are_in_two_folders_and_those_of_a_pattern_below_where_it_looks(
+    caption, photos, tmp_path, monkeypatch
+):
+    shutil.copytree(photos, tmp_path / "more")
+    monkeypatch.chdir(tmp_path)
+    caption("photos", "more", "--out", "both")
+    assert {path.parent.relative_to("both").parts[0] for path in Path("both").rglob("*.jpg")} == {"photos", "more"}
+    caption("photos/**/*.jpg", "--out", "pattern")
+    assert {path.parent.name for path in Path("pattern").rglob("*.jpg")} == {"pattern", "dépôt neuf"}
+
+
+@pytest.mark.parametrize("distinct", [[], ["--distinct"]], ids=["", "distinct"])
+def test_after_an_interrupt_tables_sidecars_and_the_next_run_agree(caption, tmp_path, monkeypatch, distinct):
+    folder, out = tmp_path / "many", tmp_path / "out"
+    folder.mkdir()
+    for i in range(20):
+        draw_photo(folder / f"{i:02}.png", (64, 64))
+    usual, calls = CaptionLog.add, []
+
+    def add(log, *arguments):
+        usual(log, *arguments)
+        calls.append(arguments)
+        if len(calls) == 11:  # in the middle of the second batch of eight
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(CaptionLog, "add", add)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, _, err = caption(folder, "--out", out, "--format", "csv,xmp,pictures", *distinct)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert code == 130
+    told = {row["path"]: row for row in rows(out / "captions.csv")}
+    assert set(told) == {str(path).removesuffix(".xmp") for path in folder.glob("*.xmp")}
+    for path, row in told.items():
+        assert f"{row['caption'].capitalize()}." in sidecar_of(path).read_text()
+        assert (out / row["picture"]).is_file()
+    assert f"{len(told)} of 20 photos are done and written" in err
+    monkeypatch.setattr(CaptionLog, "add", usual)
+    code, _, err = caption(folder, "--out", out, "--format", "csv,xmp,pictures", *distinct)
+    assert code == 0
+    assert f"{20 - len(told)} captioned now, {len(told)} done before" in err
+    assert len(rows(out / "captions.csv")) == len(list(folder.glob("*.xmp"))) == 20
 
 
 @pytest.mark.parametrize("name", ["csv", "jsonl"])
@@ -90,7 +156,7 @@ def test_a_second_run_does_nothing_and_without_torch_needs_no_time(caption, phot
     assert len((out / "captions.jsonl").read_text().splitlines()) == 2
     code, told, _ = caption(photos, "--out", out, "--json")
     assert [photo["caption"] for photo in json.loads(told)] == [row["caption"] for row in before]
-    assert len(list(out.glob("*.captioned.jpg"))) == 2
+    assert len(list(out.rglob("*.captioned.jpg"))) == 2
 
 
 def test_without_its_ledger_a_folder_that_is_done_stays_done(caption, photos, tmp_path, monkeypatch):

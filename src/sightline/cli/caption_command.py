@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 from sightline.cli.arguments import Arg
+from sightline.cli.caption_display import CaptionDisplay
 from sightline.cli.pipeline_work import FORMATS, CaptionOptions, CaptionWork, formats_of
-from sightline.errors import ConfigError, DataError, printable
+from sightline.errors import ConfigError, DataError, SightlineError, printable
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
     from sightline.caption import PhotoCaption
@@ -115,27 +116,30 @@ class _Output:
         self.found, self.work, self.json, self.quiet, self.show = found, work, json, quiet, show
         self.opener = viewer() if show else None
         self.pictures: list[Path] = []
-        self.note = ""
+        self.display = CaptionDisplay(quiet)
+        self.notes: list[str] = []
+        self.changes: list[tuple[str, str, str]] = []
+        self.alike = 0
         self.count = 0
         self.stop: BaseException | None = None
 
     def stream(self, form: str, distinct: bool) -> int:
         """Print captions as they come, keeping none, and return how many."""
-        stdout = sys.stdout  # as it is now: a progress bar takes its place
-        captions = self._captions(distinct, bool(form) or distinct, sys.stderr if form else stdout)
+        captions = self._captions(distinct, sys.stderr if form else self.display.stdout)
         try:
-            if form:
-                _print(form, (caption.to_json() for caption in captions), stdout)
-            else:
-                for caption in captions:
-                    self._line(f"{caption.path}: {caption}", stdout)
+            with self.display:
+                if form:
+                    _print(form, (caption.to_json() for caption in captions), self.display)
+                else:
+                    for caption in captions:
+                        self.display.caption(caption.path, caption.text)
             if self.stop is not None:
                 raise self.stop
         except KeyboardInterrupt:
             raise KeyboardInterrupt("Interrupted. With --out DIR, the same command could go on.") from None
         return self.count
 
-    def _captions(self, distinct: bool, silent: bool, tables: TextIO) -> Iterator[PhotoCaption]:
+    def _captions(self, distinct: bool, tables: TextIO) -> Iterator[PhotoCaption]:
         """The captions, with pictures or tables of their boxes where they are to be shown.
 
         What stops them ends them, and is kept in `stop`: so what is printed by then is a whole array.
@@ -143,15 +147,11 @@ class _Output:
         if not self.found.photos:
             return
         from sightline.cli.caption_folder import Pictures
-        from sightline.vision.photo_reader import progress_bar
 
-        progress = progress_bar("captioning") if self._wants_bar(silent) else iter
         pictures = Pictures(Path(tempfile.mkdtemp(prefix="sightline-"))) if self.opener is not None else None
         try:
-            pipeline, options, bad = self.work.load(), self.work.options, self.found.problems.append
-            caption_all = pipeline.distinct if distinct else pipeline.caption_many
-            paths = [photo.path for photo in self.found.photos]
-            for caption in caption_all(paths, beam=options.beam, rules=options.rules(), bad=bad, progress=progress):
+            bad = self.found.problems.append
+            for caption in self._told_apart() if distinct else self._as_they_come():
                 self.count += 1
                 if pictures is not None:
                     pictures.draw(caption, bad)
@@ -163,6 +163,28 @@ class _Output:
             raise
         except BaseException as error:  # also SystemExit, by which a signal ends the command
             self.stop = error
+
+    def _as_they_come(self) -> Iterator[PhotoCaption]:
+        def bad(error: SightlineError) -> None:
+            self.found.problems.append(error)
+            self.display.step()
+
+        options, progress = self.work.options, self.display.progress("captioning")
+        paths = [photo.path for photo in self.found.photos]
+        for caption in self.work.load().caption_many(
+            paths, beam=options.beam, rules=options.rules(), bad=bad, progress=progress
+        ):
+            self.display.step()
+            yield caption
+
+    def _told_apart(self) -> list[PhotoCaption]:
+        from sightline.distinct_captions import alike, tell_apart
+
+        first, rules = list(self._as_they_come()), self.work.options.rules()
+        captions = tell_apart(self.work.load(), first, rules=rules, bad=self.found.problems.append)
+        self.changes = [(a.path, a.text, b.text) for a, b in zip(first, captions, strict=True) if a.text != b.text]
+        self.alike = sum(map(len, alike([caption.words for caption in first])))
+        return captions
 
     def file(
         self,
@@ -176,70 +198,79 @@ class _Output:
         """Write captions to files, and return how many photos have one."""
         if not self.found.photos:
             if self.json:
-                _print("json", (), sys.stdout)
+                _print("json", (), self.display)
             return 0
         from sightline.cli.caption_folder import FileOptions, Listeners, file_captions
         from sightline.jobs.cluster import executor_of
-        from sightline.vision.photo_reader import progress_bar
 
-        stdout, tables = sys.stdout, sys.stderr if self.json else sys.stdout
+        tables = sys.stderr if self.json else self.display.stdout
 
         def show(record: CaptionJson) -> None:
             if not self.json:
-                self._line(f"{record['path']}: {record['caption']}", stdout)
+                self.display.caption(record["path"], record["caption"])
             if self.show and self.opener is None:
                 self._print_boxes(record, tables)
 
         def bar(title: str) -> Progress:
-            return progress_bar(title) if self._wants_bar(self.json or distinct) else iter
+            return self.display.progress(title, by_path=title != "captioning")
 
-        end = (lambda records: _print("json", records, stdout)) if self.json else None
-        listeners = Listeners(show, self.found.problems.append, bar, end)
+        end = (lambda records: _print("json", records, self.display)) if self.json else None
+        listeners = Listeners(show, self.found.problems.append, bar, self.display.step, end)
         filing = FileOptions(named | ({"pictures"} if self.opener else set()), out, force, distinct)
-        with executor_of(ray, self.work.threads, self.work.device) as executor:
+        with self.display, executor_of(ray, self.work.threads, self.work.device) as executor:
             files = file_captions(self.found.photos, sources, self.work, filing, listeners, executor)
         self.pictures, report, forgot = files.pictures, files.report, files.log.forgot
-        self.note = f"{report.made:,} captioned now, {report.kept:,} done before" if report.kept else ""
+        self.changes, self.alike = files.changes, files.alike
+        if report.kept:
+            self.notes.append(f"{report.made:,} captioned now, {report.kept:,} done before")
         if forgot:
             many = "caption" if forgot == 1 else "captions"
-            self.note = f"dropped {forgot:,} {many} of another model or other settings"
+            self.notes.append(f"dropped {forgot:,} {many} of another model or other settings")
         return report.made + report.kept
-
-    def _wants_bar(self, silent: bool) -> bool:
-        """True on a terminal where no lines appear that show progress by themselves."""
-        return sys.stderr.isatty() and not self.quiet and (silent or not sys.stdout.isatty())
-
-    def _line(self, text: str, stdout: TextIO) -> None:
-        if not self.quiet:
-            print(printable(text), file=stdout, flush=True)
 
     def _print_boxes(self, caption: CaptionJson, tables: TextIO) -> None:
         from sightline.export.caption_tables import box_table
 
-        print(box_table(caption["words"]), file=tables, flush=True)
+        self.display.print(box_table(caption["words"]), tables)
 
     def end(self) -> None:
         """Print what was left out and why, and where the pictures are; open them if asked to."""
         if self.opener is not None and self.pictures:
-            open_with(self.opener, self.pictures[0] if len(self.pictures) == 1 else self.pictures[0].parent)
+            open_with(self.opener, self.pictures[0] if len(self.pictures) == 1 else self._folder())
         if self.found.problems:
             from sightline.vision.photo_reader import left_out
 
             print(left_out(self.found.problems), file=sys.stderr)
         elif not self.found.photos:
             print("No photo was found there. To fix: name photos, or a folder that has some.", file=sys.stderr)
-        if self.note and not self.quiet:
-            print(self.note, file=sys.stderr)
-        if self.pictures and not self.quiet:
+        if self.quiet:
+            return
+        for line in (*self._changes(), *self.notes):
+            print(printable(line), file=sys.stderr)
+        if self.pictures:
             many = "1 picture is" if len(self.pictures) == 1 else f"{len(self.pictures):,} pictures are"
-            print(f"{many} in {printable(self.pictures[0].parent)}", file=sys.stderr)
+            print(f"{many} in {printable(self._folder())}", file=sys.stderr)
+
+    def _changes(self) -> Iterator[str]:
+        """What `--distinct` rewrote, a line a photo."""
+        if self.alike:
+            yield f"{self.alike:,} captions were alike; rewritten: {len(self.changes):,}"
+        for path, before, after in self.changes:
+            yield f"  {path}: {before} -> {after}"
+
+    def _folder(self) -> Path:
+        """The folder that the pictures are in, or in folders of."""
+        return Path(os.path.commonpath([picture.parent for picture in self.pictures]))
 
 
-def _print(form: str, captions: Iterable[CaptionJson], stdout: TextIO) -> None:
+def _print(form: str, captions: Iterable[CaptionJson], display: CaptionDisplay) -> None:
     from sightline.export import caption_tables
 
-    for line in getattr(caption_tables, STREAMS[form])(captions):
-        print(line, end="", file=stdout, flush=True)
+    begun = ""
+    for piece in getattr(caption_tables, STREAMS[form])(captions):
+        whole, newline, begun = f"{begun}{piece}".rpartition("\n")
+        if newline:
+            display.print(whole)
 
 
 def viewer() -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +25,9 @@ from sightline.export.caption_tables import (
     sentence,
 )
 from sightline.export.sidecar import sidecar_of, write_sidecar
-from sightline.files import atomic_write, cache_dir, fingerprint, lock, sweep
+from sightline.files import atomic_write, cache_dir, fingerprint, hold_interrupts, lock, sweep
 from sightline.jobs.job import Executor, Report, run, run_locally
-from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of
+from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, top_of
 from sightline.jobs.ledger import CaptionLog, Ledger
 from sightline.vision.photo_reader import Progress
 
@@ -50,9 +50,11 @@ class FileOptions:
     force: bool = False
     distinct: bool = False
 
-    def sweep(self, photos: Sequence[PhotoRef]) -> None:
-        """Remove what killed runs left half-written, in the folder of files and beside the photos."""
+    def sweep(self, photos: Sequence[PhotoRef], log: CaptionLog) -> None:
+        """Remove what killed runs left half-written, in the folders of files and beside the photos."""
         folders = set() if self.out is None else {self.out}
+        if self.out is not None and "pictures" in self.formats:
+            folders |= {(self.out / picture_name(log, photo.id)).parent for photo in photos}
         if "xmp" in self.formats:
             folders |= {Path(photo.id).parent for photo in photos}
         for folder in folders:
@@ -72,13 +74,15 @@ class Listeners:
     Attributes:
         caption: each caption that is new or has changed.
         bad: the error of a photo, or of a sidecar, that is left out.
-        progress: from a title to a progress bar.
+        progress: from a title to a progress bar, which `step` moves while photos are captioned.
+        step: one photo more has its caption.
         end: all captions of the photos that were named, in order; also when interrupted.
     """
 
     caption: Callable[[CaptionJson], None]
     bad: Callable[[SightlineError], None]
     progress: Callable[[str], Progress]
+    step: Callable[[], None] = lambda: None
     end: Callable[[Iterable[CaptionJson]], None] | None = None
 
 
@@ -91,6 +95,8 @@ class Files:
         photos: that were named.
         pictures: of those photos that have one.
         report: what the run did.
+        changes: what `--distinct` rewrote: path, caption before, caption after.
+        alike: captions that it found alike, and looked at again.
     """
 
     def __init__(
@@ -104,9 +110,12 @@ class Files:
         self.filing, self.log, self.rewrites, self.photos, self.listeners = filing, log, rewrites, photos, listeners
         self.pictures: list[Path] = []
         self.report = Report()
+        self.changes: list[tuple[str, str, str]] = []
+        self.alike = 0
         self._given = {photo.id: str(photo.path) for photo in photos}
         self._fresh: set[str] = set()  # captions whose files are to be written, whatever is there
         self._done: set[str] = set()  # photos whose files are written
+        self._described: set[str] = set()  # photos whose sidecars are
 
     def __contains__(self, id: object) -> bool:
         return id in self.log
@@ -115,6 +124,7 @@ class Files:
         """Keep a caption, and write the files of its photo at once, unless it may change again."""
         self.log.add(caption)
         self._fresh.add(id_of(caption.path))
+        self.listeners.step()
         if not self.filing.distinct:
             self._write(id_of(caption.path))
 
@@ -146,45 +156,69 @@ class Files:
         return {**record, "path": self._given.get(id, record["path"])}
 
     def close(self) -> None:
-        """Write the files that are still missing. If the log was deleted meanwhile, raise, and write nothing."""
+        """Write the files that are still missing. If the log was deleted meanwhile, raise, and write nothing.
+
+        Pictures take long, and may be interrupted; sidecars and tables are written in any case, and so tell the same.
+        """
         self.flush()
-        for photo in self.photos:
-            if photo.id in self.log:
-                self._write(photo.id)
+        ids = [photo.id for photo in self.photos if photo.id in self.log]
+        try:
+            for id in ids:
+                self._write(id)
+        finally:
+            with hold_interrupts():
+                for id in ids:
+                    self._describe(id)
+                self._write_tables()
         if self.listeners.end is not None:
-            self.listeners.end(self.caption_json(photo.id) for photo in self.photos if photo.id in self.log)
-        out, lines = self.filing.out, {"csv": csv_lines, "jsonl": json_lines, "json": json_array}
+            self.listeners.end(map(self.caption_json, ids))
+
+    def _write_tables(self) -> None:
+        out, drawn = self.filing.out, "pictures" in self.filing.formats
+        pieces: dict[str, Callable[[Path], Iterable[str]]] = {
+            "csv": lambda _: csv_lines(self._all(), drawn),
+            "jsonl": lambda _: json_lines(self._all()),
+            "json": lambda _: json_array(self._all()),
+            "html": lambda folder: html_page(self._all(), folder),
+        }
         for name in WHOLE:
             if out is not None and len(self.log) and name in self.filing.formats:
-                pieces = html_page(self._all(), out) if name == "html" else lines[name](self._all())
                 with atomic_write(out / f"captions.{name}") as file:
-                    for piece in pieces:
+                    for piece in pieces[name](out):
                         file.write(piece.encode())
 
     def _all(self) -> Iterator[CaptionJson]:
-        """The captions of this run, and of earlier ones whose photos are still there."""
-        for id in self._given:
-            if id in self.log:
-                yield self.caption_json(id)
-        for id in self.log:
-            if id not in self._given and mark_of(id) != GONE:
-                yield self.caption_json(id)
+        """The captions of this run, and of earlier ones whose photos are still there; and where their pictures are."""
+        given = [id for id in self._given if id in self.log]
+        for id in [*given, *(id for id in self.log if id not in self._given and mark_of(id) != GONE)]:
+            picture = self._picture(id)
+            here = picture is not None and "pictures" in self.filing.formats and _exists(picture)
+            yield {**self.caption_json(id), **({"picture": picture_name(self.log, id)} if here else {})}
+
+    def _picture(self, id: str) -> Path | None:
+        return None if self.filing.out is None else self.filing.out / picture_name(self.log, id)
 
     def _write(self, id: str) -> None:
         """Write the files of one photo: all if its caption is new, else those that are missing."""
         if id in self._done:
             return
-        self._done.add(id)
-        record, fresh = self.caption_json(id), id in self._fresh
+        record, fresh, picture = self.caption_json(id), id in self._fresh, self._picture(id)
         if fresh:
             self.listeners.caption(record)
-        picture = None if self.filing.out is None else self.filing.out / picture_name(self.log, id)
+        self._describe(id)
         if "pictures" in self.filing.formats and picture is not None:
             here = not fresh and _exists(picture)
             if here or draw_picture(caption_of(record), picture, self.listeners.bad):
                 self.pictures.append(picture)
-        if "xmp" in self.filing.formats and (fresh or not _exists(sidecar_of(id))):
-            write_sidecar(id, sentence(record["caption"]), replace=self.filing.force, bad=self.listeners.bad)
+        self._done.add(id)
+
+    def _describe(self, id: str) -> None:
+        """Write the sidecar of a photo."""
+        wanted = "xmp" in self.filing.formats and id not in self._described
+        if wanted and (id in self._fresh or not _exists(sidecar_of(id))):
+            said = sentence(self.caption_json(id)["caption"])
+            write_sidecar(id, said, replace=self.filing.force, bad=self.listeners.bad)
+        self._described.add(id)
 
 
 def file_captions(
@@ -205,18 +239,20 @@ def file_captions(
         listeners: are called as things happen.
         executor: who looks at the photos.
     """
-    made = work.options.fingerprint()
+    made, top = work.options.fingerprint(), top_of(sources)
     place = filing.place(made, sources)
     with (
+        _say_how_far(len(named)) as how_far,
         lock(place / "lock"),
-        CaptionLog(place / "captions.jsonl", made) as log,
+        CaptionLog(place / "captions.jsonl", made, top) as log,
         CaptionLog(place / "distinct.jsonl", made) as rewrites,
         Ledger(place / "ledger.jsonl") as ledger,
         ExitStack() as at_the_end,
     ):
         photos = _photos(named, filing, log)
-        filing.sweep(photos)
+        filing.sweep(photos, log)
         files = Files(filing, log, rewrites, photos, listeners)
+        at_the_end.callback(lambda: how_far.extend(photo.id for photo in photos if photo.id in log))
         at_the_end.callback(files.close)
         if filing.force:
             files.drop(photo.id for photo in photos)
@@ -231,6 +267,19 @@ def file_captions(
         if filing.distinct:
             _rewrite(files, work, ledger)
     return files
+
+
+@contextmanager
+def _say_how_far(photos: int) -> Iterator[list[str]]:
+    """Say of an interrupted run how many photos have their captions: those of the list that is filled meanwhile."""
+    done: list[str] = []
+    try:
+        yield done
+    except KeyboardInterrupt:
+        count = f"{len(done):,} of {photos:,} photos"
+        raise KeyboardInterrupt(
+            f"Interrupted. {count} are done and written; run the same command again to go on."
+        ) from None
 
 
 def _photos(named: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> list[PhotoRef]:
@@ -252,15 +301,20 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
         return
     files.restore_first(id for group in waiting for id in group)
     again = {id for group in waiting for id in group}
+    files.alike = len(again)
     taken: set[Words] = {gist(files.caption_json(id)["caption"].split()) for id in files.log if id not in again}
     paths = {id: photo.path for photo in files.photos for id in [photo.id]}
     group_of = {paths[group[-1]]: group for group in waiting}
     for last in files.listeners.progress("telling apart")([paths[id] for group in waiting for id in group]):
         if (group := group_of.get(last)) is not None:
             captions = [caption_of(files.caption_json(id)) for id in group]
-            for one in tell_group_apart(work.load(), captions, taken, work.options.rules(), bad=files.listeners.bad):
-                files.rewrite(one, marks[group[0]])
-            files.flush()
+            others = tell_group_apart(work.load(), captions, taken, work.options.rules(), bad=files.listeners.bad)
+            with hold_interrupts():
+                for before, one in zip(captions, others, strict=True):
+                    files.rewrite(one, marks[group[0]])
+                    if one.text != before.text:
+                        files.changes.append((before.path, before.text, one.text))
+                files.flush()
 
 
 def _mark(group: list[str], ledger: Ledger) -> str:

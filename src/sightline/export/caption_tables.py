@@ -79,15 +79,20 @@ def _normalised(box: list[float] | None, size: tuple[int, int]) -> Box | None:
     return x1, y1, x2, y2
 
 
-def csv_lines(captions: Iterable[CaptionJson]) -> Iterator[str]:
-    """A header, and a row for each photo; `objects` are the names of what is seen, the surest first."""
+def csv_lines(captions: Iterable[CaptionJson], pictures: bool = False) -> Iterator[str]:
+    """A header, and a row for each photo; `objects` are the names of what is seen, the surest first.
+
+    With `pictures` there is a column of where the picture of each is, from the table's folder on.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    yield _row(writer, buffer, COLUMNS)
+    yield _row(writer, buffer, (*COLUMNS, "picture") if pictures else COLUMNS)
     for record in captions:
         low = "true" if record["low_confidence"] else "false"
         objects = BETWEEN.join(concept["name"] for concept in record["concepts"])
-        yield _row(writer, buffer, (record["path"], record["caption"], record["confidence"], low, objects))
+        picture = (record.get("picture", ""),) if pictures else ()
+        row = (record["path"], record["caption"], record["confidence"], low, objects, *picture)
+        yield _row(writer, buffer, row)
 
 
 def json_lines(captions: Iterable[CaptionJson]) -> Iterator[str]:

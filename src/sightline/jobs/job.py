@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from sightline.errors import ConfigError, CountError, SightlineError
+from sightline.files import hold_interrupts
 from sightline.jobs.job_photos import PhotoRef
 from sightline.jobs.ledger import Entry, Ledger
 from sightline.photo import Photo
@@ -196,12 +197,13 @@ def run(
     report, bad = Report(len(photos), kept=len(photos) - len(todo)), dict[PhotoRef, SightlineError]()
     pixels = size() if callable(size) and todo else size if isinstance(size, int) else 0
     for done in executor(todo, work, size=pixels, batch=batch, progress=progress) if todo else ():
-        for _, result in done.made:
-            sink.add(result)
-        if done.made:
-            sink.flush()
-        ledger.record({photo.id: Entry(photo.mark) for photo, _ in done.made})
-        report.made += len(done.made)
+        with hold_interrupts():  # a batch is kept and written down, or neither: the next run counts what there is
+            for _, result in done.made:
+                sink.add(result)
+            if done.made:
+                sink.flush()
+            ledger.record({photo.id: Entry(photo.mark) for photo, _ in done.made})
+            report.made += len(done.made)
         bad.update(done.bad)
     _note(report, {photo: bad[photo] for photo in todo if photo in bad}, ledger)
     return report

@@ -14,7 +14,7 @@ from typing import IO
 
 from sightline.errors import SightlineError
 from sightline.files import PathLike
-from sightline.vision.find_photos import find_photos, walk_folder
+from sightline.vision.find_photos import find_photos, is_picture, walk_folder
 from sightline.vision.object_storage import Mark, is_address
 
 GONE: Mark = (0, 0)
@@ -80,6 +80,33 @@ def find_named_photos(sources: Iterable[str], *, listing: IO[bytes] | None = Non
 def id_of(path: PathLike) -> str:
     """The id of a photo: its address or absolute path. Links are not followed."""
     return os.fspath(path) if is_address(path) else os.path.abspath(path)  # noqa: PTH100 - resolve would follow them
+
+
+def top_of(sources: Iterable[str]) -> str:
+    """The folder or address that all that is named on a command line is below; "" where there is none.
+
+    >>> top_of(["/photos/2019", "/photos/*/*.jpg"])
+    '/photos'
+    """
+    tops = list(dict.fromkeys(map(_top, sources)))
+    if len(tops) < 2 or any(map(is_address, tops)):
+        return tops[0] if len(tops) == 1 else ""
+    try:
+        return os.path.commonpath(tops)
+    except ValueError:  # drives of Windows have nothing in common
+        return ""
+
+
+def _top(source: str) -> str:
+    """The folder of what is named: itself, that of a photo, or that from which a pattern looks."""
+    if is_elsewhere(source):
+        return source.rpartition("/")[0] if is_address(source) and is_picture(source) else id_of(source)
+    if source == "-":
+        return id_of("")
+    path = source
+    while not os.path.isdir(path) and path:  # noqa: PTH112 - any text may be a path
+        path = os.path.dirname(path.rstrip("/"))  # noqa: PTH120
+    return id_of(path)
 
 
 def has_file(photo: PhotoRef) -> bool:

@@ -7,9 +7,10 @@ ones. So a kill costs at most the batch that was being written, and damage only 
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -120,12 +121,17 @@ class CaptionLog(ChecksumLines):
     are forgotten. Then a line for each caption: `[id, mark, name, caption]`, the caption as `PhotoCaption.to_json` has
     it, or null for one that no longer holds. Only places in the file are held in memory.
 
+    Args:
+        path: of the file.
+        made: what makes the captions.
+        top: the folder or address from which photos get their names, see `name`.
+
     Attributes:
         forgot: captions that were there and were of another making.
     """
 
-    def __init__(self, path: PathLike, made: str) -> None:
-        self.forgot = 0
+    def __init__(self, path: PathLike, made: str, top: str = "") -> None:
+        self.forgot, self.top = 0, top
         self._head = json.dumps({"made": made}).encode() + b"\n"
         self._places: dict[str, tuple[int, int]] = {}
         self._marks: dict[str, str] = {}
@@ -176,9 +182,9 @@ class CaptionLog(ChecksumLines):
         return self._marks.get(id, "")
 
     def name(self, id: str) -> str:
-        """A unique name: the stem of the photo's file, numbered where several files share it."""
+        """A unique name: the photo's path below `top`, without its ending, numbered where several photos share it."""
         if id not in self._names:
-            stem, count = Path(id).stem, 1
+            stem, count = name_below(id, self.top), 1
             while (name := stem if count == 1 else f"{stem}-{count}") in self._taken:
                 count += 1
             self._names[id] = name
@@ -205,3 +211,16 @@ class CaptionLog(ChecksumLines):
             self._places.pop(id, None)
         else:
             self._places[id], self._marks[id] = (start, size), mark
+
+
+def name_below(id: str, top: str) -> str:
+    """The path of a photo from a folder or address on, without its ending; its stem where it is not below it.
+
+    >>> name_below("/photos/2019/cat.jpg", "/photos"), name_below("/elsewhere/cat.jpg", "/photos")
+    ('2019/cat', 'cat')
+    """
+    head = (top.replace("\\", "/") if os.name == "nt" else top).rstrip("/") + "/"
+    path = id.replace("\\", "/") if os.name == "nt" else id
+    return (
+        str(PurePosixPath(path.removeprefix(head)).with_suffix("")) if top and path.startswith(head) else Path(id).stem
+    )

@@ -85,12 +85,28 @@ def progress_bar(title: str) -> Progress:
 
     def bar(paths: Sequence[PathLike]) -> Iterable[PathLike]:
         from rich.console import Console
-        from rich.progress import track
 
         console = Console(stderr=True)
-        return track(paths, title, console=console, transient=True, disable=not console.is_terminal)
+        if not console.is_terminal:
+            return paths
+        return _track(photo_bar(console), paths, title)
 
     return bar
+
+
+def _track(bar: Any, paths: Sequence[PathLike], title: str) -> Iterator[PathLike]:
+    with bar:
+        yield from bar.track(paths, description=title)
+
+
+def photo_bar(console: Any) -> Any:
+    """A bar of `rich`: how many photos are done, of how many, and the time that is left. It vanishes at its end."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    left = (TimeRemainingColumn(), TextColumn("left"))
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *left, console=console, transient=True
+    )
 
 
 def left_out(bad: Sequence[SightlineError]) -> str:
