@@ -5,9 +5,10 @@
 DATA holds `flickr8k/` (images, Flickr8k.token.txt, Flickr_8k.{train,dev,test}Images.txt). Half of the captions have one
 noun replaced (measured_swaps.py). The numbers of `SupportModel` (`sightline.grounding.support_model`), its threshold
 among them, are fitted on the dev photos; what is told is of the test photos. *Caught* is the share of replaced nouns
-that are flagged, *flagged* that of the nouns that people wrote. A replaced noun that is not taken for one counts as not
-caught. *Blind* is an audit fitted in the same way to the same captions with another photo: what language alone gives
-away.
+that are flagged, *flagged* that of the nouns that people wrote; *captions caught* and *captions flagged* are the shares
+of captions with a replaced noun, and without one, in which any noun is flagged. A replaced noun that is not taken for
+one counts as not caught. *Blind* is an audit fitted in the same way to the same captions with another photo: what
+language alone gives away.
 
 Where DATA also holds `flickr8k/flickr30k_entities*`, how sure boxes are is fitted on dev, too, and *placed* tells of
 test: the share of boxes that overlap by half or more with one that people drew for the noun, and the calibration error.
@@ -49,12 +50,15 @@ SHARES = (0.05, 0.1, 0.2)  # of untouched nouns that are flagged on dev
 @dataclass(frozen=True)
 class Nouns:
     """What is known about the nouns of captions, and which of them are as people wrote them; `missed` others are none
-    to the tagger.
+    to the tagger. `caption` is the number of each noun's caption, and `whole` of each caption whether it is as people
+    wrote it.
     """
 
     evidence: list[Evidence]
     shown: Floats
     missed: int
+    caption: list[int]
+    whole: list[bool]
 
     def supports(self, auditing: SupportModel) -> tuple[Floats, Floats]:
         """Of the nouns people wrote, and of those in the place of others."""
@@ -83,12 +87,15 @@ def audited(pipeline: Pipeline, captions: Sequence[Swapped], title: str, blind: 
     evidence: list[Evidence] = []
     shown: list[float] = []
     missed = 0
+    caption_of, whole = list[int](), list[bool]()
     for path, own in zip(progress_bar(title)(paths), groups, strict=True):
         for caption, audit in zip(own, pipeline.audit(path, [caption.text for caption in own]), strict=True):
+            caption_of += [len(whole)] * len(audit.nouns)
+            whole.append(caption.at is None)
             evidence += [noun.evidence for noun in audit.nouns]
             shown += [float(noun.index != caption.at) for noun in audit.nouns]
             missed += caption.at is not None and all(noun.index != caption.at for noun in audit.nouns)
-    return Nouns(evidence, np.array(shown), missed)
+    return Nouns(evidence, np.array(shown), missed, caption_of, whole)
 
 
 def auroc(real: Floats, wrong: Floats) -> float:
@@ -101,9 +108,15 @@ def auroc(real: Floats, wrong: Floats) -> float:
 def rates(nouns: Nouns, auditing: SupportModel) -> dict[str, float]:
     """At the threshold of `auditing`, in per cent; and the AUROC, which needs none."""
     real, wrong = nouns.supports(auditing)
+    flagged, whole = np.zeros(len(nouns.whole), np.bool_), np.array(nouns.whole)
+    flagged[
+        [at for at, low in zip(nouns.caption, auditing.support(nouns.evidence) < auditing.least, strict=True) if low]
+    ] = True
     return {
         "caught": 100 * float((wrong < auditing.least).mean()),
         "flagged": 100 * float((real < auditing.least).mean()),
+        "captions caught": 100 * float(flagged[~whole].mean()) if (~whole).any() else 0.0,
+        "captions flagged": 100 * float(flagged[whole].mean()) if whole.any() else 0.0,
         "AUROC": auroc(real, wrong),
     }
 
@@ -135,7 +148,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     for name in Evidence._fields:
         alone = [only(one, name) for one in learned.evidence]
         if np.isfinite([getattr(one, name) for one in alone]).any():
-            part = Nouns([only(one, name) for one in asked.evidence], asked.shown, asked.missed)
+            part = replace(asked, evidence=[only(one, name) for one in asked.evidence])
             results[f"test, {name} alone"] = rates(part, fit(alone, learned.shown, options.flagged))
     if not options.quick:
         blind = [audited(pipeline, own, f"{name}, blind", blind=True) for name, own in (("dev", dev), ("test", test))]

@@ -143,11 +143,10 @@ class CaptionChooser:
             concepts: of each.
             rules: that captions keep.
         """
-        every = self.candidates(scenes, memory, decoded, images, concepts, rules)
-        best = [self.best(own) for own in every]
+        evidence = self._grounder.photo_evidence(scenes, images, concepts)
+        best = [self.best(own) for own in self._candidates(memory, decoded, images, evidence, rules)]
         if rules.must_include or rules.must_not or min(self.choice.swap, self.choice.vague) > 1:
             return best
-        evidence = self._grounder.photo_evidence(scenes, images, concepts)
         asked: list[tuple[int, Words, str]] = []
         for photo, one in enumerate(best):
             for words, origin, gain in self.other_nouns(one, photo, concepts[photo], evidence):
@@ -174,7 +173,17 @@ class CaptionChooser:
     ) -> list[list[Candidate]]:
         """All captions that are weighed for each photo."""
         evidence = self._grounder.photo_evidence(scenes, images, concepts)
-        found = self._decoded(decoded, range(len(scenes)), images, evidence, "beam")
+        return self._candidates(memory, decoded, images, evidence, rules)
+
+    def _candidates(
+        self,
+        memory: Memory,
+        decoded: DecodeResult,
+        images: Embedding | None,
+        evidence: PhotoEvidence,
+        rules: Rules,
+    ) -> list[list[Candidate]]:
+        found = self._decoded(decoded, range(len(decoded.words)), images, evidence, "beam")
         if rules.must_include or rules.must_not:
             return found
         beam, least = decoded.words.shape[1], [self.best(own).least for own in found]

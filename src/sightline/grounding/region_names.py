@@ -43,7 +43,8 @@ class RegionNames:
 
     def of(self, odds: Array, noun: str, before: str = "") -> tuple[float, float]:
         """The best log-odds that a region is what a noun names, after the word `before`: by this name or by one that
-        says the same or more; and the same less those, above 0, that the region is another thing of the same family.
+        says the same or more; and the same less those, above 0, that the region is another thing of the same family, or
+        that any region is, where this one does not show it.
 
         Args:
             odds: (n, K) of the regions of one photo.
@@ -56,6 +57,7 @@ class RegionNames:
         implied, rivals = self._relations
         own = odds[:, implied[:, place]].max(1)  # (n,)
         others = odds[:, rivals[place]].max(1, initial=0.0)
+        others = np.where(own > 0, others, others.max())  # where nothing shows it, the whole photo is its rivals'
         return float(own.max()), float((own - others).max())
 
     def _place_of(self, noun: str, before: str) -> int | None:
