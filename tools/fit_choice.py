@@ -14,9 +14,9 @@ often. Its AUROC is told for each half of the photos under the fit on the other 
 Then the weights: of all in the grid, those with the best CIDEr-D, times 100, less `cost` for each unsupported noun of a
 caption, in the mean of both sets; of those within a tenth of a point of the best, the ones with the fewest second
 looks, which take time. CHAIRs and CHAIRi are told beside. At last, from which margin on a concept, or a word for its
-kind, takes the place of a noun. For concepts, it is the smallest one at which, on both sets together, half of the nouns
-that change become supported, and none or few cease to be; for kinds, which say less, at least 0.1, and the smallest one
-at which one caption of 200 changes, or fewer.
+kind, takes the place of a noun. For concepts, it is the smallest one at which, on both sets together, four times as
+many nouns become supported as cease to be; for kinds, which say less, at least 0.1, and the smallest one at which one
+caption of 200 changes, or fewer.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ SHORT = 0.8  # below this support of a noun, beginnings of captions are candidat
 LOOKS = (0.0, 0.2, 0.3, 0.4, 0.5)
 MARGINS = (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 NEVER = 2.0
+TIMES = 4  # as many nouns as cease to be supported must become so where a concept takes their place
 LEAST_VAGUE, MOST_VAGUE = 0.1, 0.005
 AT_ONCE = 8
 
@@ -234,7 +235,7 @@ def margins(pipeline: Pipeline, sets: Sequence[PhotoSet], choice: Choice, fit: f
             row["margin"]
             for row in rows
             if (origin == "vague" and row["margin"] >= LEAST_VAGUE and row["nouns"] <= MOST_VAGUE * photos)
-            or (origin == "swap" and row["nouns"] and 2 * row["better"] >= row["nouns"] >= 10 * row["worse"])
+            or (origin == "swap" and row["better"] and row["better"] >= TIMES * row["worse"])
         ]
         results[origin] = {"chosen": min(enough, default=NEVER), "by margin": rows}
     return results

@@ -1,9 +1,10 @@
 """Choose the temperature of ImageNet's answers, and tell how often what they name is what people say.
 
-    python tools/fit_hedging.py --data DATA [--photos 1000] [--out hedging.json] [--json]
+    python tools/fit_hedging.py --data DATA [--model FILE] [--photos 1000] [--out hedging.json] [--json]
 
 DATA holds `flickr8k/`. Photos are the first of the official dev split, squashed; names are those that
-`imagenet_concepts.hedged` tells at the temperature 1 about EfficientNet-Lite2 as downloaded. A name is right if one of
+`imagenet_concepts.hedged` tells at the temperature 1 about the classes of a model's file, or of EfficientNet-Lite2 as
+downloaded. A name is right if one of
 the photo's captions says it, or a noun that WordNet calls a kind of it. People do not name everything that is there, so
 right ones are undercounted, most of all small things.
 """
@@ -16,15 +17,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from measure_forgetting import logits
+from measure_forgetting import logits, reader
 from measured_options import parser, told
 from measured_photos import TestPhoto, flickr8k
 from torch import Tensor
 
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
-from sightline.vision.fold_batch_norm import fold
-from sightline.vision.imagenet_classifier import ImageNetClassifier
 from sightline.vision.imagenet_concepts import Hedging, fit_temperature, hedge, kinds, name_probabilities
 
 USUAL = 2  # senses of a word that count: the most frequent ones
@@ -95,9 +94,11 @@ def _tell(results: dict[str, Any]) -> None:
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     options = parser(__doc__, 1000, "of dev").parse_args(argv)
-    model, device = ImageNetClassifier.from_package(), torch.device(options.device)
+    device = torch.device(options.device)
     photos = flickr8k(options.data, "dev")[: options.photos]
-    answers = logits(fold(model).to(device), model.size, photos, device, "dev")
+    reads, size = reader(options.model, None if options.model else "lite2", device)
+    with torch.inference_mode():
+        answers = logits(reads, size, photos, device, "dev")
     names = judged(answers, photos)
     temperature = fit_temperature(
         answers[[one.photo for one in names]], [one.place for one in names], [one.right for one in names]

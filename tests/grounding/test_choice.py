@@ -16,6 +16,7 @@ from sightline.grounding.choice import (
     Candidate,
     Choice,
     beginnings,
+    is_sure,
     mentions,
     replaceable,
     signs_of,
@@ -133,6 +134,12 @@ def test_a_concept_that_is_surer_takes_the_place_of_a_noun(bundle):
     assert gain == pytest.approx(0.8 - 0.2)
     kinds = [(" ".join(words), origin) for words, origin, _ in found[1:]]
     assert kinds == [("animal sits with cat", "vague")] or kinds == []
+
+
+def test_a_region_must_be_surer_than_a_photo_for_its_name_to_take_a_nouns_place():
+    box = (0.0, 0.0, 1.0, 1.0)
+    assert [is_sure(Concept("fox", score)) for score in (0.3, 0.6, 0.9)] == [False, True, True]
+    assert [is_sure(Concept("fox", score, box)) for score in (0.4, 0.6, 0.9)] == [False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ from sightline.text.grammar import noun_forms, with_right_articles
 from sightline.text.tagger import NOUNS
 
 DEAR = 8.0  # what a word costs in a second beam that is not supported at all, in nats
-SURE = 0.5  # a concept takes the place of a noun from this score on
+SURE = 0.35  # a concept of the whole photo takes the place of a noun from this score on
+SURE_REGION = 0.8  # and one of a region
 LEAST_WORDS = 3  # of the beginning of a caption
 KEPT_BEFORE = frozenset(  # adjectives that suit a thing whatever it is
     "black white brown red green blue yellow orange pink purple grey gray golden small little large big young".split()
@@ -318,7 +319,7 @@ class CaptionChooser:
         """
         doubted = dict(zip(one.nouns, one.support, strict=True))
         for concept in sorted(concepts, key=lambda each: -each.score):
-            if concept.score >= SURE and not mentions(one.words, concept.name):
+            if is_sure(concept) and not mentions(one.words, concept.name):
                 for at in sorted(replaceable(one.words, one.nouns, concept.name), key=doubted.__getitem__)[:1]:
                     yield with_noun(one.words, at, concept.name), "swap", concept.score - doubted[at]
         for at, support in sorted(doubted.items(), key=lambda each: each[1])[:1]:
@@ -326,6 +327,15 @@ class CaptionChooser:
             if kind in KINDS and not mentions([*one.words[:at], *one.words[at + 1 :]], kind) and kind != one.words[at]:
                 known = self.choice.support.support(evidence.of(photo, [(kind, "")]), [kind])
                 yield with_noun(one.words, at, kind), "vague", float(known[0]) - support
+
+
+def is_sure(concept: Concept) -> bool:
+    """Whether a concept may take the place of a noun.
+
+    The score of one without a box is a probability. That of one with a box is how well the best of many regions fits,
+    which some region does that shows something else.
+    """
+    return concept.score >= (SURE if concept.box is None else SURE_REGION)
 
 
 def signs_of(chosen: Candidate, concepts: Sequence[Concept]) -> Signs:
