@@ -275,7 +275,7 @@ def test_a_folder_that_is_no_store_is_named(tmp_path: Path) -> None:
 
 
 def test_a_writer_stopped_before_the_settings_were_written_can_start_again(tmp_path: Path) -> None:
-    for name in (".lock", "index.jsonl", ".store.json.x1y2.tmp"):
+    for name in (".lock", "index.jsonl", ".sightline-41933e46.tmp"):
         (tmp_path / name).touch()
     assert list(make(tmp_path, [a_scene(1)])) == [a_scene(1)]
 

@@ -17,6 +17,7 @@ import itertools
 import mmap
 import os
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from sightline.errors import (
     MissingRecordError,
     TruncatedError,
 )
-from sightline.files import PathLike, atomic_write, checksum, lock, refuse_special, sweep, sync_folder
+from sightline.files import UNFINISHED, PathLike, atomic_write, checksum, lock, refuse_special, sweep, sync_folder
 from sightline.scene import Scene
 from sightline.vision.store_layout import (
     ALIGN,
@@ -327,7 +328,7 @@ def _refuse_foreign(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise DataError("this is a file, and a store is a folder", where=folder, fix="name another folder")
     names = {p.name for p in folder.iterdir()} if folder.exists() else set()
-    ours = {n for n in names if n in (LOCK, INDEX) or n.startswith(f".{SETTINGS}.")}  # a writer stopped at once
+    ours = {n for n in names if n in (LOCK, INDEX) or fnmatch(n, UNFINISHED)}  # a writer stopped at once
     if SETTINGS not in names and names - ours:
         raise DataError(
             f"the folder is not a feature store and is not empty (it holds {min(names - ours)})",
