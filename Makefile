@@ -53,7 +53,22 @@ bench: $(VENV)/.bench ## benchmarks/report.md: every benchmark beside its peer; 
 docs: $(VENV)/.dev ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
+dist: $(VENV)/.dev ## build wheel and sdist into dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+
+try-wheel: dist ## install the wheel and what it needs in a clean environment, and caption a photo; PYTHON=python3.12
+	rm -rf dist/clean && $(PYTHON) -m venv dist/clean
+	dist/clean/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) dist/*.whl
+	cd dist && clean/bin/sightline doctor && clean/bin/sightline caption ../examples/cat.jpg
+	rm -rf dist/clean
+
+audit: $(VENV)/.dev ## ask PyPI for known weaknesses of what is installed
+	$(PIP) pip-audit
+	$(BIN)/pip-audit --local --skip-editable
+
 clean: ## remove the virtual environment and everything built
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
 
-.PHONY: help demo install dev checks test bench docs clean
+.PHONY: help demo install dev checks test bench docs dist try-wheel audit clean

@@ -9,7 +9,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # How threads that compute together wait for each other. Unless told otherwise they spin, which takes the processor from
 # whichever thread they wait for as soon as another program is busy: captions then take ten times as long. OpenMP reads
