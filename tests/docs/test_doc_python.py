@@ -1,0 +1,142 @@
+"""The Python of every page of the documentation runs, with a tiny model, on files of the names it uses."""
+
+import ast
+import contextlib
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bundle_samples import EXAMPLES, tiny_bundle
+from feature_samples import sample_scenes
+from serve_samples import served
+from sightline.batch import SceneBatch
+from sightline.caption import Caption, WordTrace
+from sightline.checkpoint import bundle as bundles
+from sightline.checkpoint import model_checkpoint
+from sightline.checkpoint.bundle import Bundle, save_bundle
+from sightline.checkpoint.model_checkpoint import Checkpoint
+from sightline.data import bottom_up_tsv
+from sightline.models.end_to_end import end_to_end
+from sightline.models.updown import UpDownConfig
+from sightline.pipeline import Pipeline
+from sightline.scene import Scene
+from sightline.vision.feature_store import FeatureStore
+
+torch.set_num_threads(1)
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if BLOCK.search(page.read_text()))
+SCENE = next(iter(sample_scenes(1, regions=3, width=8)))
+
+
+def scene_of(id: str, fingerprint: str = "") -> Scene:
+    return replace(SCENE, id=id, fingerprint=fingerprint)
+
+
+def write_models(folder: Path, bundle: Bundle) -> None:
+    """The checkpoints that pages name: Up-Down on features, and the two halves of a bundle."""
+    says, finds = bundle.captioner, bundle.matcher
+    assert finds is not None
+    torch.manual_seed(0)
+    config = UpDownConfig(region_width=8, word_size=8, hidden_size=16, attention_size=8)
+    updown = Checkpoint(config.build(len(says.vocabulary)).eval(), says.vocabulary, says.text_rule)
+    (folder / "run").mkdir()
+    for name in ("updown.safetensors", "run/model.safetensors"):
+        model_checkpoint.save(folder / name, updown)
+    for name, one in (("captioner", says), ("matcher", finds)):
+        model = end_to_end(one.model, bundle.vision)
+        model_checkpoint.save(folder / f"{name}.safetensors", Checkpoint(model, one.vocabulary, one.text_rule))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The current folder, with what pages speak of; a tiny model stands in the place of Sightline's own."""
+    bundle = tiny_bundle()
+    save_bundle(tmp_path / "tiny.safetensors", bundle)
+    monkeypatch.setattr(bundles, "default_bundle", lambda: tmp_path / "tiny.safetensors")
+    for name in ("examples", "photos", "holiday", "more"):
+        (tmp_path / name).mkdir()
+        for photo in ("cat.jpg", "coffee.jpg"):
+            shutil.copy(EXAMPLES / photo, tmp_path / name)
+    for name in ("photo.jpg", "a.jpg", "b.jpg", "IMG_0001.HEIC"):
+        shutil.copy(EXAMPLES / "cat.jpg", tmp_path / name)
+    write_models(tmp_path, bundle)
+    bottom_up_tsv.write_scenes(tmp_path / "karpathy_val.tsv", [scene_of("391895")])
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@contextlib.contextmanager
+def server() -> Iterator[dict[str, str]]:
+    with served(Pipeline(tiny_bundle())) as running:
+        yield {"http://127.0.0.1:8000": running.address}
+
+
+def stored_scene() -> dict[str, Any]:
+    with FeatureStore.writer("scenes", fingerprint="f00d") as writer:
+        writer.add(scene_of("photo.jpg", "f00d"))
+    return {}
+
+
+# What pages take for granted: names that a reader has, and what differs here from a reader's machine.
+GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
+    "captions.md": lambda: {"paths": ["photos/cat.jpg", "photos/coffee.jpg"]},
+    "decoding.md": lambda: {"scenes": SceneBatch.collate([SCENE])},
+    "feature-store.md": lambda: {"scenes": [scene_of("391895", "my-detector-v1")]},
+    "pictures.md": lambda: {
+        "scene": SCENE,
+        "caption": Caption(("dog",), 0.0, (WordTrace(regions=torch.ones(3).numpy()),)),
+    },
+    "troubleshooting.md": stored_scene,
+}
+ELSEWHERE: dict[str, Callable[[], contextlib.AbstractContextManager[dict[str, str]]]] = {
+    "serving.md": server,
+    "scenes.md": lambda: contextlib.nullcontext({'"cuda"': '"cpu"'}),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.usefixtures("folder")
+@pytest.mark.filterwarnings("ignore:OpenCV")
+def test_the_python_of_a_page_runs_and_gives_what_its_comments_say(page):
+    names: dict[str, Any] = {"__name__": "__main__", **GIVEN.get(page, dict)()}
+    text = (DOCS / page).read_text()
+    with ELSEWHERE.get(page, contextlib.nullcontext[dict[str, str]])() as changes:
+        for block in BLOCK.finditer(text):
+            code = block[1]
+            for old, new in (changes or {}).items():
+                assert old in code
+                code = code.replace(old, new)
+            run(code, names, f"{page}, line {text.count(chr(10), 0, block.start()) + 1}")
+
+
+def run(code: str, names: dict[str, Any], where: str) -> None:
+    """Run a block; the value of a line that ends in a comment with a value is that value."""
+    lines = code.splitlines()
+    for statement in ast.parse(code).body:
+        if not isinstance(statement, ast.Expr):
+            exec(compile(ast.Module([statement], []), where, "exec"), names)
+            continue
+        value = eval(compile(ast.Expression(statement.value), where, "eval"), names)
+        _, marked, comment = lines[(statement.end_lineno or 1) - 1].rpartition("  # ")
+        with contextlib.suppress(SyntaxError, ValueError):
+            if marked:
+                assert value == ast.literal_eval(comment), f"{where}: {ast.unparse(statement)}"
+
+
+def test_a_value_in_a_comment_is_compared():
+    run("1 + 1  # 2\n1 + 1  # two", {}, "here")
+    with pytest.raises(AssertionError, match=re.escape("here: 1 + 1")):
+        run("x = 1\n1 + 1  # 3", {}, "here")
+
+
+def test_every_page_that_is_given_something_has_python():
+    assert {*GIVEN, *ELSEWHERE} <= set(PAGES)
