@@ -175,3 +175,13 @@ def test_a_number_outside_its_range_is_refused_with_the_range(value, interval, f
 def test_ends_of_a_range_belong_to_it_as_mathematics_writes():
     check_ranges(Numbers(share=0.0), share="[0, 1]", count="[1, ∞)")
     check_ranges({"a.b": 1.0}, **{"a.b": "(0, 1]"})
+
+
+def test_null_empties_a_mapping_that_a_recipe_has():
+    @dataclass(frozen=True)
+    class Lists:
+        splits: dict[str, str] = field(default_factory=dict)
+
+    values = {"splits": {"train": "train.txt"}}
+    assert build(Lists, override(values, ["splits={}"])).splits == {"train": "train.txt"}
+    assert build(Lists, override(values, ["splits=null"])).splits == {}

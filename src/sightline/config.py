@@ -207,6 +207,8 @@ def _build(hint: Any, value: Any, path: str, where: str) -> Any:
     if origin in (tuple, list):
         return _build_sequence(origin, arguments, value, path, where)
     if origin is dict:
+        if value is None:  # `data.splits=null` empties what a recipe has, to which `{}` would add nothing
+            return {}
         if not isinstance(value, Mapping):
             raise _wrong(path, "a mapping", value, where)
         for key in value:

@@ -1,9 +1,14 @@
-"""The Python of every page of the documentation runs, with a tiny model, on files of the names it uses."""
+"""What every page of the documentation shows runs: its Python and its commands on small files of the names it uses,
+with a tiny model; the examples whose output it shows as tools/doc_examples.py runs them.
+"""
 
 import ast
 import contextlib
+import json
 import re
+import shlex
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +26,7 @@ from sightline.checkpoint import bundle as bundles
 from sightline.checkpoint import model_checkpoint
 from sightline.checkpoint.bundle import Bundle, save_bundle
 from sightline.checkpoint.model_checkpoint import Checkpoint
+from sightline.cli import commands
 from sightline.data import bottom_up_tsv
 from sightline.models.end_to_end import end_to_end
 from sightline.models.updown import UpDownConfig
@@ -28,10 +34,16 @@ from sightline.pipeline import Pipeline
 from sightline.scene import Scene
 from sightline.vision.feature_store import FeatureStore
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from doc_examples import MARK, WITH_MODEL, examples, refreshed
+
 torch.set_num_threads(1)
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if BLOCK.search(page.read_text()))
+PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+WITH_PYTHON = [page for page in PAGES if BLOCK.search((DOCS / page).read_text())]
+WITH_EXAMPLES = [page for page in PAGES if MARK.search((DOCS / page).read_text())]
 SCENE = next(iter(sample_scenes(1, regions=3, width=8)))
 
 
@@ -103,7 +115,7 @@ ELSEWHERE: dict[str, Callable[[], contextlib.AbstractContextManager[dict[str, st
 }
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", WITH_PYTHON)
 @pytest.mark.usefixtures("folder")
 @pytest.mark.filterwarnings("ignore:OpenCV")
 def test_the_python_of_a_page_runs_and_gives_what_its_comments_say(page):
@@ -139,4 +151,70 @@ def test_a_value_in_a_comment_is_compared():
 
 
 def test_every_page_that_is_given_something_has_python():
-    assert {*GIVEN, *ELSEWHERE} <= set(PAGES)
+    assert {*GIVEN, *ELSEWHERE} <= set(WITH_PYTHON)
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES)
+def test_the_examples_of_a_page_run_and_show_what_no_model_decides(page):
+    """Exit codes are the ones it names. What a model says may change with it, and is not compared here."""
+    old = (DOCS / page).read_text()
+    new = refreshed(old, page, None)
+    for before, after in zip(examples(old, page), examples(new, page), strict=True):
+        by_model = re.search(rf"sightline ({'|'.join(WITH_MODEL)})\b|curl", before.command) and before.code != 2
+        if before.block is not None and after.block is not None and not by_model:
+            assert new[slice(*after.block)] == old[slice(*before.block)], f"python tools/doc_examples.py docs/{page}"
+
+
+def test_every_output_that_a_page_shows_stands_below_its_command():
+    bare = re.compile(r"(?<! -->\n)^```console$", re.MULTILINE)
+    pages = {page for page in PAGES if bare.search((DOCS / page).read_text())}
+    assert pages == {"beyond-one-machine.md"}  # whose commands need a cluster, and photos that we may not ship
+
+
+BASH = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINES = sorted(
+    {
+        line.partition(" #")[0].strip()
+        for page in PAGES
+        for block in BASH.findall((DOCS / page).read_text())
+        for line in block.splitlines()
+    }
+)
+COMMANDS = [re.split(r" [|>] | \|\| ", line)[0] for line in LINES if line.startswith("sightline ")]
+# Not run here: they train for long, need datasets, machines or other projects' files, or serve until they are stopped.
+ONLY_READ = re.compile(
+    r"sightline (train|reproduce|evaluate|convert|serve|likelihood|COMMAND)|s3://|--ray|PATH|runs/|style/|imagenet|cuda|run/"
+)
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if not ONLY_READ.search(line)])
+def test_a_command_of_a_page_runs_on_small_files(line, folder, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    shutil.copytree(folder / "photos", folder / "new")
+    table = [{"file": name, "caption": "a cat"} for name in ("cat.jpg", "coffee.jpg")]
+    (folder / "captions.json").write_text(json.dumps(table))
+    (folder / "captions.csv").write_text(
+        "file,caption\n" + "".join(f"{row['file']},{row['caption']}\n" for row in table)
+    )
+    _, verb, *words = shlex.split(line)
+    if verb == "search":
+        assert commands.main(["index", "photos"]) == 0
+    if "scenes/" in words and verb == "data":
+        assert commands.main(["extract", "photos", "--out", "scenes"]) == 0
+    assert commands.main([verb, *words]) in ((0, 1) if verb in ("audit", "search") else (0,))
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if ONLY_READ.search(line)])
+def test_a_command_of_a_page_that_is_not_run_is_one_the_command_line_accepts(line):
+    words = shlex.split(line)[1:]
+    if words[0] != "COMMAND":
+        assert commands._call([word for word in words if word != "…"])
+
+
+def test_a_script_of_a_page_is_there_and_has_the_options_it_is_given():
+    scripts = [line for part in LINES for line in part.split(" && ") if re.match(r"python (tools|benchmarks)/", line)]
+    assert len(scripts) > 5
+    for line in scripts:
+        source = (DOCS.parent / line.split()[1]).read_text()
+        for option in re.findall(r" (--[a-z-]+)", line):
+            assert option in source, line
