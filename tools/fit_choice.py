@@ -16,7 +16,7 @@ caption, in the mean of both sets; of those within a tenth of a point of the bes
 looks, which take time. CHAIRs and CHAIRi are told beside. At last, from which margin on a concept, or a word for its
 kind, takes the place of a noun. For concepts, it is the smallest one at which, on both sets together, four times as
 many nouns become supported as cease to be; for kinds, which say less, at least 0.1, and the smallest one at which one
-caption of 200 changes, or fewer.
+caption of 100 changes, or fewer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LOOKS = (0.0, 0.2, 0.3, 0.4, 0.5)
 MARGINS = (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 NEVER = 2.0
 TIMES = 4  # as many nouns as cease to be supported must become so where a concept takes their place
-LEAST_VAGUE, MOST_VAGUE = 0.1, 0.005
+LEAST_VAGUE, MOST_VAGUE = 0.1, 0.01
 AT_ONCE = 8
 
 

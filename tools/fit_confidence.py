@@ -25,7 +25,7 @@ from measured_options import parser, told
 from measured_photos import coco, flickr8k
 from measured_truth import unsupported
 
-from sightline.grounding.calibration import Calibration, calibration_error, features, fit
+from sightline.grounding.calibration import Calibration, calibration_error, fit
 from sightline.pipeline import Pipeline, load
 from sightline.text.tokenizer import ptb_tokenize_all
 
@@ -52,9 +52,9 @@ def judged(pipeline: Pipeline, photos: PhotoSet) -> Judged:
     ids: list[str] = []
     rows, texts = [], []
     for own, scenes in photos.batches(pipeline.device):
-        for id, (caption, signs, _) in zip(own, pipeline.choose_captions(scenes), strict=True):
+        for id, (caption, numbers, _) in zip(own, pipeline.choose_captions(scenes), strict=True):
             ids.append(id)
-            rows.append(features(caption, signs))
+            rows.append(numbers)
             texts.append(caption.words)
     spoken = ptb_tokenize_all([" ".join(words) for words in texts])
     reached, _ = good(dict(zip(ids, spoken, strict=True)), photos.references)

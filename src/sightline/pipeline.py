@@ -37,14 +37,15 @@ from sightline.decoding.strategies import Beam, Greedy
 from sightline.devices import choose_device, one_thread
 from sightline.errors import CheckpointError, ConfigError, CountError, SightlineError
 from sightline.files import PathLike, model_file
-from sightline.grounding.calibration import Calibration, Signs
+from sightline.grounding.calibration import Calibration, features
 from sightline.grounding.caption_boxes import choose_boxes
-from sightline.grounding.choice import CaptionChooser, Choice, signs_of
+from sightline.grounding.choice import Candidate, CaptionChooser, Choice, signs_of
 from sightline.grounding.evidence import Audit, Grounding
 from sightline.grounding.noun_scores import Grounder
 from sightline.grounding.support_model import SupportModel
 from sightline.jobs.job import run_locally
 from sightline.jobs.job_photos import PhotoRef
+from sightline.models.captioner import Memory
 from sightline.models.end_to_end import EndToEnd, Reader
 from sightline.models.int8_linear import with_int8
 from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
@@ -300,20 +301,21 @@ class Pipeline:
     ) -> list[PhotoCaption]:
         """Captions of scenes, with boxes and confidence; `images` is what the matcher makes of them, where known."""
         captions = []
-        for (caption, signs, named), photo in zip(
+        for (caption, numbers, named), photo in zip(
             self.choose_captions(scenes, beam, rules, images), photos, strict=True
         ):
-            sure = self.bundle.calibration.of(caption, signs)
+            sure = float(self.bundle.calibration.confidence([numbers])[0])
             path, low = os.fspath(photo.path), sure < self.bundle.calibration.low
             captions.append(
                 PhotoCaption(caption.words, caption.log_prob, caption.trace, path, photo.size, sure, low, named)
             )
         return captions
 
+    @torch.inference_mode()
     def choose_captions(
         self, scenes: SceneBatch, beam: int = 3, rules: Rules | None = None, images: Embedding | None = None
-    ) -> list[tuple[Caption, Signs, tuple[Concept, ...]]]:
-        """The caption of each scene with boxes, what speaks for it, and the concepts of the photo."""
+    ) -> list[tuple[Caption, tuple[float, ...], tuple[Concept, ...]]]:
+        """The caption of each scene with boxes, what its confidence is made from, and the concepts of the photo."""
         bundle, vocabulary, matcher = self.bundle, self.bundle.captioner.vocabulary, self.bundle.matcher
         rules = rules or CAREFUL
         if rules.whole:
@@ -325,13 +327,25 @@ class Pipeline:
         decoded = decode(self.captioner, memory, strategy, rules, vocabulary)
         concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(scenes)
         chosen = self._chooser.choose(scenes, memory, decoded, images, concepts, rules)
+        traced = self._traced(chosen, memory, scenes)
+        spoken = self._traced([one.instead_of or one for one in chosen], memory, scenes, traced)
+        numbers = [
+            features(caption, signs_of(one, named))
+            for caption, one, named in zip(spoken, chosen, concepts, strict=True)
+        ]
+        return list(zip(choose_boxes(bundle, traced, scenes, images=images), numbers, concepts, strict=True))
+
+    def _traced(
+        self, chosen: Sequence[Candidate], memory: Memory, scenes: SceneBatch, known: Sequence[Caption] = ()
+    ) -> list[Caption]:
+        """Captions with where each word came from; those that are `known` already are these."""
+        if known and all(one.words == caption.words for one, caption in zip(chosen, known, strict=True)):
+            return list(known)
+        vocabulary = self.bundle.captioner.vocabulary
         words = TextBatch.collate([one.words for one in chosen], vocabulary).ids.to(self.device).unsqueeze(1)
         log_probs = torch.tensor([[one.log_prob] for one in chosen])
         decoded = DecodeResult(words, log_probs, log_probs, log_probs.isfinite())
-        traced = [best for best, *_ in trace_captions(self.captioner, memory, decoded, scenes, vocabulary)]
-        traced = choose_boxes(bundle, traced, scenes, images=images)
-        signs = [signs_of(one, named) for one, named in zip(chosen, concepts, strict=True)]
-        return list(zip(traced, signs, concepts, strict=True))
+        return [best for best, *_ in trace_captions(self.captioner, memory, decoded, scenes, vocabulary)]
 
     @torch.inference_mode()
     def alternatives(self, photo: Source | Photo, count: int = 5, *, rules: Rules | None = None) -> list[Caption]:

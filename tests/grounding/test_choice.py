@@ -12,8 +12,10 @@ from sightline.decoding.decode import caption_words, decode
 from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
+from sightline.grounding.calibration import features
 from sightline.grounding.choice import (
     Candidate,
+    CaptionChooser,
     Choice,
     beginnings,
     is_sure,
@@ -136,6 +138,22 @@ def test_a_concept_that_is_surer_takes_the_place_of_a_noun(bundle):
     assert kinds == [("animal sits with cat", "vague")] or kinds == []
 
 
+def test_a_name_in_a_nouns_place_is_said_and_does_not_lower_the_confidence(bundle, monkeypatch):
+    pipeline = Pipeline(replace(bundle, choice=Choice(swap=-2.0)))
+    plain = Pipeline(bundle).caption(PHOTOS[0])
+    scenes = pipeline.scenes([pipeline.read(PHOTOS[0])])
+
+    def others(self, one, *_):
+        yield (*one.words[:-1], "ball"), "swap", 0.5
+
+    monkeypatch.setattr(CaptionChooser, "other_nouns", others)
+    said = pipeline.caption(PHOTOS[0])
+    assert said.words == (*plain.words[:-1], "ball") != plain.words
+    assert said.log_prob != plain.log_prob
+    (_, numbers, _), *_ = pipeline.choose_captions(scenes)
+    assert numbers[:2] == pytest.approx(features(plain)[:2], abs=1e-4)
+
+
 def test_a_region_must_be_surer_than_a_photo_for_its_name_to_take_a_nouns_place():
     box = (0.0, 0.0, 1.0, 1.0)
     assert [is_sure(Concept("fox", score)) for score in (0.3, 0.6, 0.9)] == [False, True, True]
@@ -151,6 +169,7 @@ def test_a_region_must_be_surer_than_a_photo_for_its_name_to_take_a_nouns_place(
         ("a group of bears", "bears", "wolf", "a group of wolves"),
         ("a cow standing in a field", "cow", "antelope", "an antelope standing in a field"),
         ("a pair of scissors on a table", "scissors", "snake", "a snake on a table"),
+        ("a mirror on a table", "mirror", "sunglasses", "a pair of sunglasses on a table"),
         ("a giraffe in a tree", "giraffe", "wild cat", "a wild cat in a tree"),
     ],
 )
@@ -168,6 +187,7 @@ def test_animals_stand_for_animals_or_what_comes_first_and_nothing_for_people():
     assert replaceable(tuple("a clock on a table".split()), (1, 4), "telephone") == [1]
     assert replaceable(tuple("people on a beach".split()), (0, 3), "fox") == []
     assert replaceable(tuple("a dog on a beach".split()), (1, 4), "valley") == []
+    assert replaceable(tuple("a kitchen with a sink".split()), (1, 4), "clock") == []  # a place
 
 
 def test_beginnings_end_where_something_is_added():

@@ -27,8 +27,8 @@ from sightline.errors import ConfigError
 from sightline.grounding.calibration import Signs
 from sightline.grounding.evidence import Evidence
 from sightline.grounding.noun_scores import Grounder
-from sightline.grounding.nouns import PLURAL, box_counts, noun_tags
-from sightline.grounding.photo_evidence import PhotoEvidence, implies, usual_kind
+from sightline.grounding.nouns import PAIRS, PLURAL, box_counts, noun_tags
+from sightline.grounding.photo_evidence import PhotoEvidence, implies, is_thing, usual_kind
 from sightline.grounding.region_names import family_of
 from sightline.grounding.support_model import SupportModel
 from sightline.models.captioner import Captioner, Memory, select
@@ -87,6 +87,7 @@ class Candidate:
         support: of each of them.
         evidence: of each of them.
         origin: beam, beginning, second, swap or vague.
+        instead_of: the caption in which a noun was replaced. How likely the captioner finds the new one tells nothing.
     """
 
     words: Words
@@ -97,6 +98,7 @@ class Candidate:
     support: tuple[float, ...]
     evidence: tuple[Evidence, ...]
     origin: str = "beam"
+    instead_of: Candidate | None = None
 
     def total(self, fit: float, doubt: float) -> float:
         """The score by which it is chosen."""
@@ -156,7 +158,7 @@ class CaptionChooser:
                     asked.append((photo, words, origin))
                     break
         for photo, one in self._scored(asked, memory, images, evidence):
-            best[photo] = one
+            best[photo] = replace(one, instead_of=best[photo])
         return best
 
     def best(self, candidates: Sequence[Candidate]) -> Candidate:
@@ -366,15 +368,15 @@ def mentions(words: Sequence[str], name: str) -> bool:
 def replaceable(words: Words, nouns: Sequence[int], name: str) -> list[int]:
     """The nouns, by their places, that may have been said where something of this name is.
 
-    One animal is taken for another, or for whatever the caption begins with, unless that is a person; one artifact for
-    the artifact that the caption begins with.
+    One animal is taken for another, or for whatever the caption begins with, unless that is a person; one thing that
+    people made for another that the caption begins with, unless that is a place: a room, a street.
     """
     kind = usual_kind(name)
     if kind == "animal" and (animals := [at for at in nouns if usual_kind(words[at]) == "animal"]):
         return animals
     first = [at for at in nouns[:1] if usual_kind(words[at]) not in ("person", "group")]
     if kind == "artifact":
-        return [at for at in first if usual_kind(words[at]) == "artifact"]
+        return [at for at in first if usual_kind(words[at]) == "artifact" and is_thing(words[at])]
     return first if kind == "animal" else []
 
 
@@ -392,6 +394,8 @@ def with_noun(words: Words, at: int, name: str) -> Words:
         first -= 1
     kept = [word for word in words[first:at] if word in KEPT_BEFORE]
     plural = tags[at] in PLURAL
+    if name.rpartition(" ")[2] in PAIRS:
+        plural, name = False, name if plural else f"pair of {name}"
     if first >= 3 and words[first - 3 : first] == ("a", "pair", "of"):
         first, plural = first - 2, False
     new = (*words[:first], *kept, *(plural_of(name) if plural else name).split(), *words[at + 1 :])

@@ -169,6 +169,23 @@ def usual_kind(name: str) -> str:
     return next((wordnet.lexfile(sense).removeprefix("noun.") for sense in _senses(lemma(name, "n"))), "")
 
 
+@lru_cache(wordnet.REMEMBERED)
+def is_thing(name: str) -> bool:
+    """Whether the usual meaning of a noun is something people use, and no place.
+
+    >>> [is_thing(name) for name in ("suitcase", "parking meter", "kitchen", "street", "dog")]
+    [True, True, False, False, False]
+    """
+    return any(not _used().isdisjoint(wordnet.ancestors(sense)) for sense in _senses(lemma(name, "n"))[:1])
+
+
+@lru_cache(1)
+def _used() -> frozenset[int]:
+    """What people use: the senses of these words that are artifacts."""
+    senses = [sense for kind in ("instrumentality", "covering", "commodity") for sense in wordnet.senses(kind, "n")]
+    return frozenset(sense for sense in senses if wordnet.lexfile(sense) == "noun.artifact")
+
+
 def _senses(name: str) -> Sequence[int]:
     """The usual meanings of a name, or of its last word where WordNet does not have it whole."""
     return wordnet.senses(name, "n")[:USUAL] or wordnet.senses(lemma(name.rpartition(" ")[2], "n"), "n")[:USUAL]
