@@ -10,6 +10,7 @@ import io
 import json
 import os
 import secrets
+import shlex
 import signal
 import stat
 import threading
@@ -18,11 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from sightline.errors import DataError, NameTooLongError, TruncatedError
+from sightline.errors import CheckpointError, DataError, NameTooLongError, TruncatedError
 
 PathLike = str | os.PathLike[str]
 SMALL = 16 << 20  # bytes that any file may declare or unpack to, however small it is itself
 RATIO = 40  # beyond that, how many times its size: text and features pack to a fifth or a tenth, a bomb to a thousandth
+MODEL = "model.safetensors"  # in the folder of a run that is done
+RECIPE = "recipe.yaml"  # in the folder of a run, from its beginning on
 UNFINISHED = ".sightline-*.tmp"  # short, since the name of the file that it becomes may be as long as names can be
 
 
@@ -206,8 +209,16 @@ def existing_path(path: PathLike) -> Path:
 
 
 def model_file(path: PathLike) -> Path:
-    """The model of a training run, where `path` is its folder; else `path`."""
-    return Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
+    """The model of a training run, where `path` is its folder; else `path`. An error where the run has no model yet."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return folder
+    if (folder / MODEL).is_file():
+        return folder / MODEL
+    if (folder / RECIPE).is_file():
+        fix = f"let it finish, or go on where it was stopped: `sightline train {shlex.quote(str(folder / RECIPE))}`"
+        raise CheckpointError("this run is not finished", where=folder, fix=fix)
+    raise CheckpointError("this folder holds no model", where=folder, fix="give a model file, or the folder of a run")
 
 
 def most_bytes(stored: int) -> int:

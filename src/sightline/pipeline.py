@@ -46,7 +46,7 @@ from sightline.grounding.support_model import SupportModel
 from sightline.jobs.job import run_locally
 from sightline.jobs.job_photos import PhotoRef
 from sightline.models.captioner import Memory
-from sightline.models.end_to_end import EndToEnd, Reader
+from sightline.models.end_to_end import EndToEnd, PooledCaptioner, Reader
 from sightline.models.int8_linear import with_int8
 from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
 from sightline.models.r2m import R2M
@@ -56,6 +56,7 @@ from sightline.text.vocabulary import rule
 from sightline.vision.detector import Detector
 from sightline.vision.find_photos import is_picture
 from sightline.vision.images import Source, read_pixels
+from sightline.vision.inference_encoder import scenes_fingerprint
 from sightline.vision.int8_backbone import fold_int8
 from sightline.vision.photo_reader import Progress, left_out
 
@@ -112,8 +113,8 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
     """The bundle of a file, the one that comes with Sightline, or one made around the checkpoint of a captioner.
 
     A captioner without eyes of its own gets those of the model that comes with Sightline, and its matcher, if it has
-    learned from what these see (`sightline extract`). R²M, which reads names, gets them in any case. `path` may be the
-    folder of a run.
+    learned from what these see (`sightline train` on photos, `sightline extract`). R²M, which reads names, gets them in
+    any case. `path` may be the folder of a run.
     """
     path = None if path is None else model_file(path)
     if path is None or kind_of_file(path) != "checkpoint":
@@ -126,14 +127,17 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
         from sightline.checkpoint.style_captions import with_style
 
         return replace(with_style(shipped, path, device), auditing=SupportModel(), card=checkpoint.card)
-    if checkpoint.fingerprint != shipped.vision.fingerprint():
+    captioner, pool = checkpoint.captioner(), int(checkpoint.preprocessing.get("pool", 1))
+    if checkpoint.fingerprint != scenes_fingerprint(shipped.vision, pool):
         raise CheckpointError(
-            f"this {checkpoint.model.config.kind} model has no eyes, and has learned from other features than those "
-            "that Sightline's own vision model gives",
+            f"this {captioner.config.kind} model has no eyes, and has learned from other features than those "
+            "that the vision model of this version of Sightline gives",
             where=path,
-            fix="train it on scenes of `sightline extract`, or caption its features with `sightline evaluate`",
+            fix="train it again on what this one sees, or name the photos' features: `sightline evaluate --features`",
         )
-    says = Reader(checkpoint.captioner(), checkpoint.vocabulary, checkpoint.text_rule)
+    if pool > 1 and "grid" in captioner.needs:
+        captioner = PooledCaptioner(captioner, pool).eval()
+    says = Reader(captioner, checkpoint.vocabulary, checkpoint.text_rule)
     return replace(
         shipped,
         captioner=says,

@@ -19,6 +19,8 @@ from sightline.models.updown import UpDownConfig
 from sightline.pipeline import Pipeline
 from sightline.scene import Concept
 from sightline.text.vocabulary import END, Vocabulary
+from sightline.vision.concept_names import concept_names
+from sightline.vision.detector import DetectorConfig
 from sightline.vision.grid_encoder import GridEncoder
 
 torch.set_num_threads(1)
@@ -100,6 +102,17 @@ def test_of_two_names_of_one_thing_the_particular_one_is_said():
     speaker._general = same
     both = [Concept("motorcycle", 0.6), Concept("motorbike", 0.7)]
     assert [one.name for one in speaker._concepts(both)] == ["motorbike"]
+
+
+def test_a_detector_that_knows_imagenet_is_understood(bundle, tmp_path):
+    """Its names are more than those of regions; a style that has no word for one says what it is a kind of."""
+    config = DetectorConfig(
+        variant="lite0", size=64, channels=16, region_width=24, names=concept_names(), imagenet=True
+    )
+    path = style_file(tmp_path, ["a", "animal", "cup"], recipe={"data": {"dictionary": "detector"}})
+    speaker = with_style(replace(bundle, vision=config.build().eval()), path).captioner.model
+    assert isinstance(speaker, StyleCaptioner)
+    assert [one.name for one in speaker._concepts([Concept("leopard", 0.9), Concept("cup", 0.5)])] == ["animal", "cup"]
 
 
 def test_the_dictionary_is_the_one_it_was_trained_with(bundle, tmp_path):

@@ -91,13 +91,13 @@ def test_captions_without_splits_are_all_used(world, tmp_path, capsys):
     listed = [line for line in (world / "captions.token").read_text().splitlines() if int(line[:4]) < 1004]
     (tmp_path / "few.token").write_text("\n".join(listed) + "\n")
     data = ["--captions", str(tmp_path / "few.token"), "--features", str(world / "features")]
-    command = ["evaluate", str(world / "captioner" / "model.safetensors"), *data, "--device", "cpu"]
+    command = ["evaluate", str(world / "captioner" / "model.safetensors"), *data, "--device", "cpu", "--split", "all"]
     assert main([*command, "--self-retrieval", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["split"], found["photos"], found["metrics"]["self-retrieval pool"]) == ("all", 4, 4)
     assert main(command) == 0
     shown = capsys.readouterr().out
-    assert "Measured on 4 photos: all, as the captions have no splits." in shown
+    assert "Measured on 4 photos; the captions have no splits." in shown
     assert shown.split()[0] == "all"  # the column's title
     assert "test" not in shown
 
@@ -138,9 +138,10 @@ def test_several_models_are_measured_together(world, capsys):
     [
         (["captioner", "--captions", "features"], "holds no captions"),
         (["matcher", "--captions", "captions.token", "--out", "x.json"], "a matcher writes no captions"),
-        (["captioner", "--captions", "captions.token"], "there are no features"),
-        (["--captions", "captions.token"], "no checkpoint is given"),
-        (["captions.token", "--captions", "captions.token"], "not a Sightline checkpoint"),
+        (["matcher", "--captions", "captions.token", "--split", "all"], "there are no features"),
+        (["captioner", "--captions", "captions.token", "--split", "all"], "has learned from other features"),
+        (["--captions", "captions.token"], "1000_0000000000.jpg"),
+        (["captions.token", "--captions", "captions.token"], "not a Sightline model"),
     ],
 )
 def test_what_cannot_be_measured_is_told(world, capsys, monkeypatch, arguments, words):

@@ -157,3 +157,12 @@ def test_the_detectors_dictionary_has_a_word_for_every_name_and_for_what_has_non
     assert ConceptDictionary.coco().find("two men and an umpire on the grass".split()) == ["person"]
     scene = Scene("1", concepts=(Concept("cell phone", 0.9), Concept("man", 0.8)))
     assert [one.name for one in found.of_scene(scene)] == ["phone", "man"]
+
+
+def test_names_of_imagenet_go_by_what_they_are_a_kind_of():
+    detector = ConceptDictionary.detector()
+    assert [detector.word_of(name) for name in ("leopard", "spotted cat", "dog")] == ["animal", "animal", "dog"]
+    assert DICTIONARY.word_of("leopard") == ""
+    seen = Scene("a", concepts=(Concept("leopard", 0.9), Concept("person", 0.8)))
+    assert [concept.name for concept in detector.of_scene(seen)] == ["animal", "person"]
+    assert [concept.name for concept in DICTIONARY.of_scene(seen)] == ["person"]

@@ -1,6 +1,7 @@
 """One's own photos in one line: every choice is made from the data, told, and written down to be run again."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,20 +104,19 @@ def test_captions_inside_the_folder_are_found(photos):
     assert sum(map(len, data.pools.values())) == COUNT
 
 
-def test_without_features_they_are_extracted_by_the_encoder(photos):
+def test_without_features_they_are_those_of_the_shipped_detector(photos):
     recipe, told = auto_recipe("jran", own(photos, features=None), photos / "out")
-    assert recipe.data.encoder == "lite2"
+    assert recipe.data.encoder == "detector"
     assert recipe.data.features == photos / "out" / "features"
-    assert (recipe.model.region_width, recipe.model.grid_width) == (1280, 1280)
-    assert any("EfficientNet-lite2 as trained on ImageNet" in sentence for sentence in told)
+    assert (recipe.model.region_width, recipe.model.grid_width) == (512, 1280)
+    assert any("by the detector that comes with Sightline" in sentence for sentence in told)
 
 
 def test_photos_become_features_once(photos, monkeypatch, capsys):
-    """With random weights in place of ImageNet's, which a package of its own holds."""
-    from sightline.vision.grid_encoder import GridEncoder
+    from sightline.training import feature_cache
 
-    loaded = []
-    monkeypatch.setattr(GridEncoder, "imagenet", lambda variant, size: loaded.append(size) or GridEncoder("lite0", 64))
+    loaded, vision = [], feature_cache._vision
+    monkeypatch.setattr(feature_cache, "_vision", lambda name, find: loaded.append(name) or vision(name, find))
     words = [
         "updown",
         "--images",
@@ -130,10 +130,10 @@ def test_photos_become_features_once(photos, monkeypatch, capsys):
     assert train(*words) == 0
     out = photos / "runs" / "updown-photos"
     trained = load(out / "model.safetensors")
-    assert trained.preprocessing == {"encoder": "grid", "variant": "lite2", "size": 224, "resize": "squash"}
+    assert trained.preprocessing == {"encoder": "detector", "pool": 2, "resize": "squash"}
     assert trained.fingerprint
     assert train(out / "recipe.yaml", "--quiet", "--out", photos / "again") == 0
-    assert loaded == [224]
+    assert loaded == ["detector"]
 
 
 def test_a_recipe_without_encoder_extracts_nothing(photos):
@@ -206,6 +206,22 @@ def test_r2m_learns_a_style_from_text_alone(photos, corpus, capsys):
     assert styled["caption"] == said["caption"]
 
 
+def test_r2m_reads_the_names_that_the_shipped_detector_gives_photos(photos, corpus, capsys):
+    """Of photos that nobody captioned, no file of boxes is needed."""
+    examples = Path(__file__).parents[2] / "examples"
+    corpus.write_text(corpus.read_text().replace("another dog", "a cup beside a man"))
+    short = ("text.epochs=1", "text-reconstruction.epochs=1", "photos.steps=2", "photos-reconstruction.steps=2")
+    steps = [f"stages.{change}" for change in short]
+    assert train("r2m", "--images", examples, "--corpus", corpus, *steps, "--device", "cpu", "--quiet") == 0
+    trained = load(photos / "runs" / "r2m-examples" / "model.safetensors")
+    assert trained.card["recipe"]["data"]["dictionary"] == "detector"
+    (photos / "photo").mkdir()
+    shutil.copy(examples / "coffee.jpg", photos / "photo")
+    assert main(["caption", "photo", "--model", "runs/r2m-examples", "--json", "--device", "cpu"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)
+    assert set(said["caption"].split()) <= set(trained.vocabulary)
+
+
 def test_r2m_with_captions_is_measured_by_them(photos, corpus):
     recipe, _ = auto_recipe("r2m", own(photos, corpus=corpus), photos / "out")
     data = build_data(recipe.data, recipe.model, recipe.stage_list())
@@ -226,11 +242,6 @@ def test_what_is_missing_is_asked_for(photos, corpus):
         ("updown", OwnData(captions=photos / "captions.csv"), "neither photos nor features"),
         ("updown", OwnData(corpus=corpus), "neither photos nor features"),
         ("r2m", own(photos, captions=None), "r2m learns to speak from text"),
-        (
-            "r2m",
-            own(photos, captions=None, corpus=corpus, features=None),
-            r"extracted features have no names.*--concepts",
-        ),
     ):
         with pytest.raises(ConfigError, match=message):
             auto_recipe(kind, given, photos / "out")

@@ -27,6 +27,7 @@ from sightline.models.r2m import R2M
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.concept_names import relations
+from sightline.vision.concept_tokens import token_names
 from sightline.vision.detector import Detector
 
 Names = Callable[[SceneBatch], Sequence[tuple[Concept, ...]]]
@@ -50,7 +51,8 @@ def with_style(bundle: Bundle, path: PathLike, device: torch.device | str = "cpu
             "a style speaks of named things, and the vision model of this bundle has no names",
             fix="use a model with a detector, such as the one that comes with Sightline",
         )
-    words = concept_words(vision.config.names, dictionary_of(loaded.card, path), loaded.vocabulary)
+    names = token_names() if vision.config.imagenet else vision.config.names
+    words = concept_words(names, dictionary_of(loaded.card, path), loaded.vocabulary)
     if not any(words.values()):
         raise CheckpointError(
             "the model knows none of the things that the detector has names for",
@@ -94,11 +96,11 @@ def concept_words(names: Sequence[str], dictionary: ConceptDictionary, vocabular
 
 def general_words(words: dict[str, str]) -> dict[str, frozenset[str]]:
     """For each concept word those that say the same of a thing more generally: a man is a person too."""
-    names = list(words)
+    names = [name for name, word in words.items() if word]
     implied, _ = relations(names)
     found: dict[str, frozenset[str]] = {}
     for name, row in zip(names, implied, strict=True):
-        others = {words[names[other]] for other in row.nonzero()[0]} - {words[name], ""}
+        others = {words[names[other]] for other in row.nonzero()[0]} - {words[name]}
         found[words[name]] = found.get(words[name], frozenset()) | others
     return found
 

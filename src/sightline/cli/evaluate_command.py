@@ -1,9 +1,11 @@
-"""`sightline evaluate`: a trained model measured on photos with captions, the way recipes measure it."""
+"""`sightline evaluate`: a model measured on photos with captions, the way its recipe measures it."""
 
 from __future__ import annotations
 
 import json as json_module
-from dataclasses import replace
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,20 +14,29 @@ from sightline.errors import ConfigError
 from sightline.files import existing_path, model_file
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to measure
+    import torch
+
+    from sightline.batch import SceneBatch
+    from sightline.caption import Caption
+    from sightline.checkpoint.bundle import Bundle
     from sightline.checkpoint.model_checkpoint import Checkpoint
+    from sightline.data.records import CaptionedPhoto
     from sightline.decoding.strategies import Strategy
-    from sightline.training.evaluation import Evaluation, Measurement
+    from sightline.pipeline import Pipeline
+    from sightline.training.data_config import DataConfig
+    from sightline.training.evaluation import Evaluation, Measurement, Say
 
 ALL = "all"  # instead of the split's name, where the captions have no splits
+TEST = "test"
 
 
 def evaluate(
-    checkpoints: Annotated[tuple[Path, ...], Arg("CHECKPOINT …")],
+    models: Annotated[tuple[Path, ...], Arg("[MODEL …]")] = (),
     *,
-    captions: tuple[Path, ...],
+    captions: tuple[Path, ...] = (),
     features: Path | None = None,
     images: Path | None = None,
-    split: str = "test",
+    split: str | None = None,
     photos: Path | None = None,
     concepts: Path | None = None,
     grounding: Path | None = None,
@@ -41,15 +52,19 @@ def evaluate(
 ) -> None:
     """Measure a captioner or a matcher. What is not given is as in the recipe the model was trained by.
 
-        sightline evaluate runs/…/model.safetensors --captions dataset_flickr8k.json --features features/
-        sightline evaluate a/ b/ --captions …    several models together: the mean of their scores or probabilities
+        sightline evaluate run/                                        on the photos that the run has held out
+        sightline evaluate run/ --captions more.csv --images more/     on others
+        sightline evaluate --captions captions.csv --images photos/    the model that comes with Sightline
+        sightline evaluate a/ b/                 several models together: the mean of their scores or probabilities
 
     Args:
-        checkpoints: model.safetensors, or the folder of a run.
-        captions: references, one file or several, in any format with captions.
+        models: folders of runs, or model files; by default the model that comes with Sightline, whose captions are then
+            those of `sightline caption`.
+        captions: references, one file or several, in any format with captions; by default those of the run.
         features: of the photos, in any format with features; the vision model must be the one of training.
-        images: the folder of photos, for models that were trained with their own eyes (`vision: {kind: grid}`).
-        split: of the captions. Captions without splits are all used, and it is said, or those of --photos.
+        images: the folder of photos; by default that of the run, or where the captions are.
+        split: of the captions, by default test. Captions without splits are all used, and it is said, or those of
+            --photos; photos that the run has learned from are left out, unless --split all asks for them.
         photos: a list of the split's photos, for captions without splits.
         concepts: r2m: what is in the photos, a file of named boxes.
         grounding: Flickr30k Entities; measures whether words point at the right boxes too.
@@ -62,50 +77,217 @@ def evaluate(
         json: print the metrics as one JSON object.
         quiet: print nothing, unless JSON is asked for.
     """
-    if not checkpoints:
-        raise ConfigError("no checkpoint is given", fix="give model.safetensors, or the folder of a run")
     from rich.console import Console
     from rich.progress import track
 
-    from sightline.checkpoint.model_checkpoint import load
     from sightline.data.coco import write_results
     from sightline.devices import choose_device
     from sightline.models.captioner import Captioner
-    from sightline.training.data_config import DataConfig
     from sightline.training.evaluation import measure
+    from sightline.training.launch import data_root
 
-    place = choose_device(device)
-    members = [load(model_file(path), place) for path in checkpoints]
-    if out is not None and not isinstance(members[0].model, Captioner):
-        raise ConfigError("a matcher writes no captions", fix="leave --out away")
-    how = recipe_evaluation(members[0])
-    changes: dict[str, Any] = {"grounding": grounding is not None}
-    changes |= {} if beam is None else {"strategy": _beam(how.strategy, beam)}
-    changes |= {"metrics": metrics} if metrics else {}
-    changes |= {} if folds is None else {"folds": folds}
-    changes |= {"self_retrieval": True} if self_retrieval else {}
-    data = DataConfig(
-        captions=tuple(path.absolute() for path in captions),
-        features=None if features is None else features.absolute(),
-        images=None if images is None else images.absolute(),
-        concepts=None if concepts is None else concepts.absolute(),
-        grounding=None if grounding is None else grounding.absolute(),
-        allow_missing=allow_missing,
-        **_photos(captions, split, photos),
-    )
-    console = Console(stderr=True, quiet=quiet)
-    measured = measure(
-        members,
-        data,
-        replace(how, **changes),
-        watch=lambda batches: track(batches, "writing captions", console=console, transient=True),  # type: ignore[arg-type,return-value]
-    )
+    place, base = choose_device(device), data_root()
+    files: list[Path | None] = [model_file(path) for path in models] or [None]
+    given = _Given(captions, features, images, split, photos, concepts, grounding, allow_missing)
+    with tempfile.TemporaryDirectory() as folder:
+        data, notes = _choose_data(_run_data(files[0]), given, base, Path(folder))
+        looks = data.features is None and data.concepts is None
+        members = [_member(path, looks, place) for path in files]
+        first, pipeline = members[0]
+        if out is not None and not isinstance(first.model, Captioner):
+            raise ConfigError("a matcher writes no captions", fix="leave --out away")
+        how = recipe_evaluation(first)
+        changes: dict[str, Any] = {"grounding": data.grounding is not None and (grounding is not None or how.grounding)}
+        changes |= {} if beam is None else {"strategy": _beam(how.strategy, beam)}
+        changes |= {"metrics": metrics} if metrics else {}
+        changes |= {} if folds is None else {"folds": folds}
+        changes |= {"self_retrieval": True} if self_retrieval else {}
+        console = Console(stderr=True, quiet=quiet)
+        measured = measure(
+            [member for member, _ in members],
+            data,
+            replace(how, **changes),
+            base=base,
+            watch=lambda batches: track(batches, "writing captions", console=console, transient=True),  # type: ignore[arg-type,return-value]
+            say=None if pipeline is None or len(members) > 1 else _speaker(pipeline, beam),
+        )
+    measured = replace(measured, notes=(*measured.notes, *notes))
+    name = " and ".join(data.test or data.val)
     if out is not None:
         write_results(out, {id: " ".join(caption.words) for id, caption in measured.captions.items()})
     if json:
-        print(json_module.dumps({"split": data.test[0], "photos": measured.photos, "metrics": measured.metrics}))
+        print(json_module.dumps({"split": name, "photos": measured.photos, "metrics": measured.metrics}))
     elif not quiet:
-        _print(measured, data.test[0], out)
+        _print(measured, name, out)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What the command says about data."""
+
+    captions: tuple[Path, ...]
+    features: Path | None
+    images: Path | None
+    split: str | None
+    photos: Path | None
+    concepts: Path | None
+    grounding: Path | None
+    allow_missing: bool
+
+    def changes(self) -> dict[str, Any]:
+        """What takes the place of a recipe's own."""
+        paths = {name: getattr(self, name) for name in ("features", "images", "concepts", "grounding")}
+        given = {name: existing_path(path).absolute() for name, path in paths.items() if path is not None}
+        return given | ({"allow_missing": True} if self.allow_missing else {})
+
+
+def _member(path: Path | None, looks: bool, device: torch.device) -> tuple[Checkpoint, Pipeline | None]:
+    """A model to measure, and the pipeline of one that is a bundle; `looks` where there are photos and no features."""
+    from sightline.checkpoint.checkpoint_file import kind_of_file
+    from sightline.checkpoint.model_checkpoint import load
+    from sightline.models.captioner import Captioner
+    from sightline.models.end_to_end import EndToEnd
+    from sightline.pipeline import Pipeline, load_model
+
+    if path is not None and kind_of_file(path) == "checkpoint":
+        checkpoint = load(path, device)
+        if isinstance(checkpoint.model, Captioner) and not isinstance(checkpoint.model, EndToEnd) and looks:
+            checkpoint = replace(_with_eyes(load_model(path, device)), card=checkpoint.card)
+        return checkpoint, None
+    if not looks:
+        raise ConfigError("this model looks at photos itself", where=path, fix="give --images instead of --features")
+    bundle = load_model(path, device)
+    return _with_eyes(bundle), Pipeline(bundle, device)
+
+
+def _with_eyes(bundle: Bundle) -> Checkpoint:
+    """A bundle as the checkpoint of a captioner that looks for itself."""
+    from sightline.checkpoint.model_checkpoint import Checkpoint
+    from sightline.models.end_to_end import end_to_end
+
+    says = bundle.captioner
+    model = end_to_end(says.model, bundle.vision).eval()
+    return Checkpoint(model, says.vocabulary, says.text_rule, {}, bundle.vision.fingerprint(), bundle.card)
+
+
+def _speaker(pipeline: Pipeline, beam: int | None) -> Say:
+    """Captions as `sightline caption` writes them."""
+    from sightline.photo import Photo
+
+    def say(scenes: SceneBatch) -> Sequence[Caption]:
+        pixels = scenes.part("pixels").permute(0, 2, 3, 1).cpu().numpy()
+        side = pixels.shape[1]
+        photos = [Photo(id, id, own, (side, side)) for id, own in zip(scenes.ids, pixels, strict=True)]
+        return pipeline.caption_photos(photos) if beam is None else pipeline.caption_photos(photos, beam)
+
+    return say
+
+
+def _run_data(path: Path | None) -> DataConfig | None:
+    """The data that a model was trained on, as its recipe names it; None where its card does not tell."""
+    from sightline.checkpoint.checkpoint_file import kind_of_file
+    from sightline.checkpoint.model_checkpoint import read_header
+    from sightline.config import build, with_new_names
+    from sightline.training.data_config import DataConfig
+
+    if path is None or kind_of_file(path) != "checkpoint":
+        return None
+    values = read_header(path)["card"].get("recipe", {}).get("data")
+    return None if values is None else build(DataConfig, with_new_names(values), where="the checkpoint's card")
+
+
+def _choose_data(own: DataConfig | None, given: _Given, base: Path, folder: Path) -> tuple[DataConfig, list[str]]:
+    """What is measured on, and sentences about that.
+
+    Args:
+        own: what the first model was trained on.
+        given: by the command.
+        base: what paths of recipes are relative to.
+        folder: for captions of photos that are new to the model.
+    """
+    from sightline.data.caption_table import write_jsonl
+    from sightline.data.records import CaptionedPhoto, CaptionSet
+    from sightline.training.data_config import DataConfig
+
+    changes = given.changes()
+    paths = tuple(existing_path(path).absolute() for path in given.captions)
+    if own is not None and given.photos is None and given.split != ALL and (not paths or paths == _paths(own, base)):
+        if not _paths(own, base):
+            fix = "say by which: --captions captions.csv --images photos/"
+            raise ConfigError("the run has learned without captions of photos, and has none to measure by", fix=fix)
+        if own.features is not None and not own.path(own.features, base).exists():
+            changes = {"features": None, "encoder": "", **changes}
+        return replace(own, **changes, test=own.test if given.split is None else (given.split,)), []
+    if not paths:
+        fix = "say by which: --captions captions.csv --images photos/"
+        raise ConfigError("there are no captions to measure by", fix=fix)
+    images = None if own is None or own.images is None else own.path(own.images, base)
+    if "features" not in changes and "concepts" not in changes:
+        changes.setdefault("images", images if images is not None and images.is_dir() else _folder(paths[0]))
+    test = given.split or TEST
+    if given.photos is not None:
+        listed = {test: existing_path(given.photos).absolute()}
+        return DataConfig(captions=paths, test=(test,), splits=listed, **changes), []
+    if given.split != ALL and _have_splits(paths):
+        return DataConfig(captions=paths, test=(test,), **changes), []
+    whole = DataConfig(captions=paths, test=(ALL,), shares={ALL: 1.0}, **changes)
+    new, learned = (list[CaptionedPhoto](), 0) if own is None or given.split == ALL else _new_photos(own, whole, base)
+    if not learned:
+        return whole, []
+    if not new:
+        what = f"the run has learned from all {learned:,} photos"
+        fix = "`sightline evaluate` without --captions takes those it has held out; --split all measures on these"
+        raise ConfigError(what, where=paths[0], fix=fix)
+    write_jsonl(folder / "captions.jsonl", CaptionSet(tuple(new)))
+    note = f"{learned:,} more are left out: the run has learned from them."
+    return replace(whole, captions=folder / "captions.jsonl"), [note]
+
+
+def _paths(data: DataConfig, base: Path) -> tuple[Path, ...]:
+    """The files of captions of a recipe."""
+    captions = data.captions if isinstance(data.captions, tuple) else (data.captions,)
+    return tuple(data.path(path, base).absolute() for path in captions)
+
+
+def _folder(captions: Path) -> Path:
+    return captions if captions.is_dir() else captions.parent
+
+
+def _have_splits(captions: Sequence[Path]) -> bool:
+    """Whether photos have splits in one of the files."""
+    from sightline.data.inspect import identify
+
+    for path in captions:
+        kind = identify(path)
+        if kind.captions is None:
+            raise ConfigError(f"{kind.name} holds no captions", where=path, fix="give a file of captions")
+        if kind.captions(path).splits():
+            return True
+    return False
+
+
+def _new_photos(own: DataConfig, whole: DataConfig, base: Path) -> tuple[list[CaptionedPhoto], int]:
+    """The photos of `whole` that a run on `own` has not learned from, neither its weights nor its choices; and how
+    many others there are.
+
+    Photos are the same where their files are; by their names where one of the two has features alone.
+    """
+    from sightline.training.recipe_photos import read_photos
+
+    seen = _paths(own, base) if own.images is None else (own.path(own.images, base), *_paths(own, base))
+    if not seen or not all(path.exists() for path in seen):
+        return [], 0  # it has learned from text alone, or nobody can tell any more
+    by_file = own.images is not None and whole.images is not None
+
+    def name(data: DataConfig, photo: CaptionedPhoto) -> str:
+        file = photo.file or photo.id
+        return str(data.path(data.images / file, base).resolve()) if by_file and data.images else Path(file).name
+
+    roles = read_photos(own, base, [])
+    learned = {name(own, photo) for role in ("train", "val") for photo in roles.get(role, ())}
+    photos = read_photos(replace(whole, train=(), val=()), base, [])[TEST]
+    new = [photo for photo in photos if name(whole, photo) not in learned]
+    return new, len(photos) - len(new)
 
 
 def recipe_evaluation(checkpoint: Checkpoint) -> Evaluation:
@@ -124,21 +306,6 @@ def _beam(strategy: Strategy, size: int) -> Strategy:
     if size == 1:
         return Greedy()
     return replace(strategy, size=size) if isinstance(strategy, Beam) else Beam(size=size)
-
-
-def _photos(captions: tuple[Path, ...], split: str, photos: Path | None) -> dict[str, Any]:
-    """Which photos are measured on: those of the list or of the split; without either, all."""
-    from sightline.data.inspect import identify
-
-    if photos is not None:
-        return {"test": (split,), "splits": {split: photos.absolute()}}
-    for path in captions:
-        found = identify(existing_path(path))
-        if found.captions is None:
-            raise ConfigError(f"{found.name} holds no captions", where=path, fix="give a file of captions")
-        if found.captions(path).splits():
-            return {"test": (split,)}
-    return {"test": (ALL,), "shares": {ALL: 1.0}}
 
 
 def _print(measured: Measurement, split: str, out: Path | None) -> None:

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import json as json_module
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.errors import ConfigError, MissingRecordError
+from sightline.files import model_file
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a caption to judge
     import torch
 
     from sightline.batch import SceneBatch
-    from sightline.checkpoint.model_checkpoint import Checkpoint
     from sightline.data.records import SceneSource
     from sightline.decoding.likelihood import Likelihood
     from sightline.models.captioner import Captioner
-    from sightline.models.end_to_end import EndToEndCaptioner
     from sightline.scene import Scene
+    from sightline.text.vocabulary import Vocabulary
+    from sightline.vision.vision_models import VisionModel
 
 
 def command(
     photo: str,
     caption: str,
     *,
-    model: Path,
+    model: Path | None = None,
     features: Path | None = None,
     attention: Path | None = None,
     device: str = "cpu",
@@ -37,27 +39,24 @@ def command(
     Args:
         photo: the photo's file or its id in the features.
         caption: the sentence; it is split into words as the model's training captions were.
-        model: a captioner's checkpoint.
-        features: where the photo's features are, in any format that holds features. A model with a vision backbone of
-            its own looks at the photo itself.
+        model: the folder of a run, or a model file; by default the model that comes with Sightline.
+        features: where the photo's features are, in any format that holds features; without them, the photo is looked
+            at.
         attention: write words, log-probabilities, attention and gates to this .npz file.
         quiet: print nothing; for `--attention` alone.
     """
     import torch
 
-    from sightline.checkpoint.model_checkpoint import load
     from sightline.decoding.likelihood import likelihood, save_attention
     from sightline.devices import choose_device
     from sightline.text.vocabulary import rule
 
     place = choose_device(device)
-    checkpoint = load(model, place)
-    captioner = checkpoint.captioner(model)
-    words = rule(checkpoint.text_rule).split(caption)
+    captioner, vocabulary, split, scenes = _read(photo, model, features, place)
+    words = rule(split).split(caption)
     if not words:
         raise ConfigError("the caption has no word", fix="write one")
-    scenes = _scenes(checkpoint, captioner, photo, features, model, place)
-    result = likelihood(captioner, scenes.to(place, torch.float32), checkpoint.vocabulary, [words])[0]
+    result = likelihood(captioner, scenes.to(place, torch.float32), vocabulary, [words])[0]
     if attention is not None:
         save_attention(attention, result, None if scenes.boxes is None else scenes.boxes[0].float().cpu().numpy())
     if json:
@@ -66,37 +65,42 @@ def command(
         _print(result)
 
 
-def _scenes(
-    checkpoint: Checkpoint, captioner: Captioner, photo: str, features: Path | None, model: Path, place: torch.device
-) -> SceneBatch:
-    """What the model reads of the photo: its features, or what its own backbone sees in it."""
+def _read(
+    photo: str, model: Path | None, features: Path | None, place: torch.device
+) -> tuple[Captioner, Vocabulary, str, SceneBatch]:
+    """A captioner, its words and their rule, and what it reads of the photo: features, or what vision sees in it."""
     from sightline.batch import SceneBatch
+    from sightline.checkpoint.checkpoint_file import kind_of_file
+    from sightline.checkpoint.model_checkpoint import load
     from sightline.models.end_to_end import EndToEndCaptioner
+    from sightline.pipeline import load_model
 
-    reader = captioner.reader if isinstance(captioner, EndToEndCaptioner) else captioner
-    if features is not None:
+    path = None if model is None else model_file(model)
+    if features is not None and path is not None and kind_of_file(path) == "checkpoint":
+        checkpoint = load(path, place)
+        captioner, vocabulary, split = checkpoint.captioner(path), checkpoint.vocabulary, checkpoint.text_rule
+        captioner = captioner.captioner if isinstance(captioner, EndToEndCaptioner) else captioner
         scene = _scene(features, photo, checkpoint.fingerprint)
-        return SceneBatch.collate([scene], checkpoint.vocabulary, reader.needs, by=reader.config.kind)
-    if isinstance(captioner, EndToEndCaptioner):
-        return _look(captioner, photo, place)
-    raise ConfigError(
-        f"this {reader.config.kind} model reads features and has no eyes of its own",
-        where=model,
-        fix="say where the photo's features are: --features PATH",
-    )
+    else:
+        bundle = load_model(path, place)
+        captioner, vocabulary, split = bundle.captioner.model, bundle.captioner.vocabulary, bundle.captioner.text_rule
+        if features is None:
+            return captioner, vocabulary, split, _look(bundle.vision, photo, place)
+        scene = _scene(features, photo, bundle.vision.fingerprint())
+    scenes = SceneBatch.collate([scene], vocabulary, captioner.needs, by=captioner.config.kind)
+    return captioner, vocabulary, split, scenes
 
 
-def _look(captioner: EndToEndCaptioner, photo: str, place: torch.device) -> SceneBatch:
-    """The photo as the model's own backbone sees it."""
+def _look(vision: VisionModel, photo: str, place: torch.device) -> SceneBatch:
+    """The photo as the vision model sees it."""
     import torch
 
-    from sightline.batch import SceneBatch
     from sightline.vision.images import read_pixels
 
-    pixels, size = read_pixels(photo, captioner.vision.size)
-    picture = torch.from_numpy(pixels).permute(2, 0, 1)[None].to(place)
+    pixels, size = read_pixels(photo, vision.size)
     with torch.no_grad():
-        return captioner.look(SceneBatch(ids=(photo,), pixels=picture, sizes=torch.tensor([size])))
+        seen = vision.scenes(torch.from_numpy(pixels).permute(2, 0, 1)[None].to(place), (photo,))
+    return replace(seen, sizes=torch.tensor([size]))
 
 
 def _scene(features: Path, photo: str, fingerprint: str) -> Scene:

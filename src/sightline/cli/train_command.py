@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import json as json_module
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sightline.cli.arguments import Arg
 from sightline.errors import ConfigError
-from sightline.training.checkpoint_finder import MODEL, RUNS
+from sightline.files import MODEL, RECIPE
+from sightline.training.checkpoint_finder import RUNS
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to train
     from sightline.checkpoint.model_checkpoint import Checkpoint
@@ -90,6 +92,9 @@ def train(
         trained = launch(chosen, folder, device, name=name, about=about, base=data_root(), callbacks=callbacks)
         if first_process():
             _tell(trained, folder, json, reporter)
+            if own.is_given():
+                shown = shlex.quote(str(images or "photo.jpg"))
+                reporter.say(f"Captions by it: `sightline caption --model {shlex.quote(str(folder))} {shown}`.")
 
 
 def _recipe(given: str, rows: Sequence[str], changes: Sequence[str], out: Path | None) -> tuple[Recipe, Path, str]:
@@ -101,7 +106,7 @@ def _recipe(given: str, rows: Sequence[str], changes: Sequence[str], out: Path |
     chosen = read_recipe(path, row, changes)
     name = path.relative_to(SHIPPED).with_suffix("").as_posix() if path.is_relative_to(SHIPPED) else str(path)
     folder = path.relative_to(SHIPPED).with_suffix("") if path.is_relative_to(SHIPPED) else Path(path.stem)
-    if out is None and path.name == "recipe.yaml" and row is None:
+    if out is None and path.name == RECIPE and row is None:
         return chosen, path.parent, name  # the recipe that a run left in its folder
     return chosen, out or RUNS / folder / (row or names[0]), name
 
@@ -145,7 +150,7 @@ def _own(
     chosen, notes = auto_recipe(kind, own, folder, changes)
     for sentence in notes:
         reporter.say(sentence)
-    return chosen, folder, str(folder / "recipe.yaml"), "\n".join(notes)
+    return chosen, folder, str(folder / RECIPE), "\n".join(notes)
 
 
 def _tell(trained: Checkpoint, folder: Path, json: bool, reporter: Reporter) -> None:

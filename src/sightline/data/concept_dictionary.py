@@ -19,6 +19,7 @@ from sightline.files import PathLike, open_text
 from sightline.scene import Concept, Scene
 from sightline.text.phrase_table import PhraseTable
 from sightline.vision.concept_names import concept_names
+from sightline.vision.imagenet_names import imagenet_chains
 
 COCO = Path(__file__).parent / "concept_dictionary.tsv"
 NONE = "-"
@@ -130,11 +131,16 @@ class ConceptDictionary:
 
     def _of_name(self, name: str) -> str:
         """The concept word of a detector's class; "" for one of our own detector's without a word here."""
-        known = name in self._of_class or name not in concept_names()
-        return self.of_class(name) if known else self.word_of(name)
+        ours = name in concept_names() or name in imagenet_chains()
+        return self.word_of(name) if ours else self.of_class(name)
 
     def word_of(self, name: str) -> str:
-        """The concept word of a class, or of what a name says (a kid is a person among COCO's); "" without one."""
+        """The concept word of a class, or of what a name says (a kid is a person among COCO's); "" without one.
+
+        A name of ImageNet's that has none goes by what it is a kind of: a leopard is an animal.
+        """
+        if name not in self._of_class and name not in concept_names() and name in imagenet_chains():
+            return next((self._of_class[kind] for kind in imagenet_chains()[name] if kind in self._of_class), "")
         return self._of_class.get(name) or next(iter(self.find(name.split())), "")
 
     def find(self, words: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ from sightline.checkpoint.bundle import default_bundle, load_bundle
 from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.devices import choose_device
 from sightline.errors import CheckpointError
-from sightline.files import PathLike
+from sightline.files import PathLike, model_file
 from sightline.jobs.job import Executor, Report, run, run_locally
 from sightline.jobs.job_photos import photos_below
 from sightline.jobs.ledger import Ledger
@@ -151,12 +151,12 @@ def vision_of(model: PathLike | None = None) -> VisionModel:
     """A vision model in evaluation mode.
 
     Args:
-        model: a bundle, or the checkpoint of a model that was trained with a vision model; `imagenet` for the cells of
-            EfficientNet-Lite2 as trained on ImageNet; None for the model that comes with Sightline.
+        model: a bundle, or the checkpoint of a model that was trained with a vision model, or its run; `imagenet` for
+            the cells of EfficientNet-Lite2 as trained on ImageNet; None for the model that comes with Sightline.
     """
     if model is not None and os.fspath(model) == IMAGENET:
         return GridEncoder.imagenet()
-    path = default_bundle() if model is None else model
+    path = default_bundle() if model is None else model_file(model)
     if kind_of_file(path) == "bundle":
         return load_bundle(path).vision
     loaded = model_checkpoint.load(path).model

@@ -18,6 +18,7 @@ from sightline.errors import CheckpointError, ConfigError
 from sightline.models.captioner import Captioner, Memory, WrappedCaptioner
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.text.vocabulary import Vocabulary
+from sightline.vision.inference_encoder import pool_grid
 from sightline.vision.vision_models import VisionModel
 
 VISION_PARTS = ("regions", "boxes", "grid", "vector")  # the scene parts that the backbone makes
@@ -78,6 +79,24 @@ class EndToEndCaptioner(EndToEnd, WrappedCaptioner):
     def encode(self, scenes: SceneBatch) -> Memory:
         """Look, then encode."""
         return self.captioner.encode(self.look(scenes))
+
+
+class PooledCaptioner(WrappedCaptioner):
+    """A captioner of features whose grid was pooled (`data.encoder: detector`), for scenes as vision makes them."""
+
+    def __init__(self, captioner: Captioner, side: int) -> None:
+        super().__init__()
+        self.captioner, self.side = captioner, side
+        self.needs, self.vocab_size, self.config = captioner.needs, captioner.vocab_size, captioner.config
+
+    @property
+    def inner(self) -> Captioner:
+        """The captioner."""
+        return self.captioner
+
+    def encode(self, scenes: SceneBatch) -> Memory:
+        """Pool, then encode."""
+        return self.captioner.encode(pool_grid(scenes, self.side))
 
 
 class EndToEndMatcher(EndToEnd, Matcher):

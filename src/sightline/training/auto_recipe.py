@@ -13,14 +13,13 @@ from sightline.data.photo_folder import photo_files, table_of
 from sightline.errors import ConfigError, CountError
 from sightline.files import existing_path
 from sightline.models.model_configs import CaptionerConfig
-from sightline.training.data_config import DataConfig
+from sightline.training.data_config import DETECTOR, DataConfig
 from sightline.training.features import open_scenes
 from sightline.training.recipe import Recipe
 from sightline.training.recipe_photos import plural, read_captions
 from sightline.training.recipe_text import read_corpus, times
 
 KINDS = {config().kind: config for config in get_args(CaptionerConfig)}
-ENCODER = "lite2"
 SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}
 WIDTHS = {"regions": "region_width", "grid": "grid_width", "vector": "vector_width"}
 SIZES = ("size", "hidden_size", "word_size", "attention_size")  # of models, where they have them
@@ -97,10 +96,10 @@ def _features(own: OwnData, out: Path, notes: list[str]) -> dict[str, str]:
     if own.features is not None:
         return {}
     notes.append(
-        f"Features are extracted with EfficientNet-{ENCODER} as trained on ImageNet: each of the 49 cells of a grid "
-        f"over the photo is a region. They are kept in {out / 'features'}."
+        "Photos are looked at once, by the detector that comes with Sightline: 36 regions each, with names. What it "
+        f"sees is kept in {out / 'features'}."
     )
-    return {"features": str((out / "features").absolute()), "encoder": ENCODER}
+    return {"features": str((out / "features").absolute()), "encoder": DETECTOR}
 
 
 def _model(kind: str, own: OwnData, size: int, notes: list[str]) -> dict[str, Any]:
@@ -110,9 +109,12 @@ def _model(kind: str, own: OwnData, size: int, notes: list[str]) -> dict[str, An
     chosen |= {"jrln": {"size": size}} if "jrln" in names else {}
     chosen |= {"ffn_size": 4 * size, "layers": 3 if size < 512 else 6, "heads": 8} if "ffn_size" in names else {}
     if own.features is None:
-        from sightline.vision.grid_encoder import WIDTH
+        from sightline.checkpoint.bundle import load_bundle
+        from sightline.vision.efficientnet_lite import HEAD
 
-        widths = dict.fromkeys(WIDTHS.values(), WIDTH)
+        vision = load_bundle().vision.config
+        assert vision.kind == "detector"
+        widths = {"region_width": vision.region_width, "grid_width": HEAD, "vector_width": HEAD}
     else:
         scene = next(iter(open_scenes(own.features)), None)
         if scene is None:
@@ -150,21 +152,17 @@ def _corpus(own: OwnData, notes: list[str]) -> dict[str, Any]:
     """Which sentences of the corpus are used, and from what count on a word is learned."""
     if own.corpus is None:
         raise ConfigError("r2m learns to speak from text, and there is none", fix="add --corpus text.txt")
-    if own.images is not None and own.concepts is None and own.features is None:
-        fix = "add --concepts FILE (a line of named boxes per photo), or --features with concepts"
-        raise ConfigError("r2m must know what is in the photos, and extracted features have no names", fix=fix)
     sentences = read_corpus(existing_path(own.corpus))
     long = sum(len(sentence.split()) >= 8 for sentence in sentences)
     fewest = 8 if 2 * long >= len(sentences) else 4
     notes.append(f"Of the corpus, sentences of {fewest} to {DataConfig.max_words} words are used.")
-    alone = own == OwnData(corpus=own.corpus)
-    if alone:
+    if own == OwnData(corpus=own.corpus):
         notes.append(
             "There are no photos: it learns to speak of what Sightline's own detector has names for, and "
             "`sightline caption --model` lets it speak of any photo."
         )
     return {
-        "dictionary": "detector" if alone else "coco",
+        "dictionary": DETECTOR if own.features is None and own.concepts is None else "coco",
         "rule": "r2m",
         "vocabulary": "corpus",
         "min_count": _min_count(len(sentences), notes),

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.errors import CheckpointError, ConfigError
+from sightline.files import MODEL, RECIPE, model_file
 
 if TYPE_CHECKING:  # the commands read the names below before PyTorch is needed
     import torch
 
     from sightline.checkpoint.model_checkpoint import Checkpoint
 
-MODEL = "model.safetensors"  # in the folder of a run that is done
 RUNS = Path("runs")
 SEED = re.compile(r"seed-\d+")  # folders of a row's runs with other seeds than its own
 
@@ -49,7 +49,7 @@ class Finder:
             return self._run(self._row.parent / rest / self._seed, self.recipe, rest)
         if colon and kind == "recipe":
             return self._other(rest)
-        return self._load(Path(name) / MODEL if Path(name).is_dir() else Path(name))
+        return self._load(model_file(name))
 
     def _other(self, rest: str) -> Checkpoint:
         table, sharp, row = rest.partition("#")
@@ -71,7 +71,7 @@ class Finder:
 
     def _run(self, folder: Path, recipe: str, row: str) -> Checkpoint:
         if not (folder / MODEL).is_file():
-            begun = "is not finished" if (folder / "recipe.yaml").is_file() else "has not been trained"
+            begun = "is not finished" if (folder / RECIPE).is_file() else "has not been trained"
             fix = shlex.join(["sightline", "train", recipe, row, "--out", str(folder)])
             raise CheckpointError(f"the row {row} {begun}", where=folder, fix=fix)
         return self._load(folder / MODEL)

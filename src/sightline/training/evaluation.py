@@ -48,6 +48,7 @@ from sightline.training.vision_config import CachedFeatures, config_of
 from sightline.training.word_boxes import accuracy_of_captioner, accuracy_of_matcher, f1_of_captions
 
 Watch = Callable[[Sequence[int]], "Iterator[int] | Sequence[int]"]
+Say = Callable[[SceneBatch], Sequence[Caption]]  # from photos, as pixels, to the caption of each
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def evaluate(
     watch: Watch = iter,
     captions: dict[str, Caption] | None = None,
     per_image: PerImage | None = None,
+    say: Say | None = None,
 ) -> dict[str, float]:
     """Measure a model on a split.
 
@@ -110,6 +112,7 @@ def evaluate(
         watch: wraps the photos that are captioned.
         captions: the model's captions are put there.
         per_image: what each photo adds is put there.
+        say: writes the captions instead of `evaluation.strategy` and `evaluation.rules`.
     """
     model, rule, words = checkpoint.model, named_rule(checkpoint.text_rule), checkpoint.vocabulary
     per_image = PerImage() if per_image is None else per_image
@@ -124,7 +127,7 @@ def evaluate(
         if not (pool.references and any(pool.references)):
             return metrics  # a pool of texts alone has nothing to score captions against
         captions = {} if captions is None else captions
-        captions.update(write_captions(checkpoint, pool, evaluation, trace=evaluation.grounding, watch=watch))
+        captions.update(write_captions(checkpoint, pool, evaluation, trace=evaluation.grounding, watch=watch, say=say))
         references = dict(zip(pool.ids, pool.references, strict=True))
         texts = {id: " ".join(caption.words) for id, caption in captions.items()}
         scores = scorecard(texts, references, evaluation.metrics or None).scores
@@ -150,16 +153,26 @@ _OF_THE_CORPUS = {*(f"Bleu_{n}" for n in range(1, 5)), "METEOR", *_AS_READ}  # n
 
 @torch.no_grad()
 def write_captions(
-    checkpoint: Checkpoint, pool: Pool, evaluation: Evaluation, *, trace: bool = False, watch: Watch = iter
+    checkpoint: Checkpoint,
+    pool: Pool,
+    evaluation: Evaluation,
+    *,
+    trace: bool = False,
+    watch: Watch = iter,
+    say: Say | None = None,
 ) -> dict[str, Caption]:
-    """The best caption of every photo of a split."""
+    """The best caption of every photo of a split, or what `say` says of it."""
     model = checkpoint.captioner()
     device = next(model.parameters()).device
     best: dict[str, Caption] = {}
     for first in watch(range(0, len(pool), evaluation.batch)):
         scenes = _scenes(pool, torch.arange(first, min(first + evaluation.batch, len(pool)))).to(device)
-        ranked = decode_captions(model, scenes, checkpoint.vocabulary, evaluation.strategy, evaluation.rules, trace)
-        best.update({id: own[0] for id, own in zip(scenes.ids, ranked, strict=True)})
+        if say is None:
+            ranked = decode_captions(model, scenes, checkpoint.vocabulary, evaluation.strategy, evaluation.rules, trace)
+            chosen: Sequence[Caption] = [own[0] for own in ranked]
+        else:
+            chosen = say(scenes)
+        best.update(zip(scenes.ids, chosen, strict=True))
     return best
 
 
@@ -306,9 +319,18 @@ class Measurement:
 
 
 def measure(
-    members: Sequence[Checkpoint], config: DataConfig, how: Evaluation, *, base: Path = Path(), watch: Watch = iter
+    members: Sequence[Checkpoint],
+    config: DataConfig,
+    how: Evaluation,
+    *,
+    base: Path = Path(),
+    watch: Watch = iter,
+    say: Say | None = None,
 ) -> Measurement:
-    """Measure models on the test split of the data, or on val without one; captions are split by the models' rule."""
+    """Measure models on the test split of the data, or on val without one; captions are split by the models' rule.
+
+    `say` writes the captions of a model that sees, where it is not decoded as `how` says.
+    """
     first = members[0]
     for other in members[1:]:
         if isinstance(other.model, Matcher) != isinstance(first.model, Matcher):
@@ -329,7 +351,7 @@ def measure(
             raise ConfigError(what, fix="use features of the same vision model")
     pool = data.pools["test"]
     left_out = (sentence for sentence in data.notes if "left out" in sentence or "concept" in sentence)
-    which = ": all, as the captions have no splits" if config.shares == {names[0]: 1} else f" of {' and '.join(names)}"
+    which = "; the captions have no splits" if config.shares == {names[0]: 1} else f" of {' and '.join(names)}"
     notes = (f"Measured on {plural(len(pool), 'photo')}{which}.", *left_out)
     matchers = [member.model for member in members if isinstance(member.model, Matcher)]
     per_image, captions = PerImage(pool.ids), dict[str, Caption]()
@@ -347,5 +369,6 @@ def measure(
             watch=watch,
             captions=captions,
             per_image=per_image,
+            say=say,
         )
     return Measurement(split, len(pool), metrics, captions, notes, per_image, data.fingerprint)

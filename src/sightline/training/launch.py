@@ -20,10 +20,10 @@ from sightline import __version__
 from sightline.caption import Caption
 from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.errors import CheckpointError, ConfigError, LearningError
-from sightline.files import read_json, write_json, write_text
+from sightline.files import MODEL, RECIPE, read_json, write_json, write_text
 from sightline.metrics.bootstrap import PerImage
 from sightline.models.end_to_end import EndToEnd
-from sightline.training.checkpoint_finder import MODEL, Finder
+from sightline.training.checkpoint_finder import Finder
 from sightline.training.data import Data, build_data
 from sightline.training.distributed import first_process, processes
 from sightline.training.evaluation import Evaluation
@@ -38,7 +38,6 @@ from sightline.training.stage import Stage
 from sightline.training.tensor_tables import Pool
 from sightline.training.vision_config import with_vision
 
-RECIPE = "recipe.yaml"
 DATA = "data.json"
 PER_IMAGE = "per_image.npz"  # what each photo adds to the metrics, for comparisons on the same photos
 CAPTIONS = "captions.json"  # by photo

@@ -13,9 +13,9 @@ from sightline import __version__
 from sightline.config import build, override
 from sightline.devices import choose_device
 from sightline.errors import ConfigError, SightlineError
-from sightline.files import read_json, write_json
+from sightline.files import MODEL, read_json, write_json
 from sightline.text.vocabulary import SPECIALS
-from sightline.training.checkpoint_finder import MODEL, RUNS, Finder
+from sightline.training.checkpoint_finder import RUNS, Finder
 from sightline.training.data_config import DataConfig
 from sightline.training.distributed import first_process, processes
 from sightline.training.evaluation import measure

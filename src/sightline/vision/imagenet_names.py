@@ -57,3 +57,14 @@ def imagenet_classes() -> tuple[ImageNetClass, ...]:
             _, synset, name, kinds = fields
             found.append(ImageNetClass(synset, (name, *filter(None, kinds.split(", ")))))
     return tuple(found)
+
+
+@cache
+def imagenet_chains() -> dict[str, tuple[str, ...]]:
+    """Each name of a class, and of a kind of class, with itself and what it is a kind of, from the most specific.
+
+    >>> imagenet_chains()["spotted cat"]
+    ('spotted cat', 'wild cat', 'animal')
+    """
+    chains = [one.chain for one in imagenet_classes()]
+    return {chain[place]: chain[place:] for chain in chains for place in range(len(chain))}

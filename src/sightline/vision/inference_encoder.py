@@ -41,12 +41,9 @@ class InferenceEncoder(nn.Module):
             raise ConfigError(f"`pool` is {pool}", fix="give 1, which keeps every grid cell, or more")
         if boxes is not None:
             vision = _choosing(vision, boxes.most)
-        mark = vision.fingerprint()  # of the weights before folding
         self.rule = None if boxes is None or boxes.is_fixed else boxes
         self.pool = pool
-        choices = [] if self.rule is None else [f"boxes {self.rule}"]
-        choices += [] if pool == 1 else [f"pool {pool}"]
-        self._mark = fingerprint(mark, *choices) if choices else mark
+        self._mark = scenes_fingerprint(vision, pool, self.rule)  # of the weights before folding
         self.vision = cast("VisionModel", fold(copy.deepcopy(vision).eval()))
 
     @property
@@ -62,7 +59,7 @@ class InferenceEncoder(nn.Module):
         """The scenes of a batch of pixels; regions that the rule leaves out are masked, and score 0."""
         scenes = self.vision.scenes(pixels, ids, self._mark)
         if self.pool > 1:
-            scenes = _pooled(scenes, self.pool)
+            scenes = pool_grid(scenes, self.pool)
         if self.rule is None:
             return scenes
         scores = scenes.part("scores")
@@ -75,7 +72,15 @@ class InferenceEncoder(nn.Module):
         return self.vision.concepts(scenes) if isinstance(self.vision, Detector) else [()] * len(scenes)
 
 
-def _pooled(scenes: SceneBatch, side: int) -> SceneBatch:
+def scenes_fingerprint(vision: VisionModel, pool: int = 1, rule: BoxRule | None = None) -> str:
+    """That of the scenes which an encoder of `vision` makes."""
+    mark = vision.fingerprint()
+    choices = [] if rule is None else [f"boxes {rule}"]
+    choices += [] if pool == 1 else [f"pool {pool}"]
+    return fingerprint(mark, *choices) if choices else mark
+
+
+def pool_grid(scenes: SceneBatch, side: int) -> SceneBatch:
     """The scenes with squares of `side` · `side` grid cells averaged; cut squares at the edges are means too."""
     grid, shape = scenes.part("grid"), scenes.grid_shapes[0]
     assert shape is not None
