@@ -145,6 +145,7 @@ def test_tests_stand_in_the_rooms_of_what_they_test():
 WHOLE_HOUSE = {
     "test_rooms.py",
     "test_hostile_files.py",
+    "test_faults.py",
     "test_wheel.py",
     "test_waiting_threads.py",
     "test_page.py",

@@ -462,33 +462,32 @@ def count_ray_tries(tries: int, home: Path, seed: str) -> Tally:
             tally.tries += 1
             victim = chance.choice(("worker", "driver"))
             try:
-                lose(victim, [*job, "--ray", address], folder, chance.randrange(RAY_PHOTOS // 2))
+                killed = lose(victim, [*job, "--ray", address], folder, chance.randrange(RAY_PHOTOS // 2))
                 assert captions_of(folder) == right, "captions are lost, doubled or others"
             except Exception as error:
                 tally.lost.append(f"try {number}: {type(error).__name__}: {error}")
                 continue
-            tally.kills[victim] += 1
+            tally.kills[victim] += killed
             tally.survived += 1
     return tally
 
 
-def lose(victim: str, job: list[str], folder: Path, after: int) -> None:
-    """Kill once more than `after` photos are done, then see the job to its end."""
+def lose(victim: str, job: list[str], folder: Path, after: int) -> bool:
+    """Kill once more than `after` photos are done, then see the job to its end; whether it was at work still."""
     ledger = folder / "out" / ".sightline" / "ledger.jsonl"
     with subprocess.Popen(job, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as asks:
         until = time.monotonic() + PATIENCE
         while photos_done(ledger) <= after and asks.poll() is None and time.monotonic() < until:
             time.sleep(0.002)
-        if victim == "driver":
-            asks.kill()
-        elif running := workers():
-            os.kill(running[0], signal.SIGKILL)
+        victims = [asks.pid] if victim == "driver" else workers()[:1]
+        killed = bool(victims) and asks.poll() is None and photos_done(ledger) < RAY_PHOTOS
+        if killed:
+            os.kill(victims[0], signal.SIGKILL)
         code = asks.wait(timeout=PATIENCE)
     if victim == "driver":
-        code = subprocess.run(
-            job, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
-        ).returncode
+        code = subprocess.run(job, cwd=folder, capture_output=True, check=False).returncode
     assert code == 0, f"exit code {code}"
+    return killed
 
 
 def main(arguments: list[str] | None = None) -> int:

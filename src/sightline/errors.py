@@ -127,3 +127,11 @@ class BoxError(DataError):
 
 class ChecksumError(DataError):
     """Stored bytes that are not the bytes that were written."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ended: Python's, the system's, or PyTorch's, which on a CPU is told by its words alone."""
+    words = ("can't allocate memory", "cannot allocate memory", "out of memory", "can't start new thread")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, OSError | RuntimeError) and any(word in str(error).lower() for word in words)
+    )

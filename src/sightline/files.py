@@ -163,8 +163,12 @@ def hold_interrupts() -> Iterator[None]:
 def lock(path: PathLike) -> Iterator[None]:
     """Hold `path` as an exclusive lock; a second holder gets a DataError at once. A killed process releases it."""
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("a+b") as file:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        opened = target.open("a+b")
+    except OSError as error:
+        raise unwritable(target.parent, error) from error
+    with opened as file:
         try:
             _lock_file(file)
         except OSError as error:

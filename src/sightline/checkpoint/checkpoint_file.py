@@ -22,7 +22,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from sightline.errors import CheckpointError, ConfigError
+from sightline.errors import CheckpointError, ConfigError, is_out_of_memory
 from sightline.files import PathLike, atomic_write, checksum, existing_path, refuse_special
 
 Precision = Literal["int8", "float16", "float32"]
@@ -125,6 +125,10 @@ def weights_must_fit(path: PathLike) -> Iterator[None]:
         *(ArithmeticError, AssertionError, LookupError, MemoryError),
         *(RuntimeError, TypeError, ValueError),
     ) as error:
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise CheckpointError(
+                f"there is not enough memory for its weights ({error})", where=path, fix="close other programs"
+            ) from error
         raise CheckpointError(
             f"its weights do not fit its config: {error}", where=path, fix="save the model again"
         ) from error

@@ -114,6 +114,7 @@ class Files:
         self.alike = 0
         self._given = {photo.id: str(photo.path) for photo in photos}
         self._fresh: set[str] = set()  # captions whose files are to be written, whatever is there
+        self._announced: set[str] = set()  # photos whose captions were shown, though their files may have failed
         self._done: set[str] = set()  # photos whose files are written
         self._described: set[str] = set()  # photos whose sidecars are
 
@@ -203,7 +204,8 @@ class Files:
         if id in self._done:
             return
         record, fresh, picture = self.caption_json(id), id in self._fresh, self._picture(id)
-        if fresh:
+        if fresh and id not in self._announced:
+            self._announced.add(id)
             self.listeners.caption(record)
         self._describe(id)
         if "pictures" in self.filing.formats and picture is not None:

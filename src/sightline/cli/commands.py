@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sightline import __version__
-from sightline.errors import ConfigError, SightlineError, printable
+from sightline.errors import ConfigError, SightlineError, is_out_of_memory, printable
 
 
 class Command(NamedTuple):
@@ -86,11 +86,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
+    except Exception as error:
+        if is_out_of_memory(error):
+            fix = "close other programs, or give --threads 1; on a GPU, a smaller batch or --device cpu"
+            why = f" ({error})" if str(error) else ""
+            return _fail(f"there is not enough memory{why}. To fix: {fix}.", 2, debug)
+        if not isinstance(error, OSError):  # the last resort: a defect of ours still gives a sentence, not a traceback
+            return _fail(f"Unexpected {type(error).__name__}: {error}. Run again with --debug and report it.", 1, debug)
         hint = " Free some space and run the same command again." if error.errno == errno.ENOSPC else ""
         return _fail(f"{error.filename or 'system'}: {error.strerror or error}.{hint}", 2, debug)
-    except Exception as error:  # the last resort: a defect of ours still gives a sentence, not a traceback
-        return _fail(f"Unexpected {type(error).__name__}: {error}. Run again with --debug and report it.", 1, debug)
 
 
 def _call(arguments: list[str]) -> Callable[[], int | None]:

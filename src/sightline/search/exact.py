@@ -182,6 +182,8 @@ class ExactIndex:
             yield
         except (sqlite3.Error, LookupError, TypeError, ValueError) as error:  # the latter on rows that are nonsense
             fix = "check the disk; if the file is damaged, remove it and index again"
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                fix = "make room there and run the same command again; what is indexed is kept"
             raise DataError(f"the index cannot be used ({error or 'damaged'})", where=self.path, fix=fix) from error
 
 
