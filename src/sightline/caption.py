@@ -104,6 +104,7 @@ class PhotoCaption(Caption):
         confidence: the probability that the caption is good (`sightline.grounding.calibration` tells what that means).
         low_confidence: whether it is too small to rely on the caption.
         concepts: named things in the photo, the surest first; boxes are normalised.
+        warning: why the caption tells little, such as that the photo is of one colour; "" for nearly all.
     """
 
     path: str = ""
@@ -111,6 +112,7 @@ class PhotoCaption(Caption):
     confidence: float = 0.0
     low_confidence: bool = False
     concepts: tuple[Concept, ...] = ()
+    warning: str = ""
 
     def to_json(self, scene: Scene | None = None) -> dict[str, Any]:
         """A JSON-ready form; boxes are in pixels of the upright photo."""
@@ -135,6 +137,7 @@ class PhotoCaption(Caption):
                 for c in self.concepts
             ],
             "size": list(self.size),
+            **({"warning": self.warning} if self.warning else {}),
         }
 
     def _pixels(self, box: Box | None) -> list[float] | None:

@@ -22,6 +22,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import PhotoCaption
 from sightline.checkpoint.bundle import Bundle
 from sightline.config import check_ranges
+from sightline.decoding.copy_names import rules_with_stand_ins, split_rules, without_names, write_names
 from sightline.decoding.decode import decode
 from sightline.decoding.likelihood import likelihood
 from sightline.decoding.rules import CAREFUL, Rules
@@ -81,11 +82,14 @@ def gist(words: Sequence[str]) -> Words:
 
 
 def alike(captions: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Which captions, each a list of words, are the same or nearly: their places, for each group of two or more."""
+    """Which captions, each a list of words, are the same or nearly: their places, for each group of two or more.
+
+    Empty ones are in no group.
+    """
     groups: dict[Words, list[int]] = {}
     for place, words in enumerate(captions):
         groups.setdefault(gist(words), []).append(place)
-    return [group for group in groups.values() if len(group) > 1]
+    return [group for words, group in groups.items() if words and len(group) > 1]
 
 
 def tell_apart(
@@ -105,7 +109,7 @@ def tell_apart(
         contrast: how to choose.
         bad: is given the error of a photo that can no longer be read, whose caption stays.
     """
-    results, groups = list(captions), alike([caption.words for caption in captions])
+    results, groups = list(captions), alike([() if caption.warning else caption.words for caption in captions])
     grouped = {place for group in groups for place in group}
     taken = {gist(caption.words) for place, caption in enumerate(captions) if place not in grouped}
     for group in groups:
@@ -157,8 +161,10 @@ def _rewrite(
     distinct = sorted(set(copy_of))
     if not distinct:
         return []
+    plain, names = split_rules(rules or CAREFUL, pipeline.bundle.captioner.vocabulary)
+    rules = rules_with_stand_ins(plain, names)
     scenes = pipeline.scenes([group[at][1] for at in distinct])
-    memory, words = pipeline.captioner.encode(scenes), [group[at][0].words for at in distinct]
+    memory, words = pipeline.captioner.encode(scenes), [without_names(group[at][0].words, names) for at in distinct]
     waiting = list(range(len(words)))
     for count in (contrast.candidates, MORE * contrast.candidates):  # more, where all captions of a photo are taken
         choices = _choices(pipeline, memory, {at: words[at] for at in waiting}, rules, count) if waiting else []
@@ -172,7 +178,7 @@ def _rewrite(
     captions = dict(zip(distinct, choose_boxes(bundle, [one.caption for one in judged], scenes), strict=True))
     results = []
     for original, (before, _) in zip(copy_of, group, strict=True):
-        caption = captions[original]
+        caption = write_names(captions[original], names, plain.must_include)
         sure = bundle.calibration.of(caption)
         low = sure < bundle.calibration.low
         results.append(

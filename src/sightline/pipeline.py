@@ -30,6 +30,7 @@ from sightline.caption import Caption, PhotoCaption
 from sightline.checkpoint.bundle import Bundle, load_bundle
 from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.checkpoint.model_checkpoint import load as load_checkpoint
+from sightline.decoding.copy_names import CopyName, has_places, rules_with_stand_ins, split_rules, turns, write_names
 from sightline.decoding.decode import decode, trace_captions
 from sightline.decoding.decode_result import DecodeResult
 from sightline.decoding.rules import CAREFUL, Rules, rules_of
@@ -59,6 +60,7 @@ from sightline.vision.images import Source, read_pixels
 from sightline.vision.inference_encoder import scenes_fingerprint
 from sightline.vision.int8_backbone import fold_int8
 from sightline.vision.photo_reader import Progress, left_out
+from sightline.vision.plain_photos import plain_photo
 
 if TYPE_CHECKING:  # what only some verbs need is imported by them: a caption is to start fast
     from sightline.distinct_captions import Contrast
@@ -310,6 +312,11 @@ class Pipeline:
         ):
             sure = float(self.bundle.calibration.confidence([numbers])[0])
             path, low = os.fspath(photo.path), sure < self.bundle.calibration.low
+            if (plain := plain_photo(photo)) is not None:
+                said, why = plain
+                words = tuple(said.split())
+                captions.append(PhotoCaption(words, path=path, size=photo.size, low_confidence=True, warning=why))
+                continue
             captions.append(
                 PhotoCaption(caption.words, caption.log_prob, caption.trace, path, photo.size, sure, low, named)
             )
@@ -321,23 +328,37 @@ class Pipeline:
     ) -> list[tuple[Caption, tuple[float, ...], tuple[Concept, ...]]]:
         """The caption of each scene with boxes, what its confidence is made from, and the concepts of the photo."""
         bundle, vocabulary, matcher = self.bundle, self.bundle.captioner.vocabulary, self.bundle.matcher
-        rules = rules or CAREFUL
+        rules, names = split_rules(rules or CAREFUL, vocabulary)
         if rules.whole:
             beam = max(beam, WIDE)
         if matcher is not None and images is None:
             images = matcher.model.embed_images(scenes)
         memory = self.captioner.encode(scenes)
-        strategy = Greedy() if beam == 1 else Beam(beam, keep=beam)
-        decoded = decode(self.captioner, memory, strategy, rules, vocabulary)
         concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(scenes)
-        chosen = self._chooser.choose(scenes, memory, decoded, images, concepts, rules)
+        tries = list[list[Candidate]]()  # one, unless a name has no place in what is said freely
+        for asked in (rules, *(rules_with_stand_ins(rules, names, turn) for turn in turns(names))):
+            size = beam if asked is rules else max(beam, 3)
+            strategy = Greedy() if size == 1 else Beam(size, keep=size)
+            decoded = decode(self.captioner, memory, strategy, asked, vocabulary)
+            tries.append(self._chooser.choose(scenes, memory, decoded, images, concepts, asked))
+            if all(has_places(one.words, names) for one in tries[0]):
+                break
+        chosen = [self._with_places(own, names) for own in zip(*tries, strict=True)]
         traced = self._traced(chosen, memory, scenes)
         spoken = self._traced([one.instead_of or one for one in chosen], memory, scenes, traced)
         numbers = [
             features(caption, signs_of(one, named))
             for caption, one, named in zip(spoken, chosen, concepts, strict=True)
         ]
-        return list(zip(choose_boxes(bundle, traced, scenes, images=images), numbers, concepts, strict=True))
+        traced = choose_boxes(bundle, traced, scenes, images=images)
+        traced = [write_names(one, names, rules.must_include) for one in traced]
+        return list(zip(traced, numbers, concepts, strict=True))
+
+    def _with_places(self, tries: Sequence[Candidate], names: Sequence[CopyName]) -> Candidate:
+        """What is said freely, where all names have a place in it; else the best of what was said with stand-ins."""
+        if has_places(tries[0].words, names):
+            return tries[0]
+        return self._chooser.best([one for one in tries[1:] if has_places(one.words, names)] or tries[1:])
 
     def _traced(
         self, chosen: Sequence[Candidate], memory: Memory, scenes: SceneBatch, known: Sequence[Caption] = ()
@@ -356,8 +377,11 @@ class Pipeline:
         """The `count` most probable captions of a photo, the best first: words and probabilities, without boxes."""
         scenes, vocabulary = self.scenes([self.read(photo)]), self.bundle.captioner.vocabulary
         memory = self.captioner.encode(scenes)
-        decoded = decode(self.captioner, memory, Beam(max(count, 5), keep=count), rules or CAREFUL, vocabulary)
-        return trace_captions(self.captioner, memory, decoded, scenes, vocabulary, trace=False)[0]
+        rules, names = split_rules(rules or CAREFUL, vocabulary)
+        wanted = rules_with_stand_ins(rules, names)
+        decoded = decode(self.captioner, memory, Beam(max(count, 5), keep=count), wanted, vocabulary)
+        found = trace_captions(self.captioner, memory, decoded, scenes, vocabulary, trace=False)[0]
+        return [write_names(one, names, rules.must_include) for one in found]
 
     def vectors(self, photos: Sequence[Source | Photo]) -> Array:
         """(n, d) vectors of photos, to search with."""

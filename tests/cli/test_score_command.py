@@ -338,3 +338,12 @@ def test_the_reference_corpora_are_equal_to_the_last_digits(data_dir, tmp_path):
                 value = image["CIDEr_D" if key == "CIDEr" else key]
                 assert scores["per_image"][image["image_id"]][key] == pytest.approx(value, abs=within), (key, image)
     assert abs(scores["corpus"]["SPICE"] - 0.133) < 0.02
+
+
+def test_a_file_name_with_a_line_break_stays_one_line(tmp_path, capsys):
+    (tmp_path / "refs.json").write_text(json.dumps({"a\nb.jpg": ["a cat"], "c.jpg": ["a dog"]}))
+    (tmp_path / "said.json").write_text(json.dumps({"c.jpg": "a dog"}))
+    asked = ["score", "--refs", str(tmp_path / "refs.json"), "--hyps", str(tmp_path / "said.json"), "--metrics", "bleu"]
+    assert commands.main(asked) == 0
+    (note,) = [line for line in capsys.readouterr().out.splitlines() if "were not scored" in line]
+    assert note.endswith("a\\nb.jpg")

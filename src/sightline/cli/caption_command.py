@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 from sightline.cli.arguments import Arg
 from sightline.cli.caption_display import CaptionDisplay
 from sightline.cli.pipeline_work import FORMATS, CaptionOptions, CaptionWork, formats_of
-from sightline.errors import ConfigError, DataError, SightlineError, printable
+from sightline.errors import ConfigError, DataError, printable
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
     from sightline.caption import PhotoCaption
@@ -60,7 +60,7 @@ def caption(
         format: csv, jsonl, json, html, pictures, xmp (a sidecar beside each photo). csv and jsonl are printed where
             there is no --out.
         length: of captions: short, normal, long, or the most words.
-        must_include: a word or phrase that every caption has.
+        must_include: a word, phrase or name that every caption has: dog, "red ball", Anna, Rex=dog.
         distinct: rewrite captions that are alike, so that each tells its photo from the others.
         style: an r2m model trained on your own text, whose words are used; or the folder of its run.
         force: do again what is done, and replace descriptions in sidecars that others wrote.
@@ -118,6 +118,7 @@ class _Output:
         self.pictures: list[Path] = []
         self.display = CaptionDisplay(quiet)
         self.notes: list[str] = []
+        self.warnings: list[str] = []
         self.changes: list[tuple[str, str, str]] = []
         self.alike = 0
         self.count = 0
@@ -150,9 +151,16 @@ class _Output:
 
         pictures = Pictures(Path(tempfile.mkdtemp(prefix="sightline-"))) if self.opener is not None else None
         try:
-            bad = self.found.problems.append
-            for caption in self._told_apart() if distinct else self._as_they_come():
+            pipeline, options, progress = self.work.load(), self.work.options, self.display.progress("captioning")
+            paths, bad = [photo.path for photo in self.found.photos], self.found.problems.append
+            captions = pipeline.caption_many(
+                paths, beam=options.beam, rules=options.rules(), bad=bad, progress=progress
+            )
+            for caption in self._told_apart(captions) if distinct else captions:
                 self.count += 1
+                if not distinct:
+                    self.display.step()
+                self._warn(caption.path, caption.warning)
                 if pictures is not None:
                     pictures.draw(caption, bad)
                     self.pictures = pictures.written
@@ -164,27 +172,18 @@ class _Output:
         except BaseException as error:  # also SystemExit, by which a signal ends the command
             self.stop = error
 
-    def _as_they_come(self) -> Iterator[PhotoCaption]:
-        def bad(error: SightlineError) -> None:
-            self.found.problems.append(error)
-            self.display.step()
-
-        options, progress = self.work.options, self.display.progress("captioning")
-        paths = [photo.path for photo in self.found.photos]
-        for caption in self.work.load().caption_many(
-            paths, beam=options.beam, rules=options.rules(), bad=bad, progress=progress
-        ):
-            self.display.step()
-            yield caption
-
-    def _told_apart(self) -> list[PhotoCaption]:
+    def _told_apart(self, captions: Iterable[PhotoCaption]) -> list[PhotoCaption]:
         from sightline.distinct_captions import alike, tell_apart
 
-        first, rules = list(self._as_they_come()), self.work.options.rules()
-        captions = tell_apart(self.work.load(), first, rules=rules, bad=self.found.problems.append)
-        self.changes = [(a.path, a.text, b.text) for a, b in zip(first, captions, strict=True) if a.text != b.text]
-        self.alike = sum(map(len, alike([caption.words for caption in first])))
-        return captions
+        first = []
+        for caption in captions:
+            self.display.step()
+            first.append(caption)
+        rules, bad = self.work.options.rules(), self.found.problems.append
+        apart = tell_apart(self.work.load(), first, rules=rules, bad=bad)
+        self.changes = [(a.path, a.text, b.text) for a, b in zip(first, apart, strict=True) if a.text != b.text]
+        self.alike = sum(map(len, alike([() if caption.warning else caption.words for caption in first])))
+        return apart
 
     def file(
         self,
@@ -206,6 +205,7 @@ class _Output:
         tables = sys.stderr if self.json else self.display.stdout
 
         def show(record: CaptionJson) -> None:
+            self._warn(record["path"], record.get("warning", ""))
             if not self.json:
                 self.display.caption(record["path"], record["caption"])
             if self.show and self.opener is None:
@@ -228,6 +228,10 @@ class _Output:
             self.notes.append(f"dropped {forgot:,} {many} of another model or other settings")
         return report.made + report.kept
 
+    def _warn(self, path: str, warning: str) -> None:
+        if warning:
+            self.warnings.append(f"{path}: {warning}")
+
     def _print_boxes(self, caption: CaptionJson, tables: TextIO) -> None:
         from sightline.export.caption_tables import box_table
 
@@ -243,6 +247,8 @@ class _Output:
             print(left_out(self.found.problems), file=sys.stderr)
         elif not self.found.photos:
             print("No photo was found there. To fix: name photos, or a folder that has some.", file=sys.stderr)
+        for line in self.warnings:
+            print(f"Warning: {printable(line)}.", file=sys.stderr)
         if self.quiet:
             return
         for line in (*self._changes(), *self.notes):

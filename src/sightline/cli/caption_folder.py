@@ -295,7 +295,7 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
     from sightline.distinct_captions import Words, alike, gist, tell_group_apart
 
     ids = [photo.id for photo in files.photos if photo.id in files.log]
-    groups = [[ids[at] for at in group] for group in alike([files.log[id]["caption"].split() for id in ids])]
+    groups = [[ids[at] for at in group] for group in alike(list(map(_words, map(files.log.__getitem__, ids))))]
     marks = {id: mark for group in groups for mark in [_mark(group, ledger)] for id in group}
     files.restore_first(id for id in list(files.rewrites) if files.rewrites.mark(id) != marks.get(id))
     waiting = [group for group in groups if not all(id in files.rewrites for id in group)]
@@ -317,6 +317,11 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
                     if one.text != before.text:
                         files.changes.append((before.path, before.text, one.text))
                 files.flush()
+
+
+def _words(record: CaptionJson) -> list[str]:
+    """The words of a caption that may be rewritten; none where the photo shows nothing."""
+    return [] if "warning" in record else record["caption"].split()
 
 
 def _mark(group: list[str], ledger: Ledger) -> str:

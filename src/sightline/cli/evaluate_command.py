@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sightline.cli.arguments import Arg
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, printable
 from sightline.files import existing_path, model_file
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to measure
@@ -320,6 +320,6 @@ def _print(measured: Measurement, split: str, out: Path | None) -> None:
         table.add_row(name, f"{value:.2f}")
     console.print(table)
     for sentence in measured.notes:
-        console.print(sentence, style="dim", markup=False)
+        console.print(printable(sentence), style="dim", markup=False)
     if out is not None:
-        console.print(f"captions: {out}", markup=False)
+        console.print(printable(f"captions: {out}"), markup=False)

@@ -18,7 +18,14 @@ from sightline.data.image_list import match_photos
 from sightline.data.inspect import identify
 from sightline.data.pickle_formats import read_document_frequencies
 from sightline.data.records import CaptionedPhoto, CaptionSet
-from sightline.errors import ConfigError, CountError, DuplicateRecordError, MissingRecordError, UnknownFormatError
+from sightline.errors import (
+    ConfigError,
+    CountError,
+    DuplicateRecordError,
+    MissingRecordError,
+    UnknownFormatError,
+    printable,
+)
 from sightline.files import existing_path, write_json
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.scorecard import METRICS, ON_REQUEST, TITLES, Scorecard, default_metrics, scorecard
@@ -178,7 +185,7 @@ def _print(systems: dict[str, Scorecard], metrics: tuple[str, ...]) -> None:
         console.print(f"note: {name} was left out; to have it: pip install 'sightline\\[{name}]'", highlight=False)
     for name, card in systems.items():
         for note in card.notes:
-            console.print(f"note ({name}): {note}", highlight=False, markup=False)
+            console.print(printable(f"note ({name}): {note}"), highlight=False, markup=False)
         console.print(card.signature, style="dim", highlight=False)
 
 

@@ -89,7 +89,8 @@ def search(
         for hit in weak:
             print(line(hit))
     if not hits:
-        print(_nothing(index.store, pipeline, words if image is None else "", not vectors_only), file=sys.stderr)
+        nothing = _nothing(index.store, pipeline, words if image is None else "", not vectors_only)
+        print(printable(nothing), file=sys.stderr)
     return 0 if hits else 1
 
 

@@ -54,6 +54,7 @@ def caption_of(record: CaptionJson) -> PhotoCaption:
         record["confidence"],
         record["low_confidence"],
         tuple(Concept(one["name"], one["score"], _normalised(one["box"], size)) for one in record["concepts"]),
+        record.get("warning", ""),
     )
 
 

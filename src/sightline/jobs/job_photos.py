@@ -85,8 +85,8 @@ def id_of(path: PathLike) -> str:
 def top_of(sources: Iterable[str]) -> str:
     """The folder or address that all that is named on a command line is below; "" where there is none.
 
-    >>> top_of(["/photos/2019", "/photos/*/*.jpg"])
-    '/photos'
+    >>> top_of([".", "*/*.jpg"]) == os.getcwd()
+    True
     """
     tops = list(dict.fromkeys(map(_top, sources)))
     if len(tops) < 2 or any(map(is_address, tops)):

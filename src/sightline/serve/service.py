@@ -15,6 +15,7 @@ import torch
 from sightline import __version__
 from sightline.caption import PhotoCaption
 from sightline.decoding.constraints import WordRules
+from sightline.decoding.copy_names import rules_with_stand_ins, split_rules
 from sightline.decoding.rules import Rules, phrases_of, rules_of
 from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.models.captioner import Captioner
@@ -283,7 +284,8 @@ def _rules(ask: CaptionRequest, says: Reader[Captioner]) -> Rules | None:
         raise Refusal(409, what, "ask for a beam of 3 or more")
     rules = rules_of(str(ask.length), phrases)
     try:
-        WordRules(rules or Rules(), len(says.vocabulary), says.vocabulary, torch.device("cpu"))
+        plain, names = split_rules(rules, says.vocabulary)
+        WordRules(rules_with_stand_ins(plain, names), len(says.vocabulary), says.vocabulary, torch.device("cpu"))
     except ConfigError as error:
         raise Refusal.of(error, status=409) from error
     return rules
