@@ -17,7 +17,7 @@ from sightline.cli import commands
 from sightline.decoding.rules import Rules
 from sightline.distinct_captions import Contrast, gist, tell_apart
 from sightline.errors import ConfigError, DataError
-from sightline.pipeline import Pipeline
+from sightline.pipeline import Pipeline, load
 from sightline.search.index_store import NAME
 from sightline.search.keywords import keywords
 
@@ -45,12 +45,12 @@ def names(hits) -> list[str]:
     return [Path(hit.path).name for hit in hits]
 
 
-@pytest.mark.parametrize("verb", ["caption", "__call__", "index", "search", "distinct"])
+@pytest.mark.parametrize("verb", ["load", "caption", "__call__", "index", "search", "distinct"])
 @pytest.mark.usefixtures("photos")
-def test_the_example_of_a_verb_runs(verb, pipeline):
-    test = doctest.DocTestParser().get_doctest(
-        getattr(Pipeline, verb).__doc__, {"pipeline": pipeline, "Path": Path}, verb, None, None
-    )
+def test_the_example_of_a_verb_runs(verb, pipeline, tiny_model, monkeypatch):
+    monkeypatch.setattr("sightline.checkpoint.bundle.default_bundle", lambda: tiny_model)
+    text = load.__doc__ if verb == "load" else getattr(Pipeline, verb).__doc__
+    test = doctest.DocTestParser().get_doctest(text, {"pipeline": pipeline, "Path": Path}, verb, None, None)
     told = []
     done = doctest.DocTestRunner().run(test, out=told.append)
     assert done.attempted

@@ -83,11 +83,6 @@ def load(
 ) -> Pipeline:
     """Load the model that comes with Sightline, or that of a file, ready for photos. Nothing is downloaded.
 
-    Example:
-        pipeline = sightline.load()
-        caption = pipeline.caption("photo.jpg")
-        print(caption, caption.confidence)
-
     Args:
         path: a model file, or the folder of a run of `sightline train`; by default the model of the package.
         device: auto, cpu, cuda, cuda:1 or mps; auto takes an accelerator where there is one.
@@ -97,6 +92,12 @@ def load(
     Returns:
         A `Pipeline`, whose methods are `caption`, `caption_many`, `alternatives`, `distinct`, `ground`, `audit`,
         `index` and `search`. Keep it, and give it photo after photo.
+
+    >>> import sightline
+    >>> pipeline = sightline.load()
+    >>> caption = pipeline.caption("photos/cat.jpg")
+    >>> 0 <= caption.confidence <= 1, str(caption) == " ".join(caption.words)
+    (True, True)
     """
     if threads is not None:
         if threads < 1:
