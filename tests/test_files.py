@@ -2,6 +2,8 @@ import gzip
 import json
 import multiprocessing
 import os
+import signal
+import threading
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from sightline import files
 from sightline.errors import DataError, NameTooLongError, TruncatedError
+from sightline.files import hold_interrupts
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -153,3 +156,37 @@ def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
     monkeypatch.delenv("SIGHTLINE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
     assert files.cache_dir() == tmp_path / "x" / "sightline"
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_an_interrupt_waits_until_what_is_held_is_done_and_a_second_one_acts_at_once(signals):
+    done = []
+
+    def hold() -> None:
+        with hold_interrupts():
+            for _ in range(signals):
+                signal.raise_signal(signal.SIGINT)
+            with hold_interrupts():
+                done.append("inside")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            hold()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done == (["inside"] if signals == 1 else [])
+
+
+def test_outside_the_main_thread_nothing_is_held_and_nothing_fails():
+    done = []
+
+    def hold() -> None:
+        with hold_interrupts():
+            done.append(True)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    thread.join()
+    assert done == [True]

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from sightline.errors import ImageError
 from sightline.vision import photo_reader
 from sightline.vision.images import read_pixels
-from sightline.vision.photo_reader import left_out, progress_bar, read_photos
+from sightline.vision.photo_reader import left_out, photo_bar, progress_bar, read_photos
 
 
 @pytest.fixture
@@ -92,3 +93,23 @@ def test_the_end_tells_each_file_and_its_reason():
         "  b.jpg: the file is empty. To fix: leave it out.",
     ]
     assert left_out(errors[:1]).startswith("1 file was left out:")
+
+
+def test_the_time_left_is_that_of_the_photos_to_come_though_batches_come_at_once():
+    seconds = [0.0]
+    console = Console(file=io.StringIO(), width=80)
+    bar = photo_bar(console, lambda: seconds[0])
+    task = bar.add_task("captioning", total=24)
+
+    def shown() -> str:
+        with console.capture() as captured:
+            console.print(bar)
+        return captured.get()
+
+    assert "0/24" in shown()
+    assert "left" not in shown()  # nobody knows yet
+    for batch in (1, 2):
+        seconds[0] = 4.0 * batch
+        for _ in range(8):
+            bar.advance(task)
+        assert f"{8 * batch}/24 0:00:0{12 - 4 * batch} left" in shown()

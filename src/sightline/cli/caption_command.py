@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 from sightline.cli.arguments import Arg
 from sightline.cli.caption_display import CaptionDisplay
 from sightline.cli.pipeline_work import FORMATS, CaptionOptions, CaptionWork, formats_of
-from sightline.errors import ConfigError, DataError, printable
+from sightline.errors import ConfigError, DataError, SightlineError, printable
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
     from sightline.caption import PhotoCaption
@@ -154,7 +154,7 @@ class _Output:
             pipeline, options, progress = self.work.load(), self.work.options, self.display.progress("captioning")
             paths, bad = [photo.path for photo in self.found.photos], self.found.problems.append
             captions = pipeline.caption_many(
-                paths, beam=options.beam, rules=options.rules(), bad=bad, progress=progress
+                paths, beam=options.beam, rules=options.rules(), bad=self._leave_out, progress=progress
             )
             for caption in self._told_apart(captions) if distinct else captions:
                 self.count += 1
@@ -171,6 +171,10 @@ class _Output:
             raise
         except BaseException as error:  # also SystemExit, by which a signal ends the command
             self.stop = error
+
+    def _leave_out(self, error: SightlineError) -> None:
+        self.found.problems.append(error)
+        self.display.step()
 
     def _told_apart(self, captions: Iterable[PhotoCaption]) -> list[PhotoCaption]:
         from sightline.distinct_captions import alike, tell_apart

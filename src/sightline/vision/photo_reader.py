@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 from sightline.errors import SightlineError
@@ -99,14 +101,26 @@ def _track(bar: Any, paths: Sequence[PathLike], title: str) -> Iterator[PathLike
         yield from bar.track(paths, description=title)
 
 
-def photo_bar(console: Any) -> Any:
-    """A bar of `rich`: how many photos are done, of how many, and the time that is left. It vanishes at its end."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def photo_bar(console: Any, clock: Callable[[], float] | None = None) -> Any:
+    """A bar of `rich`: how many photos are done, of how many, and the time that is left. It vanishes at its end.
 
-    left = (TimeRemainingColumn(), TextColumn("left"))
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *left, console=console, transient=True
-    )
+    The time is what photos have taken so far, times those to come. Rich's own column looks at the last steps alone, and
+    batches come all at once.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.text import Text
+
+    class TimeLeft(ProgressColumn):
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            if not task.completed or task.elapsed is None or task.total is None:
+                return Text("")
+            seconds = task.elapsed * (task.total - task.completed) / task.completed
+            return Text(f"{timedelta(seconds=math.ceil(seconds))} left")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeLeft())
+    return Progress(*columns, console=console, transient=True, get_time=clock)
 
 
 def left_out(bad: Sequence[SightlineError]) -> str:
