@@ -71,3 +71,15 @@ def test_make_alone_lists_the_targets():
     shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for target in ("demo", "test", "checks", "bench", "docs"):
         assert f"make {target}" in shown
+
+
+@pytest.mark.parametrize("left", [".sightline-index/x", "captioned/x.jpg", "demo-output/x", "runs/x"])
+def test_git_ignores_what_the_commands_of_the_documentation_leave(left):
+    assert subprocess.run(["git", "check-ignore", "-q", left], cwd=ROOT, check=False).returncode == 0
+
+
+def test_extras_are_installed_into_the_clone_and_do_not_replace_it():
+    lines = [line for page in (ROOT / "docs").rglob("*.md") for line in page.read_text().splitlines()]
+    installing = [line for line in lines if re.search(r"pip install .*'\.\[", line)]
+    assert installing
+    assert all("pip install -e '.[" in line for line in installing)
