@@ -64,6 +64,7 @@ def test_a_word_that_nobody_knows_is_asked_about(phrase, words):
         ("a brown and white dog sits", [REX], "Rex sits"),
         ("a man with his little dog", [ANNA, REX], "Anna with Rex"),
         ("a building with a woman dog in it", [ANNA, REX], "a building with Anna and Rex in it"),
+        ("a cat with a dog a woman", [ANNA, REX], "a cat with Rex and Anna"),
         ("a big dog", [CopyName(("airedale",), ("dog",))], "a big airedale"),
         ("a woman holding a dog", [CopyName(("Anna", "Lee"), ("woman",))], "Anna Lee holding a dog"),
     ],

@@ -156,7 +156,7 @@ def write_names(caption: Caption, names: Sequence[CopyName], keep: Sequence[str]
     places = _assign(caption.words, names, strict=True) or _assign(caption.words, names, strict=False) or {}
     trace = caption.trace or tuple(WordTrace() for _ in caption.words)
     tags, asked = Tagger.default().tag(list(caption.words)), {word for phrase in keep for word in phrase.split()}
-    words: list[tuple[str, WordTrace]] = []
+    words, end = list[tuple[str, WordTrace]](), 0  # where the last name ended
     for at, (word, own) in enumerate(zip(caption.words, trace, strict=True)):
         if at not in places:
             words.append((word, own))
@@ -165,9 +165,10 @@ def write_names(caption: Caption, names: Sequence[CopyName], keep: Sequence[str]
             first = _first(tags, at)
             kept = [place for place in range(first, at) if place in places or caption.words[place] in asked]
             del words[len(words) - (at - (kept[-1] + 1 if kept else first)) :]
-        if at - 1 in places and len(words) and words[-1][0] == places[at - 1].name[-1]:
-            words.append(("and", WordTrace()))  # "a woman man" has none between
+        if words and len(words) == end:
+            words.append(("and", WordTrace()))  # of "a woman man", and of "a woman a man"
         words += [(part, own) for part in places[at].name]
+        end = len(words)
     right = with_right_articles([word for word, _ in words])
     return replace(caption, words=tuple(right), trace=tuple(own for _, own in words) if caption.trace else ())
 
