@@ -88,8 +88,9 @@ def alike(captions: Sequence[Sequence[str]]) -> list[list[int]]:
     """
     groups: dict[Words, list[int]] = {}
     for place, words in enumerate(captions):
-        groups.setdefault(gist(words), []).append(place)
-    return [group for words, group in groups.items() if words and len(group) > 1]
+        if words:
+            groups.setdefault(gist(words), []).append(place)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def tell_apart(
