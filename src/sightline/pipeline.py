@@ -74,6 +74,7 @@ BATCH = 8  # photos that are looked at together
 # A word of so few photos is a hundred small products, each of which one thread has done before another is awake: on two
 # cores one photo takes 60 ms of CPU time instead of 70, and 135 ms instead of 166 beside other programs.
 FEW = 2
+POOLS = (1, 2)  # sides of the squares of grid cells that features are means of: of `extract`, and of `train`
 BATCH_ELSEWHERE = 64  # so too, to index them on a GPU
 WIDE = 10  # hypotheses, at least, where captions have little room: whole sentences are rare among the first few
 
@@ -130,8 +131,9 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
         from sightline.checkpoint.style_captions import with_style
 
         return replace(with_style(shipped, path, device), auditing=SupportModel(), card=checkpoint.card)
-    captioner, pool = checkpoint.captioner(), int(checkpoint.preprocessing.get("pool", 1))
-    if checkpoint.fingerprint != scenes_fingerprint(shipped.vision, pool):
+    captioner, mark = checkpoint.captioner(), shipped.vision.fingerprint()
+    pool = next((side for side in POOLS if checkpoint.fingerprint == scenes_fingerprint(mark, side)), None)
+    if pool is None:
         raise CheckpointError(
             f"this {captioner.config.kind} model has no eyes, and has learned from other features than those "
             "that the vision model of this version of Sightline gives",

@@ -153,8 +153,8 @@ def test_more_data_gets_larger_models_and_fewer_rare_words(tmp_path):
         recipe, _ = auto_recipe("updown", own(tmp_path), tmp_path / "out")
         stage = recipe.stages["cross-entropy"]
         sizes = (recipe.model.hidden_size, recipe.data.min_count, stage.batch.size, stage.batch.captions)
-        found.append((*sizes, stage.select.metric))
-    assert found == [(128, 1, 4, 1, "loss"), (256, 2, 32, 3, "CIDEr"), (512, 3, 32, 5, "CIDEr")]
+        found.append((*sizes, stage.select.every, stage.select.metric))
+    assert found == [(128, 1, 4, 1, 0, "loss"), (256, 2, 32, 3, 1, "CIDEr"), (512, 3, 32, 5, 1, "CIDEr")]
 
 
 def test_r2m_learns_from_text_and_photos_without_captions(photos, corpus, capsys):

@@ -21,6 +21,8 @@ from sightline.training.recipe_text import read_corpus, times
 
 KINDS = {config().kind: config for config in get_args(CaptionerConfig)}
 SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}
+ENOUGH = 50  # photos to choose a model by
+FEW_EPOCHS = 40  # where there are fewer
 WIDTHS = {"regions": "region_width", "grid": "grid_width", "vector": "vector_width"}
 SIZES = ("size", "hidden_size", "word_size", "attention_size")  # of models, where they have them
 
@@ -126,24 +128,35 @@ def _model(kind: str, own: OwnData, size: int, notes: list[str]) -> dict[str, An
 
 
 def _caption_stages(photos: int, captions: int, notes: list[str]) -> tuple[dict[str, Any], int]:
-    """Cross-entropy, stopped when held-out captions no longer become likelier."""
+    """Cross-entropy, stopped when captions of held-out photos no longer become better, where there are enough of these.
+
+    A model chosen by the loss of four photos has learned words and no sentences: of 60 photos of Flickr8k, it had
+    CIDEr 7.0 on 100 dev photos, one chosen by their CIDEr 15.7, and the last of 40 epochs 21.6.
+    """
     size = 128 if captions < 2_000 else 256 if captions < 20_000 else 512
     train = max(1, round(photos * SHARES["train"]))
     batch = min(32, max(4, 1 << int(math.log2(max(1, train / 20)))))
-    epochs = min(100, max(15, math.ceil(2_000 * batch / train)))
-    metric = "CIDEr" if photos * SHARES["val"] >= 50 else "loss"
+    chosen = photos * SHARES["val"] >= ENOUGH
+    epochs = min(100, max(15, math.ceil(2_000 * batch / train))) if chosen else FEW_EPOCHS
     each = max(1, min(5, round(captions / max(1, photos))))
-    notes.append(
-        f"Training takes at most {epochs} epochs in batches of {plural(batch, 'photo')} with "
-        f"{plural(each, 'caption')} each, and stops when the val split has not become better ({metric}) for 5 epochs."
-    )
+    how = f"in batches of {plural(batch, 'photo')} with {plural(each, 'caption')} each"
+    if chosen:
+        notes.append(
+            f"Training takes at most {epochs} epochs {how}, and stops when the val split has not become better (CIDEr) "
+            "for 5 epochs."
+        )
+    else:
+        notes.append(
+            f"Training takes {epochs} epochs {how}. The last model is kept: {plural(photos, 'photo')} are few, and a "
+            "twentieth of them too few to choose by. Thousands make better captions."
+        )
     stage = {
         "objective": {"kind": "cross-entropy"},
         "batch": {"size": batch, "captions": each},
-        "optimiser": {"lr": 1e-3 if size < 512 else 5e-4, "clip": 1.0},
+        "optimiser": {"lr": 2e-3 if size < 256 else 1e-3 if size < 512 else 5e-4, "clip": 1.0},
         "schedule": {"kind": "decay", "factor": 0.8, "every": max(1, epochs // 8)},
         "epochs": epochs,
-        "select": {"metric": metric, "patience": 5},
+        "select": {"metric": "CIDEr", "patience": 5} if chosen else {"every": 0},
     }
     return {"cross-entropy": stage}, size
 

@@ -43,7 +43,7 @@ class InferenceEncoder(nn.Module):
             vision = _choosing(vision, boxes.most)
         self.rule = None if boxes is None or boxes.is_fixed else boxes
         self.pool = pool
-        self._mark = scenes_fingerprint(vision, pool, self.rule)  # of the weights before folding
+        self._mark = scenes_fingerprint(vision.fingerprint(), pool, self.rule)  # of the weights before folding
         self.vision = cast("VisionModel", fold(copy.deepcopy(vision).eval()))
 
     @property
@@ -72,9 +72,8 @@ class InferenceEncoder(nn.Module):
         return self.vision.concepts(scenes) if isinstance(self.vision, Detector) else [()] * len(scenes)
 
 
-def scenes_fingerprint(vision: VisionModel, pool: int = 1, rule: BoxRule | None = None) -> str:
-    """That of the scenes which an encoder of `vision` makes."""
-    mark = vision.fingerprint()
+def scenes_fingerprint(mark: str, pool: int = 1, rule: BoxRule | None = None) -> str:
+    """That of the scenes which an encoder makes of a vision model whose fingerprint is `mark`."""
     choices = [] if rule is None else [f"boxes {rule}"]
     choices += [] if pool == 1 else [f"pool {pool}"]
     return fingerprint(mark, *choices) if choices else mark
