@@ -244,7 +244,7 @@ def test_a_list_ends_where_a_path_begins(tmp_path, monkeypatch):
     given = bind(caption, "caption", ["--must-include", "red ball", "cup", "*.jpg", "--format", "CSV", "-"]).keywords
     assert (given["must_include"], given["paths"]) == (("red ball", "cup"), ("*.jpg", "-"))
     given = bind(evaluate, "evaluate", "--metrics bleu cider run/ --captions a,b.json".split()).keywords
-    assert (given["metrics"], given["checkpoints"]) == (("bleu", "cider"), (Path("run/"),))
+    assert (given["metrics"], given["models"]) == (("bleu", "cider"), (Path("run/"),))
     assert given["captions"] == (Path("a,b.json"),)  # there is such a file
 
 
