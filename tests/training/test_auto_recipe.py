@@ -159,7 +159,8 @@ def test_more_data_gets_larger_models_and_fewer_rare_words(tmp_path):
 
 def test_r2m_learns_from_text_and_photos_without_captions(photos, corpus, capsys):
     short = ("text.epochs=1", "text-reconstruction.epochs=1", "photos.steps=2", "photos-reconstruction.steps=2")
-    steps = [f"stages.{change}" for change in short]
+    judged = ("text.select.every=1", "text-reconstruction.select.every=1")
+    steps = [f"stages.{change}" for change in (*short, *judged)]
     assert (
         train("r2m", "--images", "photos", "--corpus", corpus, "--features", "features", *steps, "--device", "cpu") == 0
     )
@@ -196,7 +197,7 @@ def test_r2m_learns_a_style_from_text_alone(photos, corpus, capsys):
     assert list(recipe.stages) == ["text", "text-reconstruction"]
     assert recipe.data.dictionary == "detector"
     assert {"man", "dog", "grass", "verily"} <= set(trained.vocabulary)
-    Image.new("RGB", (64, 48), (90, 120, 60)).save(photos / "photo.jpg")
+    shutil.copy(Path(__file__).parents[2] / "examples" / "coffee.jpg", photos / "photo.jpg")
     told = main(["caption", str(photos / "photo.jpg"), "--model", str(out), "--json", "--device", "cpu"])
     assert told == 0
     (said,) = json.loads(capsys.readouterr().out)
@@ -227,6 +228,15 @@ def test_r2m_with_captions_is_measured_by_them(photos, corpus):
     data = build_data(recipe.data, recipe.model, recipe.stage_list())
     assert data.pools["test"].references
     assert "stands" not in data.vocabulary  # a word of the captions alone
+
+
+def test_few_sentences_choose_no_model(photos, corpus):
+    few, told = auto_recipe("r2m", OwnData(corpus=corpus), photos / "out")
+    assert [(stage.epochs, stage.select.every) for stage in few.stages.values()] == [(30, 0), (5, 0)]
+    assert any("The last model is kept: 120 sentences are few" in sentence for sentence in told)
+    corpus.write_text(corpus.read_text() * 20)
+    many, _ = auto_recipe("r2m", OwnData(corpus=corpus), photos / "out")
+    assert [(stage.select.every, stage.select.patience) for stage in many.stages.values()] == [(1, 3), (1, 3)]
 
 
 def test_short_sentences_are_kept_where_most_are_short(photos):

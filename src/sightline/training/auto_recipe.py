@@ -23,6 +23,8 @@ KINDS = {config().kind: config for config in get_args(CaptionerConfig)}
 SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}
 ENOUGH = 50  # photos to choose a model by
 FEW_EPOCHS = 40  # where there are fewer
+FEW_SENTENCES = 2_000  # below, a twentieth are too few to choose by
+TEXT_EPOCHS = (30, 5)  # of R2M's text stages then
 WIDTHS = {"regions": "region_width", "grid": "grid_width", "vector": "vector_width"}
 SIZES = ("size", "hidden_size", "word_size", "attention_size")  # of models, where they have them
 
@@ -185,26 +187,42 @@ def _corpus(own: OwnData, notes: list[str]) -> dict[str, Any]:
 
 
 def _text_stages(own: OwnData, photos: int, notes: list[str]) -> tuple[dict[str, Any], int]:
-    """The four stages of R2M: write sentences, rebuild their concepts, then both with photos where there are some."""
+    """The four stages of R2M: write sentences, rebuild their concepts, then both with photos where there are some.
+
+    As with photos, few held-out sentences choose badly: of 500 captions of Flickr8k, the model they chose had CIDEr 3.7
+    on 100 dev photos and wrote no sentences, the last of 30 and 5 epochs 9.6.
+    """
     assert own.corpus is not None
     sentences = len(read_corpus(own.corpus))
     size = 128 if sentences < 2_000 else 256 if sentences < 20_000 else 512
     batch = min(256, max(8, 1 << int(math.log2(max(1, sentences / 20)))))
     epochs = min(100, max(10, math.ceil(3_000 * batch / max(1, sentences))))
-    notes.append(
-        f"Each text stage takes at most {epochs} epochs in batches of {batch} sentences, and stops when held-out "
-        "sentences have not become likelier for 3 epochs."
-        + (f" The photo stages take 50 and 100 steps, with {batch} sentences beside the photos." if photos else "")
+    rate = 5e-4 if size < 512 else 1e-4
+    if sentences < FEW_SENTENCES:
+        plans = zip(TEXT_EPOCHS, (2e-3, 1e-3), strict=True)
+        select: dict[str, Any] = {"every": 0}
+        note = f"The text stages take {TEXT_EPOCHS[0]} and {TEXT_EPOCHS[1]} epochs in batches of {batch} sentences."
+        note += f" The last model is kept: {plural(sentences, 'sentence')} are few to choose by."
+    else:
+        plans = zip((epochs, epochs), (rate, rate), strict=True)
+        select = {"metric": "loss", "patience": 3}
+        note = f"Each text stage takes at most {epochs} epochs in batches of {batch} sentences, and stops when held-out"
+        note += " sentences have not become likelier for 3 epochs."
+    if photos:
+        note += f" The photo stages take 50 and 100 steps, with {batch} sentences beside the photos."
+    notes.append(note)
+    written, rebuilt = (
+        {
+            "batch": {"pool": "corpus", "size": batch, "captions": 1},
+            "optimiser": {"lr": lr, "clip": 10.0},
+            "epochs": count,
+            "select": select,
+        }
+        for count, lr in plans
     )
-    text = {
-        "batch": {"pool": "corpus", "size": batch, "captions": 1},
-        "optimiser": {"lr": 5e-4 if size < 512 else 1e-4, "clip": 10.0},
-        "epochs": epochs,
-        "select": {"metric": "loss", "patience": 3},
-    }
     stages = {
-        "text": {"objective": {"kind": "r2m-text"}, **text},
-        "text-reconstruction": {"objective": {"kind": "r2m-text", "beta": 1.0}, **text},
+        "text": {"objective": {"kind": "r2m-text"}, **written},
+        "text-reconstruction": {"objective": {"kind": "r2m-text", "beta": 1.0}, **rebuilt},
     }
     if not photos and own.features is None:
         return stages, size
