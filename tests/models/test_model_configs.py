@@ -11,11 +11,12 @@ from sightline.errors import ConfigError
 from sightline.models.jrln import JRLNConfig
 from sightline.models.model_configs import ModelConfig
 from sightline.models.scene_matcher import SceneMatcherConfig
+from sightline.models.scene_trans import SceneTransConfig
 from sightline.models.vsrn import VSRNConfig
 from sightline.models.vsrn_captioner import VSRNCaptionerConfig
 
 CONFIGS = (*get_args(ModelConfig), VSRNCaptionerConfig, JRLNConfig)
-MAY_BE_ZERO = ((VSRNConfig, "rrr_layers"), (SceneMatcherConfig, "ffn_size"))
+MAY_BE_ZERO = ((VSRNConfig, "rrr_layers"), (SceneMatcherConfig, "ffn_size"), (SceneTransConfig, "concepts"))
 FIELDS = [
     (config, item.name, get_type_hints(config)[item.name])
     for config in CONFIGS

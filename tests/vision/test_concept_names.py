@@ -111,7 +111,7 @@ def test_relations_hold_wherever_wordnet_says_so(tables):
 
 def test_every_sense_of_the_list_is_in_wordnet():
     for name in NAMES:
-        assert module._senses(name), name
+        assert module.name_senses(name), name
 
 
 def test_names_outside_of_the_list_mean_their_first_sense_or_nothing():

@@ -39,11 +39,13 @@ from sightline.text.tagger import NOUNS
 
 DEAR = 8.0  # what a word costs in a second beam that is not supported at all, in nats
 SURE = 0.35  # a concept of the whole photo takes the place of a noun from this score on
+SURE_THING = 0.5  # the same, if it is no animal
 SURE_REGION = 0.8  # and one of a region
 LEAST_WORDS = 3  # of the beginning of a caption
 KEPT_BEFORE = frozenset(  # adjectives that suit a thing whatever it is
     "black white brown red green blue yellow orange pink purple grey gray golden small little large big young".split()
 )
+ALIKE = ("animal", "artifact", "food", "object")  # kinds of things that are taken for each other
 KINDS = ("animal", "vehicle", "building", "food")  # words that say less, of families of things
 Words = tuple[str, ...]
 
@@ -322,6 +324,8 @@ class CaptionChooser:
         doubted = dict(zip(one.nouns, one.support, strict=True))
         for concept in sorted(concepts, key=lambda each: -each.score):
             if is_sure(concept) and not mentions(one.words, concept.name):
+                if usual_kind(concept.name) != "animal" and (concept.box is not None or concept.score < SURE_THING):
+                    continue  # many things are in a photo, and those that a caption names are mostly there
                 for at in sorted(replaceable(one.words, one.nouns, concept.name), key=doubted.__getitem__)[:1]:
                     yield with_noun(one.words, at, concept.name), "swap", concept.score - doubted[at]
         for at, support in sorted(doubted.items(), key=lambda each: each[1])[:1]:
@@ -369,14 +373,13 @@ def replaceable(words: Words, nouns: Sequence[int], name: str) -> list[int]:
     """The nouns, by their places, that may have been said where something of this name is.
 
     One animal is taken for another, or for whatever the caption begins with, unless that is a person; one thing that
-    people made for another that the caption begins with, unless that is a place: a room, a street.
+    people made for another, unless that is a place (a room, a street); food for food, a volcano for a rock.
     """
     kind = usual_kind(name)
-    if kind == "animal" and (animals := [at for at in nouns if usual_kind(words[at]) == "animal"]):
-        return animals
+    alike = [at for at in nouns if usual_kind(words[at]) == kind and (kind != "artifact" or is_thing(words[at]))]
+    if alike and kind in ALIKE:
+        return alike
     first = [at for at in nouns[:1] if usual_kind(words[at]) not in ("person", "group")]
-    if kind == "artifact":
-        return [at for at in first if usual_kind(words[at]) == "artifact" and is_thing(words[at])]
     return first if kind == "animal" else []
 
 
