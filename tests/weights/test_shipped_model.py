@@ -21,7 +21,7 @@ from sightline.vision.coverage import coverage
 
 torch.set_num_threads(1)
 DATA = os.environ.get("SIGHTLINE_DATA")
-FROZEN = "abea57a550136c18"  # docs/model.md
+FROZEN = "1a9e93f62956d302"  # docs/model.md
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +29,9 @@ def pipeline():
     return sightline.load()
 
 
-def test_all_in_the_folder_is_at_most_22_mebibytes_and_the_terms_are_there():
+def test_all_in_the_folder_is_at_most_25_mebibytes_and_the_terms_are_there():
     folder = default_bundle().parent
-    assert sum(file.stat().st_size for file in folder.iterdir()) <= 22 * 2**20
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= 25 * 2**20
     terms = (folder / "LICENSE").read_text("utf-8")
     assert "COCO" in terms
     assert "Flickr30k Entities" in terms
@@ -39,7 +39,7 @@ def test_all_in_the_folder_is_at_most_22_mebibytes_and_the_terms_are_there():
 
 def test_its_card_tells_what_it_learned_from_and_how_good_it_is():
     card = load_bundle(default_bundle()).card
-    assert card["captioner"]["data"]["counts"]["train"]["photos"] == 109_488
+    assert card["captioner"]["data"]["counts"]["train"]["photos"] == 115_488
     assert {"CIDEr-D", "BLEU-4", "METEOR 1.5", "caption R@1", "boxes covered by 36"} <= card["metrics"].keys()
 
 
