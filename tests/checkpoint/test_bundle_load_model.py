@@ -69,5 +69,5 @@ def test_a_captioner_of_extracted_scenes_sees_with_the_eyes_that_extracted_them(
 def test_a_captioner_of_other_features_is_refused_with_what_to_do(shipped, tmp_path, mark):
     words = load_bundle(shipped).captioner.vocabulary
     model_checkpoint.save(tmp_path / "x", Checkpoint(up_down(words), words, "self-critical", fingerprint=mark))
-    with pytest.raises(CheckpointError, match=r"updown model has no eyes.*other features.*sightline evaluate --features"):
+    with pytest.raises(CheckpointError, match=r"updown model has no eyes.*other features.*evaluate --features"):
         load_model(tmp_path / "x")
