@@ -13,6 +13,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -147,6 +148,34 @@ def terminal_habits(user: Journey) -> None:
         for names in ("bleu cider", "bleu,cider")
     )
     user.expect(spaced == listed, "a list with commas means another than one with spaces")
+    user.expect("index" in user.run("search 'a cat' --store nowhere", codes=(2,)), "not told that there is no index")
+    (named,) = user.json("caption examples/photographer.jpg --must-include Anna")
+    user.expect("Anna" in named["caption"].split(), "a name that nobody trained on is not said")
+
+    odd = user.folder / "odd"
+    (odd / "below").mkdir(parents=True)
+    shutil.copy(EXAMPLES / "cat.jpg", odd / "below" / "two\nlines.jpg")
+    Image.new("RGB", (64, 64), "green").save(odd / "plain.png")
+    printed = user.run("caption odd")
+    user.expect(len([line for line in printed.splitlines() if "lines.jpg" in line]) == 1, "a name takes two lines")
+    user.expect("a plain green picture" in printed, "one colour is taken for a photo of something")
+
+    stop_early(user)
+    printed = user.run("caption photos --out stopped --format csv,xmp")
+    with (user.folder / "stopped" / "captions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    sidecars = list((user.folder / "photos").glob("*.xmp"))
+    user.expect(len(rows) == len(sidecars) == user.photos, f"{len(rows)} rows and {len(sidecars)} sidecars")
+
+
+def stop_early(user: Journey) -> None:
+    """Press Ctrl-C while a folder is captioned."""
+    command = [sys.executable, "-m", "sightline", "caption", "photos", "--out", "stopped", "--format", "csv,xmp"]
+    with subprocess.Popen(command, cwd=user.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+        time.sleep(2.5)  # in the midst of it, before it, or after it: the folder is whole in the end
+        running.send_signal(signal.SIGINT)
+        printed = running.communicate()[0].decode()
+    user.expect("Traceback" not in printed, printed)
 
 
 STEPS = (output_is_input, photos_end_in_captions, terminal_habits)
