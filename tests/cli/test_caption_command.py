@@ -294,7 +294,8 @@ def test_a_bar_on_the_terminal_leaves_the_output_alone(model, photos):
 
 
 def test_counts_and_the_time_left_stay_below_the_captions_that_are_printed(model, tmp_path):
-    for i in range(3 * BATCH):
+    many = 12 * BATCH  # several rounds of the batches that are worked on at once
+    for i in range(many):
         draw_photo(tmp_path / f"{i:02}.png", (64, 64))
     for out in ([], ["--out", tmp_path / "out"]):
         master, slave = pty.openpty()
@@ -306,10 +307,10 @@ def test_counts_and_the_time_left_stay_below_the_captions_that_are_printed(model
         os.close(master)
         assert running.wait() == 0
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
-        assert len(re.findall(r"\r[^\r]*/\d\d\.png: \w", text)) == 3 * BATCH
-        counts = [int(count) for count in re.findall(rf"captioning .* (\d+)/{3 * BATCH} .*left", text)]
+        assert len(re.findall(r"\r[^\r]*/\d\d\.png: \w", text)) == many
+        counts = [int(count) for count in re.findall(rf"captioning .* (\d+)/{many} .*left", text)]
         assert counts == sorted(counts)
-        assert any(0 < count < 3 * BATCH for count in counts)
+        assert any(0 < count < many for count in counts)
 
 
 def read(terminal: int) -> bytes:

@@ -47,6 +47,11 @@ WITH_EXAMPLES = [page for page in PAGES if MARK.search((DOCS / page).read_text()
 SCENE = next(iter(sample_scenes(1, regions=3, width=8)))
 
 
+@pytest.fixture(autouse=True)
+def _no_datasets(monkeypatch):
+    monkeypatch.delenv("SIGHTLINE_DATA", raising=False)  # a new user has none
+
+
 def scene_of(id: str, fingerprint: str = "") -> Scene:
     return replace(SCENE, id=id, fingerprint=fingerprint)
 

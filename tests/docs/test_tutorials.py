@@ -23,6 +23,11 @@ PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
 SMALL = ["model.region_width=24", "stages.cross-entropy.epochs=1", "data.min_count=1"]
 
 
+@pytest.fixture(autouse=True)
+def _no_datasets(monkeypatch):
+    monkeypatch.delenv("SIGHTLINE_DATA", raising=False)  # a new user has none
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The current folder; a tiny model stands in the place of Sightline's own."""

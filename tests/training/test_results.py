@@ -98,7 +98,7 @@ def test_a_dry_run_refuses_r2m_on_features_that_learned_from_captions(tmp_path):
     bad = replace(recipe, data=replace(recipe.data, features=recipe.data.features.with_name("mine-detector")))
     check = Checker(write_data(tmp_path / "data"))
     assert check(good, "r2m").wrong == ()
-    assert "learned from: ImageNet, COCO training captions" in check(bad, "r2m").wrong[0]
+    assert "learned from: ImageNet, COCO and Flickr8k training captions" in check(bad, "r2m").wrong[0]
     assert check(bad, "r2m").missing == (tmp_path / "data" / "features" / "mine-detector",)
 
 

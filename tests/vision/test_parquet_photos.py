@@ -133,7 +133,7 @@ def test_photos_on_storage_are_captioned_like_files(filled, tiny_model, tmp_path
     assert command("caption", tiny_model, address, "--out", out) == 0
     told = json.loads((out / "captions.json").read_text())
     assert [one["path"] for one in told] == [f"{address}/{name}" for name in ORDER]
-    assert sorted(path.name for path in out.glob("*.jpg")) == [f"{n}.captioned.jpg" for n in ("a b", "x", "z", "ü")]
+    assert sorted(path.name for path in out.rglob("*.jpg")) == [f"{n}.captioned.jpg" for n in ("a b", "x", "z", "ü")]
     capsys.readouterr()
     put("photos/z.png", picture(7))
     assert command("caption", tiny_model, address, "--out", out) == 0

@@ -88,6 +88,9 @@ def _compile_once(source: Source, folder: Path) -> None:
     """Compile, or wait while another process does."""
     while not folder.exists():
         try:
+            folder.parent.mkdir(
+                parents=True, exist_ok=True
+            )  # a cache that is no folder is told as that, by what follows
             with lock(folder.with_name(folder.name + ".lock")):
                 if not folder.exists():
                     compile_index(source, folder)

@@ -326,10 +326,10 @@ def _joined(values: Any) -> str:
 
 
 CARD = "supervision.txt"  # in a feature store: one line, what its vision model learned from
-SHIPPED_VISION = "abea57a550136c18"  # fingerprint of the vision model that comes with Sightline (docs/model.md)
+SHIPPED_VISION = "1a9e93f62956d302"  # fingerprint of the vision model that comes with Sightline (docs/model.md)
 DETECTOR = (
-    "ImageNet, COCO training captions, machine boxes in COCO training photos, Flickr30k Entities boxes and names of "
-    "Flickr8k training photos"
+    "ImageNet, COCO and Flickr8k training captions, machine boxes in their photos, Flickr30k Entities boxes and names "
+    "of Flickr8k training photos"
 )
 COCO_BOXES = "ImageNet, machine boxes in COCO training photos"
 IMAGENET = "ImageNet"
