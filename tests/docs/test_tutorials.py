@@ -15,6 +15,7 @@ from sightline.checkpoint import bundle as bundles
 from sightline.checkpoint.bundle import save_bundle
 from sightline.cli import commands
 from sightline.data.convert import any_captions
+from sightline.jobs import extract_job
 
 torch.set_num_threads(1)
 TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
@@ -32,8 +33,8 @@ def _no_datasets(monkeypatch):
 def folder(tmp_path, monkeypatch):
     """The current folder; a tiny model stands in the place of Sightline's own."""
     save_bundle(tmp_path / "tiny.safetensors", tiny_bundle())
-    monkeypatch.setattr(bundles, "default_bundle", lambda: tmp_path / "tiny.safetensors")
-    monkeypatch.delenv("SIGHTLINE_DATA", raising=False)
+    for module in (bundles, extract_job):  # which has it by name, whichever test imported it first
+        monkeypatch.setattr(module, "default_bundle", lambda: tmp_path / "tiny.safetensors")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
