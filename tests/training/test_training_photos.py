@@ -6,6 +6,7 @@ from learning_samples import training_photos
 from sightline.config import build
 from sightline.data.image_list import photo_number, read_names
 from sightline.training.data_config import DataConfig
+from sightline.training.recipe import SHIPPED, read_recipe
 from sightline.training.true_boxes import read_boxes
 
 pytestmark = pytest.mark.data
@@ -77,3 +78,31 @@ def test_no_photo_of_flickr8ks_dev_or_test_is_trained_on(listed, data_dir):
     for split in ("dev", "test"):
         assert numbers(data_dir / f"flickr8k/Flickr_8k.{split}Images.txt").isdisjoint(flickr)
     assert sum(photo.boxes > 0 for photo in listed if photo.pool == "boxed") > 5_900
+
+
+@pytest.fixture(scope="module", params=["keep", "truthful"])
+def of_both_sets(request, machine_seen, data_dir, tmp_path_factory):
+    """The training photos of the rows that learn from both sets; every photo of both, held-out ones too, is there."""
+    root = tmp_path_factory.mktemp("both")
+    for name in ("coco", "flickr8k"):
+        (root / name).symlink_to(data_dir / name)
+    (root / "photos").mkdir()
+    for id in machine_seen:
+        (root / "photos" / f"{int(id):012d}.jpg").touch()
+    for split in ("train", "dev", "test"):
+        for name in read_names(data_dir / "flickr8k" / f"Flickr_8k.{split}Images.txt"):
+            (root / "photos" / name).touch()
+    parts = ("coco/pseudo_boxes.jsonl.gz", "flickr8k/boxes.jsonl.gz")
+    (root / "photos" / "boxes.jsonl.gz").write_bytes(b"".join((data_dir / part).read_bytes() for part in parts))
+    return training_photos(read_recipe(SHIPPED / "default" / "captioner.yaml", request.param).data, root)
+
+
+def test_rows_of_both_sets_train_on_no_held_out_photo(of_both_sets, data_dir):
+    trained = {photo_number(photo.file.name) for photo in of_both_sets}
+    flickr = numbers(data_dir / "flickr8k/Flickr_8k.trainImages.txt")
+    assert len([photo for photo in of_both_sets if photo.pool == "train"]) == 115_488  # as the model's card says
+    assert flickr <= trained
+    for held_out in ("coco/karpathy_val.txt.gz", "coco/karpathy_test.txt.gz"):
+        assert numbers(data_dir / held_out).isdisjoint(trained - flickr)
+    for held_out in ("flickr8k/Flickr_8k.devImages.txt", "flickr8k/Flickr_8k.testImages.txt"):
+        assert numbers(data_dir / held_out).isdisjoint(trained)
