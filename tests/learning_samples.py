@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,8 +106,9 @@ class TrainingPhoto(NamedTuple):
 
 def training_photos(config: DataConfig, base: Path = Path()) -> list[TrainingPhoto]:
     """Every photo that a model that sees is trained on by this recipe; no picture is opened."""
-    files = files_of_pools(config, base, read_photos(config, base, []), [])
-    drawn = boxes_of_pools(config, base, files, [])
+    config = replace(config, root=base / config.root)
+    files = files_of_pools(config, read_photos(config, Path(), []), [])
+    drawn = boxes_of_pools(config, files, [])
     listed = []
     for pool in ("train", BOXED):
         if pool in files:

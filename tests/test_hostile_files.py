@@ -537,7 +537,7 @@ def test_a_reader_that_fails_is_one_report(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_text('{"image": "x.jpg", "caption": "a dog"}\n')
     (tmp_path / "b.txt").write_text("x.jpg#0\ta dog\n")
 
-    def broken(path: Path) -> None:
+    def broken(path: Path, problems: object) -> None:
         raise ZeroDivisionError("oops")
 
     from sightline.data import caption_table

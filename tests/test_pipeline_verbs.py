@@ -18,8 +18,8 @@ from sightline.decoding.rules import Rules
 from sightline.distinct_captions import Contrast, gist, tell_apart
 from sightline.errors import ConfigError, DataError
 from sightline.pipeline import Pipeline, load
+from sightline.search.engine import keywords
 from sightline.search.index_store import NAME
-from sightline.search.keywords import keywords
 
 torch.set_num_threads(1)
 NAMES = sorted(photo.name for photo in EXAMPLES.glob("*.jpg"))

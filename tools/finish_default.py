@@ -2,11 +2,13 @@
 
     python tools/finish_default.py in.safetensors out.safetensors [--audit audit.json] [--measured results.json]
         [--choice choice.json] [--confidence confidence.json] [--matcher 0.9 --least 0.1 --objectness 1 --name 0.5]
+        [--copying 4.5]
 
 The audit is that of tools/measure_audit.py, the choice that of tools/fit_choice.py, the confidence that of
 tools/fit_confidence.py (on a file that has the choice), what was measured that of tools/measure_default.py; `matcher`,
-`least`, `objectness` and `name` are those of `sightline.grounding.box_chooser.BoxChooser` (tools/fit_pointing.py). What
-is not given stays as it is.
+`least`, `objectness` and `name` are those of `sightline.grounding.box_chooser.BoxChooser` (tools/fit_pointing.py).
+`copying` is added to what copied words count (`scene_trans.Copier.bias`): photos that a captioner learned from show
+what its vocabulary names anyway, and others do not (tools/measure_names.py). What is not given stays as it is.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sightline.checkpoint.bundle import Bundle, load_bundle, save_bundle
 from sightline.config import build
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.calibration import Calibration
 from sightline.grounding.choice import Choice
 from sightline.grounding.support_model import SupportModel
+from sightline.models.scene_trans import SceneTrans
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -36,6 +41,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=float)
     parser.add_argument("--choice", type=Path)
     parser.add_argument("--confidence", type=Path)
+    parser.add_argument("--copying", type=float, default=0.0)
     options = parser.parse_args(argv)
     bundle = load_bundle(options.bundle)
     rule = {name: value for name in numbers if (value := getattr(options, name)) is not None}
@@ -52,6 +58,12 @@ def main(argv: list[str] | None = None) -> None:
         bundle = replace(bundle, auditing=build(SupportModel, fitted, where=str(options.audit)))
     if options.measured:
         bundle = measured(bundle, json.loads(options.measured.read_text("utf-8"))["sets"])
+    if options.copying:
+        speaks = bundle.captioner.model
+        if not isinstance(speaks, SceneTrans) or speaks.copier is None:
+            raise SystemExit(f"{options.bundle}: its captioner copies nothing")
+        with torch.no_grad():
+            speaks.copier.bias += options.copying
     save_bundle(options.out, bundle)
     print(f"{options.out}: {options.out.stat().st_size / 2**20:.2f} MiB")
 

@@ -33,9 +33,8 @@ from measured_scores import named_by_people
 from sightline.grounding.synonyms import may_name_the_same
 from sightline.pipeline import Pipeline, load
 from sightline.search import query
-from sightline.search.engine import Candidate
+from sightline.search.engine import Candidate, keywords
 from sightline.search.index_store import open_index
-from sightline.search.keywords import keywords
 from sightline.search.query import PhotoIndex
 from sightline.vision.photo_reader import progress_bar
 

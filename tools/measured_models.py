@@ -29,7 +29,7 @@ from sightline.photo import Pixels
 from sightline.text.vocabulary import rule
 from sightline.training.tensor_tables import Pool, SceneTable
 from sightline.training.true_boxes import of_entities
-from sightline.training.word_boxes import accuracy_of_captioner, accuracy_of_matcher
+from sightline.training.word_boxes import attention_accuracy
 from sightline.vision.coverage import coverage
 from sightline.vision.detector import Detector, Maps
 from sightline.vision.int8_backbone import fold_int8
@@ -169,9 +169,9 @@ def pointing(
     pool = Pool(tuple(photo.id for photo in photos), looked, references=tuple(photo.references for photo in photos))
     says, finds = bundle.captioner, bundle.matcher
     found: dict[str, float] = {}
-    alone = {"captioner": accuracy_of_captioner(says.model, says.vocabulary, rule(says.text_rule), pool, grounded)}
+    alone = {"captioner": attention_accuracy(says.model, says.vocabulary, rule(says.text_rule), pool, grounded)}
     if finds is not None and isinstance(finds.model, AligningMatcher):
-        alone["matcher"] = accuracy_of_matcher(finds.model, finds.vocabulary, rule(finds.text_rule), pool, grounded)
+        alone["matcher"] = attention_accuracy(finds.model, finds.vocabulary, rule(finds.text_rule), pool, grounded)
     for name, rates in alone.items():
         found[f"{name} alone"] = rates["attention accuracy micro"]
         found[f"{name} alone, by class"] = rates["attention accuracy"]

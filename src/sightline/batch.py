@@ -86,7 +86,6 @@ class SceneBatch(_Moves):
     fingerprint: str = ""
 
     def __len__(self) -> int:
-        """How many scenes there are."""
         return len(self.ids)
 
     @classmethod
@@ -112,27 +111,20 @@ class SceneBatch(_Moves):
                 where=scenes[0].where,
                 fix="extract all features with one model",
             )
-        regions, region_mask = _pad([s.regions for s in scenes])
-        boxes, box_mask = _pad([s.boxes for s in scenes])
-        scores, score_mask = _pad([s.scores for s in scenes])
-        grid, grid_mask = _pad([s.grid for s in scenes])
-        vector, _ = _pad([None if s.vector is None else s.vector[None] for s in scenes])
-        concepts, concept_mask, concept_scores = _concepts(scenes, vocabulary)
+        parts: dict[str, Tensor | None] = {}
+        for name in ("regions", "boxes", "scores", "grid"):
+            parts[name], mask = _pad([getattr(scene, name) for scene in scenes])
+            if mask is not None:
+                parts.setdefault(MASKS[name], mask)
+        vector, _ = _pad([None if scene.vector is None else scene.vector[None] for scene in scenes])
+        parts |= zip(("concepts", "concept_mask", "concept_scores"), _concepts(scenes, vocabulary), strict=True)
         return cls(
             ids=tuple(scene.id for scene in scenes),
-            regions=regions,
-            region_mask=next((m for m in (region_mask, box_mask, score_mask) if m is not None), None),
-            boxes=boxes,
-            scores=scores,
-            grid=grid,
-            grid_mask=grid_mask,
             grid_shapes=tuple(scene.grid_shape for scene in scenes),
             vector=None if vector is None else vector[:, 0],
-            concepts=concepts,
-            concept_mask=concept_mask,
-            concept_scores=concept_scores,
             sizes=torch.tensor([scene.size or (0, 0) for scene in scenes]),
             fingerprint=scenes[0].fingerprint,
+            **parts,
         )
 
     def part(self, name: str, by: str = "this model", width: int | None = None) -> Tensor:
@@ -193,7 +185,6 @@ class TextBatch(_Moves):
     tagged: Tensor | None = None
 
     def __len__(self) -> int:
-        """How many sentences there are."""
         return len(self.words)
 
     @property

@@ -53,7 +53,6 @@ class Caption:
             raise CountError(f"{len(self.words)} words with {len(self.trace)} traces", where=self.text)
 
     def __len__(self) -> int:
-        """How many words the caption has."""
         return len(self.words)
 
     def __str__(self) -> str:
@@ -126,14 +125,14 @@ class PhotoCaption(Caption):
             "words": [
                 {
                     **word,
-                    "box": _rounded(word["box"], 1),
-                    "boxes": [_rounded(box, 1) for box in word["boxes"]],
-                    "score": _rounded(word["score"], 4),
+                    "box": _rounded(word["box"]),
+                    "boxes": [_rounded(box) for box in word["boxes"]],
+                    "score": None if word["score"] is None else round(word["score"], 4),
                 }
                 for word in told["words"]
             ],
             "concepts": [
-                {"name": c.name, "score": round(c.score, 4), "box": _rounded(self._pixels(c.box), 1)}
+                {"name": c.name, "score": round(c.score, 4), "box": _rounded(self._pixels(c.box))}
                 for c in self.concepts
             ],
             "size": list(self.size),
@@ -144,10 +143,8 @@ class PhotoCaption(Caption):
         return None if box is None else [v * side for v, side in zip(box, (*self.size, *self.size), strict=True)]
 
 
-def _rounded(value: Any, digits: int) -> Any:
-    if value is None:
-        return None
-    return [round(v, digits) for v in value] if isinstance(value, list) else round(value, digits)
+def _rounded(value: list[float] | None) -> list[float] | None:
+    return None if value is None else [round(v, 1) for v in value]
 
 
 def _point(trace: WordTrace, boxes: Array) -> WordTrace:

@@ -11,13 +11,13 @@ import re
 import reprlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, about
 from sightline.files import PathLike, open_text
 
 # What recipes called keys and kinds before, and what they are called now. Recipes with an old name are refused and told
@@ -32,28 +32,28 @@ LARGEST = 256  # bits of a whole number; Python refuses to print thousands of di
 MOST_VALUES = 100_000  # of a recipe, with all aliases written out: a page of aliases of aliases can stand for billions
 
 
+BROKEN = (yaml.YAMLError, ArithmeticError, LookupError, ValueError, TypeError, RecursionError)  # what bad YAML raises
+
+
 def load_yaml(path: PathLike) -> dict[str, Any]:
     """Read a YAML mapping; a syntax error names line and column, and a key given twice is refused."""
-    with open_text(path) as file:
+    with open_text(path) as file, about(path):
         text = file.read(LONGEST + 1)
-    if len(text) > LONGEST:
-        raise ConfigError(
-            f"it is longer than {LONGEST:,} characters", where=path, fix="give a recipe, which is a page or two"
-        )
-    try:
-        value = _parse(text)
-    except (yaml.YAMLError, ArithmeticError, LookupError, ValueError, TypeError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-        raise ConfigError(f"not valid YAML: {problem}{place}", where=path, fix="correct it there") from error
-    if not isinstance(value, dict):
-        raise ConfigError("a mapping of keys to values was expected", where=path, fix="write `key: value` lines")
-    return value
+        if len(text) > LONGEST:
+            raise ConfigError(f"it is longer than {LONGEST:,} characters", fix="give a recipe, which is a page or two")
+        try:
+            value = _parse(text)
+        except BROKEN as error:
+            mark = getattr(error, "problem_mark", None)
+            place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+            problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+            raise ConfigError(f"not valid YAML: {problem}{place}", fix="correct it there") from error
+        if not isinstance(value, dict):
+            raise ConfigError("a mapping of keys to values was expected", fix="write `key: value` lines")
+        return value
 
 
 def _parse(text: str) -> Any:
-    """The value of a YAML text."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -104,8 +104,9 @@ _Loader.add_implicit_resolver(
 
 def build(kind: type[T], values: Mapping[str, Any], where: str | Path = "") -> T:
     """Build the dataclass `kind` from plain values, strictly."""
-    built: T = _build_dataclass(kind, values, "", str(where))
-    return built
+    with about(where):
+        built: T = _build_dataclass(kind, values, "")
+        return built
 
 
 def override(values: dict[str, Any], assignments: typing.Sequence[str]) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def override(values: dict[str, Any], assignments: typing.Sequence[str]) -> dict[
             raise ConfigError(f"{assignment!r} is not key=value", fix="write for example optimiser.lr=1e-4")
         try:
             value = _parse(text)
-        except (yaml.YAMLError, ArithmeticError, LookupError, ValueError, TypeError, RecursionError) as error:
+        except BROKEN as error:
             raise ConfigError(f"the value of {path} is not valid: {text}", fix="quote it") from error
         nested: Any = value
         for key in reversed(path.split(".")):
@@ -131,13 +132,10 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(base)
     for key, value in changes.items():
         old = merged.get(key)
-        same_kind = not (isinstance(value, Mapping) and isinstance(old, Mapping)) or (
-            value.get("kind", old.get("kind")) == old.get("kind")
-        )
-        if isinstance(old, Mapping) and isinstance(value, Mapping) and same_kind:
-            merged[key] = merge(old, value)
-        else:
-            merged[key] = merge({}, value) if isinstance(value, Mapping) else value
+        if isinstance(value, Mapping):
+            known = old if isinstance(old, Mapping) else {}
+            value = merge(known if value.get("kind", known.get("kind")) == known.get("kind") else {}, value)
+        merged[key] = value
     return merged
 
 
@@ -162,114 +160,102 @@ def _renamed(values: Any, keys: Mapping[str, str], kinds: Mapping[str, str]) -> 
     }
 
 
-def _build_dataclass(kind: Any, values: Any, path: str, where: str) -> Any:
+def _build_dataclass(kind: Any, values: Any, path: str) -> Any:
     if not isinstance(values, Mapping):
-        raise _wrong(path, f"a {kind.__name__} with keys", values, where)
+        raise _wrong(path, f"a {kind.__name__} with keys", values)
     hints = typing.get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind) if field.init]
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key in values:
-        if key not in names:
-            near = difflib.get_close_matches(_join("", key), names, n=1)
-            hint = f"did you mean `{near[0]}`? " if near else ""
-            if RENAMED.get(key) in names:
-                hint = f"it is called `{RENAMED[key]}` now; "
-            raise ConfigError(
-                f"unknown key `{_join(path, key)}`", where=where, fix=f"{hint}valid keys: {', '.join(names)}"
-            )
-    for field in dataclasses.fields(kind):
-        missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if field.init and missing and field.name not in values:
-            raise ConfigError(f"the key `{_join(path, field.name)}` is missing", where=where, fix="add it")
-    built = {key: _build(hints[key], value, _join(path, key), where) for key, value in values.items()}
+        if key not in fields:
+            hint = _meant(_join("", key), fields, RENAMED)
+            raise ConfigError(f"unknown key `{_join(path, key)}`", fix=f"{hint}valid keys: {', '.join(fields)}")
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in values:
+            raise ConfigError(f"the key `{_join(path, name)}` is missing", fix="add it")
+    built = {key: _build(hints[key], value, _join(path, key)) for key, value in values.items()}
     try:
         return kind(**built)
     except ConfigError as error:  # of the dataclass itself, which does not know where it stands
         place = f"in `{path}`, " if path and f"`{path}." not in error.what else ""
-        raise ConfigError(f"{place}{error.what}", where=error.where or where or None, fix=error.fix) from error
+        raise ConfigError(f"{place}{error.what}", where=error.where, fix=error.fix) from error
 
 
-def _build(hint: Any, value: Any, path: str, where: str) -> Any:
+def _meant(name: str, choices: Collection[str], renamed: Mapping[str, str]) -> str:
+    """What somebody may have meant by a name that is none of the choices."""
+    if renamed.get(name) in choices:
+        return f"it is called `{renamed[name]}` now; "
+    near = difflib.get_close_matches(name, list(choices), n=1)
+    return f"did you mean `{near[0]}`? " if near else ""
+
+
+def _no_choice(path: str, value: Any, choices: Iterable[Any], renamed: Mapping[str, str]) -> ConfigError:
+    names = [str(choice) for choice in choices]
+    hint = _meant(value if isinstance(value, str) and value in renamed else _shown(value), names, renamed)
+    return ConfigError(f"`{path}` is {_shown(value)}", fix=f"{hint}choose one of {', '.join(names)}")
+
+
+def _build(hint: Any, value: Any, path: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return value
     if origin in (Union, types.UnionType):
-        return _build_union(arguments, value, path, where)
+        return _build_union(arguments, value, path)
     if origin is Literal:
         if value in arguments and type(value) in {type(a) for a in arguments}:
             return value
-        near = difflib.get_close_matches(_shown(value), [str(a) for a in arguments], n=1)
-        hint_text = f"did you mean `{near[0]}`? " if near else ""
-        raise ConfigError(
-            f"`{path}` is {_shown(value)}",
-            where=where,
-            fix=f"{hint_text}choose one of {', '.join(map(str, arguments))}",
-        )
+        raise _no_choice(path, value, arguments, {})
     if origin in (tuple, list):
-        return _build_sequence(origin, arguments, value, path, where)
+        return _build_sequence(origin, arguments, value, path)
     if origin is dict:
         if value is None:  # `data.splits=null` empties what a recipe has, to which `{}` would add nothing
             return {}
         if not isinstance(value, Mapping):
-            raise _wrong(path, "a mapping", value, where)
+            raise _wrong(path, "a mapping", value)
         for key in value:
             if arguments[0] is str and not isinstance(key, str):
-                raise ConfigError(
-                    f"the key {_shown(key)} of `{path}` is no text", where=where, fix=f'write it as "{_shown(key)}"'
-                )
-        return {k: _build(arguments[1], v, _join(path, k), where) for k, v in value.items()}
+                raise ConfigError(f"the key {_shown(key)} of `{path}` is no text", fix=f'write it as "{_shown(key)}"')
+        return {k: _build(arguments[1], v, _join(path, k)) for k, v in value.items()}
     if dataclasses.is_dataclass(hint):
-        return _build_dataclass(hint, value, path, where)
-    return _build_scalar(hint, value, path, where)
+        return _build_dataclass(hint, value, path)
+    if hint is float and type(value) is int and abs(value) < 2**1023:  # beyond, no float has it
+        return float(value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if type(value) is not hint or (hint is int and value.bit_length() > LARGEST):
+        raise _wrong(path, _name(hint), value)
+    return value
 
 
-def _build_union(members: tuple[Any, ...], value: Any, path: str, where: str) -> Any:
+def _build_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
     if value is None and type(None) in members:
         return None
     members = tuple(member for member in members if member is not type(None))
     choices = {_kind(member): member for member in members if dataclasses.is_dataclass(member)}
     if isinstance(value, Mapping) and choices:
         if len(choices) == 1:
-            return _build(next(iter(choices.values())), value, path, where)
+            return _build(next(iter(choices.values())), value, path)
         wanted = value.get("kind")
         if not isinstance(wanted, str) or wanted not in choices:
-            near = difflib.get_close_matches(_shown(wanted), [str(c) for c in choices], n=1)
-            hint = f"did you mean `{near[0]}`? " if near else ""
-            if RENAMED_KINDS.get(str(wanted)) in choices:
-                hint = f"it is called `{RENAMED_KINDS[str(wanted)]}` now; "
-            raise ConfigError(
-                f"`{_join(path, 'kind')}` is {_shown(wanted)}",
-                where=where,
-                fix=f"{hint}choose one of {', '.join(map(str, choices))}",
-            )
-        return _build(choices[wanted], value, path, where)
+            raise _no_choice(_join(path, "kind"), wanted, choices, RENAMED_KINDS)
+        return _build(choices[wanted], value, path)
     for member in members:
         try:
-            return _build(member, value, path, where)
+            return _build(member, value, path)
         except ConfigError:
             continue
-    raise _wrong(path, " or ".join(_name(member) for member in members), value, where)
+    raise _wrong(path, " or ".join(_name(member) for member in members), value)
 
 
-def _build_sequence(origin: Any, arguments: tuple[Any, ...], value: Any, path: str, where: str) -> Any:
+def _build_sequence(origin: Any, arguments: tuple[Any, ...], value: Any, path: str) -> Any:
     if not isinstance(value, (list, tuple)):
-        raise _wrong(path, "a list", value, where)
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        if len(value) != len(arguments):
-            raise _wrong(path, f"a list of {len(arguments)}", value, where)
-        hints = arguments
-    else:
+        raise _wrong(path, "a list", value)
+    hints = arguments
+    if origin is list or arguments[-1] is Ellipsis:
         hints = (arguments[0],) * len(value)
-    return origin(_build(h, v, f"{path}[{i}]", where) for i, (h, v) in enumerate(zip(hints, value, strict=True)))
-
-
-def _build_scalar(hint: Any, value: Any, path: str, where: str) -> Any:
-    if hint is float and type(value) is int and abs(value) < 2**1023:  # beyond, no float has it
-        return float(value)
-    if hint is Path and isinstance(value, str):
-        return Path(value)
-    if type(value) is not hint or (hint is int and value.bit_length() > LARGEST):
-        raise _wrong(path, _name(hint), value, where)
-    return value
+    elif len(value) != len(arguments):
+        raise _wrong(path, f"a list of {len(arguments)}", value)
+    return origin(_build(h, v, f"{path}[{i}]") for i, (h, v) in enumerate(zip(hints, value, strict=True)))
 
 
 def _kind(member: Any) -> Any:
@@ -282,8 +268,8 @@ def _name(hint: Any) -> str:
     return plain.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-def _wrong(path: str, expected: str, value: Any, where: str) -> ConfigError:
-    return ConfigError(f"`{path or 'recipe'}` is {_shown(value)}", where=where or None, fix=f"give {expected}")
+def _wrong(path: str, expected: str, value: Any) -> ConfigError:
+    return ConfigError(f"`{path or 'recipe'}` is {_shown(value)}", fix=f"give {expected}")
 
 
 def _shown(value: object) -> str:

@@ -47,11 +47,9 @@ class CaptionModel(Protocol):
     captioner: Captioner
     device: torch.device
 
-    def read(self, photo: Source) -> Photo:
-        """A photo, read."""
+    def read(self, photo: Source) -> Photo: ...
 
-    def scenes(self, photos: Sequence[Photo]) -> SceneBatch:
-        """What vision sees in photos."""
+    def scenes(self, photos: Sequence[Photo]) -> SceneBatch: ...
 
 
 @dataclass(frozen=True)

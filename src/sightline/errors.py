@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
+from collections.abc import Iterator
 
 # What acts on a terminal instead of being shown there: control characters, and those that end a line or turn the
 # direction of text.
@@ -43,11 +46,17 @@ class SightlineError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild through the keyword-only constructor, so that errors cross process borders whole."""
-        return _rebuild, (type(self), self.what, self.where, self.fix)
+        return functools.partial(type(self), where=self.where, fix=self.fix), (self.what,)
 
 
-def _rebuild(kind: type[SightlineError], what: str, where: str | None, fix: str | None) -> SightlineError:
-    return kind(what, where=where, fix=fix)
+@contextlib.contextmanager
+def about(where: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors that are raised in here and name no place are about this one."""
+    try:
+        yield
+    except SightlineError as error:
+        error.where = error.where or str(where)
+        raise
 
 
 class ConfigError(SightlineError):
@@ -75,7 +84,6 @@ class MissingExtraError(SightlineError):
 
     @classmethod
     def of(cls, module: str, extra: str, need: str) -> MissingExtraError:
-        """The error for `module` of extra `extra`, wanted for `need`."""
         return cls(
             f"{need} needs the package {module}, which is not installed", fix=f"pip install 'sightline[{extra}]'"
         )

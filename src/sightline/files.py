@@ -233,15 +233,12 @@ def most_bytes(stored: int) -> int:
 def check_declared_size(declared: int, stored: int, what: str, where: PathLike) -> None:
     """Refuse an array that declares far more bytes than are stored for it, before any memory is taken."""
     if declared > most_bytes(stored):
+        many = f"{declared:,}" if declared < 10**30 else "countless"
         raise DataError(
-            f"{what} declares {_count(declared)} bytes, and {stored:,} are stored for it",
+            f"{what} declares {many} bytes, and {stored:,} are stored for it",
             where=where,
             fix="only use files you trust; if this is one, store the array without compression",
         )
-
-
-def _count(number: int) -> str:
-    return f"{number:,}" if number < 10**30 else "countless"
 
 
 class _Unpacked(io.RawIOBase):
@@ -251,15 +248,12 @@ class _Unpacked(io.RawIOBase):
         self._packed, self._stored, self._where = packed, stored, where
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def seekable(self) -> bool:
-        """Yes; going back unpacks from the start."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Unpack some bytes into `buffer`."""
         count = self._packed.readinto(buffer)
         if self._packed.tell() > most_bytes(self._stored):
             raise DataError(
@@ -274,11 +268,9 @@ class _Unpacked(io.RawIOBase):
         return b"".join(iter(lambda: self.read(1 << 20) or b"", b""))
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a place in the unpacked bytes."""
         return self._packed.seek(offset, whence)
 
     def tell(self) -> int:
-        """The place in the unpacked bytes."""
         return self._packed.tell()
 
 
@@ -297,8 +289,7 @@ def open_bytes(path: PathLike) -> Iterator[IO[bytes]]:
     refuse_special(target)
     try:
         with target.open("rb") as raw:
-            packed = raw.peek(2)[:2] == b"\x1f\x8b" or target.suffix == ".gz"
-            if packed:
+            if raw.peek(2)[:2] == b"\x1f\x8b" or target.suffix == ".gz":
                 with gzip.GzipFile(fileobj=raw) as unpacked:
                     stored = os.fstat(raw.fileno()).st_size
                     yield cast(IO[bytes], io.BufferedReader(_Unpacked(unpacked, stored, target)))

@@ -72,7 +72,8 @@ Length = Literal["short", "normal", "long"] | int  # of captions; a number is th
 P = TypeVar("P", bound=Source | Photo)
 BATCH = 8  # photos that are looked at together
 # A word of so few photos is a hundred small products, each of which one thread has done before another is awake: on two
-# cores one photo takes 60 ms of CPU time instead of 70, and 135 ms instead of 166 beside other programs.
+# cores one photo takes 60 ms of CPU time instead of 70, and 135 ms instead of 166 beside other programs. What is made
+# of a photo before its first word are large products, which threads share.
 FEW = 2
 POOLS = (1, 2)  # sides of the squares of grid cells that features are means of: of `extract`, and of `train`
 BATCH_ELSEWHERE = 64  # so too, to index them on a GPU
@@ -281,9 +282,7 @@ class Pipeline:
     @torch.inference_mode()
     def caption_photos(self, photos: Sequence[Photo], beam: int = 3, rules: Rules | None = None) -> list[PhotoCaption]:
         """The captions of photos that were read, looked at together; beam and rules are those of `caption`."""
-        scenes = self.scenes(photos)
-        with one_thread(self.device.type == "cpu" and len(photos) <= FEW):
-            return self._caption(photos, scenes, beam, rules)
+        return self._caption(photos, self.scenes(photos), beam, rules)
 
     @torch.inference_mode()
     def embed_photos(
@@ -338,24 +337,25 @@ class Pipeline:
             images = matcher.model.embed_images(scenes)
         memory = self.captioner.encode(scenes)
         concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(scenes)
-        tries = list[list[Candidate]]()  # one, unless a name has no place in what is said freely
-        for asked in (rules, *(rules_with_stand_ins(rules, names, turn) for turn in turns(names))):
-            size = beam if asked is rules else max(beam, 3)
-            strategy = Greedy() if size == 1 else Beam(size, keep=size)
-            decoded = decode(self.captioner, memory, strategy, asked, vocabulary)
-            tries.append(self._chooser.choose(scenes, memory, decoded, images, concepts, asked))
-            if all(has_places(one.words, names) for one in tries[0]):
-                break
-        chosen = [self._with_places(own, names) for own in zip(*tries, strict=True)]
-        traced = self._traced(chosen, memory, scenes)
-        spoken = self._traced([one.instead_of or one for one in chosen], memory, scenes, traced)
-        numbers = [
-            features(caption, signs_of(one, named))
-            for caption, one, named in zip(spoken, chosen, concepts, strict=True)
-        ]
-        traced = choose_boxes(bundle, traced, scenes, images=images)
-        traced = [write_names(one, names, rules.must_include) for one in traced]
-        return list(zip(traced, numbers, concepts, strict=True))
+        with one_thread(self.device.type == "cpu" and len(scenes) <= FEW):
+            tries = list[list[Candidate]]()  # one, unless a name has no place in what is said freely
+            for asked in (rules, *(rules_with_stand_ins(rules, names, turn) for turn in turns(names))):
+                size = beam if asked is rules else max(beam, 3)
+                strategy = Greedy() if size == 1 else Beam(size, keep=size)
+                decoded = decode(self.captioner, memory, strategy, asked, vocabulary)
+                tries.append(self._chooser.choose(scenes, memory, decoded, images, concepts, asked))
+                if all(has_places(one.words, names) for one in tries[0]):
+                    break
+            chosen = [self._with_places(own, names) for own in zip(*tries, strict=True)]
+            traced = self._traced(chosen, memory, scenes)
+            spoken = self._traced([one.instead_of or one for one in chosen], memory, scenes, traced)
+            numbers = [
+                features(caption, signs_of(one, named))
+                for caption, one, named in zip(spoken, chosen, concepts, strict=True)
+            ]
+            traced = choose_boxes(bundle, traced, scenes, images=images)
+            traced = [write_names(one, names, rules.must_include) for one in traced]
+            return list(zip(traced, numbers, concepts, strict=True))
 
     def _with_places(self, tries: Sequence[Candidate], names: Sequence[CopyName]) -> Candidate:
         """What is said freely, where all names have a place in it; else the best of what was said with stand-ins."""

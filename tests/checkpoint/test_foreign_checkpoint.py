@@ -7,7 +7,6 @@ import json
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,13 +16,12 @@ from torch import nn
 
 from captioner_contract import REGION_WIDTH, random_scenes
 from sightline.batch import TextBatch
-from sightline.checkpoint.foreign_checkpoint import convert_foreign
-from sightline.checkpoint.foreign_weights import fill_model
+from sightline.checkpoint.foreign_checkpoint import _fill, convert_foreign
 from sightline.checkpoint.model_checkpoint import load, save
 from sightline.cli.commands import main
 from sightline.errors import CheckpointError, ConfigError, CountError, DataError, MissingRecordError
 from sightline.models.updown import UpDownConfig
-from sightline.text.vocabulary import UNK
+from sightline.text.vocabulary import UNK, Vocabulary
 
 WORDS = ["a", "cat", "dog", "on", "mat", "UNK"]
 
@@ -473,7 +471,7 @@ def test_sizes_that_other_tensors_do_not_have_take_no_memory(tmp_path):
 
 def test_sizes_that_no_tensor_can_have_are_told():
     with pytest.raises(CheckpointError, match="no model can have its sizes"):
-        fill_model(UpDownConfig(hidden_size=2**40), 9, {}, Path("x.pth"))
+        _fill(UpDownConfig(hidden_size=2**40), Vocabulary(WORDS), {}, "self-critical", {})
 
 
 def test_a_matcher_without_options_is_vsepp(tmp_path):

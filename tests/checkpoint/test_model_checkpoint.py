@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sightline.checkpoint.model_checkpoint import Checkpoint, load, read_header, save
+from sightline.checkpoint.checkpoint_file import read_description
+from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.errors import CheckpointError, SightlineError
 from sightline.files import checksum
 from sightline.models.end_to_end import end_to_end
@@ -54,7 +55,7 @@ def test_a_model_that_is_saved_again_is_the_same_file_to_the_byte(path, tmp_path
 
 
 def test_the_header_is_read_without_the_weights(path):
-    header = read_header(path)
+    header = read_description(path, "checkpoint")
     assert header["model"]["kind"] == "updown"
     assert header["words"] == ["a", "café", "dog"]
 
@@ -85,7 +86,7 @@ def test_a_flipped_bit_in_a_word_is_noticed(path):
     data = bytearray(path.read_bytes())
     data[data.find(b"dog") + 2] ^= 1
     path.write_bytes(data)
-    for read in (load, read_header):
+    for read in (load, lambda path: read_description(path, "checkpoint")):
         with pytest.raises(CheckpointError, match="its description is damaged"):
             read(path)
 

@@ -22,7 +22,8 @@ from interrupting import start
 from sightline.caption import PhotoCaption, WordTrace
 from sightline.cli import commands
 from sightline.cli.caption_command import viewer
-from sightline.cli.caption_folder import Pictures
+from sightline.cli.caption_display import CaptionDisplay
+from sightline.cli.caption_folder import draw_picture
 from sightline.cli.pipeline_work import BATCH
 from sightline.export.caption_tables import box_table
 
@@ -169,10 +170,10 @@ def waited(path: Path) -> str:
 
 
 def test_a_photo_that_is_gone_by_now_has_no_picture(tmp_path):
-    pictures, bad = Pictures(tmp_path), []
-    pictures.draw(PhotoCaption(("dog",), -1.0, (WordTrace(),), str(tmp_path / "gone.jpg")), bad.append)
-    assert [Path(error.where).name for error in bad] == ["gone.jpg"]
-    assert not pictures.written
+    display, gone = CaptionDisplay([]), str(tmp_path / "gone.jpg")
+    draw_picture(PhotoCaption(("dog",), -1.0, (WordTrace(),), gone), tmp_path / "gone.captioned.jpg", display)
+    assert [Path(error.where).name for error in display.problems] == ["gone.jpg"]
+    assert not display.pictures
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,7 @@ import torch
 from bundle_samples import EXAMPLES, draw_photo
 from interrupting import start
 from sightline.cli import commands
-from sightline.cli.pipeline_work import FORMATS
+from sightline.cli.caption_command import FORMATS
 from sightline.export.sidecar import sidecar_of
 from sightline.jobs.ledger import CaptionLog
 

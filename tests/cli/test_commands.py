@@ -248,6 +248,26 @@ def test_a_list_ends_where_a_path_begins(tmp_path, monkeypatch):
     assert given["captions"] == (Path("a,b.json"),)  # there is such a file
 
 
+def test_a_list_ends_where_a_setting_begins():
+    reproduce, caption = commands.COMMANDS["reproduce"].load(), commands.COMMANDS["caption"].load()
+    words = "pos-scan --table 2 --rows none GT data.max_photos=100 seed=1 --dry".split()
+    given = bind(reproduce, "reproduce", words).keywords
+    assert (given["rows"], given["settings"]) == (("none", "GT"), ("data.max_photos=100", "seed=1"))
+    given = bind(caption, "caption", ["a.jpg", "--must-include", "Anna", "Rex=dog"]).keywords
+    assert given["must_include"] == ("Anna", "Rex=dog")  # it takes no settings
+
+
+HEAVY = {"numpy", "torch", "PIL", "rich", "yaml", "fastapi"}
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_help_imports_nothing_heavy(name):
+    load = f"from sightline.cli import arguments, commands; commands.COMMANDS[{name!r}].load()"
+    code = f"import sys; {load}; print(sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sightline.cli.pipeline_work import CaptionOptions, CaptionWork, EmbedWork
+from sightline.cli.pipeline_work import CaptionWork, EmbedWork
 from sightline.errors import ConfigError
 
 
@@ -26,10 +26,10 @@ def loads(monkeypatch):
 
 
 def test_a_model_is_loaded_once_in_each_process_and_only_when_it_is_asked_for(loads, tmp_path):
-    work = CaptionWork(CaptionOptions(tmp_path / "model", tmp_path / "style", beam=2), "cpu", 3)
-    assert (work.device, work.threads, work.options.beam, loads) == ("cpu", 3, 2, [])
+    work = CaptionWork(tmp_path / "model", "cpu", 3, tmp_path / "style", beam=2)
+    assert (work.device, work.threads, work.beam, loads) == ("cpu", 3, 2, [])
     assert work.load() is work.load()
-    assert work(["photo"]) == [("photo", 2, work.options.rules())]
+    assert work(["photo"]) == [("photo", 2, work.rules())]
     assert loads == [(tmp_path / "model", "cpu", 3, tmp_path / "style")]
     there = pickle.loads(pickle.dumps(work))
     assert len(loads) == 1
@@ -39,7 +39,7 @@ def test_a_model_is_loaded_once_in_each_process_and_only_when_it_is_asked_for(lo
 
 def test_vectors_come_with_captions_where_they_are_wanted(loads):
     for captions in (True, False):
-        assert pickle.loads(pickle.dumps(EmbedWork(captions, None)))(["photo"]) == [("photo", captions)]
+        assert pickle.loads(pickle.dumps(EmbedWork(captions=captions)))(["photo"]) == [("photo", captions)]
     assert loads == [(None, "auto", None, None)] * 2
 
 
@@ -53,4 +53,4 @@ def test_vectors_come_with_captions_where_they_are_wanted(loads):
 )
 def test_captions_that_cannot_be_are_refused_before_a_model_is_loaded(options, words):
     with pytest.raises(ConfigError, match=words):
-        CaptionOptions(**options)
+        CaptionWork(**options)

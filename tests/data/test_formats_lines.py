@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from caption_samples import CONCEPTUAL, JUDGEMENTS, TOKENS, WORD_COUNTS, format_of
-from sightline.data import caption_lines, image_list, text_lists
+from sightline.data import image_list, text_lists
 from sightline.data.records import CaptionedPhoto, CaptionSet, Sentence
 from sightline.errors import ByteStringError, DataError, DuplicateRecordError, MissingRecordError, TruncatedError
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "flickr-token": caption_lines.read_flickr,
+    "flickr-token": text_lists.read_flickr,
     "image-list": image_list.read_names,
-    "flickr8k-judgements": caption_lines.read_judgements,
+    "flickr8k-judgements": text_lists.read_judgements,
     "word-counts": text_lists.read_counts,
     "corpus": text_lists.read_sentences,
-    "conceptual-captions": caption_lines.read_conceptual,
+    "conceptual-captions": text_lists.read_conceptual,
     "class-names": text_lists.read_class_names,
 }
 
@@ -32,20 +32,20 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_flickr_captions_are_gathered_by_photo(tmp_path: Path) -> None:
-    captions = caption_lines.read_flickr(written(tmp_path, TOKENS))
+    captions = text_lists.read_flickr(written(tmp_path, TOKENS))
     assert [(p.id, p.file, len(p.sentences)) for p in captions] == [("1.jpg", "1.jpg", 2), ("2.jpg", "2.jpg", 1)]
     assert captions["1.jpg"].sentences[1] == Sentence("A girl .", id="1.jpg#1")
 
 
 def test_a_name_that_is_no_pictures_is_noted(tmp_path: Path) -> None:
-    report = caption_lines.FLICKR.inspect(written(tmp_path, TOKENS + "3.jpg.1#0\tA cat .\n"))
+    report = text_lists.FLICKR.inspect(written(tmp_path, TOKENS + "3.jpg.1#0\tA cat .\n"))
     assert report.notes == ("1 names are not those of pictures, such as 3.jpg.1",)
     assert report.counts == {"photos": 3, "captions": 4}
 
 
 def test_judgements_are_read_with_their_three_scores(tmp_path: Path) -> None:
-    found = caption_lines.read_judgements(written(tmp_path, JUDGEMENTS))
-    assert found[0] == caption_lines.Judgement("1.jpg", "2.jpg#2", (1, 1, 2))
+    found = text_lists.read_judgements(written(tmp_path, JUDGEMENTS))
+    assert found[0] == text_lists.Judgement("1.jpg", "2.jpg#2", (1, 1, 2))
     assert len(found) == 2
 
 
@@ -70,7 +70,7 @@ def test_a_corpus_is_its_lines_as_they_are(tmp_path: Path) -> None:
 
 
 def test_conceptual_captions_are_numbered_by_line(tmp_path: Path) -> None:
-    captions = caption_lines.read_conceptual(written(tmp_path, CONCEPTUAL))
+    captions = text_lists.read_conceptual(written(tmp_path, CONCEPTUAL))
     assert captions["2"] == CaptionedPhoto("2", (Sentence("sierra looked stunning"),), "https://b.org/a")
 
 

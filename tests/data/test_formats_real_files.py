@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from caption_samples import NAMES, format_of
-from sightline.data import boxes_jsonl, caption_lines, coco, entities, image_list, karpathy, text_lists
+from sightline.data import boxes_jsonl, coco, entities, image_list, karpathy, text_lists
 from sightline.data.format import Probe
 from sightline.data.records import CaptionSet
 
@@ -32,7 +32,7 @@ CLAIMED = {
 
 @pytest.fixture(scope="module")
 def flickr8k(data_dir: Path) -> CaptionSet:
-    return caption_lines.read_flickr(data_dir / "flickr8k/Flickr8k.token.txt")
+    return text_lists.read_flickr(data_dir / "flickr8k/Flickr8k.token.txt")
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_flickr8k_captions_name_one_photo_that_does_not_exist(flickr8k: CaptionS
 
 
 def test_judgements_are_about_captions_that_exist(flickr8k: CaptionSet, data_dir: Path) -> None:
-    found = caption_lines.read_judgements(data_dir / "flickr8k/ExpertAnnotations.txt")
+    found = text_lists.read_judgements(data_dir / "flickr8k/ExpertAnnotations.txt")
     assert len(found) == 5_822
     captions = {sentence.id for sentence in flickr8k.sentences()}
     assert all(judgement.caption in captions and judgement.image in flickr8k for judgement in found)

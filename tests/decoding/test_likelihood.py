@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -218,3 +219,11 @@ def test_a_model_with_eyes_looks_at_the_photo_itself(tmp_path, capsys):
 def test_a_model_without_eyes_asks_for_features(files, capsys):
     assert main(["likelihood", "cat.jpg", "a dog", "--model", str(files / "model.safetensors")]) == 2
     assert "--features" in capsys.readouterr().err
+
+
+def test_a_caption_is_as_likely_as_the_command_that_wrote_it_says(capsys):
+    photo, options = str(Path(__file__).parents[2] / "examples" / "cat.jpg"), ["--device", "cpu", "--json"]
+    assert main(["caption", photo, *options]) == 0
+    (said,) = json.loads(capsys.readouterr().out)
+    assert main(["likelihood", photo, said["caption"], *options]) == 0
+    assert json.loads(capsys.readouterr().out)["log_prob"] == pytest.approx(said["log_prob"], abs=1e-3)

@@ -142,6 +142,8 @@ def test_a_number_is_the_most_words_and_normal_captions_are_careful():
     assert word_limits("long") == (13, 20)
     assert rules_of("normal") == CAREFUL
     assert rules_of("normal", ("dog",)) == replace(CAREFUL, must_include=("dog",))
+    assert "on top of a room" in rules_of("normal").must_not  # unless somebody asks for it
+    assert "on top of a room" not in rules_of("normal", ("on top of a room",)).must_not
 
 
 @pytest.mark.parametrize("length", ["0", "4", str(MOST_WORDS + 1), "-3", "5.0", "05", "٥", "", "9" * 5000, "medium"])

@@ -100,6 +100,13 @@ def test_doubtful_photos_are_looked_at_again_and_what_is_chosen_is_the_best_of_a
 
 
 @torch.no_grad()
+def test_words_that_somebody_forbids_are_not_doubted_away(bundle):
+    pipeline = Pipeline(replace(bundle, fit=1.0, choice=DOUBTFUL))
+    asked, rules = everything(pipeline), replace(SHORT, must_not=(*SHORT.must_not, "zebra"))
+    assert {one.origin for own in pipeline._chooser.candidates(*asked, rules) for one in own} == {"beam"}
+
+
+@torch.no_grad()
 def test_captions_that_no_beam_gave_have_the_captioners_likelihood(bundle):
     pipeline = Pipeline(replace(bundle, choice=DOUBTFUL))
     asked = everything(pipeline)

@@ -318,12 +318,11 @@ def test_a_photo_pays_only_for_workers_that_it_had_to_itself():
     photos = [PhotoRef(name, Path(name), (0, 0)) for name in "ab"]
     waiting: deque[_Batch] = deque([_Batch([PhotoRef("c", Path("c"), (0, 0))])])
     assert list(_again(_Batch(photos), waiting)) == []  # either may have done it
-    assert [([photo.id for photo in one.photos], one.alone, one.deaths) for one in waiting] == [
-        (["a"], True, 0),
-        (["b"], True, 0),
-        (["c"], False, 0),
+    assert [([photo.id for photo in one.photos], one.load, one.deaths) for one in waiting] == [
+        (["a"], AHEAD, 0),
+        (["b"], AHEAD, 0),
+        (["c"], 1, 0),
     ]
-    assert [one.load for one in waiting] == [AHEAD, AHEAD, 1]
     for death in range(1, LIVES):
         assert list(_again(waiting.popleft(), waiting)) == []
         assert waiting[0].deaths == death

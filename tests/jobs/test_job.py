@@ -19,10 +19,9 @@ import torch
 from PIL import Image
 
 from sightline.errors import ConfigError, CountError, DataError
-from sightline.jobs.audit_job import AuditLog
 from sightline.jobs.job import run, run_locally
 from sightline.jobs.job_photos import GONE, mark_of, photos_below
-from sightline.jobs.ledger import Entry, Ledger
+from sightline.jobs.ledger import Entry, Ledger, RecordLog
 from sightline.photo import Photo
 from sightline.scene import Scene
 from sightline.vision.feature_store import FeatureStore
@@ -278,14 +277,14 @@ def test_files_on_disk_keep_their_form(tmp_path):
     audits_line = b'7f8f8f3c ["a.jpg#0123",[{"caption":"A dog.","flagged":0}]]\n'
     entries = {"a b.jpg": Entry((12, 17 * 10**17)), "é.jpg": Entry((0, 5), "is empty")}
     audits = [{"caption": "A dog.", "flagged": 0}]
-    with Ledger(tmp_path / "ledger.jsonl") as ledger, AuditLog(tmp_path / "audits.log") as log:
+    with Ledger(tmp_path / "ledger.jsonl") as ledger, RecordLog(tmp_path / "audits.log") as log:
         ledger.record(entries)
         log.add(("a.jpg#0123", audits))
     assert (tmp_path / "ledger.jsonl").read_bytes() == ledger_line
     assert (tmp_path / "audits.log").read_bytes() == audits_line
-    with Ledger(tmp_path / "ledger.jsonl") as ledger, AuditLog(tmp_path / "audits.log") as log:
+    with Ledger(tmp_path / "ledger.jsonl") as ledger, RecordLog(tmp_path / "audits.log") as log:
         assert {id: ledger.get(id) for id in entries} == entries
-        assert log.get("a.jpg#0123") == audits
+        assert log.records["a.jpg#0123"] == audits
 
 
 def test_a_torn_or_damaged_line_counts_for_nothing_and_harms_no_other(tmp_path):

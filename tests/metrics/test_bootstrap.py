@@ -3,7 +3,7 @@ import pytest
 
 from sightline.errors import CountError
 from sightline.metrics.bleu import Bleu
-from sightline.metrics.bootstrap import bootstrap, difference, interval, resamples, same_images
+from sightline.metrics.bootstrap import difference, interval, resamples, same_images
 from sightline.metrics.rouge import RougeL
 
 HYPOTHESES = {"1": "a dog runs on grass", "2": "a man with a hat", "3": "two cats sleep", "4": "a red bus on a street"}
@@ -43,9 +43,8 @@ def test_resamples_draw_as_many_images_as_there_are_and_repeat_with_the_seed():
 
 
 def test_the_interval_holds_the_score_and_narrows_to_it_where_images_agree():
-    metrics = {"rouge": filled(RougeL())}
-    score = metrics["rouge"].compute().corpus["ROUGE_L"]
-    found = interval(score, bootstrap(metrics, resamples(4, 2000))["ROUGE_L"])
+    metric = filled(RougeL())
+    found = interval(metric.compute().corpus["ROUGE_L"], metric.resample(resamples(4, 2000))["ROUGE_L"])
     assert found.low < found.score < found.high
     same = interval(0.5, np.full(100, 0.5))
     assert (same.low, same.high) == (0.5, 0.5)

@@ -49,8 +49,6 @@ def test_half_is_not_enough_and_any_box_will_do():
     assert iou(half, (0.0, 0.0, 9.0, 9.0)) == 0.5
     assert not overlaps_enough([half], [(0.0, 0.0, 9.0, 9.0)])
     assert overlaps_enough([half], [(50.0, 50.0, 60.0, 60.0), half])
-    assert not overlaps_enough([half], [(50.0, 50.0, 60.0, 60.0), half], union=True)
-    assert overlaps_enough([(0.0, 0.0, 60.0, 60.0)], [(50.0, 50.0, 60.0, 60.0), half], union=True)
 
 
 def mean(values):

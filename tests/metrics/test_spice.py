@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.data.caption_lines import read_flickr as read_captions
-from sightline.data.caption_lines import read_judgements
+from sightline.data.text_lists import read_flickr as read_captions
+from sightline.data.text_lists import read_judgements
 from sightline.metrics.scene_graph import SceneGraph, parse
 from sightline.metrics.spice import (
     Spice,

@@ -13,8 +13,9 @@ from sightline.batch import SceneBatch
 from sightline.decoding.decode import decode
 from sightline.decoding.strategies import Beam
 from sightline.models import int8_linear
-from sightline.models.int8_linear import Int8Linear, PackedLinear, with_int8
+from sightline.models.int8_linear import Int8Linear, PackedDecoderLayer, PackedLinear, with_int8
 from sightline.models.scene_trans import SceneTransConfig
+from sightline.models.transformer_decoder import DecoderLayer
 from sightline.models.updown import UpDownConfig
 
 pytestmark = [
@@ -87,6 +88,36 @@ def test_what_is_said_of_a_photo_does_not_depend_on_the_photos_beside_it(model):
     for i in range(8):
         alone = swift.word_log_probs(swift.encode(rows(many, [i])), words[i : i + 1])
         torch.testing.assert_close(alone[0], together[i], rtol=0, atol=1e-3)
+
+
+@torch.inference_mode()
+def test_the_short_way_of_a_word_gives_the_numbers_of_the_usual_one(model):
+    swift, plain = with_int8(model), with_int8(model)
+    for place, layer in enumerate(plain.layers):
+        assert isinstance(layer, PackedDecoderLayer)
+        usual = copy.copy(layer)
+        usual.__class__ = DecoderLayer
+        plain.layers[place] = usual
+    memory, state = swift.encode(scenes(3)), None
+    for words in torch.randint(4, 200, (5, 6)):
+        state = state or {name: part.repeat_interleave(2, 0) for name, part in swift.start(memory).items()}
+        found, after = swift.advance(words, memory, state)
+        expected, state = plain.advance(words, memory, state)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+        for name in state:
+            torch.testing.assert_close(after[name], state[name], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+@torch.inference_mode()
+def test_layers_that_normalise_last_go_the_usual_way(pre_norm):
+    torch.manual_seed(0)
+    sizes = {"region_width": 32, "grid_width": 48, "hidden_size": 96, "heads": 4, "layers": 1, "ffn_size": 128}
+    model = SceneTransConfig(**sizes, pre_norm=pre_norm).build(200).eval()
+    swift = with_int8(model)
+    assert isinstance(swift.layers[0], PackedDecoderLayer) == pre_norm
+    words = decode(swift, swift.encode(scenes()), Beam(3)).words
+    assert words.shape[:2] == (2, 1)
 
 
 def test_large_products_of_whole_photos_change_and_the_model_itself_does_not(model):

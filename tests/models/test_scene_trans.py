@@ -29,7 +29,7 @@ from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError, MissingPartError
 from sightline.models.model_configs import CaptionerConfig
 from sightline.models.scene_trans import SceneTrans, SceneTransConfig
-from sightline.text.vocabulary import PAD
+from sightline.text.vocabulary import END, PAD, START
 from sightline.training.objective import Progress
 from sightline.training.objectives.distillation import DistillationConfig
 
@@ -375,8 +375,8 @@ def test_names_are_rows_of_their_words_own_embeddings():
     model = reading(NAMED.build(len(VOCABULARY)).eval())
     assert model.names is not None
     scenes = with_names(random_scenes(2), [[0, 1], [2, -1]])
-    rows, there = model.names(scenes, model.embedding)
-    assert there.tolist() == [[True, False, True, True], [False] * 4]  # of three words, or none: not read
+    rows, words = model.names(scenes, model.embedding)
+    assert words.tolist() == [[4, PAD, 5, 6], [PAD] * 4]  # of three words, or none: not read
     box = scenes.name_boxes[0, 1]
     area = (box[2] - box[0]) * (box[3] - box[1])
     about = model.names.features(torch.cat([scenes.name_scores[0, 1], box, area[None]]))
@@ -396,3 +396,94 @@ def test_names_change_what_is_said_and_attention_on_them_is_left_out_of_the_trac
     assert named.trace.regions.shape == without.trace.regions.shape
     assert named.trace.grid.shape == without.trace.grid.shape
     assert float((named.trace.regions.sum(-1) + named.trace.grid.sum(-1))[0].detach().max()) < 1
+
+
+COPYING = replace(NAMED, copy=True)
+
+
+class TestCopying(SceneTransContract):
+    outside_likelihood = ("names", "copier")  # the contract's scenes have no names
+
+    def build(self):
+        return COPYING.build(WORDS)
+
+
+def copying() -> SceneTrans:
+    """A model whose name 0 is word 4, name 1 words 5 and 6, name 2 word 6: one word in two rows."""
+    torch.manual_seed(0)
+    model = COPYING.build(WORDS)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    model.names.words[:] = torch.tensor([[4, PAD], [5, 6], [6, PAD]])
+    return model.eval()
+
+
+@torch.no_grad()
+def test_a_word_is_generated_or_copied_from_any_name_that_has_it():
+    model, plain = copying(), replace(NAMED, copy=False).build(WORDS).eval()
+    plain.load_state_dict({n: w for n, w in model.state_dict().items() if not n.startswith("copier")})
+    scenes, words = with_names(random_scenes(2), [[0, 1, 2], [2, -1, -1]]), random_words(4, longest=4)
+    memory, found = model.encode(scenes), model(model.encode(scenes), words)
+    hidden = plain.unroll(plain.encode(scenes), words[:, :-1])[0]
+    copier = model.copier
+    for n, t in ((0, 0), (1, 2), (3, 1)):
+        i = n // 2
+        spoken = [4, PAD, 5, 6, 6, PAD] if i == 0 else [6, PAD, PAD, PAD, PAD, PAD]
+        scores = (plain.embedding.weight @ hidden[n, t]).tolist()
+        query = copier.query.weight @ hidden[n, t] + copier.query.bias
+        weights = [math.exp(score) for score in scores]
+        for row, word in enumerate(spoken):
+            if word != PAD:
+                key = memory["copy_keys"][i, row]
+                weights[word] += math.exp(float(query @ key) / math.sqrt(64) + float(copier.bias))
+        expected = torch.tensor(weights).log() - math.log(sum(weights))
+        torch.testing.assert_close(found.log_probs[n, t], expected, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_stepping_copies_as_teacher_forcing_does_and_a_beam_keeps_each_photos_names():
+    model, scenes = copying(), with_names(random_scenes(3), [[0, 1], [2, -1], [-1, -1]])
+    words = random_words(6)
+    torch.testing.assert_close(
+        stepped(model, scenes, words), model(model.encode(scenes), words).log_probs, atol=1e-4, rtol=1e-4
+    )
+    memory = model.encode(scenes)
+    found = decode(model, memory, Beam(3, keep=3))
+    expected = model.log_prob(memory, found.words.flatten(0, 1)).view(3, 3)
+    torch.testing.assert_close(found.log_probs, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_copying_learns_under_autocast_also_where_a_photo_has_no_name():
+    model, scenes = copying().train(), with_names(random_scenes(3), [[0, 1], [2, -1], [-1, -1]])
+    with torch.autocast("cpu", torch.bfloat16):
+        model.log_prob(model.encode(scenes), random_words(3)).sum().backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters() if parameter.grad is not None)
+    assert model.copier.query.weight.grad.abs().sum() > 0
+
+
+def test_it_learns_to_say_a_name_that_no_caption_of_its_training_had():
+    """Photos that look alike say "4 <their name>"; word 15 is nobody's name until the end."""
+    torch.manual_seed(0)
+    model = replace(COPYING, concepts=12).build(WORDS)
+    model.names.words[:] = torch.stack([torch.arange(4, 16), torch.full((12,), PAD)], 1)
+    seen = random_scenes(1)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.004)
+
+    def batch_of(names: torch.Tensor) -> tuple[SceneBatch, torch.Tensor]:
+        scenes = rows(seen, [0] * len(names))
+        words = torch.stack([torch.tensor([START, 4, 4 + int(name), END]) for name in names])
+        return with_names(scenes, names[:, None].tolist()), words
+
+    for _ in range(150):
+        scenes, words = batch_of(torch.randint(1, 11, (16,)))  # all words but 15
+        optimiser.zero_grad()
+        (-model.log_prob(model.encode(scenes), words).mean()).backward()
+        optimiser.step()
+    model.eval()
+    scenes, words = batch_of(torch.tensor([11]))
+    assert decode(model, model.encode(scenes), Beam(3)).words[0, 0, :4].tolist() == words[0].tolist()
+
+
+def test_copying_without_names_is_refused():
+    with pytest.raises(ConfigError, match="reads no names"):
+        replace(SMALL, copy=True)

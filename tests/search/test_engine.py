@@ -16,9 +16,8 @@ import pytest
 from search_samples import row, unit_vectors
 from sightline.errors import DataError, MissingExtraError
 from sightline.search import lance
-from sightline.search.engine import RowState
+from sightline.search.engine import RowState, keywords
 from sightline.search.exact import FILE, ExactIndex
-from sightline.search.keywords import keywords
 from sightline.search.lance import LanceIndex
 
 WEIRD = ["it's.jpg", 'say "hi" %_;--.jpg', "zwei\nZeilen.jpg", "größe 😀.jpg", "a\\b.jpg", " .jpg"]

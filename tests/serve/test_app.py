@@ -20,9 +20,10 @@ from serve_samples import PHOTOS, index_of, served, tiny_pipeline
 from sightline.decoding.rules import rules_of
 from sightline.errors import ConfigError
 from sightline.pipeline import Pipeline
+from sightline.serve import service
 from sightline.serve.limits import Limits
+from sightline.serve.middleware import Door
 from sightline.serve.schemas import Audits, Captions, Ground, Health, Hits
-from sightline.serve.security import Door
 
 torch.set_num_threads(1)
 CAT = next(photo for photo in PHOTOS if photo.name == "cat.jpg")
@@ -519,3 +520,13 @@ def test_the_documents_of_the_api_need_no_other_site(ask):
 
 def test_words_of_the_tiny_model_are_its_own(ask):
     assert set(ask.post("/v1/caption", files=form(CAT)).json()["captions"][0]["caption"].split()) <= set(WORDS)
+
+
+def test_a_photo_on_object_storage_is_shown_from_its_address(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        service, "open_image", lambda place, max_pixels: asked.append(place) or Image.new("RGB", (9, 6))
+    )
+    shown = service._thumbnail("s3://bucket/cat.jpg", 3, 100)
+    assert Image.open(io.BytesIO(shown)).size == (3, 2)
+    assert asked == ["s3://bucket/cat.jpg"]

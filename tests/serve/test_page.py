@@ -20,8 +20,9 @@ import torch
 from bundle_samples import EXAMPLES, tiny_bundle
 from serve_samples import PHOTOS, index_of, served, tiny_pipeline
 from sightline.pipeline import Pipeline, load
+from sightline.serve import service
 from sightline.serve.limits import Limits
-from sightline.serve.security import Door
+from sightline.serve.middleware import Door
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
@@ -254,8 +255,8 @@ def test_an_example_can_be_tried(visit):
 
 
 def test_length_words_beam_and_what_captions_must_say_can_be_chosen(visit, server, monkeypatch):
-    asks, answer = [], server.service.caption
-    monkeypatch.setattr(server.service, "caption", lambda ask: asks.append(ask) or answer(ask))
+    asks, rules = [], service._rules
+    monkeypatch.setattr(service, "_rules", lambda ask, says: asks.append(ask) or rules(ask, says))
     page = visit()
     page.get_by_text("How captions should be").click()
     page.select_option("#caption-length", "long")

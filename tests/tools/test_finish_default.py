@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -79,3 +79,16 @@ def test_an_audit_of_another_form_is_refused(finish, path, tmp_path):
     (tmp_path / "audit.json").write_text(json.dumps({"auditing": {"weight": 1}}))
     with pytest.raises(ConfigError, match="weight"):
         finish([str(path), str(tmp_path / "x"), "--audit", str(tmp_path / "audit.json")])
+
+
+def test_what_copying_counts_is_added_to_and_asked_of_captioners_that_copy(finish, tmp_path):
+    plain = tmp_path / "plain.safetensors"
+    save_bundle(plain, tiny_bundle())
+    with pytest.raises(SystemExit, match="copies nothing"):
+        finish([str(plain), str(tmp_path / "out.safetensors"), "--copying", "4.5"])
+    bundle = tiny_bundle()
+    says = bundle.captioner
+    config = replace(says.model.config, concepts=3, copy=True)
+    save_bundle(plain, replace(bundle, captioner=replace(says, model=config.build(len(says.vocabulary)).eval())))
+    finish([str(plain), str(tmp_path / "out.safetensors"), "--copying", "4.5"])
+    assert load_bundle(tmp_path / "out.safetensors").captioner.model.copier.bias.item() == pytest.approx(4.5, abs=0.02)

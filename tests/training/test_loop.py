@@ -576,7 +576,7 @@ def test_a_state_without_an_optimiser_comes_back(tmp_path):
     model, other = updown(seed=1), updown(seed=2)
     path = state.save_state(tmp_path, Counters(step=3), model, torch.nn.Module(), None, {})
     counters, tensors = load_state(path)
-    state.restore(tensors, other)
+    state.restore(tensors, other, "model/")
     assert counters == Counters(step=3)
     assert_same_tensors(model.state_dict(), other.state_dict())
 

@@ -25,13 +25,13 @@ from sightline.training.data import build_data
 from sightline.training.evaluation import Evaluation, evaluate
 from sightline.training.launch import launch
 from sightline.training.loop import Run, train
+from sightline.training.new_model import CachedFeatures, Grid
 from sightline.training.objective import Progress
 from sightline.training.objectives.cross_entropy import CrossEntropyConfig
 from sightline.training.objectives.triplet import TripletConfig
 from sightline.training.recipe import read_recipe
 from sightline.training.stage import Optimiser, Selection, Stage
 from sightline.training.training_photos import PixelTable
-from sightline.training.vision_config import CachedFeatures, Grid
 from sightline.vision.grid_encoder import WIDTH, GridEncoder
 from sightline.vision.images import read_pixels
 

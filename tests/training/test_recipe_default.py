@@ -16,10 +16,10 @@ from recipe_samples import STEPS, tiny, write_data
 from sightline.checkpoint.model_checkpoint import load
 from sightline.config import load_yaml
 from sightline.training.launch import Callbacks
+from sightline.training.new_model import Detect
 from sightline.training.objectives.detect_and_caption import DetectAndCaptionConfig
 from sightline.training.recipe import SHIPPED
 from sightline.training.reproduce import Row, choose, plan, run
-from sightline.training.vision_config import Detect
 from sightline.vision.detector import Detector
 
 ROWS = {row.address: row for row in plan(choose("default"))}

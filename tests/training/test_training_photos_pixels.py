@@ -15,9 +15,9 @@ from sightline.config import build
 from sightline.errors import ConfigError, CountError, ImageError, MissingRecordError
 from sightline.models.updown import UpDownConfig
 from sightline.training.data import DataConfig, build_data
+from sightline.training.new_model import CachedFeatures, Grid
 from sightline.training.training_photos import GREY, PixelTable
 from sightline.training.true_boxes import BoxTable, PhotoBoxes
-from sightline.training.vision_config import CachedFeatures, Grid
 from sightline.vision.concept_names import concept_names
 
 SIZE = 32

@@ -126,9 +126,6 @@ def test_a_batch_is_padded_to_the_photo_with_most_boxes():
     nothing = table.batch(torch.tensor([1]))
     assert nothing["things"].shape == (1, 1, 4)
     assert not nothing["thing_mask"].any()
-    fewer = table.without([0, 1])
-    assert fewer.counts.tolist() == [3, 2]
-    torch.testing.assert_close(fewer.boxes, table.boxes[2:])
 
 
 def test_of_too_many_boxes_the_heaviest_then_the_largest_stay_in_their_order():

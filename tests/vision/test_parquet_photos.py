@@ -91,7 +91,7 @@ def test_photos_below_an_address_are_listed_as_below_a_folder(filled):
         assert [photo.path for photo in photos] == [f"{address}/{name}" for name in ORDER]
         assert problems == []
     assert all(photo.mark == mark_of(photo.path) != GONE for photo in photos)
-    assert [photo.id for photo in find_named_photos([f"{address}/z.png", address]).photos] == [
+    assert [photo.id for photo in find_named_photos([f"{address}/z.png", address])[0]] == [
         f"{address}/{name}" for name in ("z.png", *ORDER[:3])
     ]
 

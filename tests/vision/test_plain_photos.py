@@ -9,7 +9,7 @@ from PIL import Image
 from bundle_samples import EXAMPLES
 from sightline.photo import Photo
 from sightline.vision.images import read_pixels
-from sightline.vision.plain_photos import colour_name, plain_photo
+from sightline.vision.plain_photos import NOISE, colour_name, is_plain, plain_photo
 
 
 def photo_of(pixels, size=(640, 480)) -> Photo:
@@ -42,6 +42,18 @@ def test_noise_is_nothing_to_see_and_photos_are():
     assert plain_photo(photo_of(np.linspace(80, 120, 64)[:, None, None].repeat(64, 1).repeat(3, 2))) is None  # a sky
     for path in EXAMPLES.glob("*.jpg"):
         assert plain_photo(Photo("", path, *read_pixels(path, 64))) is None
+
+
+@pytest.mark.parametrize("height", [1, 2, 16, 17, 64, 320])
+@pytest.mark.parametrize("rows", ["all", "one in sixteen", "the first"])
+def test_a_look_at_some_rows_tells_what_a_look_at_all_does(height, rows):
+    random = np.random.default_rng(height)
+    for deviation in (0.5, 1.9, 2.0, 2.1, 4, 7.9, 8.1, 30):
+        pixels = np.full((height, 20, 3), 128.0)
+        chosen = {"all": slice(None), "one in sixteen": slice(None, None, 16), "the first": slice(1)}[rows]
+        pixels[chosen] += random.choice([-deviation, deviation], pixels[chosen].shape)
+        whole = pixels.round().astype(np.uint8)
+        assert is_plain(whole) == (whole.reshape(-1, 3).std(0).max() <= NOISE)
 
 
 @pytest.mark.parametrize("distinct", [[], ["--distinct"]], ids=["", "distinct"])

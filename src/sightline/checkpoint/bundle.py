@@ -14,26 +14,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
 
 from sightline.checkpoint.checkpoint_file import (
+    Module,
     Precision,
-    assign,
-    meta_init,
+    build_model,
     pack,
     plain,
-    read_description,
+    read_header,
     read_tensors,
     unpack,
     weights_must_fit,
     write_file,
 )
 from sightline.checkpoint.model_checkpoint import Checkpoint
-from sightline.config import build
-from sightline.errors import CheckpointError, ConfigError
+from sightline.errors import CheckpointError
 from sightline.files import PathLike
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.calibration import Calibration
@@ -46,38 +45,24 @@ from sightline.models.model_configs import CaptionerConfig, MatcherConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.vision_models import VisionConfig, VisionModel
 
-LAYOUT = 1  # of the description; a file of another layout is refused
 DEFAULT = ("weights", "sightline.safetensors")  # inside the package
-
-Module = TypeVar("Module", bound=nn.Module)
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """What captions photos.
+    """What captions photos."""
 
-    Attributes:
-        vision: from pixels to scenes.
-        captioner: from scenes to captions.
-        matcher: finds words in scenes; None where the captioner's attention alone says where words point.
-        calibration: from log-probabilities to confidence.
-        pointing: which words point at which boxes.
-        auditing: from what the models say about a noun to how well the photo supports it.
-        fit: what a caption's cosine with the photo, by the matcher, counts beside its log-probability when the best of
-            a beam is chosen; 0 leaves the choice to the captioner.
-        choice: what else that choice goes by.
-        card: name, data, licence, metrics, limits: whatever people should know.
-    """
-
-    vision: VisionModel
-    captioner: Reader[Captioner]
-    matcher: Reader[Matcher] | None = None
-    calibration: Calibration = field(default_factory=Calibration)
-    pointing: BoxChooser = field(default_factory=BoxChooser)
-    auditing: SupportModel = field(default_factory=SupportModel)
-    card: dict[str, Any] = field(default_factory=dict)
+    vision: VisionModel  # from pixels to scenes
+    captioner: Reader[Captioner]  # from scenes to captions
+    matcher: Reader[Matcher] | None = None  # finds words in scenes; without it the captioner's attention points
+    calibration: Calibration = field(default_factory=Calibration)  # from log-probabilities to confidence
+    pointing: BoxChooser = field(default_factory=BoxChooser)  # which words point at which boxes
+    auditing: SupportModel = field(default_factory=SupportModel)  # how well a photo supports a noun, by both models
+    card: dict[str, Any] = field(default_factory=dict)  # name, data, licence, metrics, limits: what people should know
+    # What a caption's cosine with the photo, by the matcher, counts beside its log-probability when the best of a beam
+    # is chosen; 0 leaves the choice to the captioner.
     fit: float = 0.0
-    choice: Choice = field(default_factory=Choice)
+    choice: Choice = field(default_factory=Choice)  # what else that choice goes by
 
     @classmethod
     def of(cls, captioner: Checkpoint, matcher: Checkpoint | None = None, **parts: Any) -> Bundle:
@@ -139,7 +124,6 @@ class _Header:
 
 
 def default_bundle() -> Path:
-    """Where the model that comes with the package is."""
     path = Path(str(resources.files("sightline").joinpath(*DEFAULT)))
     if not path.is_file():
         raise CheckpointError(
@@ -156,16 +140,13 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
     models: dict[str, nn.Module] = {"vision": bundle.vision, "captioner": says.model}
     if finds is not None:
         models["matcher"] = finds.model
+    own_words = finds is not None and finds.vocabulary != says.vocabulary
     header = {
-        "layout": LAYOUT,
         "precision": precision,
         "vision": dataclasses.asdict(bundle.vision.config),
         "captioner": _reader_header(says, _lines(says.vocabulary)),
-        "matcher": finds
-        and _reader_header(finds, None if finds.vocabulary == says.vocabulary else _lines(finds.vocabulary)),
-        "calibration": dataclasses.asdict(bundle.calibration),
-        "pointing": dataclasses.asdict(bundle.pointing),
-        "auditing": dataclasses.asdict(bundle.auditing),
+        "matcher": finds and _reader_header(finds, _lines(finds.vocabulary) if own_words else None),
+        **{part: dataclasses.asdict(getattr(bundle, part)) for part in ("calibration", "pointing", "auditing")},
         "fit": bundle.fit,
         "choice": dataclasses.asdict(bundle.choice),
         "card": bundle.card,
@@ -177,20 +158,12 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
 def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
     """Read a bundle, by default the one that comes with Sightline; its models are in evaluation mode, in float32."""
     path = default_bundle() if path is None else path
-    told = read_description(path, LAYOUT, "bundle")
-    try:
-        header = build(_Header, told, where=str(path))
-    except ConfigError as error:
-        raise CheckpointError(
-            f"this version cannot read its models: {error.what}", where=path, fix="use the version that saved it"
-        ) from error
+    header = read_header(path, _Header, "bundle")
     packed, captioner, matcher = read_tensors(path, header.checksum), header.captioner, header.matcher
 
     def built(make: Callable[[], Module], part: str) -> Module:
-        with meta_init(len(packed)):
-            model = make()
-        assign(model, unpack({name[len(part) :]: tensor for name, tensor in packed.items() if name.startswith(part)}))
-        return model.to(device).eval()
+        own = {name[len(part) :]: tensor for name, tensor in packed.items() if name.startswith(part)}
+        return build_model(make, unpack(own)).to(device).eval()
 
     words = _vocabulary(captioner.words)
     with weights_must_fit(path):

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
-from typing import IO, Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any, Literal, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,11 +22,15 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from sightline.config import build
 from sightline.errors import CheckpointError, ConfigError, is_out_of_memory
 from sightline.files import PathLike, atomic_write, checksum, existing_path, refuse_special
 
 Precision = Literal["int8", "float16", "float32"]
 FileKind = Literal["checkpoint", "bundle"]
+Module = TypeVar("Module", bound=nn.Module)
+Header = TypeVar("Header")
+LAYOUT = 1  # of the description; a file of another layout is refused
 SCALE = ":scale"  # after the name of an int8 tensor; no module's name has a colon
 SMALL = 4096  # tensors of fewer numbers stay float16
 CALLS = 100  # of PyTorch for a tensor of a model, at most: the models here take 4 to 15
@@ -39,7 +43,8 @@ USES = {
 
 def write_file(path: PathLike, weights: dict[str, Tensor], description: Mapping[str, Any], holds: FileKind) -> None:
     """Write weights and their description; the file is whole or not there."""
-    text = json.dumps({**description, "holds": holds, "checksum": checksum_of(weights)}, ensure_ascii=False)
+    described = {"layout": LAYOUT, **description, "holds": holds, "checksum": checksum_of(weights)}
+    text = json.dumps(described, ensure_ascii=False)
     with atomic_write(path) as file:
         write_tensors(file, weights, {"sightline": text, "checksum": str(checksum(text.encode()))})
 
@@ -56,24 +61,35 @@ def write_tensors(file: IO[bytes], tensors: dict[str, Tensor], metadata: dict[st
     file.write(raw[start:])
 
 
-def read_description(path: PathLike, layout: int, holds: FileKind) -> dict[str, Any]:
+def read_description(path: PathLike, holds: FileKind) -> dict[str, Any]:
     """The description of a file, without its weights and without `holds`; an error where it holds something else."""
     description = _description(path, holds)
     found, said = description["layout"], description.pop("holds")
     if said != holds:
         use = USES.get(str(said), "use the version of Sightline that saved it")
         raise CheckpointError(f"this is a {said}, and a {holds} was expected", where=path, fix=use)
-    if found != layout:
+    if found != LAYOUT:
         raise CheckpointError(
-            f"it was saved in layout {found}, and this version reads layout {layout}",
+            f"it was saved in layout {found}, and this version reads layout {LAYOUT}",
             where=path,
             fix="use the version of Sightline that saved it, or save it again",
         )
     return description
 
 
+def read_header(path: PathLike, header: type[Header], holds: FileKind) -> Header:
+    """The description of a file as the dataclass `header`."""
+    try:
+        return build(header, read_description(path, holds), where=str(path))
+    except ConfigError as error:
+        raise CheckpointError(
+            f"this version cannot read its {'models' if holds == 'bundle' else 'model'}: {error.what}",
+            where=path,
+            fix="use the version that saved it",
+        ) from error
+
+
 def kind_of_file(path: PathLike) -> str:
-    """What a file holds: a checkpoint or a bundle."""
     return str(_description(path, "model")["holds"])
 
 
@@ -115,23 +131,17 @@ def read_tensors(path: PathLike, expected: int) -> dict[str, Tensor]:
 @contextlib.contextmanager
 def weights_must_fit(path: PathLike) -> Iterator[None]:
     """What goes wrong in here is the fault of a description that does not fit the weights of the file."""
+    # ArithmeticError is for sizes that no tensor can have, or that are nothing.
+    wrong = (ArithmeticError, AssertionError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
     try:
         yield
-    except ConfigError as error:
-        raise CheckpointError(
-            f"its config cannot be used: {error.what}", where=path, fix="use the version that saved it"
-        ) from error
-    except (  # the first for sizes that no tensor can have, or that are nothing
-        *(ArithmeticError, AssertionError, LookupError, MemoryError),
-        *(RuntimeError, TypeError, ValueError),
-    ) as error:
-        if isinstance(error, RuntimeError) and is_out_of_memory(error):
-            raise CheckpointError(
-                f"there is not enough memory for its weights ({error})", where=path, fix="close other programs"
-            ) from error
-        raise CheckpointError(
-            f"its weights do not fit its config: {error}", where=path, fix="save the model again"
-        ) from error
+    except (ConfigError, *wrong) as error:
+        what, fix = f"its weights do not fit its config: {error}", "save the model again"
+        if isinstance(error, ConfigError):
+            what, fix = f"its config cannot be used: {error.what}", "use the version that saved it"
+        elif isinstance(error, RuntimeError) and is_out_of_memory(error):
+            what, fix = f"there is not enough memory for its weights ({error})", "close other programs"
+        raise CheckpointError(what, where=path, fix=fix) from error
 
 
 class _NoDraws(TorchFunctionMode):
@@ -166,6 +176,14 @@ def meta_init(tensors: int = 10_000) -> Iterator[None]:
         yield
 
 
+def build_model(make: Callable[[], Module], weights: Mapping[str, Tensor]) -> Module:
+    """The model that `make` makes, with these weights."""
+    with meta_init(len(weights)):
+        model = make()
+    assign(model, weights)
+    return model
+
+
 def assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Give copies of `weights` to a `meta_init` model; a RuntimeError where they do not fit.
 
@@ -194,7 +212,6 @@ def checksum_of(weights: dict[str, Tensor]) -> int:
 
 
 def pack(weights: Mapping[str, Tensor], precision: Precision) -> dict[str, Tensor]:
-    """The tensors to store."""
     packed: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         if not tensor.is_floating_point():

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.checkpoint.foreign_weights import Weights, fill_model, matrix, need, options, rename_tensors, tensors
+from sightline.checkpoint.checkpoint_file import assign, meta_init
 from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.checkpoint.torch_file import read_torch
 from sightline.data.pickle_formats import SPECIAL, read_vocabulary
-from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, load_path
-from sightline.errors import CheckpointError, ConfigError, CountError, DataError, MissingRecordError
+from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Namespace, load_path
+from sightline.errors import CheckpointError, ConfigError, CountError, DataError, MissingRecordError, about
 from sightline.files import PathLike
 from sightline.models.model_configs import MatcherConfig
 from sightline.models.pos_scan import POSSCANConfig
@@ -38,6 +38,7 @@ READS = (
     "SCAN, POS-SCAN, VSRN and VSE++ (model_best.pth.tar + vocabulary)"
 )
 NEVER = -1e4  # a logit whose probability is 0 in float32 and bfloat16
+COUNTER = "num_batches_tracked"  # of a batch norm: PyTorch before 0.4.1 had none, and nothing here reads it
 
 _NAMES = {
     "embed.0.": "word_embedding.",
@@ -59,6 +60,9 @@ _SENTENCE = {"embed.": "text.embed.", "rnn.": "text.rnn."}
 _AGGREGATES: dict[Any, Any] = {"LogSumExp": "lse", "Mean": "mean", "Max": "max", "Sum": "sum"}
 
 
+Weights = Mapping[str, Tensor]
+
+
 def convert_foreign(path: PathLike, *, infos: Path | None = None, vocabulary: Path | None = None) -> Checkpoint:
     """Read a released checkpoint without running it.
 
@@ -67,82 +71,61 @@ def convert_foreign(path: PathLike, *, infos: Path | None = None, vocabulary: Pa
         infos: the `infos_<id>.pkl` of an Up-Down model; by default the one that lies beside it.
         vocabulary: the word list of a matcher, JSON or pickle.
     """
-    content = _read_weights(Path(path))
-    if _is_matcher(content):
-        return _convert_matcher(content, Path(path), vocabulary)
-    if isinstance(content, Mapping) and _is_updown(content):
-        return _convert_updown(content, Path(path), infos)
-    raise CheckpointError("no released model that can be converted", where=path, fix=f"these can: {READS}")
-
-
-def _read_weights(path: Path) -> Any:
-    """The content of a checkpoint; a state dict saved from several GPUs loses its `module.` prefix."""
     content = read_torch(path)
     if isinstance(content, Mapping) and content and all(str(name).startswith("module.") for name in content):
-        return {str(name).removeprefix("module."): value for name, value in content.items()}
-    return content
+        content = {str(name).removeprefix("module."): value for name, value in content.items()}  # of several GPUs
+    with about(path):
+        if isinstance(content, Mapping):
+            parts = content.get("model")
+            if isinstance(parts, (list, tuple)) and [isinstance(part, Mapping) for part in parts] == [True, True]:
+                return _convert_matcher(content, vocabulary)
+            if "core.att_lstm.weight_ih" in content and "ctx2att.weight" in content:
+                return _convert_updown(content, infos or _infos_beside(Path(path)))
+        raise CheckpointError("no released model that can be converted", fix=f"these can: {READS}")
 
 
-def _is_updown(weights: Mapping[str, Any]) -> bool:
-    """Whether a state dict has the names of this Up-Down."""
-    return "core.att_lstm.weight_ih" in weights and "ctx2att.weight" in weights
-
-
-def _convert_updown(content: Mapping[str, Any], path: Path, infos: Path | None) -> Checkpoint:
-    """The checkpoint of a state dict, with the words of its `infos` file."""
-    infos = infos or _infos_beside(path)
+def _convert_updown(content: Mapping[str, Any], infos: Path) -> Checkpoint:
     told = load_path(infos, {**CONTAINERS, **NUMBERS})
     if not isinstance(told, dict) or not isinstance(told.get("vocab"), Mapping):
         raise DataError("no `vocab` in it", where=infos, fix="give the infos_<id>.pkl that was saved with the model")
     words = _updown_words(told["vocab"], infos)
-    weights = tensors(content, path)
+    weights = _tensors(content)
     if "logit.weight" not in weights:
-        raise CheckpointError("its output has several layers", where=path, fix="only `logit_layers` 1 can be converted")
-    rows = len(matrix(weights, "logit.weight", path))
+        raise CheckpointError("its output has several layers", fix="only `logit_layers` 1 can be converted")
+    rows = len(_matrix(weights, "logit.weight"))
     if rows != len(words) + 1:
-        raise CountError(
-            f"the model says {rows - 1} words and {infos} lists {len(words)}", where=path, fix="give matching files"
-        )
+        raise CountError(f"the model says {rows - 1} words and {infos} lists {len(words)}", fix="give matching files")
     vocabulary = Vocabulary(word for word in words if word != "UNK")
     homes = torch.tensor([UNK if word == "UNK" else vocabulary.id(word) for word in words])
-    config = _updown_config(weights, path)
-    ours = rename_tensors(weights, {**_NAMES, **_REGIONS[config.batch_norm]}, path)
-    for name, zero, rest in _BY_WORD:
-        part = need(ours, name, path)
-        if part.shape[:1] != (rows,):
-            raise CheckpointError(f"`{name}` has not {rows} rows", where=path, fix="check that it is the whole model")
-        ours[name] = _placed(part, zero, homes, len(vocabulary), rest)
-    card = {"converted from": "self-critical Up-Down", "options": options(told.get("opt"))}
-    return Checkpoint(fill_model(config, len(vocabulary), ours, path), vocabulary, "self-critical", card=card)
-
-
-def _updown_config(weights: Weights, path: Path) -> UpDownConfig:
     norms = sum(f"att_embed.{layer}.running_mean" in weights for layer in (0, 4))
-    return UpDownConfig(
-        region_width=matrix(weights, f"att_embed.{1 if norms else 0}.weight", path).shape[1],
-        word_size=matrix(weights, "embed.0.weight", path).shape[1],
-        hidden_size=matrix(weights, "core.att_lstm.weight_hh", path).shape[1],
-        attention_size=len(matrix(weights, "ctx2att.weight", path)),
+    config = UpDownConfig(
+        region_width=_matrix(weights, f"att_embed.{1 if norms else 0}.weight").shape[1],
+        word_size=_matrix(weights, "embed.0.weight").shape[1],
+        hidden_size=_matrix(weights, "core.att_lstm.weight_hh").shape[1],
+        attention_size=len(_matrix(weights, "ctx2att.weight")),
         mean_of="raw",
         batch_norm=(0, 1, 2)[norms],
     )
-
-
-def _placed(rows: Tensor, zero: int, homes: Tensor, vocab_size: int, rest: float) -> Tensor:
-    """Rows of their ids at our ids: their row 0 at `zero`, the words at `homes`, `rest` where they have none."""
-    placed = torch.full((vocab_size, *rows.shape[1:]), rest, dtype=rows.dtype)
-    placed[zero] = rows[0]
-    placed[homes] = rows[1:]
-    return placed
+    ours = _rename(weights, {**_NAMES, **_REGIONS[norms]})
+    for name, zero, rest in _BY_WORD:
+        part = _need(ours, name)
+        if part.shape[:1] != (rows,):
+            raise CheckpointError(f"`{name}` has not {rows} rows", fix="check that it is the whole model")
+        ours[name] = placed = torch.full((len(vocabulary), *part.shape[1:]), rest, dtype=part.dtype)
+        placed[zero], placed[homes] = part[0], part[1:]
+    card = {"converted from": "self-critical Up-Down", "options": _options(told.get("opt"))}
+    return _fill(config, vocabulary, ours, "self-critical", card)
 
 
 def _updown_words(vocab: Mapping[Any, Any], where: Path) -> list[str]:
     by_id = {str(key): word for key, word in vocab.items()}
-    found = [by_id.get(str(number)) for number in range(1, len(by_id) + 1)]
-    for number, word in enumerate(found, start=1):
+    words: list[str] = []
+    for number in range(1, len(by_id) + 1):
+        word = by_id.get(str(number))
         if not isinstance(word, str):
             raise DataError(f"no word has id {number}", where=where, fix="ids must run from 1 without gaps")
-    return [str(word) for word in found]
+        words.append(word)
+    return words
 
 
 def _infos_beside(path: Path) -> Path:
@@ -152,64 +135,51 @@ def _infos_beside(path: Path) -> Path:
         return (best or found)[0]
     raise MissingRecordError(
         f"{'several infos files lie' if found else 'no infos file lies'} beside it, and the words are in one of them",
-        where=path,
         fix="name it: --infos infos_<id>.pkl",
     )
 
 
-def _is_matcher(content: Any) -> bool:
-    """Whether a file's content is the checkpoint of a matcher."""
-    if not isinstance(content, Mapping):
-        return False
-    parts = content.get("model")
-    return isinstance(parts, (list, tuple)) and len(parts) == 2 and all(isinstance(part, Mapping) for part in parts)
-
-
-def _convert_matcher(content: Mapping[str, Any], path: Path, vocabulary: Path | None) -> Checkpoint:
-    """The checkpoint, with the words of the vocabulary file."""
+def _convert_matcher(content: Mapping[str, Any], vocabulary: Path | None) -> Checkpoint:
     if vocabulary is None:
         raise ConfigError(
             "the words of this model are in a file of their own",
-            where=path,
             fix="name it: --vocabulary f30k_precomp_vocab.json (or .pkl)",
         )
-    image, text = (tensors(part, path) for part in content["model"])
-    words = _vocabulary(vocabulary)
-    rows = len(matrix(text, "embed.weight", path))
+    image, text = (_tensors(part) for part in content["model"])
+    listed = read_vocabulary(vocabulary)
+    if tuple(listed[:4]) != SPECIAL:
+        raise DataError(
+            f"its first words are {', '.join(listed[:4])}, not {', '.join(SPECIAL)}",
+            where=vocabulary,
+            fix="give a vocabulary of SCAN, VSRN or VSE++",
+        )
+    words = Vocabulary(listed[4:])
+    rows = len(_matrix(text, "embed.weight"))
     if rows != len(words):
         raise CountError(
             f"the model knows {rows} ids and {vocabulary} lists {len(words)}",
-            where=path,
             fix="give the vocabulary the model was trained with",
         )
-    told = options(content.get("opt"))
+    told = _options(content.get("opt"))
     for name in ("use_abs", "no_imgnorm", "no_txtnorm"):
         if told.get(name):
-            raise CheckpointError(f"it was trained with {name}", where=path, fix="this cannot be converted")
+            raise CheckpointError(f"it was trained with {name}", fix="this cannot be converted")
     if told.get("measure") == "order":
-        raise CheckpointError("its measure is order, not cosine", where=path, fix="this cannot be converted")
-    config, ours = _read_matcher(image, text, told, path)
-    card = {"converted from": f"{config.kind} model_best.pth.tar", "options": told}
-    if isinstance(config, VSRNConfig):
-        card["note"] = "the captioner of joint training was never released and is not there"
-    return Checkpoint(fill_model(config, len(words), ours, path), words, "scan", card=card)
-
-
-def _read_matcher(
-    image: Weights, text: Weights, told: dict[str, Any], path: Path
-) -> tuple[MatcherConfig, dict[str, Tensor]]:
-    """The config, and the weights under our names."""
+        raise CheckpointError("its measure is order, not cosine", fix="this cannot be converted")
+    card: dict[str, Any] = {"options": told}
     if "Rs_GCN_1.g.weight" in image:
-        return _vsrn(image, text, path)
-    if "cross_attn" in told:
-        return _scan(image, text, told, path)
-    return _vsepp(image, text, path)
+        config, ours = _vsrn(image, text)
+        card["note"] = "the captioner of joint training was never released and is not there"
+    else:
+        config, ours = _scan(image, text, told) if "cross_attn" in told else _vsepp(image, text)
+    card = {"converted from": f"{config.kind} model_best.pth.tar", **card}
+    return _fill(config, words, ours, "scan", card)
 
 
-def _vsrn(image: Weights, text: Weights, path: Path) -> tuple[MatcherConfig, dict[str, Tensor]]:
+def _vsrn(image: Weights, text: Weights) -> tuple[MatcherConfig, dict[str, Tensor]]:
     layers = sum(name.endswith(".g.weight") for name in image)
     flickr = "bn.weight" in image
-    size, region_width = matrix(image, "fc.weight", path).shape
+    size, region_width = _matrix(image, "fc.weight").shape
     config = VSRNConfig(
         region_width=region_width,
         size=size,
@@ -223,26 +193,25 @@ def _vsrn(image: Weights, text: Weights, path: Path) -> tuple[MatcherConfig, dic
         generation=False,
     )
     relations = {f"Rs_GCN_{layer + 1}.": f"relations.{layer}." for layer in range(layers)}
-    rules = {"fc.": "fc.", "img_rnn.": "reasoning.rnn.", "bn.": "norm.", **relations}
-    ours = {  # a convolution of width 1 is a linear map
-        name: tensor.squeeze(-1) if tensor.ndim == 3 else tensor
-        for name, tensor in rename_tensors(image, rules, path).items()
-    }
-    return config, {**ours, **rename_tensors(text, _SENTENCE, path)}
+    ours = _rename(image, {"fc.": "fc.", "img_rnn.": "reasoning.rnn.", "bn.": "norm.", **relations})
+    ours = {
+        name: part.squeeze(-1) if part.ndim == 3 else part for name, part in ours.items()
+    }  # convolutions of width 1
+    return config, {**ours, **_rename(text, _SENTENCE)}
 
 
-def _vsepp(image: Weights, text: Weights, path: Path) -> tuple[MatcherConfig, dict[str, Tensor]]:
+def _vsepp(image: Weights, text: Weights) -> tuple[MatcherConfig, dict[str, Tensor]]:
     if any(name.startswith("cnn.") for name in image):
-        raise CheckpointError("it has a CNN of its own", where=path, fix="only *_precomp models can be converted")
-    size, vector_width = matrix(image, "fc.weight", path).shape
+        raise CheckpointError("it has a CNN of its own", fix="only *_precomp models can be converted")
+    size, vector_width = _matrix(image, "fc.weight").shape
     word_size = text["embed.weight"].shape[1]
     config = VSEPPConfig(image="vector", vector_width=vector_width, size=size, word_size=word_size, memory="default")
-    return config, {**rename_tensors(image, {"fc.": "fc."}, path), **rename_tensors(text, _SENTENCE, path)}
+    return config, {**_rename(image, {"fc.": "fc."}), **_rename(text, _SENTENCE)}
 
 
-def _scan(image: Weights, text: Weights, told: dict[str, Any], path: Path) -> tuple[MatcherConfig, dict[str, Tensor]]:
-    image = _without_weight_norm(image, path)
-    size, region_width = matrix(image, "fc.weight", path).shape
+def _scan(image: Weights, text: Weights, told: dict[str, Any]) -> tuple[MatcherConfig, dict[str, Tensor]]:
+    image = _without_weight_norm(image)
+    size, region_width = _matrix(image, "fc.weight").shape
     aggregate = told.get("agg_func", "Mean")
     try:
         config = (POSSCANConfig if told.get("pos") else SCANConfig)(
@@ -259,32 +228,105 @@ def _scan(image: Weights, text: Weights, told: dict[str, Any], path: Path) -> tu
         )
     except (ConfigError, ValueError) as error:
         what = error.what if isinstance(error, ConfigError) else str(error)
-        raise CheckpointError(f"its options: {what}", where=path, fix="these cannot be converted") from error
+        raise CheckpointError(f"its options: {what}", fix="these cannot be converted") from error
     rules = {"embed.": "text.embedding.", "rnn.": "text.gru."}
-    return config, {**rename_tensors(image, {"fc.": "image."}, path), **rename_tensors(text, rules, path)}
+    return config, {**_rename(image, {"fc.": "image."}), **_rename(text, rules)}
 
 
-def _without_weight_norm(image: Weights, path: Path) -> Weights:
+def _without_weight_norm(image: Weights) -> Weights:
     """The image encoder with its weight norm, if it has one, multiplied out."""
     if "fc.weight_v" not in image:
         return image
     plain = {name: tensor for name, tensor in image.items() if name not in ("fc.weight_g", "fc.weight_v")}
-    scale, direction = need(image, "fc.weight_g", path), matrix(image, "fc.weight_v", path)
+    scale, direction = _need(image, "fc.weight_g"), _matrix(image, "fc.weight_v")
     if scale.shape == (len(direction), 1):
         length = direction.norm(dim=1, keepdim=True)
     elif scale.numel() == 1:  # of the whole matrix
         length = direction.norm()
     else:
-        raise CheckpointError(f"`fc.weight_g` has shape {tuple(scale.shape)}", where=path, fix="copy it again")
+        raise CheckpointError(f"`fc.weight_g` has shape {tuple(scale.shape)}", fix="copy it again")
     return {**plain, "fc.weight": direction * (scale / length)}
 
 
-def _vocabulary(path: Path) -> Vocabulary:
-    words = read_vocabulary(path)
-    if tuple(words[:4]) != SPECIAL:
-        raise DataError(
-            f"its first words are {', '.join(words[:4])}, not {', '.join(SPECIAL)}",
-            where=path,
-            fix="give a vocabulary of SCAN, VSRN or VSE++",
+def _tensors(weights: Mapping[Any, Any]) -> dict[str, Tensor]:
+    """A state dict, once it is known to hold tensors alone."""
+    for name, tensor in weights.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise CheckpointError(f"`{name}` is no tensor", fix="give the state dict of a whole model")
+    return dict(weights)
+
+
+def _need(weights: Weights, name: str) -> Tensor:
+    if name not in weights:
+        raise CheckpointError(f"it has no `{name}`", fix="check that it is the whole model")
+    return weights[name]
+
+
+def _matrix(weights: Weights, name: str) -> Tensor:
+    """The matrix called `name`, from whose shape sizes are read."""
+    found = _need(weights, name)
+    if found.ndim != 2 or not found.numel():
+        raise CheckpointError(
+            f"`{name}` has shape {tuple(found.shape)} and is no matrix", fix="copy or download it again"
         )
-    return Vocabulary(words[4:])
+    return found
+
+
+def _rename(weights: Weights, rules: Mapping[str, str]) -> dict[str, Tensor]:
+    """All weights under our names; `rules` give, for the beginning of their names, the beginning of ours."""
+    ours = {}
+    for name, tensor in weights.items():
+        prefix = next((theirs for theirs in rules if name.startswith(theirs)), None)
+        if prefix is not None:
+            ours[rules[prefix] + name.removeprefix(prefix)] = tensor
+        elif not name.endswith(COUNTER):
+            raise _surplus(name)
+    return ours
+
+
+def _fill(
+    config: UpDownConfig | MatcherConfig, words: Vocabulary, weights: Weights, rule: str, card: dict[str, Any]
+) -> Checkpoint:
+    """The model of `config` with these weights, our names: each must find its place, and each place its weight."""
+    try:
+        with meta_init(len(weights)):
+            model = config.build(len(words))
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(f"no model can have its sizes: {error}", fix="only use files you trust") from error
+    own = model.state_dict()
+    for name, tensor in own.items():
+        if name not in weights and not name.endswith(COUNTER):
+            raise CheckpointError(f"it has nothing for `{name}`", fix="check that it is the whole model")
+        if name in weights and weights[name].shape != tensor.shape:
+            raise CheckpointError(
+                f"`{name}` has shape {tuple(weights[name].shape)}, {tuple(tensor.shape)} was expected",
+                fix="the model's options differ from what the converter knows; please report it",
+            )
+    for name in weights:
+        if name not in own and not name.endswith(COUNTER):
+            raise _surplus(name)
+    counters = {name: torch.zeros((), dtype=torch.long) for name in own if name.endswith(COUNTER)}
+    assign(model, {**counters, **{name: tensor for name, tensor in weights.items() if name in own}})
+    return Checkpoint(model.eval(), words, rule, card=card)
+
+
+def _surplus(name: str) -> CheckpointError:
+    return CheckpointError(
+        f"`{name}` has no place in the model it seems to be",
+        fix="the model has a part that the converter does not know; please report it",
+    )
+
+
+def _options(namespace: Any) -> dict[str, Any]:
+    """The options a model was trained with, as far as they are plain values."""
+
+    def is_plain(value: object) -> bool:
+        if isinstance(value, int):
+            return value.bit_length() < 64  # Python refuses to print numbers of thousands of digits
+        return isinstance(value, (float, str))
+
+    return (
+        {name: value for name, value in vars(namespace).items() if is_plain(value)}
+        if isinstance(namespace, Namespace)
+        else {}
+    )

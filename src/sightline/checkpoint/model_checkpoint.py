@@ -14,16 +14,14 @@ from typing import Any
 import torch
 
 from sightline.checkpoint.checkpoint_file import (
-    assign,
-    meta_init,
+    build_model,
     plain,
-    read_description,
+    read_header,
     read_tensors,
     weights_must_fit,
     write_file,
 )
-from sightline.config import build
-from sightline.errors import CheckpointError, ConfigError
+from sightline.errors import CheckpointError
 from sightline.files import PathLike
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import EndToEnd, end_to_end
@@ -32,48 +30,29 @@ from sightline.models.model_configs import ModelConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.vision_models import VisionConfig
 
-LAYOUT = 1  # of the description; a file of another layout is refused
-
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A model with all it needs to be used.
+    """A model with all it needs to be used."""
 
-    Attributes:
-        model: in evaluation mode when loaded.
-        vocabulary: its words.
-        text_rule: the name of the rule that splits captions into these words (`sightline.text.vocabulary.RULES`).
-        preprocessing: how pictures were prepared for the vision model.
-        fingerprint: of the scenes it was trained on; "" where unknown.
-        card: name, data, licence, metrics, limits: whatever people should know.
-    """
-
-    model: Captioner | Matcher
+    model: Captioner | Matcher  # in evaluation mode when loaded
     vocabulary: Vocabulary
-    text_rule: str = "self-critical"
-    preprocessing: dict[str, Any] = field(default_factory=dict)
-    fingerprint: str = ""
-    card: dict[str, Any] = field(default_factory=dict)
+    text_rule: str = "self-critical"  # which splits captions into these words (`sightline.text.vocabulary.RULES`)
+    preprocessing: dict[str, Any] = field(default_factory=dict)  # how pictures were prepared for the vision model
+    fingerprint: str = ""  # of the scenes it was trained on; "" where unknown
+    card: dict[str, Any] = field(default_factory=dict)  # name, data, licence, metrics, limits: what people should know
 
     def captioner(self, where: PathLike = "") -> Captioner:
-        """The model, if it is a captioner."""
         if isinstance(self.model, Captioner):
             return self.model
-        raise CheckpointError(
-            f"a {self.model.config.kind} model matches texts with images and cannot write captions",
-            where=where or None,
-            fix="give a captioner's checkpoint",
-        )
+        what = f"a {self.model.config.kind} model matches texts with images and cannot write captions"
+        raise CheckpointError(what, where=where or None, fix="give a captioner's checkpoint")
 
     def matcher(self, where: PathLike = "") -> Matcher:
-        """The model, if it is a matcher."""
         if isinstance(self.model, Matcher):
             return self.model
-        raise CheckpointError(
-            f"a {self.model.config.kind} model writes captions and does not match texts with images",
-            where=where or None,
-            fix="give a matcher's checkpoint, such as scan or vsrn",
-        )
+        what = f"a {self.model.config.kind} model writes captions and does not match texts with images"
+        raise CheckpointError(what, where=where or None, fix="give a matcher's checkpoint, such as scan or vsrn")
 
 
 @dataclass(frozen=True)
@@ -100,7 +79,6 @@ def save(path: PathLike, checkpoint: Checkpoint) -> None:
         )
     vision = model.vision if isinstance(model, EndToEnd) else None
     header = {
-        "layout": LAYOUT,
         "model": dataclasses.asdict(model.config),
         "words": checkpoint.vocabulary.words,
         "text_rule": checkpoint.text_rule,
@@ -112,37 +90,16 @@ def save(path: PathLike, checkpoint: Checkpoint) -> None:
     write_file(path, plain(model), header, "checkpoint")
 
 
-def read_header(path: PathLike) -> dict[str, Any]:
-    """What a checkpoint says about itself, without its weights."""
-    return read_description(path, LAYOUT, "checkpoint")
-
-
 def load(path: PathLike, device: torch.device | str = "cpu") -> Checkpoint:
     """Read a checkpoint; its model is in evaluation mode on `device`."""
-    told = read_header(path)
-    try:
-        header = build(_Header, told, where=str(path))
-    except ConfigError as error:
-        raise CheckpointError(
-            f"this version cannot read its model: {error.what}", where=path, fix="use the version that saved it"
-        ) from error
+    header = read_header(path, _Header, "checkpoint")
     weights, vocabulary = read_tensors(path, header.checksum), Vocabulary(header.words)
+
+    def make() -> Captioner | Matcher:
+        model: Captioner | Matcher = header.model.build(len(vocabulary))
+        return model if header.vision is None else end_to_end(model, header.vision.build())
+
     with weights_must_fit(path):
-        model = _built(header, len(vocabulary), len(weights))
-        assign(model, weights)
-    return Checkpoint(
-        model.to(device).eval(),
-        vocabulary,
-        header.text_rule,
-        header.preprocessing,
-        header.fingerprint,
-        header.card,
-    )
-
-
-def _built(header: _Header, vocab_size: int, tensors: int) -> Captioner | Matcher:
-    with meta_init(tensors):
-        model: Captioner | Matcher = header.model.build(vocab_size)
-        if header.vision is not None:
-            model = end_to_end(model, header.vision.build())
-    return model
+        model = build_model(make, weights).to(device).eval()
+    told = header.text_rule, header.preprocessing, header.fingerprint, header.card
+    return Checkpoint(model, vocabulary, *told)

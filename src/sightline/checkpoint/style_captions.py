@@ -87,11 +87,8 @@ def concept_words(names: Sequence[str], dictionary: ConceptDictionary, vocabular
     >>> concept_words(["hot dog", "man", "cloud"], ConceptDictionary.coco(), Vocabulary(["hotdog", "person"]))
     {'hot dog': 'hotdog', 'man': 'person', 'cloud': ''}
     """
-    found = {}
-    for name in names:
-        word = dictionary.word_of(name)
-        found[name] = word if word in vocabulary else ""
-    return found
+    words = {name: dictionary.word_of(name) for name in names}
+    return {name: word if word in vocabulary else "" for name, word in words.items()}
 
 
 def general_words(words: dict[str, str]) -> dict[str, frozenset[str]]:
@@ -122,7 +119,6 @@ class StyleCaptioner(WrappedCaptioner):
 
     @property
     def inner(self) -> R2M:
-        """R²M itself."""
         return self._r2m[0]
 
     def encode(self, scenes: SceneBatch) -> Memory:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Namespace
-from sightline.errors import DataError
+from sightline.errors import DataError, about
 from sightline.files import PathLike, existing_path
 
 # What released checkpoints hold beside tensors, as classes that have no behaviour.
@@ -39,26 +39,28 @@ BROKEN = (  # what reading a damaged file raises
 def read_torch(path: PathLike) -> Any:
     """What a PyTorch file holds, its tensors on the CPU; a file that asks for any other class is refused."""
     target = existing_path(path)
-    try:
-        if zipfile.is_zipfile(target):
-            _check_archive(target)
-        elif not _is_stream(target):
-            raise DataError("not a PyTorch file", where=target, fix="give a .pth or .pth.tar checkpoint")
-        with torch.serialization.safe_globals(ALLOWED), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of pickle protocols that PyTorch does not write
-            content = torch.load(target, map_location="cpu", weights_only=True, encoding="latin1")
-    except BROKEN as error:
-        raise DataError(
-            f"not a readable PyTorch file: {_reason(error)}", where=target, fix="give a whole .pth or .pth.tar file"
-        ) from error
-    for tensor in _tensors(content):
-        _check_tensor(tensor, target)
+    with about(target):
+        content = _load(target)
+        for tensor in _tensors(content):
+            _check_tensor(tensor)
     return content
 
 
-def _is_stream(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(LEGACY)) == LEGACY
+def _load(target: Path) -> Any:
+    try:
+        with target.open("rb") as file:
+            is_stream = file.read(len(LEGACY)) == LEGACY
+        if zipfile.is_zipfile(target):
+            _check_archive(target)
+        elif not is_stream:
+            raise DataError("not a PyTorch file", fix="give a .pth or .pth.tar checkpoint")
+        with torch.serialization.safe_globals(ALLOWED), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of pickle protocols that PyTorch does not write
+            return torch.load(target, map_location="cpu", weights_only=True, encoding="latin1")
+    except BROKEN as error:
+        raise DataError(
+            f"not a readable PyTorch file: {_reason(error)}", fix="give a whole .pth or .pth.tar file"
+        ) from error
 
 
 def _check_archive(path: Path) -> None:
@@ -66,12 +68,12 @@ def _check_archive(path: Path) -> None:
         names = archive.namelist()
         pickles = [name for name in names if name.endswith("/data.pkl") or name == "data.pkl"]
         if len(pickles) != 1:
-            raise DataError("a zip archive that PyTorch did not write", where=path, fix="give the checkpoint itself")
+            raise DataError("a zip archive that PyTorch did not write", fix="give the checkpoint itself")
         if any(item.compress_type != zipfile.ZIP_STORED for item in archive.infolist()):
-            raise DataError("a compressed archive, which PyTorch never writes", where=path, fix="use files you trust")
+            raise DataError("a compressed archive, which PyTorch never writes", fix="use files you trust")
         order = pickles[0].removesuffix("data.pkl") + "byteorder"
         if order in names and archive.read(order) != b"little":
-            raise DataError("the file was written on a big-endian machine", where=path, fix="save it again elsewhere")
+            raise DataError("the file was written on a big-endian machine", fix="save it again elsewhere")
 
 
 def _reason(error: Exception) -> str:
@@ -101,13 +103,13 @@ def _tensors(content: Any) -> Iterator[Tensor]:
                 waiting += vars(value).values()
 
 
-def _check_tensor(tensor: Tensor, path: Path) -> None:
+def _check_tensor(tensor: Tensor) -> None:
     """Refuse what is no plain tensor within its storage, each number of which it has once."""
     plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided and tensor.device.type == "cpu"
     if not plain or tensor.is_quantized:
-        raise DataError("it has a tensor of another kind than plain numbers", where=path, fix="use files you trust")
+        raise DataError("it has a tensor of another kind than plain numbers", fix="use files you trust")
     size, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
     count = tensor.untyped_storage().nbytes() // tensor.element_size()
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     if min(offset, *stride, 0) < 0 or math.prod(size) > count or (0 not in size and last >= count):
-        raise DataError("it has a tensor larger than its storage", where=path, fix="only use files you trust")
+        raise DataError("it has a tensor larger than its storage", fix="only use files you trust")

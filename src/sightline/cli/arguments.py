@@ -61,7 +61,6 @@ class Option(NamedTuple):
         return " ".join(filter(None, (*self.flags[:1], self.metavar)))
 
     def value(self, words: Sequence[str], name: str) -> Any:
-        """The value of the parameter, read from its words."""
         if self.metavar is None:
             return self.parameter.default is not True
         if not self.several:
@@ -77,13 +76,15 @@ class Option(NamedTuple):
             return [word]
         return [part.strip() for part in word.split(",") if part.strip()]
 
-    def goes_on(self, word: str, has_positional: bool) -> bool:
+    def goes_on(self, word: str, positional: Sequence[Option]) -> bool:
         """Whether a word after the first value is one more, where it may also be the first positional word."""
         if re.match(r"-[^\d.]|-$|--", word):
             return False
         if self.choices:
             return all(part.lower() in self.choices for part in self.parts(word))
-        return not (has_positional and self.type is str and looks_like_path(word))
+        if "=" in word and any("=" in str(option) for option in positional):  # KEY=VALUE
+            return False
+        return not (positional and self.type is str and looks_like_path(word))
 
     def _read(self, word: str, name: str) -> Any:
         if get_origin(self.type) is Literal:
@@ -160,10 +161,9 @@ def bind(function: Callable[..., Any], name: str, words: Sequence[str]) -> Calla
 
 
 def _sort(known: Sequence[Option], name: str, words: Sequence[str]) -> dict[str, list[str]]:
-    """The words of each parameter that is given."""
     by_flag = {flag: option for option in known for flag in option.flags}
     given, loose, at = dict[str, list[str]](), list[str](), 0
-    has_positional = any(not option.flags for option in known)
+    positional = [option for option in known if not option.flags]
 
     def is_flag(word: str) -> bool:
         return word.startswith("--") or word in by_flag
@@ -195,12 +195,12 @@ def _sort(known: Sequence[Option], name: str, words: Sequence[str]) -> dict[str,
             what, hint = f"{words[at]} looks like a flag", f"write {flag}={words[at]}, if it is the value of {flag}; "
             raise _refusal(what, name, hint)
         end = at + 1
-        while option.several and end < len(words) and option.goes_on(words[end], has_positional):
+        while option.several and end < len(words) and option.goes_on(words[end], positional):
             end += 1
         taken += words[at:end]
         at = end
-    for option in known:
-        if not option.flags and (loose or option.several):
+    for option in positional:
+        if loose or option.several:
             count = len(loose) if option.several else 1
             given[option.parameter.name], loose = loose[:count], loose[count:]
     if loose:

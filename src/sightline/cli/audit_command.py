@@ -1,26 +1,34 @@
-"""`sightline audit`: which nouns of existing captions their photos do not support."""
+"""`sightline audit`: which nouns of existing captions their photos do not support.
+
+The folder of results holds `audits.log`, a checked line for each photo (`[id, audits]`; later ones hold against earlier
+ones), and the ledger. A photo's id is its path and the fingerprint of its captions and of what audits them, so that
+whatever changes is audited again.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json as json_module
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sightline.cli.arguments import Arg
 from sightline.errors import ConfigError, printable
-from sightline.files import cache_dir, existing_path, fingerprint, model_file, write_json
+from sightline.files import cache_dir, existing_path, fingerprint, lock, model_file, unwritable, write_json
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are captions to audit
     from sightline.jobs.job import Report
+    from sightline.photo import Photo
+    from sightline.pipeline import Pipeline
+    from sightline.vision.photo_reader import Progress
 
-AUDITS = "audits.json"
+BATCH = 8  # photos that are audited together, and that a kill can cost
+AuditJson = dict[str, Any]
 
 
 def audit(
@@ -58,10 +66,17 @@ def audit(
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and results go to a folder", where=out, fix="name another with --out")
     given = _captions(existing_path(captions), captions.parent if images is None else existing_path(images), split)
-    with _result_folder(out, captions.absolute(), images and images.absolute(), split, threshold, model) as place:
-        audits, report = _audit(given, place, model, device, threads, threshold, bar=not quiet)
+    with _result_folder(out, captions.absolute(), images and images.absolute(), split, threshold, model) as folder:
+        from sightline.checkpoint.bundle import default_bundle
+        from sightline.pipeline import load
+        from sightline.vision.photo_reader import progress_bar
+
+        pipeline = load(model, device, threads)
+        least = pipeline.auditing.least if threshold is None else threshold
+        made = fingerprint(model_file(model or default_bundle()).read_bytes(), repr(pipeline.auditing), repr(least))
+        audits, report = _audit(given, folder, pipeline, least, made, iter if quiet else progress_bar("auditing"))
     if out is not None:
-        write_json(out / AUDITS, audits, indent=1)
+        write_json(out / "audits.json", audits, indent=1)
     if json:
         print("[" + ",\n ".join(json_module.dumps(one, ensure_ascii=False) for one in audits) + "]")
     elif not quiet:
@@ -93,42 +108,47 @@ def _result_folder(out: Path | None, *made_of: object) -> Iterator[Path]:
 
 
 def _captions(path: Path, images: Path, split: str | None) -> dict[str, list[str]]:
-    """Captions by the paths of their photos. Photos that are not there are told when they are read."""
+    """Captions by the paths of their photos. Photos that are not there are told when they are read.
+
+    A photo is in the folder, or where its path leads from here, or in the folder without its own folders.
+    """
     from sightline.data.convert import any_captions
 
     by_photo: dict[str, list[str]] = {}
     for photo in any_captions(path, split):
-        place = _place(photo.file or photo.id, images)
+        name = photo.file or photo.id
+        places = images / name, Path(name), images / Path(name).name
+        place = next((place for place in places if place.is_file()), places[0])
         by_photo.setdefault(str(place), []).extend(s.text for s in photo.sentences)
     return by_photo
 
 
-def _place(name: str, images: Path) -> Path:
-    """Where a photo is: in the folder, or where its path leads from here, or in the folder without its own folders."""
-    places = images / name, Path(name), images / Path(name).name
-    return next((place for place in places if place.is_file()), places[0])
-
-
 def _audit(
-    captions: dict[str, list[str]],
-    folder: Path,
-    model: Path | None,
-    device: str,
-    threads: int | None,
-    threshold: float | None,
-    bar: bool,
-) -> tuple[list[dict[str, Any]], Report]:
-    from sightline.checkpoint.bundle import default_bundle
-    from sightline.jobs import audit_job
-    from sightline.pipeline import load
-    from sightline.vision.photo_reader import progress_bar
+    captions: Mapping[str, Sequence[str]], folder: Path, pipeline: Pipeline, least: float, made: str, progress: Progress
+) -> tuple[list[AuditJson], Report]:
+    """Audit captions, given by the paths of their photos; results that are in the folder already are reused.
 
-    pipeline = load(model, device, threads)
-    least = pipeline.auditing.least if threshold is None else threshold
-    made = fingerprint(model_file(model or default_bundle()).read_bytes(), repr(pipeline.auditing), repr(least))
-    progress = progress_bar("auditing") if bar else iter
-    auditor = functools.partial(pipeline.audit_photos, least=least)
-    return audit_job.audit(captions, folder, auditor, made, size=pipeline.size, progress=progress)
+    `made` tells this auditor from others: its model and threshold.
+    """
+    from sightline.jobs.job import run
+    from sightline.jobs.job_photos import PhotoRef, mark_of
+    from sightline.jobs.ledger import Ledger, RecordLog
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    ids = {path: f"{path}#{fingerprint(made, json_module.dumps(list(own)))}" for path, own in captions.items()}
+    texts = {ids[path]: own for path, own in captions.items()}
+    photos = [PhotoRef(ids[path], Path(path), mark_of(Path(path))) for path in captions]
+
+    def work(some: Sequence[Photo]) -> list[tuple[str, list[AuditJson]]]:
+        found = pipeline.audit_photos(some, [texts[photo.id] for photo in some], least=least)
+        return [(photo.id, [one.to_json() for one in own]) for photo, own in zip(some, found, strict=True)]
+
+    with lock(folder / "lock"), RecordLog(folder / "audits.log") as log, Ledger(folder / "ledger.jsonl") as ledger:
+        report = run(photos, work, log, ledger, size=pipeline.size, batch=BATCH, progress=progress)
+        return [audit for photo in photos for audit in log.records.get(photo.id, ())], report
 
 
 def _lines(one: dict[str, Any]) -> str:

@@ -1,37 +1,53 @@
-"""What `sightline caption` shows while it works: a line a photo, and below them how far it is."""
+"""What `sightline caption` shows: a line a photo and below them how far it is; at the end, what was left out."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator, Sequence
-from types import TracebackType
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from sightline.errors import printable
+from sightline.errors import SightlineError, printable
 
 if TYPE_CHECKING:  # it brings numpy and Pillow, for which help need not wait
+    from sightline.export.caption_tables import CaptionJson
     from sightline.files import PathLike
     from sightline.vision.photo_reader import Progress
+
+STREAMS = {"csv": "csv_lines", "jsonl": "json_lines", "json": "json_array"}  # that can go to standard output
 
 
 class CaptionDisplay:
     """Lines on standard output. On a terminal a bar with counts and the time left stays below them. Use it in a `with`.
 
     The bar is on the terminal that the lines are on, or on standard error where they go to a file.
+
+    Attributes:
+        problems: of photos that are left out.
+        form: what standard output is to hold, one of `STREAMS`; "" for lines that people read.
+        boxes: whether the boxes of each caption are printed, too.
+        pictures: files that were drawn.
+        count: captions that were shown.
+        alike: captions that `--distinct` found alike; `changes` are the rewritten ones: path, before, after.
+        notes: further lines for the end.
     """
 
-    def __init__(self, quiet: bool = False) -> None:
+    def __init__(self, problems: list[SightlineError], form: str = "", quiet: bool = False, boxes: bool = False):
         self.stdout: TextIO = sys.stdout  # as it is now: a bar takes its place
-        self.quiet = quiet
+        self.problems, self.form, self.quiet, self.boxes = problems, form, quiet, boxes
+        self.pictures: list[Path] = []
+        self.changes: list[tuple[str, str, str]] = []
+        self.alike = self.count = 0
+        self.notes: list[str] = []
+        self._warnings: list[str] = []
         self._bar: Any = None
         self._task: Any = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -71,15 +87,56 @@ class CaptionDisplay:
         if self._bar is not None:
             self._bar.advance(self._task)
 
-    def print(self, text: str, file: TextIO | None = None) -> None:
+    def _print(self, text: str, file: TextIO) -> None:
         """Print a line, or several, above the bar; control characters must be escaped already."""
-        target = file or self.stdout
-        if self._bar is not None and target is self._bar.console.file:
+        if self._bar is not None and file is self._bar.console.file:
             self._bar.console.print(text, soft_wrap=True, markup=False, highlight=False, emoji=False)
         else:
-            print(text, file=target, flush=True)
+            print(text, file=file, flush=True)
 
-    def caption(self, path: str, caption: str) -> None:
-        """Print what is said of a photo, on one line."""
+    def caption(self, record: CaptionJson) -> None:
+        """Print what is said of a photo, on one line, and its boxes; a warning waits for the end."""
+        from sightline.export.caption_tables import box_table
+
+        self.count += 1
+        if "warning" in record:
+            self._warnings.append(f"{record['path']}: {record['warning']}")
+        if not self.form and not self.quiet:
+            self._print(printable(f"{record['path']}: {record['caption']}"), self.stdout)
+        if self.boxes:
+            self._print(box_table(record["words"]), sys.stderr if self.form else self.stdout)
+
+    def print_data(self, records: Iterable[CaptionJson]) -> None:
+        """Print captions in the `form` of standard output, as they come."""
+        from sightline.export import caption_tables
+
+        begun = ""
+        for piece in getattr(caption_tables, STREAMS[self.form])(records):
+            whole, newline, begun = f"{begun}{piece}".rpartition("\n")
+            if newline:
+                self._print(whole, self.stdout)
+
+    def end(self, photos: int) -> None:
+        """Print what was left out of so many photos and why, what `--distinct` rewrote, and where the pictures are."""
+        lines = [f"Warning: {printable(line)}." for line in self._warnings]
+        if self.problems:
+            from sightline.vision.photo_reader import left_out
+
+            lines.insert(0, left_out(self.problems))
+        elif not photos:
+            lines.insert(0, "No photo was found there. To fix: name photos, or a folder that has some.")
         if not self.quiet:
-            self.print(printable(f"{path}: {caption}"))
+            if self.alike:
+                lines.append(f"{self.alike:,} captions were alike; rewritten: {len(self.changes):,}")
+            lines += [printable(f"  {path}: {before} -> {after}") for path, before, after in self.changes]
+            lines += self.notes
+            if self.pictures:
+                many = "1 picture is" if len(self.pictures) == 1 else f"{len(self.pictures):,} pictures are"
+                lines.append(f"{many} in {printable(self.folder)}")
+        for line in lines:
+            print(line, file=sys.stderr)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the pictures are in, or in folders of."""
+        return Path(os.path.commonpath([picture.parent for picture in self.pictures]))

@@ -8,28 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from sightline.caption import PhotoCaption
-from sightline.cli.pipeline_work import BATCH, WHOLE, CaptionWork
+from sightline.cli.caption_display import CaptionDisplay
+from sightline.cli.pipeline_work import BATCH, CaptionWork
 from sightline.errors import NameTooLongError, SightlineError
-from sightline.export.caption_tables import (
-    CaptionJson,
-    caption_of,
-    csv_lines,
-    html_page,
-    json_array,
-    json_lines,
-    sentence,
-)
+from sightline.export import caption_tables
+from sightline.export.caption_tables import CaptionJson, caption_of, sentence
 from sightline.export.sidecar import sidecar_of, write_sidecar
 from sightline.files import atomic_write, cache_dir, fingerprint, hold_interrupts, lock, sweep
-from sightline.jobs.job import Executor, Report, run, run_locally
+from sightline.jobs.job import Executor, run
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, top_of
 from sightline.jobs.ledger import CaptionLog, Ledger
-from sightline.vision.photo_reader import Progress
 
 HIDDEN = ".sightline"
 
@@ -39,7 +32,7 @@ class FileOptions:
     """Where captions go, and in what form.
 
     Attributes:
-        formats: of `sightline.cli.pipeline_work.FORMATS`.
+        formats: of `sightline.cli.caption_command.FORMATS`.
         out: the folder of all files but sidecars; None where only sidecars are wanted.
         force: do again what is done, and replace descriptions that others wrote into sidecars.
         distinct: rewrite captions that are alike.
@@ -50,53 +43,14 @@ class FileOptions:
     force: bool = False
     distinct: bool = False
 
-    def sweep(self, photos: Sequence[PhotoRef], log: CaptionLog) -> None:
-        """Remove what killed runs left half-written, in the folders of files and beside the photos."""
-        folders = set() if self.out is None else {self.out}
-        if self.out is not None and "pictures" in self.formats:
-            folders |= {(self.out / picture_name(log, photo.id)).parent for photo in photos}
-        if "xmp" in self.formats:
-            folders |= {Path(photo.id).parent for photo in photos}
-        for folder in folders:
-            sweep(folder)
-
-    def place(self, made: str, sources: Sequence[str]) -> Path:
-        """The folder of the log."""
-        if self.out is not None:
-            return self.out / HIDDEN
-        return cache_dir() / "captions" / fingerprint(made, *map(id_of, sources))
-
-
-@dataclass(frozen=True)
-class Listeners:
-    """Functions that are called as things happen.
-
-    Attributes:
-        caption: each caption that is new or has changed.
-        bad: the error of a photo, or of a sidecar, that is left out.
-        progress: from a title to a progress bar, which `step` moves while photos are captioned.
-        step: one photo more has its caption.
-        end: all captions of the photos that were named, in order; also when interrupted.
-    """
-
-    caption: Callable[[CaptionJson], None]
-    bad: Callable[[SightlineError], None]
-    progress: Callable[[str], Progress]
-    step: Callable[[], None] = lambda: None
-    end: Callable[[Iterable[CaptionJson]], None] | None = None
-
 
 class Files:
     """The sink of the job: captions go to the log, and from there to files.
 
     Attributes:
-        log: captions as they were first said.
-        rewrites: those that were rewritten.
+        log: captions as they were first said; `rewrites` are those that `--distinct` rewrote.
         photos: that were named.
-        pictures: of those photos that have one.
-        report: what the run did.
-        changes: what `--distinct` rewrote: path, caption before, caption after.
-        alike: captions that it found alike, and looked at again.
+        display: is told what happens.
     """
 
     def __init__(
@@ -105,13 +59,9 @@ class Files:
         log: CaptionLog,
         rewrites: CaptionLog,
         photos: Sequence[PhotoRef],
-        listeners: Listeners,
+        display: CaptionDisplay,
     ) -> None:
-        self.filing, self.log, self.rewrites, self.photos, self.listeners = filing, log, rewrites, photos, listeners
-        self.pictures: list[Path] = []
-        self.report = Report()
-        self.changes: list[tuple[str, str, str]] = []
-        self.alike = 0
+        self.filing, self.log, self.rewrites, self.photos, self.display = filing, log, rewrites, photos, display
         self._given = {photo.id: str(photo.path) for photo in photos}
         self._fresh: set[str] = set()  # captions whose files are to be written, whatever is there
         self._announced: set[str] = set()  # photos whose captions were shown, though their files may have failed
@@ -125,7 +75,7 @@ class Files:
         """Keep a caption, and write the files of its photo at once, unless it may change again."""
         self.log.add(caption)
         self._fresh.add(id_of(caption.path))
-        self.listeners.step()
+        self.display.step()
         if not self.filing.distinct:
             self._write(id_of(caption.path))
 
@@ -141,7 +91,6 @@ class Files:
         self._fresh.update(dropped)
 
     def drop(self, ids: Iterable[str]) -> None:
-        """Remove the captions of photos."""
         dropped = list(ids)
         self.log.drop(dropped)
         self.rewrites.drop(dropped)
@@ -171,22 +120,24 @@ class Files:
                 for id in ids:
                     self._describe(id)
                 self._write_tables()
-        if self.listeners.end is not None:
-            self.listeners.end(map(self.caption_json, ids))
+        if self.display.form:
+            self.display.print_data(map(self.caption_json, ids))
 
     def _write_tables(self) -> None:
-        out, drawn = self.filing.out, "pictures" in self.filing.formats
-        pieces: dict[str, Callable[[Path], Iterable[str]]] = {
-            "csv": lambda _: csv_lines(self._all(), drawn),
-            "jsonl": lambda _: json_lines(self._all()),
-            "json": lambda _: json_array(self._all()),
-            "html": lambda folder: html_page(self._all(), folder),
+        out = self.filing.out
+        if out is None or not len(self.log):
+            return
+        pieces: dict[str, Callable[[], Iterable[str]]] = {
+            "csv": lambda: caption_tables.csv_lines(self._all(), "pictures" in self.filing.formats),
+            "jsonl": lambda: caption_tables.json_lines(self._all()),
+            "json": lambda: caption_tables.json_array(self._all()),
+            "html": lambda: caption_tables.html_page(self._all(), out),
         }
-        for name in WHOLE:
-            if out is not None and len(self.log) and name in self.filing.formats:
+        for name, lines in pieces.items():
+            if name in self.filing.formats:
                 with atomic_write(out / f"captions.{name}") as file:
-                    for piece in pieces[name](out):
-                        file.write(piece.encode())
+                    for line in lines():
+                        file.write(line.encode())
 
     def _all(self) -> Iterator[CaptionJson]:
         """The captions of this run, and of earlier ones whose photos are still there; and where their pictures are."""
@@ -206,20 +157,20 @@ class Files:
         record, fresh, picture = self.caption_json(id), id in self._fresh, self._picture(id)
         if fresh and id not in self._announced:
             self._announced.add(id)
-            self.listeners.caption(record)
+            self.display.caption(record)
         self._describe(id)
         if "pictures" in self.filing.formats and picture is not None:
-            here = not fresh and _exists(picture)
-            if here or draw_picture(caption_of(record), picture, self.listeners.bad):
-                self.pictures.append(picture)
+            if not fresh and _exists(picture):
+                self.display.pictures.append(picture)
+            else:
+                draw_picture(caption_of(record), picture, self.display)
         self._done.add(id)
 
     def _describe(self, id: str) -> None:
-        """Write the sidecar of a photo."""
         wanted = "xmp" in self.filing.formats and id not in self._described
         if wanted and (id in self._fresh or not _exists(sidecar_of(id))):
             said = sentence(self.caption_json(id)["caption"])
-            write_sidecar(id, said, replace=self.filing.force, bad=self.listeners.bad)
+            write_sidecar(id, said, replace=self.filing.force, bad=self.display.problems.append)
         self._described.add(id)
 
 
@@ -228,60 +179,60 @@ def file_captions(
     sources: Sequence[str],
     work: CaptionWork,
     filing: FileOptions,
-    listeners: Listeners,
-    executor: Executor = run_locally,
-) -> Files:
-    """Caption photos, and write the files; also when interrupted, of what is done by then.
+    display: CaptionDisplay,
+    executor: Executor,
+) -> int:
+    """Caption photos that were found in `sources`, and write the files; also when interrupted, of what is done by then.
 
-    Args:
-        named: the photos.
-        sources: what people named, in which the photos were found.
-        work: makes the captions.
-        filing: where they go.
-        listeners: are called as things happen.
-        executor: who looks at the photos.
+    Returns how many have a caption.
     """
-    made, top = work.options.fingerprint(), top_of(sources)
-    place = filing.place(made, sources)
-    with (
-        _say_how_far(len(named)) as how_far,
-        lock(place / "lock"),
-        CaptionLog(place / "captions.jsonl", made, top) as log,
-        CaptionLog(place / "distinct.jsonl", made) as rewrites,
-        Ledger(place / "ledger.jsonl") as ledger,
-        ExitStack() as at_the_end,
-    ):
-        photos = _photos(named, filing, log)
-        filing.sweep(photos, log)
-        files = Files(filing, log, rewrites, photos, listeners)
-        at_the_end.callback(lambda: how_far.extend(photo.id for photo in photos if photo.id in log))
-        at_the_end.callback(files.close)
-        if filing.force:
-            files.drop(photo.id for photo in photos)
-        if not filing.distinct:
-            files.restore_first(list(rewrites))
-        bar = listeners.progress("captioning")
-        files.report = run(
-            photos, work, files, ledger, size=lambda: work.load().size, batch=BATCH, progress=bar, executor=executor
-        )
-        for error in files.report.bad:
-            listeners.bad(error)
-        if filing.distinct:
-            _rewrite(files, work, ledger)
-    return files
-
-
-@contextmanager
-def _say_how_far(photos: int) -> Iterator[list[str]]:
-    """Say of an interrupted run how many photos have their captions: those of the list that is filled meanwhile."""
-    done: list[str] = []
+    made, done = work.fingerprint(), list[str]()
+    cache = cache_dir() / "captions" / fingerprint(made, *map(id_of, sources))
+    place = cache if filing.out is None else filing.out / HIDDEN
     try:
-        yield done
+        with (
+            lock(place / "lock"),
+            CaptionLog(place / "captions.jsonl", made, top_of(sources)) as log,
+            CaptionLog(place / "distinct.jsonl", made) as rewrites,
+            Ledger(place / "ledger.jsonl") as ledger,
+            ExitStack() as at_the_end,
+        ):
+            photos = _photos(named, filing, log)
+            _sweep(photos, filing, log)
+            files = Files(filing, log, rewrites, photos, display)
+            at_the_end.callback(lambda: done.extend(photo.id for photo in photos if photo.id in log))
+            at_the_end.callback(files.close)
+            if filing.force:
+                files.drop(photo.id for photo in photos)
+            if not filing.distinct:
+                files.restore_first(list(rewrites))
+            bar, size = display.progress("captioning"), lambda: work.load().size
+            report = run(photos, work, files, ledger, size=size, batch=BATCH, progress=bar, executor=executor)
+            display.problems += report.bad
+            if filing.distinct:
+                _rewrite(files, work, ledger)
     except KeyboardInterrupt:
-        count = f"{len(done):,} of {photos:,} photos"
+        count = f"{len(done):,} of {len(named):,} photos"
         raise KeyboardInterrupt(
             f"Interrupted. {count} are done and written; run the same command again to go on."
         ) from None
+    if report.kept:
+        display.notes.append(f"{report.made:,} captioned now, {report.kept:,} done before")
+    if log.forgot:
+        many = "caption" if log.forgot == 1 else "captions"
+        display.notes.append(f"dropped {log.forgot:,} {many} of another model or other settings")
+    return report.made + report.kept
+
+
+def _sweep(photos: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> None:
+    """Remove what killed runs left half-written, in the folders of files and beside the photos."""
+    folders = set() if filing.out is None else {filing.out}
+    if filing.out is not None and "pictures" in filing.formats:
+        folders |= {(filing.out / picture_name(log, photo.id)).parent for photo in photos}
+    if "xmp" in filing.formats:
+        folders |= {Path(photo.id).parent for photo in photos}
+    for folder in folders:
+        sweep(folder)
 
 
 def _photos(named: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> list[PhotoRef]:
@@ -303,19 +254,20 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
         return
     files.restore_first(id for group in waiting for id in group)
     again = {id for group in waiting for id in group}
-    files.alike = len(again)
+    files.display.alike = len(again)
     taken: set[Words] = {gist(files.caption_json(id)["caption"].split()) for id in files.log if id not in again}
     paths = {id: photo.path for photo in files.photos for id in [photo.id]}
     group_of = {paths[group[-1]]: group for group in waiting}
-    for last in files.listeners.progress("telling apart")([paths[id] for group in waiting for id in group]):
+    bar, bad = files.display.progress("telling apart", by_path=True), files.display.problems.append
+    for last in bar([paths[id] for group in waiting for id in group]):
         if (group := group_of.get(last)) is not None:
             captions = [caption_of(files.caption_json(id)) for id in group]
-            others = tell_group_apart(work.load(), captions, taken, work.options.rules(), bad=files.listeners.bad)
+            others = tell_group_apart(work.load(), captions, taken, work.rules(), bad=bad)
             with hold_interrupts():
                 for before, one in zip(captions, others, strict=True):
                     files.rewrite(one, marks[group[0]])
                     if one.text != before.text:
-                        files.changes.append((before.path, before.text, one.text))
+                        files.display.changes.append((before.path, before.text, one.text))
                 files.flush()
 
 
@@ -329,46 +281,27 @@ def _mark(group: list[str], ledger: Ledger) -> str:
     return fingerprint(*(f"{id} {ledger.get(id)}" for id in sorted(group)))
 
 
-def draw_picture(caption: PhotoCaption, path: Path, bad: Callable[[SightlineError], None]) -> bool:
-    """Draw a photo with its boxes. False if it cannot be read or written; `bad` is given the error."""
+def draw_picture(caption: PhotoCaption, path: Path, display: CaptionDisplay) -> None:
+    """Draw a photo with its boxes. One that cannot be read, or whose picture has too long a name, is left out."""
     from sightline.draw.photo_boxes import words_on_boxes
     from sightline.vision.images import open_image
 
     try:
         photo = open_image(caption.path)
     except SightlineError as error:
-        bad(error)
-        return False
+        display.problems.append(error)
+        return
     picture = words_on_boxes(photo, caption)
     try:
         with atomic_write(path) as file:
             picture.save(file, "JPEG", quality=92, subsampling=0)  # PNG would take longer than the caption
     except NameTooLongError as error:
-        bad(error)
-        return False
-    return True
-
-
-class Pictures:
-    """A folder of photos with their boxes and captions; `written` are the files, in order."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.written = folder, list[Path]()
-        self._names: dict[str, int] = {}
-
-    def draw(self, caption: PhotoCaption, bad: Callable[[SightlineError], None]) -> None:
-        """Write the picture of one photo, under its name; those of photos of the same name are numbered."""
-        path = self.folder / self._name(Path(caption.path).stem)
-        if draw_picture(caption, path, bad):
-            self.written.append(path)
-
-    def _name(self, stem: str) -> str:
-        count = self._names[stem] = self._names.get(stem, 0) + 1
-        return f"{stem}{'' if count == 1 else f'-{count}'}.captioned.jpg"
+        display.problems.append(error)
+        return
+    display.pictures.append(path)
 
 
 def picture_name(log: CaptionLog, id: str) -> str:
-    """The file name of a photo's picture."""
     return f"{log.name(id)}.captioned.jpg"
 
 

@@ -20,43 +20,38 @@ from sightline.errors import ConfigError, SightlineError, is_out_of_memory, prin
 
 
 class Command(NamedTuple):
-    """Where a command's function lives, and one line about it."""
+    """Where a command's function lives, as module:name, and one line about it."""
 
     target: str
     about: str
 
     def load(self) -> Callable[..., int | None]:
-        """Import the function."""
         module, name = self.target.split(":")
-        function: Callable[..., int | None] = getattr(importlib.import_module(module), name)
+        function: Callable[..., int | None] = getattr(importlib.import_module(f"sightline.cli.{module}"), name)
         return function
 
 
 COMMANDS = {
-    "caption": Command("sightline.cli.caption_command:caption", "Caption photos, with a box for every noun."),
-    "index": Command("sightline.cli.index_command:index", "Index photos, so that they are found again."),
-    "search": Command("sightline.cli.search_command:search", "Find indexed photos by words, or by a photo."),
-    "ground": Command("sightline.cli.ground_command:ground", "Show where in a photo the nouns of a sentence are."),
-    "audit": Command("sightline.cli.audit_command:audit", "Find nouns in captions that their photos do not support."),
-    "serve": Command("sightline.cli.serve_command:serve", "Show a page and answer over HTTP: caption, search, audit."),
-    "extract": Command("sightline.cli.extract_command:extract", "Write what vision sees in photos to a feature store."),
-    "train": Command("sightline.cli.train_command:train", "Train a model: a row of a recipe, or on your own photos."),
-    "reproduce": Command("sightline.cli.reproduce_command:reproduce", "Run the tables of a paper, row by row."),
-    "evaluate": Command("sightline.cli.evaluate_command:evaluate", "Measure a trained model on photos with captions."),
-    "score": Command("sightline.cli.score_command:score", "Score captions against references, without Java."),
-    "likelihood": Command(
-        "sightline.cli.likelihood_command:command", "How likely a captioner finds a caption, by word."
-    ),
-    "convert": Command("sightline.cli.models_command:convert", "Convert a checkpoint that another project released."),
-    "data inspect": Command("sightline.cli.data_command:inspect", "Tell what files hold and what is wrong with them."),
-    "data convert": Command("sightline.cli.data_command:convert", "Convert features or captions to another format."),
-    "data repair": Command("sightline.cli.data_command:repair", "Drop damaged records from a feature store."),
-    "data formats": Command("sightline.cli.data_command:formats", "List the formats that can be read and written."),
-    "models": Command(
-        "sightline.cli.models_command:models", "Tell which models there are, and what a model file holds."
-    ),
-    "doctor": Command("sightline.cli.doctor_command:doctor", "Show versions, device, threads, and optional parts."),
-    "completion": Command("sightline.cli.completion_command:completion", "Print a completion script for your shell."),
+    "caption": Command("caption_command:caption", "Caption photos, with a box for every noun."),
+    "index": Command("index_command:index", "Index photos, so that they are found again."),
+    "search": Command("search_command:search", "Find indexed photos by words, or by a photo."),
+    "ground": Command("ground_command:ground", "Show where in a photo the nouns of a sentence are."),
+    "audit": Command("audit_command:audit", "Find nouns in captions that their photos do not support."),
+    "serve": Command("serve_command:serve", "Show a page and answer over HTTP: caption, search, audit."),
+    "extract": Command("extract_command:extract", "Write what vision sees in photos to a feature store."),
+    "train": Command("train_command:train", "Train a model: a row of a recipe, or on your own photos."),
+    "reproduce": Command("reproduce_command:reproduce", "Run the tables of a paper, row by row."),
+    "evaluate": Command("evaluate_command:evaluate", "Measure a trained model on photos with captions."),
+    "score": Command("score_command:score", "Score captions against references, without Java."),
+    "likelihood": Command("likelihood_command:likelihood", "How likely a captioner finds a caption, by word."),
+    "convert": Command("models_command:convert", "Convert a checkpoint that another project released."),
+    "data inspect": Command("data_command:inspect", "Tell what files hold and what is wrong with them."),
+    "data convert": Command("data_command:convert", "Convert features or captions to another format."),
+    "data repair": Command("data_command:repair", "Drop damaged records from a feature store."),
+    "data formats": Command("data_command:formats", "List the formats that can be read and written."),
+    "models": Command("models_command:models", "Tell which models there are, and what a model file holds."),
+    "doctor": Command("doctor_command:doctor", "Show versions, device, threads, and optional parts."),
+    "completion": Command("completion_command:completion", "Print a completion script for your shell."),
 }
 
 OPTIONS = {

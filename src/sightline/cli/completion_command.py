@@ -43,7 +43,6 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 
 
 def _options(function: Callable[..., object]) -> list[str]:
-    """The flags of a command."""
     return [*(option.flags[-1] for option in options(function) if option.flags), "--help"]
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from rich.console import Console
-from rich.markup import escape
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sightline.cli.arguments import Arg
-from sightline.data import convert as converting
-from sightline.data import inspect as inspecting
-from sightline.data.format import Report
-from sightline.data.records import SceneSource
+from sightline.cli.output import show
 from sightline.errors import ConfigError, printable
-from sightline.scene import Scene
-from sightline.vision.feature_store import FeatureStore
+
+if TYPE_CHECKING:  # help needs neither numpy nor rich
+    from sightline.data.format import Report
+    from sightline.data.records import SceneSource
+    from sightline.scene import Scene
 
 
 def inspect(paths: tuple[Path, ...], *, json: bool = False, quiet: bool = False) -> int:
@@ -33,15 +29,15 @@ def inspect(paths: tuple[Path, ...], *, json: bool = False, quiet: bool = False)
     """
     if not paths:
         raise ConfigError("no file was named", fix="sightline data inspect FILE…")
-    console = Console(soft_wrap=True)
+    from sightline.data import inspect as inspecting
+
     reports: list[Report] = []
     for path in paths:
         for report in inspecting.inspect(path):
             reports.append(report)
             if not json and (report.problem_count or not quiet):
-                _print_report(console, report)
-    if json:
-        print(json_module.dumps([report.to_json() for report in reports], indent=2))
+                _print_report(report)
+    show([report.to_json() for report in reports], "", json=json, quiet=True, indent=2)
     named = {str(path) for path in paths}
     return 1 if any(r.problem_count or (r.format == "unknown" and r.path in named) for r in reports) else 0
 
@@ -70,17 +66,17 @@ def convert(
         force: write over an existing file.
         quiet: no progress bar, no summary.
     """
+    from sightline.data import convert as converting
+
     converting.refuse_overwrite(destination, force)
     bar: converting.Progress = iter if quiet or json else _progress
     done = converting.convert(source, destination, to, split=split, dtype=dtype, progress=bar)
-    if json:
-        print(json_module.dumps(asdict(done)))
-    elif not quiet:
-        unit = "scenes" if done.kind == "scenes" else "photos with captions"
-        place, formats = printable(done.destination), f"{done.destination_format}, from {done.source_format}"
-        print(f"{place}: {done.records:,} {unit} as {formats}")
-        if done.left_out:
-            print(f"note: {done.destination_format} does not hold {', '.join(done.left_out)}; they were left out")
+    unit = "scenes" if done.kind == "scenes" else "photos with captions"
+    place, formats = printable(done.destination), f"{done.destination_format}, from {done.source_format}"
+    text = f"{place}: {done.records:,} {unit} as {formats}"
+    if done.left_out:
+        text += f"\nnote: {done.destination_format} does not hold {', '.join(done.left_out)}; they were left out"
+    show(asdict(done), text, json=json, quiet=quiet)
 
 
 def repair(store: Path, *, json: bool = False, quiet: bool = False) -> None:
@@ -90,12 +86,12 @@ def repair(store: Path, *, json: bool = False, quiet: bool = False) -> None:
         store: the folder of the store.
         quiet: print nothing.
     """
+    from sightline.vision.feature_store import FeatureStore
+
     dropped = FeatureStore.repair(store)
-    if json:
-        print(json_module.dumps({"store": str(store), **dropped._asdict()}))
-    elif not quiet:
-        lines = f", and {dropped.index_lines:,} damaged lines of the index (up to 64 records each)"
-        print(f"{printable(store)}: {dropped.records:,} damaged records dropped{lines if dropped.index_lines else ''}")
+    lines = f", and {dropped.index_lines:,} damaged lines of the index (up to 64 records each)"
+    text = f"{printable(store)}: {dropped.records:,} damaged records dropped{lines if dropped.index_lines else ''}"
+    show({"store": str(store), **dropped._asdict()}, text, json=json, quiet=quiet)
 
 
 def formats(*, json: bool = False, quiet: bool = False) -> None:
@@ -116,35 +112,37 @@ def formats(*, json: bool = False, quiet: bool = False) -> None:
         }
         for format in FORMATS
     ]
-    if json:
-        print(json_module.dumps(rows, ensure_ascii=False, indent=2))
-        return
+    names, lines = [row["name"] for row in rows], []
     for row in rows:
         written = f" [writes {', '.join(row['writes'])}]" if row["writes"] else ""
-        print(row["name"] if quiet else f"{row['name']:<22}{row['about']}{written}")
+        lines.append(f"{row['name']:<22}{row['about']}{written}")
+    show(rows, "\n".join(names if quiet else lines), json=json, quiet=False, indent=2)
 
 
-def _print_report(console: Console, report: Report) -> None:
+def _print_report(report: Report) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    def shown(raw: str) -> str:  # without markup, and without codes that steer the terminal
+        return escape(printable(raw))
+
+    console = Console(soft_wrap=True)
     colour = "red" if report.problem_count else "yellow" if report.format == "unknown" else "green"
-    path, about = _text(report.path), _text(report.about)
+    path, about = shown(report.path), shown(report.about)
     console.print(f"[bold]{path}[/bold]  [{colour}]{report.format}[/{colour}]: {about}")
     if report.counts:
         told = ", ".join(f"{n:,} {name}" if isinstance(n, int) else f"{name} {n}" for name, n in report.counts.items())
-        console.print(f"  {_text(told)}", highlight=False)
+        console.print(f"  {shown(told)}", highlight=False)
     for note in report.notes:
-        console.print(f"  note: {_text(note)}", highlight=False)
+        console.print(f"  note: {shown(note)}", highlight=False)
     for problem in report.problems:
-        console.print(f"  [red]problem[/red]: {_text(problem)}", highlight=False)
+        console.print(f"  [red]problem[/red]: {shown(problem)}", highlight=False)
     if report.problem_count > len(report.problems):
         console.print(f"  [red]… and {report.problem_count - len(report.problems):,} more problems[/red]")
 
 
-def _text(raw: str) -> str:
-    """Text of a file or its name, as it is shown: without markup, and without codes that steer the terminal."""
-    return escape(printable(raw))
-
-
 def _progress(scenes: SceneSource) -> Iterable[Scene]:
+    from rich.console import Console
     from rich.progress import track
 
     return track(scenes, description="converting", total=len(scenes), console=Console(stderr=True))

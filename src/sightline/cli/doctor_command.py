@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json as json_module
 import os
 import platform
 import sys
@@ -11,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from sightline import __version__
+from sightline.cli.output import show
 from sightline.files import cache_dir
 
 REQUIRED = ("numpy", "torch", "pillow", "safetensors", "pyyaml", "rich")
@@ -37,15 +37,11 @@ def doctor(*, json: bool = False, quiet: bool = False) -> int:
         quiet: print nothing; only the exit code tells.
     """
     facts = examine()
-    if json:
-        print(json_module.dumps(facts, indent=2))
-    elif not quiet:
-        _print(facts)
+    show(facts, lambda: _print(facts), json=json, quiet=quiet, indent=2)
     return 0 if all(facts["required"].values()) and "torch_error" not in facts else 1
 
 
 def examine() -> dict[str, Any]:
-    """Everything `doctor` tells, as data."""
     return {
         "sightline": __version__,
         "python": platform.python_version(),

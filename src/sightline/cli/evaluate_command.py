@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json as json_module
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sightline.cli.arguments import Arg
+from sightline.cli.output import print_table, show
 from sightline.errors import ConfigError, printable
 from sightline.files import existing_path, model_file
 
@@ -88,9 +88,11 @@ def evaluate(
 
     place, base = choose_device(device), data_root()
     files: list[Path | None] = [model_file(path) for path in models] or [None]
-    given = _Given(captions, features, images, split, photos, concepts, grounding, allow_missing)
+    paths = {"features": features, "images": images, "concepts": concepts, "grounding": grounding}
+    given: dict[str, Any] = {name: existing_path(path).absolute() for name, path in paths.items() if path is not None}
+    given |= {"allow_missing": True} if allow_missing else {}
     with tempfile.TemporaryDirectory() as folder:
-        data, notes = _choose_data(_run_data(files[0]), given, base, Path(folder))
+        data, notes = _choose_data(_run_data(files[0]), captions, split, photos, given, base, Path(folder))
         looks = data.features is None and data.concepts is None
         members = [_member(path, looks, place) for path in files]
         first, pipeline = members[0]
@@ -115,30 +117,8 @@ def evaluate(
     name = " and ".join(data.test or data.val)
     if out is not None:
         write_results(out, {id: " ".join(caption.words) for id, caption in measured.captions.items()})
-    if json:
-        print(json_module.dumps({"split": name, "photos": measured.photos, "metrics": measured.metrics}))
-    elif not quiet:
-        _print(measured, name, out)
-
-
-@dataclass(frozen=True)
-class _Given:
-    """What the command says about data."""
-
-    captions: tuple[Path, ...]
-    features: Path | None
-    images: Path | None
-    split: str | None
-    photos: Path | None
-    concepts: Path | None
-    grounding: Path | None
-    allow_missing: bool
-
-    def changes(self) -> dict[str, Any]:
-        """What takes the place of a recipe's own."""
-        paths = {name: getattr(self, name) for name in ("features", "images", "concepts", "grounding")}
-        given = {name: existing_path(path).absolute() for name, path in paths.items() if path is not None}
-        return given | ({"allow_missing": True} if self.allow_missing else {})
+    found = {"split": name, "photos": measured.photos, "metrics": measured.metrics}
+    show(found, lambda: _print(measured, name, out), json=json, quiet=quiet)
 
 
 def _member(path: Path | None, looks: bool, device: torch.device) -> tuple[Checkpoint, Pipeline | None]:
@@ -185,53 +165,56 @@ def _speaker(pipeline: Pipeline, beam: int | None) -> Say:
 
 def _run_data(path: Path | None) -> DataConfig | None:
     """The data that a model was trained on, as its recipe names it; None where its card does not tell."""
-    from sightline.checkpoint.checkpoint_file import kind_of_file
-    from sightline.checkpoint.model_checkpoint import read_header
+    from sightline.checkpoint.checkpoint_file import kind_of_file, read_description
     from sightline.config import build, with_new_names
     from sightline.training.data_config import DataConfig
 
     if path is None or kind_of_file(path) != "checkpoint":
         return None
-    values = read_header(path)["card"].get("recipe", {}).get("data")
+    values = read_description(path, "checkpoint")["card"].get("recipe", {}).get("data")
     return None if values is None else build(DataConfig, with_new_names(values), where="the checkpoint's card")
 
 
-def _choose_data(own: DataConfig | None, given: _Given, base: Path, folder: Path) -> tuple[DataConfig, list[str]]:
-    """What is measured on, and sentences about that.
+def _choose_data(
+    own: DataConfig | None,
+    captions: tuple[Path, ...],
+    split: str | None,
+    photos: Path | None,
+    given: dict[str, Any],
+    base: Path,
+    folder: Path,
+) -> tuple[DataConfig, list[str]]:
+    """What is measured on, and sentences about that: of what the first model was trained on (`own`), or what is given.
 
-    Args:
-        own: what the first model was trained on.
-        given: by the command.
-        base: what paths of recipes are relative to.
-        folder: for captions of photos that are new to the model.
+    Paths of recipes are relative to `base`; captions of photos that are new to the model go into `folder`.
     """
     from sightline.data.caption_table import write_jsonl
     from sightline.data.records import CaptionedPhoto, CaptionSet
     from sightline.training.data_config import DataConfig
 
-    changes = given.changes()
-    paths = tuple(existing_path(path).absolute() for path in given.captions)
-    if own is not None and given.photos is None and given.split != ALL and (not paths or paths == _paths(own, base)):
+    paths = tuple(existing_path(path).absolute() for path in captions)
+    if own is not None and photos is None and split != ALL and (not paths or paths == _paths(own, base)):
         if not _paths(own, base):
             fix = "say by which: --captions captions.csv --images photos/"
             raise ConfigError("the run has learned without captions of photos, and has none to measure by", fix=fix)
         if own.features is not None and not own.path(own.features, base).exists():
-            changes = {"features": None, "encoder": "", **changes}
-        return replace(own, **changes, test=own.test if given.split is None else (given.split,)), []
+            given = {"features": None, "encoder": "", **given}
+        return replace(own, **given, test=own.test if split is None else (split,)), []
     if not paths:
         fix = "say by which: --captions captions.csv --images photos/"
         raise ConfigError("there are no captions to measure by", fix=fix)
     images = None if own is None or own.images is None else own.path(own.images, base)
-    if "features" not in changes and "concepts" not in changes:
-        changes.setdefault("images", images if images is not None and images.is_dir() else _folder(paths[0]))
-    test = given.split or TEST
-    if given.photos is not None:
-        listed = {test: existing_path(given.photos).absolute()}
-        return DataConfig(captions=paths, test=(test,), splits=listed, **changes), []
-    if given.split != ALL and _have_splits(paths):
-        return DataConfig(captions=paths, test=(test,), **changes), []
-    whole = DataConfig(captions=paths, test=(ALL,), shares={ALL: 1.0}, **changes)
-    new, learned = (list[CaptionedPhoto](), 0) if own is None or given.split == ALL else _new_photos(own, whole, base)
+    if "features" not in given and "concepts" not in given:
+        folder_of = paths[0] if paths[0].is_dir() else paths[0].parent
+        given = {"images": images if images is not None and images.is_dir() else folder_of, **given}
+    test = split or TEST
+    if photos is not None:
+        listed = {test: existing_path(photos).absolute()}
+        return DataConfig(captions=paths, test=(test,), splits=listed, **given), []
+    if split != ALL and _have_splits(paths):
+        return DataConfig(captions=paths, test=(test,), **given), []
+    whole = DataConfig(captions=paths, test=(ALL,), shares={ALL: 1.0}, **given)
+    new, learned = (list[CaptionedPhoto](), 0) if own is None or split == ALL else _new_photos(own, whole, base)
     if not learned:
         return whole, []
     if not new:
@@ -244,17 +227,11 @@ def _choose_data(own: DataConfig | None, given: _Given, base: Path, folder: Path
 
 
 def _paths(data: DataConfig, base: Path) -> tuple[Path, ...]:
-    """The files of captions of a recipe."""
     captions = data.captions if isinstance(data.captions, tuple) else (data.captions,)
     return tuple(data.path(path, base).absolute() for path in captions)
 
 
-def _folder(captions: Path) -> Path:
-    return captions if captions.is_dir() else captions.parent
-
-
 def _have_splits(captions: Sequence[Path]) -> bool:
-    """Whether photos have splits in one of the files."""
     from sightline.data.inspect import identify
 
     for path in captions:
@@ -310,15 +287,9 @@ def _beam(strategy: Strategy, size: int) -> Strategy:
 
 def _print(measured: Measurement, split: str, out: Path | None) -> None:
     from rich.console import Console
-    from rich.table import Table
 
+    print_table(("", split), [(name, f"{value:.2f}") for name, value in measured.metrics.items()])
     console = Console(soft_wrap=True, highlight=False)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    table.add_column(split, justify="right")
-    for name, value in measured.metrics.items():
-        table.add_row(name, f"{value:.2f}")
-    console.print(table)
     for sentence in measured.notes:
         console.print(printable(sentence), style="dim", markup=False)
     if out is not None:

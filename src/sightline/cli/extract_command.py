@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from sightline.cli.arguments import Arg
+from sightline.cli.output import show
 from sightline.errors import ConfigError, printable
 from sightline.vision.box_rule import BoxRule
 
@@ -73,11 +73,9 @@ def extract(
             folder, out, encoder, device=device, batch=batch, dtype=dtype, progress=bar, executor=executor
         )
     seconds = time.monotonic() - began
-    if json:
-        told = report.to_json(seconds)
-        print(json_module.dumps({"store": str(out), "fingerprint": encoder.fingerprint(), **told}, ensure_ascii=False))
-    elif not quiet:
-        print(f"{printable(out)}: {_summary(len(FeatureStore(out)), report, seconds)}")
+    found = {"store": str(out), "fingerprint": encoder.fingerprint(), **report.to_json(seconds)}
+    text = f"{printable(out)}: {_summary(len(FeatureStore(out)), report, seconds)}"
+    show(found, text, json=json, quiet=quiet)
     report.print_problems()
     return 0 if report.made or report.kept else 1
 

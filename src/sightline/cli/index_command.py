@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from sightline.cli.arguments import Arg
-from sightline.cli.pipeline_work import EmbedWork
+from sightline.cli.output import show
 from sightline.errors import ConfigError, printable
-from sightline.search.index_store import Kind, default_store
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a folder to index
     from sightline.search.sync import SyncReport
@@ -21,7 +19,7 @@ def index(
     *,
     store: Annotated[str | None, Arg("PLACE")] = None,
     captions: bool = True,
-    engine: Kind | None = None,
+    engine: Literal["exact", "lance"] | None = None,
     force: bool = False,
     model: Annotated[Path | None, Arg("FILE")] = None,
     device: str = "auto",
@@ -48,16 +46,17 @@ def index(
         threads: that the CPU computes with; with --ray, CPUs of each worker.
         quiet: no progress bar, no summary.
     """
-    place, began = str(default_store()) if store is None else store, time.monotonic()
+    from sightline.cli.pipeline_work import EmbedWork
     from sightline.jobs.cluster import executor_of
     from sightline.jobs.job_photos import is_elsewhere
-    from sightline.search.index_store import model_of
+    from sightline.search.index_store import default_store, model_of
     from sightline.search.sync import sync
     from sightline.vision.photo_reader import progress_bar
 
     if not (Path(folder).is_dir() or is_elsewhere(folder)):
         raise ConfigError("this is no folder", where=folder, fix="name the folder that the photos are in")
-    work = EmbedWork(captions, model, device, threads)
+    place, began = str(default_store()) if store is None else store, time.monotonic()
+    work = EmbedWork(model, device, threads, captions=captions)
     pipeline = work.load()
     with executor_of(ray, threads, device) as executor:
         report = sync(
@@ -72,16 +71,8 @@ def index(
             progress=iter if quiet else progress_bar("indexing"),
             executor=executor,
         )
-    seconds = time.monotonic() - began
-    if json:
-        print(
-            json_module.dumps(
-                {"store": place, **report.to_json(seconds, "copied", "moved", "gone", "total", "engine")},
-                ensure_ascii=False,
-            )
-        )
-    elif not quiet:
-        print(f"{printable(place)}: {summary(report)}")
+    told = report.to_json(time.monotonic() - began, "copied", "moved", "gone", "total", "engine")
+    show({"store": place, **told}, f"{printable(place)}: {summary(report)}", json=json, quiet=quiet)
     report.print_problems()
     return 0 if report.made or report.kept else 1
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json as json_module
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sightline.cli.output import print_table, show
 from sightline.errors import ConfigError, MissingRecordError
 from sightline.files import model_file
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a caption to judge
-    import torch
-
     from sightline.batch import SceneBatch
-    from sightline.data.records import SceneSource
     from sightline.decoding.likelihood import Likelihood
     from sightline.models.captioner import Captioner
     from sightline.scene import Scene
     from sightline.text.vocabulary import Vocabulary
-    from sightline.vision.vision_models import VisionModel
 
 
-def command(
+def likelihood(
     photo: str,
     caption: str,
     *,
@@ -47,60 +42,53 @@ def command(
     """
     import torch
 
-    from sightline.decoding.likelihood import likelihood, save_attention
+    from sightline.decoding import likelihood as judging
     from sightline.devices import choose_device
     from sightline.text.vocabulary import rule
 
     place = choose_device(device)
-    captioner, vocabulary, split, scenes = _read(photo, model, features, place)
+    captioner, vocabulary, split, scenes = _read(photo, model, features, device)
     words = rule(split).split(caption)
     if not words:
         raise ConfigError("the caption has no word", fix="write one")
-    result = likelihood(captioner, scenes.to(place, torch.float32), vocabulary, [words])[0]
+    result = judging.likelihood(captioner, scenes.to(place, torch.float32), vocabulary, [words])[0]
     if attention is not None:
-        save_attention(attention, result, None if scenes.boxes is None else scenes.boxes[0].float().cpu().numpy())
-    if json:
-        print(json_module.dumps(_to_json(result), ensure_ascii=False, allow_nan=False))
-    elif not quiet:
-        _print(result)
+        boxes = None if scenes.boxes is None else scenes.boxes[0].float().cpu().numpy()
+        judging.save_attention(attention, result, boxes)
+    show(_to_json(result), lambda: _print(result), json=json, quiet=quiet)
 
 
 def _read(
-    photo: str, model: Path | None, features: Path | None, place: torch.device
+    photo: str, model: Path | None, features: Path | None, device: str
 ) -> tuple[Captioner, Vocabulary, str, SceneBatch]:
     """A captioner, its words and their rule, and what it reads of the photo: features, or what vision sees in it."""
+    import torch
+
     from sightline.batch import SceneBatch
     from sightline.checkpoint.checkpoint_file import kind_of_file
-    from sightline.checkpoint.model_checkpoint import load
+    from sightline.checkpoint.model_checkpoint import load as load_checkpoint
+    from sightline.devices import choose_device
     from sightline.models.end_to_end import EndToEndCaptioner
-    from sightline.pipeline import load_model
+    from sightline.pipeline import load, load_model
 
     path = None if model is None else model_file(model)
-    if features is not None and path is not None and kind_of_file(path) == "checkpoint":
-        checkpoint = load(path, place)
+    if features is None:
+        pipeline = load(path, device)
+        says = pipeline.bundle.captioner
+        with torch.inference_mode():
+            return pipeline.captioner, says.vocabulary, says.text_rule, pipeline.scenes([pipeline.read(photo)])
+    if path is not None and kind_of_file(path) == "checkpoint":
+        checkpoint = load_checkpoint(path, choose_device(device))
         captioner, vocabulary, split = checkpoint.captioner(path), checkpoint.vocabulary, checkpoint.text_rule
         captioner = captioner.captioner if isinstance(captioner, EndToEndCaptioner) else captioner
         scene = _scene(features, photo, checkpoint.fingerprint)
     else:
-        bundle = load_model(path, place)
-        captioner, vocabulary, split = bundle.captioner.model, bundle.captioner.vocabulary, bundle.captioner.text_rule
-        if features is None:
-            return captioner, vocabulary, split, _look(bundle.vision, photo, place)
+        bundle = load_model(path, choose_device(device))
+        says = bundle.captioner
+        captioner, vocabulary, split = says.model, says.vocabulary, says.text_rule
         scene = _scene(features, photo, bundle.vision.fingerprint())
     scenes = SceneBatch.collate([scene], vocabulary, captioner.needs, by=captioner.config.kind)
     return captioner, vocabulary, split, scenes
-
-
-def _look(vision: VisionModel, photo: str, place: torch.device) -> SceneBatch:
-    """The photo as the vision model sees it."""
-    import torch
-
-    from sightline.vision.images import read_pixels
-
-    pixels, size = read_pixels(photo, vision.size)
-    with torch.no_grad():
-        seen = vision.scenes(torch.from_numpy(pixels).permute(2, 0, 1)[None].to(place), (photo,))
-    return replace(seen, sizes=torch.tensor([size]))
 
 
 def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
@@ -110,7 +98,7 @@ def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
     format = identify(features)
     if format.scenes is None:
         raise ConfigError(f"{format.name} holds no features", where=features, fix="give a file or folder with features")
-    source: SceneSource = format.scenes(features)
+    source = format.scenes(features)
     known = set(source.ids())
     path = Path(photo)
     name = next((name for name in (photo, path.name, path.stem) if name in known), None)
@@ -130,35 +118,31 @@ def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
     return scene
 
 
+def _steps(result: Likelihood) -> list[tuple[str, float | None]]:
+    """Each word and END, with their log-probabilities."""
+    caption = result.caption
+    return [
+        (word, step.log_prob)
+        for word, step in zip((*caption.words, "<end>"), (*caption.trace, result.end), strict=True)
+    ]
+
+
 def _to_json(result: Likelihood) -> dict[str, object]:
-    steps = zip((*result.caption.words, "<end>"), (*result.caption.trace, result.end), strict=True)
+    def finite(value: float | None) -> float | None:  # JSON has no number for others
+        return value if value is not None and math.isfinite(value) else None
+
     return {
         "caption": result.caption.text,
-        "log_prob": _finite(result.caption.log_prob),
-        "perplexity": _finite(result.perplexity),
-        "words": [{"word": word, "log_prob": _finite(step.log_prob)} for word, step in steps],
+        "log_prob": finite(result.caption.log_prob),
+        "perplexity": finite(result.perplexity),
+        "words": [{"word": word, "log_prob": finite(log_prob)} for word, log_prob in _steps(result)],
         "unknown": list(result.unknown),
     }
 
 
-def _finite(value: float | None) -> float | None:
-    """The value, or None for what JSON has no number for."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def _print(result: Likelihood) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None)
-    table.add_column("word")
-    table.add_column("log p", justify="right")
-    table.add_column("p", justify="right")
-    for word, step in zip((*result.caption.words, "<end>"), (*result.caption.trace, result.end), strict=True):
-        log_prob = step.log_prob or 0.0
-        table.add_row(word, f"{log_prob:.3f}", f"{math.exp(log_prob):.4f}")
-    console = Console()
-    console.print(table)
+    rows = [(word, f"{log_p or 0.0:.3f}", f"{math.exp(log_p or 0.0):.4f}") for word, log_p in _steps(result)]
+    print_table(("word", "log p", "p"), rows)
     print(f"log p(caption | photo) = {result.caption.log_prob:.3f}, perplexity {result.perplexity:.2f}")
     if result.unknown:
         print(f"note: the model does not know {', '.join(result.unknown)}")

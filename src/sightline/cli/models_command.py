@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json as json_module
 import os
 import textwrap
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from sightline.cli.arguments import Arg
+from sightline.cli.output import show
 from sightline.errors import CheckpointError, printable
 from sightline.files import model_file
-
-if TYPE_CHECKING:  # what brings PyTorch is imported once there is a file to read
-    from sightline.checkpoint.bundle import Bundle
-    from sightline.checkpoint.model_checkpoint import Checkpoint
-    from sightline.models.captioner import Captioner
-    from sightline.models.end_to_end import Reader
-    from sightline.models.matcher import Matcher
-    from sightline.text.vocabulary import Vocabulary
-    from sightline.vision.vision_models import VisionModel
 
 
 class Kind(NamedTuple):
@@ -59,7 +50,7 @@ def models(
     *,
     json: bool = False,
     quiet: bool = False,
-) -> int:
+) -> None:
     """Tell which models there are, or what a model file holds. Exit code 2 for a file that is damaged or no model.
 
         sightline models
@@ -80,11 +71,8 @@ def models(
             shipped, text = None, str(error)
         found = {"shipped": shipped, "kinds": [{"kind": name, **kind._asdict()} for name, kind in KINDS.items()]}
         text += "\n\n" + kinds()
-    if json:
-        print(json_module.dumps(found, ensure_ascii=False, indent=2))
-    elif not quiet:
-        print("\n".join(map(printable, text.split("\n"))))  # cards of models tell what strangers wrote
-    return 0
+    safe = "\n".join(map(printable, text.split("\n")))  # cards of models tell what strangers wrote
+    show(found, safe, json=json, quiet=quiet, indent=2)
 
 
 def convert(
@@ -125,10 +113,8 @@ def convert(
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "words": len(converted.vocabulary.words),
     }
-    if json:
-        print(json_module.dumps(summary))
-    elif not quiet:
-        print(f"{printable(out)}: {summary['kind']}, {summary['parameters']:,} parameters, {summary['words']:,} words")
+    text = f"{printable(out)}: {summary['kind']}, {summary['parameters']:,} parameters, {summary['words']:,} words"
+    show(summary, text, json=json, quiet=quiet)
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -140,14 +126,24 @@ def describe(path: Path) -> dict[str, Any]:
     """
     from sightline.checkpoint import bundle, model_checkpoint
     from sightline.checkpoint.checkpoint_file import kind_of_file, read_description
+    from sightline.models.captioner import Captioner
+    from sightline.models.end_to_end import EndToEnd
 
+    parts, card, precision = list[dict[str, Any]](), dict[str, Any](), "float32"
     if kind_of_file(path) == "bundle":
         whole = bundle.load_bundle(path)
-        parts, card = _of_bundle(whole), whole.card
-        precision = read_description(path, bundle.LAYOUT, "bundle")["precision"]
+        card, precision = whole.card, read_description(path, "bundle")["precision"]
+        parts.append(_part("vision", whole.vision))
+        for part, reader in (("captioner", whole.captioner), ("matcher", whole.matcher)):
+            if reader is not None:
+                parts.append(_part(part, reader.model, card.get(part), reader.vocabulary))
     else:
         loaded = model_checkpoint.load(path)
-        parts, card, precision = _of_checkpoint(loaded), loaded.card, "float32"
+        card, model = loaded.card, loaded.model
+        part = "captioner" if isinstance(model, Captioner) else "matcher"
+        if isinstance(model, EndToEnd):
+            parts.append(_part("vision", model.vision))
+        parts.append(_part(part, getattr(model, "reader", model), card, loaded.vocabulary))
     return {
         "file": os.fspath(path),
         "holds": kind_of_file(path),
@@ -172,30 +168,7 @@ def describe_default() -> dict[str, Any]:
     return found
 
 
-def _of_bundle(whole: Bundle) -> list[dict[str, Any]]:
-    readers: dict[str, Reader[Any] | None] = {"captioner": whole.captioner, "matcher": whole.matcher}
-    parts = [
-        _part(part, reader.model, whole.card.get(part), reader.vocabulary)
-        for part, reader in readers.items()
-        if reader is not None
-    ]
-    return [_part("vision", whole.vision), *parts]
-
-
-def _of_checkpoint(loaded: Checkpoint) -> list[dict[str, Any]]:
-    from sightline.models.captioner import Captioner
-    from sightline.models.end_to_end import EndToEnd
-
-    model = loaded.model
-    reader = model.reader if isinstance(model, EndToEnd) else model
-    part = "captioner" if isinstance(model, Captioner) else "matcher"
-    parts = [_part(part, reader, loaded.card, loaded.vocabulary)]
-    return [_part("vision", model.vision), *parts] if isinstance(model, EndToEnd) else parts
-
-
-def _part(
-    part: str, model: VisionModel | Captioner | Matcher, card: Any = None, words: Vocabulary | None = None
-) -> Any:
+def _part(part: str, model: Any, card: Any = None, words: Any = None) -> dict[str, Any]:
     known = card if isinstance(card, dict) else {}
     return {
         "part": part,
@@ -207,7 +180,6 @@ def _part(
 
 
 def kinds() -> str:
-    """The kinds of models, a line each."""
     wide, long = max(map(len, KINDS)) + 2, max(len(", ".join(kind.recipes)) for kind in KINDS.values()) + 2
     lines = ["Kinds that recipes train (`sightline train RECIPE`), and whose:"]
     for does in ("captioner", "matcher"):

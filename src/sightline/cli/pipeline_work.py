@@ -1,4 +1,4 @@
-"""What the pipeline does as the work of a job, and how captions are wanted.
+"""What the pipeline does as the work of a job: it travels by pickle, without its model.
 
 PyTorch is imported when there is a photo to look at, not before.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,26 +22,18 @@ if TYPE_CHECKING:
     from sightline.photo import Photo, PhotoEmbedding
     from sightline.pipeline import Pipeline
 
-WHOLE = ("csv", "jsonl", "json", "html")  # formats with one file of all captions
-FORMATS = (*WHOLE, "pictures", "xmp")  # these have a file of each photo
 BATCH = 8  # photos that are looked at together, and that a kill can cost
 
 
+@dataclass
 class PipelineWork:
-    """A model that `load` loads, once in each process; it travels by pickle, without the model.
+    """A model that `load` loads, once in each process; the arguments are those of `sightline.load`."""
 
-    Args:
-        model: a model file; None for the one that comes with Sightline.
-        device: auto, cpu, cuda, cuda:1 or mps.
-        threads: that a CPU computes with.
-        style: the checkpoint of an R²M model that speaks in its place.
-    """
-
-    def __init__(
-        self, model: Path | None, device: str = "auto", threads: int | None = None, style: Path | None = None
-    ) -> None:
-        self.model, self.device, self.threads, self.style = model, device, threads, style
-        self._pipeline: Pipeline | None = None
+    model: Path | None = None
+    device: str = "auto"
+    threads: int | None = None
+    style: Path | None = None
+    _pipeline: Pipeline | None = field(default=None, init=False, repr=False)
 
     def load(self) -> Pipeline:
         """The model at work. The first call loads it, which takes a second or two."""
@@ -60,44 +52,20 @@ class PipelineWork:
         return {**self.__dict__, "_pipeline": None}
 
 
+@dataclass
 class EmbedWork(PipelineWork):
     """Photos to vectors, and to captions where they are wanted."""
 
-    def __init__(self, captions: bool, model: Path | None, device: str = "auto", threads: int | None = None) -> None:
-        super().__init__(model, device, threads)
-        self.captions = captions
+    captions: bool = True
 
     def __call__(self, photos: Sequence[Photo]) -> list[PhotoEmbedding]:
-        """What the model makes of them, in their order."""
         return self.load().embed_photos(photos, captions=self.captions)
 
 
+@dataclass
 class CaptionWork(PipelineWork):
-    """Photos to captions, as `options` want them."""
+    """Photos to captions; beam, length and `must_include` are the options of `sightline caption`."""
 
-    def __init__(self, options: CaptionOptions, device: str = "auto", threads: int | None = None) -> None:
-        super().__init__(options.model, device, threads, options.style)
-        self.options = options
-
-    def __call__(self, photos: Sequence[Photo]) -> list[PhotoCaption]:
-        """The captions of the photos, in their order."""
-        return self.load().caption_photos(photos, self.options.beam, self.options.rules())
-
-
-@dataclass(frozen=True)
-class CaptionOptions:
-    """How captions are wanted.
-
-    Attributes:
-        model: a model file; None for the one that comes with Sightline.
-        style: the checkpoint of an R²M model that speaks in its place; None for the model's own words.
-        beam: hypotheses that are followed at once.
-        length: short, normal, long, or the most words.
-        must_include: words and phrases that every caption has.
-    """
-
-    model: Path | None = None
-    style: Path | None = None
     beam: int = 3
     length: str = "normal"
     must_include: tuple[str, ...] = ()
@@ -109,6 +77,9 @@ class CaptionOptions:
             raise ConfigError("--must-include needs a beam, which can look ahead", fix="use --beam 3 or more")
         word_limits(self.length)
 
+    def __call__(self, photos: Sequence[Photo]) -> list[PhotoCaption]:
+        return self.load().caption_photos(photos, self.beam, self.rules())
+
     def fingerprint(self) -> str:
         """A short name for all that captions depend on, the contents of the model files included."""
         model = self.model
@@ -117,21 +88,9 @@ class CaptionOptions:
 
             model = default_bundle()
         files = [existing_path(model_file(path)).read_bytes() for path in (model, self.style) if path is not None]
-        plain = {**asdict(self), "model": "", "style": ""}
-        return fingerprint(json.dumps(plain), *(str(checksum(raw)) for raw in files))
+        rest = {"beam": self.beam, "length": self.length, "must_include": self.must_include}
+        return fingerprint(json.dumps({"model": "", "style": "", **rest}), *(str(checksum(raw)) for raw in files))
 
     def rules(self) -> Rules | None:
         """What captions may and must say; None where they are free."""
         return rules_of(self.length, self.must_include)
-
-
-def formats_of(named: Sequence[str]) -> frozenset[str]:
-    """The formats that people named, in whatever case.
-
-    >>> sorted(formats_of(["csv", "HTML"]))
-    ['csv', 'html']
-    """
-    found = frozenset(map(str.lower, named))
-    if unknown := sorted(found - set(FORMATS)):
-        raise ConfigError(f"there is no format {unknown[0]!r}", fix=f"choose of {', '.join(FORMATS)}")
-    return found

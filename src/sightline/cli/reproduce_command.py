@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_module
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sightline.cli.arguments import Arg
+from sightline.cli.output import show
 from sightline.errors import ConfigError, MissingExtraError
 from sightline.files import read_json, write_text
 from sightline.training.checkpoint_finder import RUNS
@@ -95,8 +96,11 @@ def reproduce(
         if first_process():
             reporter.say(f"All tables: {write_pages(paper, out, outcomes)}")
             reporter.say(f"Records: {len(write_records(out, out / RECORDS))} in {out / RECORDS}")
-    if json and first_process():
-        print(json_module.dumps({_title(one.row): _as_json(one) for one in outcomes}))
+    as_json = {
+        _title(one.row): {"state": one.state, **({"why": one.why} if one.why else {}), **one.results}
+        for one in outcomes
+    }
+    show(as_json, "", json=json and first_process(), quiet=True)
     return int(any(one.state in ("failed", "not run") for one in outcomes))
 
 
@@ -106,7 +110,7 @@ def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
     from sightline.training.recipe_photos import plural
     from sightline.training.reproduce import Checker
 
-    check, good, missing = Checker(data_root()), True, dict[Path, int]()
+    check, good, missing = Checker(data_root()), True, Counter[Path]()
     for row in planned:
         found = check(row.recipe, row.table.partition("/")[0])
         good = good and found.good
@@ -115,8 +119,7 @@ def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
             print(f"    {name}: {length}")
         for sentence in found.wrong:
             print(f"    wrong: {sentence}")
-        for path in found.missing:
-            missing[path] = missing.get(path, 0) + 1
+        missing.update(found.missing)
     if len(seeds) > 1:
         print(f"each with the seeds {', '.join(map(str, seeds))}")
     for path, rows in missing.items():
@@ -167,26 +170,19 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
         return None
     written = load_yaml(path)
     table = Table(name, str(written.get("about", "")), lines, _charts(curves))
-    return (
-        table
-        if "axis" not in written
-        else replace(table, charts={**_sweep(table, str(written["axis"])), **table.charts})
-    )
+    if "axis" in written:
+        table = replace(table, charts={**_sweep(table, str(written["axis"])), **table.charts})
+    return table
 
 
 def _sweep(table: Table, axis: str) -> dict[str, str]:
     """A chart a metric of a figure, over the numbers that its rows are named by: what was measured, and the paper's."""
     charts = {}
     for metric in table.metrics:
-        series = {
-            whose: sorted((float(line.name), found[metric]) for line, found in lines if metric in found)
-            for whose, lines in {
-                "here": [(line, line.results) for line in table.lines],
-                "paper": [(line, line.paper) for line in table.lines],
-            }.items()
-        }
-        drawn = {whose: points for whose, points in series.items() if len(points) > 1}  # one point is no line
-        if "here" in drawn:
+        here = sorted((float(line.name), line.results[metric]) for line in table.lines if metric in line.results)
+        paper = sorted((float(line.name), line.paper[metric]) for line in table.lines if metric in line.paper)
+        if len(here) > 1:  # one point is no line
+            drawn = {"here": here, **({"paper": paper} if len(paper) > 1 else {})}
             charts[f"{metric} against {axis}"] = _chart(drawn, f"{metric} against {axis}", axis)
     return charts
 
@@ -258,7 +254,3 @@ def _line(outcome: Outcome) -> str:
     numbers = f": {', '.join(shown)}, the paper's in brackets" if shown else ""
     seconds = f", {duration(outcome.results.get('seconds', 0))}" if outcome.state != "finished before" else ""
     return f"{_title(outcome.row)}: {outcome.state}{seconds}{numbers}"
-
-
-def _as_json(outcome: Outcome) -> dict[str, Any]:
-    return {"state": outcome.state, **({"why": outcome.why} if outcome.why else {}), **outcome.results}

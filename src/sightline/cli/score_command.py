@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-
-from sightline.data import boxes_jsonl, coco
-from sightline.data.convert import any_captions
-from sightline.data.image_list import match_photos
-from sightline.data.inspect import identify
-from sightline.data.pickle_formats import read_document_frequencies
-from sightline.data.records import CaptionedPhoto, CaptionSet
+from sightline.cli.output import print_table, show
 from sightline.errors import (
     ConfigError,
     CountError,
@@ -27,8 +17,12 @@ from sightline.errors import (
     printable,
 )
 from sightline.files import existing_path, write_json
-from sightline.metrics.cider import DocumentFrequencies
-from sightline.metrics.scorecard import METRICS, ON_REQUEST, TITLES, Scorecard, default_metrics, scorecard
+
+if TYPE_CHECKING:  # help needs neither numpy nor rich
+    from rich.console import Console
+
+    from sightline.data.records import CaptionSet
+    from sightline.metrics.scorecard import Scorecard
 
 
 def score(
@@ -67,24 +61,31 @@ def score(
         json: print one JSON object, with corpus and per-image scores.
         quiet: print nothing, unless JSON is asked for.
     """
+    from rich.console import Console
+
+    from sightline.data.convert import any_captions
+    from sightline.data.pickle_formats import read_document_frequencies
+    from sightline.metrics.cider import DocumentFrequencies
+    from sightline.metrics.scorecard import scorecard
+
     people = any_captions(existing_path(refs), split)
     references = {photo.id: [sentence.text for sentence in photo.sentences] for photo in people}
-    frequencies = None if df is None else _frequencies(df)
+    saved = None if df is None else read_document_frequencies(df)
+    frequencies = None if saved is None else DocumentFrequencies(saved.counts, saved.ref_len)
     if instances is not None and "chair" not in metrics:
         raise ConfigError("--instances says what is in the photos for chair alone", fix="add --metrics chair")
     objects = None if instances is None else _objects(existing_path(instances), people)
     console = Console(stderr=True, quiet=quiet)
     systems: dict[str, Scorecard] = {}
     for path in hyps:
-        said, name = _hypotheses(path, people), _name(path, hyps)
+        said = _hypotheses(any_captions(existing_path(path)), people, path)
+        name = path.stem if [one.stem for one in hyps].count(path.stem) == 1 else str(path)
         with _bar(f"scoring {name}", len(said), console) as tell:
             systems[name] = scorecard(said, references, metrics or None, frequencies, tell, objects)
+    found = _as_json(systems)
     if out is not None:
-        write_json(out, _as_json(systems))
-    if json:
-        print(json_module.dumps(_as_json(systems), ensure_ascii=False))
-    elif not quiet:
-        _print(systems, metrics)
+        write_json(out, found)
+    show(found, lambda: _print(systems, metrics), json=json, quiet=quiet)
     if html is not None:
         from sightline.metrics.report import write_report
 
@@ -95,16 +96,18 @@ def score(
 @contextmanager
 def _bar(title: str, images: int, console: Console) -> Iterator[Callable[[str, int], None]]:
     """A bar that starts again with each metric, on a terminal; yields what moves it."""
+    from rich.progress import Progress
+
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(title, total=images)
         yield lambda metric, done: progress.update(bar, description=f"{title}: {metric}", completed=done)
 
 
-def _hypotheses(path: Path, references: CaptionSet) -> dict[str, str]:
+def _hypotheses(captions: CaptionSet, references: CaptionSet, path: Path) -> dict[str, str]:
     """The caption of each photo, by the id that the references have for it."""
-    captions = any_captions(existing_path(path))
-    id_of = match_photos(captions, references)
-    by_id: dict[str, str] = {}
+    from sightline.data.image_list import match_photos
+
+    id_of, by_id = match_photos(captions, references), dict[str, str]()
     for photo in captions:
         if len(photo.sentences) != 1:
             raise CountError(
@@ -119,13 +122,13 @@ def _hypotheses(path: Path, references: CaptionSet) -> dict[str, str]:
     return by_id
 
 
-def _frequencies(path: Path) -> DocumentFrequencies:
-    saved = read_document_frequencies(path)
-    return DocumentFrequencies(saved.counts, saved.ref_len)
-
-
 def _objects(path: Path, references: CaptionSet) -> dict[str, set[str]]:
     """COCO's names of the objects in the photos with references; those that the file does not have are left out."""
+    from sightline.data import boxes_jsonl, coco
+    from sightline.data.image_list import match_photos
+    from sightline.data.inspect import identify
+    from sightline.data.records import CaptionedPhoto
+
     format = identify(path)
     if format is coco.INSTANCES:
         drawn = coco.read_instances(path)
@@ -149,12 +152,6 @@ def _objects(path: Path, references: CaptionSet) -> dict[str, set[str]]:
     return objects
 
 
-def _name(path: Path, paths: tuple[Path, ...]) -> str:
-    """The file's stem, or its whole path where two stems are alike."""
-    stems = [p.stem for p in paths]
-    return path.stem if stems.count(path.stem) == 1 else str(path)
-
-
 def _as_json(systems: dict[str, Scorecard]) -> dict[str, Any]:
     cards = {
         name: {
@@ -169,27 +166,26 @@ def _as_json(systems: dict[str, Scorecard]) -> dict[str, Any]:
 
 
 def _print(systems: dict[str, Scorecard], metrics: tuple[str, ...]) -> None:
-    console = Console(soft_wrap=True)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for name in systems:
-        table.add_column(name, justify="right")
-    first = next(iter(systems.values()))
-    for metric in first.metrics.values():
-        for key in metric.keys:
-            values = (card.scores.corpus[key] for card in systems.values())
-            table.add_row(TITLES[key], *(_number(value, metric.fraction) for value in values))
-    console.print(table)
+    from rich.console import Console
+
+    from sightline.metrics.scorecard import METRICS, ON_REQUEST, TITLES, default_metrics
+
+    def number(value: float, fraction: bool) -> str:
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if fraction else f"{value:.2f}"
+
+    cards, console = systems.values(), Console(soft_wrap=True)
+    print_table(
+        ["", *systems],
+        [
+            [TITLES[key], *(number(card.scores.corpus[key], metric.fraction) for card in cards)]
+            for metric in next(iter(cards)).metrics.values()
+            for key in metric.keys
+        ],
+    )
     missing = [] if metrics else [name for name in METRICS if name not in (*default_metrics(), *ON_REQUEST)]
     for name in missing:
-        console.print(f"note: {name} was left out; to have it: pip install 'sightline\\[{name}]'", highlight=False)
+        print(f"note: {name} was left out; to have it: pip install 'sightline[{name}]'")
     for name, card in systems.items():
         for note in card.notes:
             console.print(printable(f"note ({name}): {note}"), highlight=False, markup=False)
         console.print(card.signature, style="dim", highlight=False)
-
-
-def _number(value: float, fraction: bool) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.4f}" if fraction else f"{value:.2f}"

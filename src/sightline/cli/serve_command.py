@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json as json_module
 import os
 import secrets
 import signal
@@ -14,13 +13,11 @@ import threading
 import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from sightline.cli.arguments import Arg
+from sightline.cli.output import show
 from sightline.errors import ConfigError, MissingExtraError
-
-if TYPE_CHECKING:
-    from sightline.search.query import PhotoIndex
 
 
 def serve(
@@ -69,8 +66,8 @@ def serve(
         import uvicorn
 
         from sightline.serve.limits import Limits
+        from sightline.serve.middleware import LOOPBACK, TOKEN_VARIABLE, Door
         from sightline.serve.protocol import server_config
-        from sightline.serve.security import LOOPBACK, TOKEN_VARIABLE, Door
     except ImportError as error:
         raise MissingExtraError.of(error.name or "fastapi", "serve", "`sightline serve`") from error
     if no_token and token is not None:
@@ -85,7 +82,9 @@ def serve(
     body = max_mb << 20
     limits = Limits(queue=queue, batch=batch, body=body, flight=max(Limits.flight, body))
     with _listening(host, port) as listener:  # before the model is loaded: a port that is taken is told at once
-        index = None if store is None else _index(store)
+        from sightline.search.query import PhotoIndex
+
+        index = None if store is None else PhotoIndex(store)
         from sightline.pipeline import load
         from sightline.serve.app import make_app
 
@@ -96,11 +95,8 @@ def serve(
         app = make_app(pipeline, index=index, compare=other, door=door, limits=limits)
         address = _address(host, listener)
         page = f"{address}/?token={made}" if made else address
-        if json:
-            told = {"address": address, "model": pipeline.bundle.card.get("name"), **({"token": made} if made else {})}
-            print(json_module.dumps(told), flush=True)
-        elif not quiet:
-            print(f"Sightline is at {page} (Ctrl-C stops it)", flush=True)
+        told = {"address": address, "model": pipeline.bundle.card.get("name"), **({"token": made} if made else {})}
+        show(told, f"Sightline is at {page} (Ctrl-C stops it)", json=json, quiet=quiet)
         with _shown(page) if open else contextlib.nullcontext(), _until_stopped():
             uvicorn.Server(server_config(app, limits)).run(sockets=[listener])
     if not quiet:
@@ -127,12 +123,6 @@ def _shown(page: str) -> Iterator[None]:
         yield
 
 
-def _index(store: str) -> PhotoIndex:
-    from sightline.search.query import PhotoIndex
-
-    return PhotoIndex(store)
-
-
 def _listening(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise ConfigError(f"`port` is {port}", fix="give one from 0 to 65535")
@@ -140,16 +130,11 @@ def _listening(host: str, port: int) -> socket.socket:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
         raise ConfigError(f"there is no address {host!r} ({error.strerror})", fix="check --host") from error
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # `::` is every address, also of IPv4
     try:
-        if os.name != "nt":  # there it would let two servers share a port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
-        listener.listen(128)
+        return socket.create_server(place, family=family, backlog=128, dualstack_ipv6=both)
     except OSError as error:
-        listener.close()
         raise ConfigError(f"{host} port {port} cannot be used ({error.strerror})", fix="name another --port") from error
-    return listener
 
 
 def _address(host: str, listener: socket.socket) -> str:

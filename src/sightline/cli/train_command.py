@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import json as json_module
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sightline.cli.arguments import Arg
+from sightline.cli.output import show
 from sightline.errors import ConfigError
 from sightline.files import MODEL, RECIPE
 from sightline.training.checkpoint_finder import RUNS
@@ -154,13 +154,8 @@ def _own(
 
 
 def _tell(trained: Checkpoint, folder: Path, json: bool, reporter: Reporter) -> None:
-    metrics = trained.card.get("metrics") or {}
-    split = trained.card.get("measured on")
-    if json:
-        print(json_module.dumps({"model": str(folder / MODEL), "split": split, "metrics": metrics}))
-        return
+    metrics, split = trained.card.get("metrics") or {}, trained.card.get("measured on")
     found = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
-    reporter.say(
-        f"{folder / MODEL}"
-        + (f": {found} on {split}" if metrics else " is trained; there is nothing to measure it on.")
-    )
+    end = f": {found} on {split}" if metrics else " is trained; there is nothing to measure it on."
+    as_json = {"model": str(folder / MODEL), "split": split, "metrics": metrics}
+    show(as_json, lambda: reporter.say(f"{folder / MODEL}{end}"), json=json, quiet=False)

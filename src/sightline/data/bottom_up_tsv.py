@@ -22,7 +22,7 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from sightline.data.feature_source import FeatureSource, distinct, plain_name, regions_of, scene_format, write_errors
+from sightline.data.feature_source import FeatureSource, plain_name, regions_of, scene_format, write_each, write_errors
 from sightline.data.format import Probe
 from sightline.data.records import Problems
 from sightline.errors import ByteStringError, CountError, DataError, DuplicateRecordError, TruncatedError
@@ -31,6 +31,7 @@ from sightline.scene import Array, Scene, normalise_boxes
 
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _BUFFER = 1 << 22  # a line is 400 KB; with Python's 8 KiB buffer, joining the pieces costs as much as decoding
+_AGAIN = "download the file again, or extract this image again"
 _RESIDENT = 64 << 20  # mapped bytes that may stay in memory while a file is read through
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -55,20 +56,15 @@ class Line(NamedTuple):
         while (tab := self.data.find(b"\t", tabs[-1] + 1, stop)) >= 0:
             tabs.append(tab)
         if len(tabs) < len(FIELDS):
-            raise TruncatedError(
-                f"the line has {len(tabs)} of the {len(FIELDS)} fields {', '.join(FIELDS)}",
-                where=where,
-                fix="download the file again",
-            )
+            what = f"the line has {len(tabs)} of the {len(FIELDS)} fields {', '.join(FIELDS)}"
+            raise TruncatedError(what, where=where, fix="download the file again")
         if len(tabs) > len(FIELDS):
-            raise DataError(
-                f"the line has {len(tabs)} fields, not {', '.join(FIELDS)}", where=where, fix="keep these six columns"
-            )
+            what = f"the line has {len(tabs)} fields, not {', '.join(FIELDS)}"
+            raise DataError(what, where=where, fix="keep these six columns")
         view = memoryview(self.data)
         return [view[before + 1 : after] for before, after in pairwise([*tabs, stop])]
 
     def id(self) -> str:
-        """The first field."""
         tab = self.data.find(b"\t", self.start, self.stop)
         return self.data[self.start : self.stop if tab < 0 else tab].strip().decode("utf-8", "replace")
 
@@ -81,11 +77,9 @@ class BottomUpTsv(FeatureSource):
     """
 
     def ids(self) -> list[str]:
-        """Every image id, in file order."""
         return list(self._index)
 
     def read(self, id: str) -> Scene:
-        """The scene of an id that `ids` lists."""
         offset, length, number = self._index[id]
         with open_bytes(self.path) as file:
             if self.path.suffix == ".gz":
@@ -95,33 +89,28 @@ class BottomUpTsv(FeatureSource):
             try:
                 mapped = mmap.mmap(file.fileno(), start + length, access=mmap.ACCESS_READ, offset=offset - start)
             except ValueError as error:
-                raise TruncatedError(
-                    f"image {id} was at byte {offset}, and the file has become shorter",
-                    where=self.path,
-                    fix="open it again",
-                ) from error
+                what = f"image {id} was at byte {offset}, and the file has become shorter"
+                raise TruncatedError(what, where=self.path, fix="open it again") from error
         return self._scene(Line(mapped, start, start + length, offset, number))
 
     def each(self, problems: Problems) -> Iterator[Scene]:
         """Every scene, in one pass over the file; what is wrong with one goes to `problems`."""
         seen: set[str] = set()
         for line in _lines(self.path):
-            try:
+            with problems:
                 scene = self._scene(line)
                 self._refuse_twice(scene.id, seen, line)
-            except DataError as error:
-                problems.report(error)
-            else:
                 seen.add(scene.id)
                 yield scene
 
     @cached_property
-    def _index(self) -> dict[str, _Place]:
-        index: dict[str, _Place] = {}
+    def _index(self) -> dict[str, tuple[int, int, int]]:
+        """Id to offset, length and number of its line."""
+        index: dict[str, tuple[int, int, int]] = {}
         for line in _lines(self.path):
             id = line.id()
             self._refuse_twice(id, index, line)
-            index[id] = _Place(line.offset, line.stop - line.start, line.number)
+            index[id] = line.offset, line.stop - line.start, line.number
         return index
 
     @cached_property
@@ -129,7 +118,7 @@ class BottomUpTsv(FeatureSource):
         """The feature width of the first record: all must share it. None if that record is itself unreadable."""
         with contextlib.suppress(DataError):
             for line in _lines(self.path):
-                return int(_parse(line, self._where(line)).features.shape[1])
+                return int(_parse(line, self._where(line))[-1].shape[1])
         return None
 
     def _where(self, line: Line) -> str:
@@ -137,44 +126,23 @@ class BottomUpTsv(FeatureSource):
 
     def _refuse_twice(self, id: str, known: Container[str], line: Line) -> None:
         if id in known:
-            raise DuplicateRecordError(
-                f"image {id} appears twice", where=self._where(line), fix="remove one of the two lines"
-            )
+            fix = "remove one of the two lines"
+            raise DuplicateRecordError(f"image {id} appears twice", where=self._where(line), fix=fix)
 
     def _scene(self, line: Line) -> Scene:
         where = self._where(line)
-        record = _parse(line, where)
-        width = record.features.shape[1]
+        id, size, boxes, features = _parse(line, where)
+        width = features.shape[1]
+        what = f"features are {width} wide, those of the first image {self._width}"
         if self._width is not None and width < self._width:
-            raise TruncatedError(
-                f"features are {width} wide, those of the first image {self._width}: the record ends too early",
-                where=where,
-                fix="download the file again, or extract this image again",
-            )
+            raise TruncatedError(f"{what}: the record ends too early", where=where, fix=_AGAIN)
         if self._width is not None and width > self._width:
-            raise CountError(
-                f"features are {width} wide, those of the first image {self._width}",
-                where=where,
-                fix="keep features of different models in different files",
-            )
-        boxes = normalise_boxes(record.boxes, record.size, where)
-        return Scene(record.id, boxes=boxes, regions=record.features, size=record.size, source=where)
+            raise CountError(what, where=where, fix="keep features of different models in different files")
+        return Scene(id, boxes=normalise_boxes(boxes, size, where), regions=features, size=size, source=where)
 
 
-class _Place(NamedTuple):
-    offset: int
-    length: int
-    number: int
-
-
-class _Record(NamedTuple):
-    id: str
-    size: tuple[int, int]
-    boxes: Array  # (n, 4) pixels
-    features: Array  # (n, d)
-
-
-def _parse(line: Line, where: str) -> _Record:
+def _parse(line: Line, where: str) -> tuple[str, tuple[int, int], Array, Array]:
+    """Id, size, boxes (n, 4) in pixels, features (n, d)."""
     fields = line.fields(where)
     id = line.id()
     width, height, count = (_whole_number(bytes(fields[i]), FIELDS[i], where) for i in (1, 2, 3))
@@ -182,42 +150,31 @@ def _parse(line: Line, where: str) -> _Record:
         raise CountError(f"image {id} has num_boxes {count}", where=where, fix="remove the line or extract it again")
     boxes = _floats(fields[4], "boxes", where)
     if boxes.size != 4 * count:
-        raise CountError(
-            f"image {id} has {boxes.size / 4:g} boxes where num_boxes says {count}",
-            where=where,
-            fix="extract this image again",
-        )
+        what = f"image {id} has {boxes.size / 4:g} boxes where num_boxes says {count}"
+        raise CountError(what, where=where, fix="extract this image again")
     features = _floats(fields[5], "features", where)
     if features.size % count or features.size == 0:
-        raise TruncatedError(
-            f"image {id} has {features.size} feature values, which is no multiple of its {count} boxes",
-            where=where,
-            fix="download the file again, or extract this image again",
-        )
-    return _Record(id, (width, height), boxes.reshape(count, 4), features.reshape(count, -1))
+        what = f"image {id} has {features.size} feature values, which is no multiple of its {count} boxes"
+        raise TruncatedError(what, where=where, fix=_AGAIN)
+    return id, (width, height), boxes.reshape(count, 4), features.reshape(count, -1)
 
 
 def _whole_number(field: bytes, name: str, where: str) -> int:
     if not field.isdigit() or len(field) > 9:  # no picture is a thousand million pixels wide
-        raise DataError(
-            f"{name} is {field[:20].decode('utf-8', 'replace')!r}, a whole number was expected",
-            where=where,
-            fix=f"the columns must be {', '.join(FIELDS)}, without a header line",
-        )
+        what = f"{name} is {field[:20].decode('utf-8', 'replace')!r}, a whole number was expected"
+        raise DataError(what, where=where, fix=f"the columns must be {', '.join(FIELDS)}, without a header line")
     return int(field)
 
 
 def _floats(field: memoryview, name: str, where: str) -> Array:
     if bytes(field[:2]) in (b"b'", b'b"'):
-        raise ByteStringError(
-            f"{name} is a printed bytes object, b'...'", where=where, fix="write base64 with .decode('ascii')"
-        )
+        what = f"{name} is a printed bytes object, b'...'"
+        raise ByteStringError(what, where=where, fix="write base64 with .decode('ascii')")
     try:
         return decode_floats(field)
     except ValueError as error:
-        raise TruncatedError(
-            f"{name} is not whole base64 float32: {error}", where=where, fix="download the file again"
-        ) from error
+        what = f"{name} is not whole base64 float32: {error}"
+        raise TruncatedError(what, where=where, fix="download the file again") from error
 
 
 def _pair_table() -> npt.NDArray[np.uint16]:
@@ -308,15 +265,11 @@ def _matches(probe: Probe) -> bool:
 
 def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     """Write a TSV (gzipped if the name ends in `.gz`). Features become float32, boxes pixels of the scene's size."""
-    count = 0
     with write_errors(path), contextlib.ExitStack() as stack:
         file: IO[bytes] = stack.enter_context(atomic_write(path))
         if Path(path).suffix == ".gz":
             file = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0)))
-        for scene in distinct(scenes, path):
-            file.write(_line(scene))
-            count += 1
-    return count
+        return write_each(scenes, path, lambda scene: file.write(_line(scene)))
 
 
 def _line(scene: Scene) -> bytes:

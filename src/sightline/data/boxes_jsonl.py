@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sightline.data.caption_format import Counts, line_of, mostly, report_of
-from sightline.data.format import Format
+from sightline.data.caption_format import line_of, mostly, record_format
+from sightline.data.format import Summary
 from sightline.data.json_records import describe, is_finite, is_number, parse_line
 from sightline.data.records import STRICT, Problems
 from sightline.errors import BoxError, CountError, DataError, DuplicateRecordError, MissingRecordError, NonFiniteError
@@ -44,10 +44,8 @@ class MachineBoxes:
         self._index: dict[str, int] = {}
 
     def add(self, id: str, rows: list[list[float]]) -> None:
-        """Append one image's rows."""
         self._index[id] = len(self._index)
-        for row in rows:
-            self._numbers.extend(row)
+        self._numbers.extend(chain.from_iterable(rows))
         self._ends.append(self._ends[-1] + len(rows))
 
     def __len__(self) -> int:
@@ -72,7 +70,6 @@ class MachineBoxes:
         return Scene(id, boxes, rows[:, 1], concepts=concepts, source=str(self.path))
 
     def ids(self) -> Sequence[str]:
-        """Every image id, in file order."""
         return list(self._index)
 
     def rows(self, id: str) -> Array:
@@ -82,30 +79,24 @@ class MachineBoxes:
         return np.frombuffer(self._numbers, np.float32)[6 * start : 6 * end].reshape(-1, 6).copy()
 
     def box_count(self) -> int:
-        """How many boxes there are in all."""
         return self._ends[-1]
 
 
 def read(path: Path, problems: Problems = STRICT) -> MachineBoxes:
-    """Every box of the file, checked."""
     found = MachineBoxes(path)
     with open_text(path) as file:
         for number, line in enumerate(file, 1):
-            try:
+            with problems:
                 id, rows = _parse(line, line_of(path, number))
                 if id in found:
                     raise DuplicateRecordError(f"image {id} appears twice", where=line_of(path, number))
-            except DataError as error:
-                problems.report(error)
-            else:
                 found.add(id, rows)
     return found
 
 
-def _count(boxes: MachineBoxes) -> tuple[Counts, list[str]]:
+def _count(boxes: MachineBoxes) -> Summary:
     empty = sum(one == other for one, other in pairwise(boxes._ends))
-    notes = [f"{empty} photos have no box"] if empty else []
-    return {"photos": len(boxes), "boxes": boxes.box_count()}, notes
+    return {"photos": len(boxes), "boxes": boxes.box_count()}, [f"{empty} photos have no box"] if empty else []
 
 
 def _parse(line: str, where: str) -> tuple[str, list[list[float]]]:
@@ -133,15 +124,15 @@ def _check(row: Any, where: str) -> None:
     if not 0 <= score <= 1:
         raise DataError(f"the score {score} is not between 0 and 1", where=where)
     if not (0 <= x1 <= x2 <= 1000 and 0 <= y1 <= y2 <= 1000):
-        raise BoxError(
-            f"the box is {row[2:]}", where=where, fix="write x1 y1 x2 y2 in thousandths of the width and height"
-        )
+        fix = "write x1 y1 x2 y2 in thousandths of the width and height"
+        raise BoxError(f"the box is {row[2:]}", where=where, fix=fix)
 
 
-FORMAT: Format = Format(
+FORMAT = record_format(
     "boxes-jsonl",
     "Machine-made COCO-80 boxes, a line of JSON per image, in thousandths",
     lambda probe: probe.json_start == "[" and mostly(probe.lines, _LINE.match),
-    lambda path: report_of(path, FORMAT, read, _count),
+    read,
+    _count,
     scenes=read,
 )

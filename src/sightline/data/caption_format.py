@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from sightline.data.format import Format, Probe, Report
+from sightline.data.format import Format, Probe, Summary
 from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import open_text
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Counts = dict[str, int | str]
 
 
 class Reader(Protocol[T_co]):
     """Reads a file; its second argument says what happens to problems, which are raised by default."""
 
-    def __call__(self, path: Path, problems: Problems = ..., /) -> T_co:
-        """What the file holds."""
-        ...
+    def __call__(self, path: Path, problems: Problems = ..., /) -> T_co: ...
 
 
 def photo_of(
@@ -47,11 +44,8 @@ def caption_set(photos: Iterable[CaptionedPhoto], path: Path, problems: Problems
     unique: dict[str, CaptionedPhoto] = {}
     for photo in photos:
         if unique.setdefault(photo.id, photo) is not photo:
-            problems.report(
-                DuplicateRecordError(
-                    f"image {photo.id} appears twice", where=path, fix="merge its captions into one entry"
-                )
-            )
+            what = f"image {photo.id} appears twice"
+            problems.report(DuplicateRecordError(what, where=path, fix="merge its captions into one entry"))
     return CaptionSet(tuple(unique.values()), str(path))
 
 
@@ -65,36 +59,17 @@ def join_rows(rows: Iterable[CaptionedPhoto], path: Path) -> CaptionSet:
     return CaptionSet(tuple(replace(row, sentences=tuple(sentences[id])) for id, row in first.items()), str(path))
 
 
-def collect(path: Path, read: Reader[T]) -> tuple[T | None, Problems]:
-    """What `read` makes of `path` while noting every problem; None where nothing could be read at all."""
-    problems = Problems(collect=True)
-    try:
-        return read(path, problems), problems
-    except DataError as error:
-        problems.report(error)
-        return None, problems
-
-
-def count_captions(captions: CaptionSet) -> tuple[Counts, list[str]]:
+def count_captions(captions: CaptionSet) -> Summary:
     """Photos, captions and splits, and notes about odd ones."""
     photos = captions.photos
-    counts: Counts = {"photos": len(photos), "captions": sum(len(photo.sentences) for photo in photos)}
+    counts: dict[str, int | str] = {"photos": len(photos), "captions": sum(len(photo.sentences) for photo in photos)}
     counts |= {f"photos of split {name}": count for name, count in captions.splits().items()}
-    notes = []
+    notes: tuple[str, ...] = ()
     if empty := sum(not sentence.text.strip() for sentence in captions.sentences()):
-        notes.append(f"{empty} captions are empty")
+        notes += (f"{empty} captions are empty",)
     if (bare := sum(not photo.sentences for photo in photos)) and bare < len(photos):
-        notes.append(f"{bare} photos have no caption")
+        notes += (f"{bare} photos have no caption",)
     return counts, notes
-
-
-def report_of(
-    path: Path, format: Format, read: Reader[T], count: Callable[[T], tuple[Counts, Iterable[str]]]
-) -> Report:
-    """The report on `path`: what `count` says (counts and notes) of what a collecting `read` gives."""
-    found, problems = collect(path, read)
-    counts, notes = ({}, ()) if found is None else count(found)
-    return Report.of(path, format, counts, problems, notes)
 
 
 def caption_format(
@@ -103,13 +78,9 @@ def caption_format(
     matches: Callable[[Probe], bool],
     read: Reader[CaptionSet],
     write: Callable[[Path, CaptionSet], int] | None = None,
-    count: Callable[[CaptionSet], tuple[Counts, Iterable[str]]] = count_captions,
+    count: Callable[[CaptionSet], Summary] = count_captions,
 ) -> Format:
-    """A format of captions."""
-    made: Format = Format(
-        name, about, matches, lambda path: report_of(path, made, read, count), captions=read, write_captions=write
-    )
-    return made
+    return record_format(name, about, matches, read, count, captions=read, write_captions=write)
 
 
 def record_format(
@@ -117,12 +88,11 @@ def record_format(
     about: str,
     matches: Callable[[Probe], bool],
     read: Reader[T],
-    count: Callable[[T], tuple[Counts, Iterable[str]]],
-    captions: Callable[[Path], CaptionSet] | None = None,
+    count: Callable[[T], Summary],
+    **readers_and_writers: Any,
 ) -> Format:
     """A format whose `read` gives something of its own, which `count` counts."""
-    made: Format = Format(name, about, matches, lambda path: report_of(path, made, read, count), captions=captions)
-    return made
+    return Format(name, about, matches, lambda path, problems: count(read(path, problems)), **readers_and_writers)
 
 
 def each_with_caption(captions: CaptionSet) -> Iterator[CaptionedPhoto]:
@@ -154,12 +124,12 @@ def numbered_lines(path: Path, problems: Problems) -> Iterator[tuple[int, str]]:
 def parse_lines(path: Path, problems: Problems, parse: Callable[[str, str], T]) -> Iterator[T]:
     """`parse(line, where)` of every line; a DataError that it raises is reported, and the line left out."""
     for number, line in numbered_lines(path, problems):
-        try:
+        try:  # which costs nothing, while `with problems` does: lines come by the million
             parsed = parse(line, line_of(path, number))
         except DataError as error:
             problems.report(error)
-            continue
-        yield parsed
+        else:
+            yield parsed
 
 
 def line_of(path: Path, number: int) -> str:

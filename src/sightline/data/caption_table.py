@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from sightline.data.caption_format import (
-    Counts,
     caption_format,
     count_captions,
     each_with_caption,
@@ -24,8 +23,8 @@ from sightline.data.caption_format import (
     line_of,
     numbered_lines,
 )
-from sightline.data.format import Probe
-from sightline.data.json_records import Record, parse_each, parse_line, read_list
+from sightline.data.format import Probe, Summary
+from sightline.data.json_records import Record, parse_line, read_each
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import open_bytes, open_text, write_text
@@ -44,44 +43,33 @@ class _Row(NamedTuple):
 
 def read_csv(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
     """Photos with captions; several rows per photo are allowed. `check_files` wants each photo beside the table."""
-    return _from_rows(_csv_rows(path, problems), path, problems, check_files)
+    return join_rows(_photos(_csv_rows(path, problems), path, problems, check_files), path)
 
 
 def read_jsonl(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
     """Photos with captions; several lines per photo, and lists of captions, are allowed."""
-    return _from_rows(_json_rows(path, problems), path, problems, check_files)
+    return join_rows(_photos(_json_rows(path, problems), path, problems, check_files), path)
 
 
 def read_array(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
     """The same of one JSON list of such objects, as `sightline caption` writes and prints it."""
-    rows = parse_each(read_list(path), path, "photos", problems, _json_row)
-    return _from_rows(rows, path, problems, check_files)
+    return join_rows(_photos(read_each(path, problems, _json_row, "photos"), path, problems, check_files), path)
 
 
-def _from_rows(rows: Iterable[_Row], path: Path, problems: Problems, check_files: bool) -> CaptionSet:
-    """Photos in order of first appearance. The id is the file as written, which is looked for beside the table."""
+def _photos(rows: Iterable[_Row], path: Path, problems: Problems, check_files: bool) -> Iterator[CaptionedPhoto]:
+    """A photo for each row. The id is the file as written, which is looked for beside the table."""
     known: set[str] = set()
-
-    def photos() -> Iterator[CaptionedPhoto]:
-        for row in rows:
-            if not row.file:
-                problems.report(
-                    DataError("the file is empty", where=row.where, fix="name the photo, or remove the row")
-                )
-                continue
-            if check_files and row.file not in known and not _is_file(path.parent / row.file):
-                problems.report(
-                    MissingRecordError(
-                        f"there is no file {row.file!r} in {path.parent}",
-                        where=row.where,
-                        fix="names are relative to the table's folder; correct the name, or remove the row",
-                    )
-                )
-            known.add(row.file)
-            sentences = tuple(Sentence(check_caption(text, row.where, problems)) for text in row.captions)
-            yield CaptionedPhoto(row.file, sentences, row.file)
-
-    return join_rows(photos(), path)
+    for row in rows:
+        if not row.file:
+            problems.report(DataError("the file is empty", where=row.where, fix="name the photo, or remove the row"))
+            continue
+        if check_files and row.file not in known and not _is_file(path.parent / row.file):
+            what = f"there is no file {row.file!r} in {path.parent}"
+            fix = "names are relative to the table's folder; correct the name, or remove the row"
+            problems.report(MissingRecordError(what, where=row.where, fix=fix))
+        known.add(row.file)
+        sentences = tuple(Sentence(check_caption(text, row.where, problems)) for text in row.captions)
+        yield CaptionedPhoto(row.file, sentences, row.file)
 
 
 def _is_file(path: Path) -> bool:
@@ -97,11 +85,8 @@ def _column(names: Iterable[str], wanted: tuple[str, ...], where: str, among: st
     for name in wanted:
         if name in written:
             return written[name]
-    raise DataError(
-        f"there is no {', '.join(wanted[:-1])} or {wanted[-1]} among {among}",
-        where=where,
-        fix="name the columns, such as `file,caption`",
-    )
+    what = f"there is no {', '.join(wanted[:-1])} or {wanted[-1]} among {among}"
+    raise DataError(what, where=where, fix="name the columns, such as `file,caption`")
 
 
 def _has_columns(names: Iterable[str]) -> bool:
@@ -112,9 +97,8 @@ def _has_columns(names: Iterable[str]) -> bool:
 def _csv_rows(path: Path, problems: Problems) -> Iterator[_Row]:
     with open_bytes(path) as raw:
         if raw.read(2) in _UTF16:
-            raise DataError(
-                "this is UTF-16 text", where=path, fix="save it as UTF-8 (in a spreadsheet: the type `CSV UTF-8`)"
-            )
+            fix = "save it as UTF-8 (in a spreadsheet: the type `CSV UTF-8`)"
+            raise DataError("this is UTF-16 text", where=path, fix=fix)
     with open_text(path) as file:
         cast(io.TextIOWrapper, file).reconfigure(newline="")  # captions may hold line breaks, which csv keeps
         first = file.readline()
@@ -130,13 +114,9 @@ def _csv_rows(path: Path, problems: Problems) -> Iterator[_Row]:
                 if len(cells) == len(header):
                     yield _Row(where, cells[places[0]], (cells[places[1]],))
                     continue
-                problems.report(
-                    CountError(
-                        f"{len(cells)} columns, the header has {len(header)}",
-                        where=where,
-                        fix='put captions that hold the separator into "quotation marks"',
-                    )
-                )
+                what = f"{len(cells)} columns, the header has {len(header)}"
+                fix = 'put captions that hold the separator into "quotation marks"'
+                problems.report(CountError(what, where=where, fix=fix))
         except csv.Error as error:
             problems.report(DataError(f"not a valid table: {error}", where=line_of(path, reader.line_num + 1)))
 
@@ -194,12 +174,10 @@ def _to_rows(captions: CaptionSet, path: Path) -> Iterator[tuple[str, str]]:
         if path.name in IMAGE_FOLDER:
             file = _from_folder(path.parent, file, captions.source)
         if file in written:
-            raise DuplicateRecordError(
-                f"two photos have the file {file}", where=captions.source or None, fix="give each its own file"
-            )
+            what = f"two photos have the file {file}"
+            raise DuplicateRecordError(what, where=captions.source or None, fix="give each its own file")
         written.add(file)
-        for sentence in photo.sentences:
-            yield file, sentence.text
+        yield from ((file, sentence.text) for sentence in photo.sentences)
 
 
 def _from_folder(folder: Path, file: str, source: str) -> str:
@@ -209,11 +187,8 @@ def _from_folder(folder: Path, file: str, source: str) -> str:
     for photo in (Path(file), Path(source).parent / file):  # as named here, or beside the table that named it
         if photo.is_file() and photo.resolve().is_relative_to(folder.resolve()):
             return photo.resolve().relative_to(folder.resolve()).as_posix()
-    raise MissingRecordError(
-        f"there is no photo {file!r} in {folder}",
-        where=source or None,
-        fix="copy the photos there first: `metadata` tables stand beside them",
-    )
+    fix = "copy the photos there first: `metadata` tables stand beside them"
+    raise MissingRecordError(f"there is no photo {file!r} in {folder}", where=source or None, fix=fix)
 
 
 def _is_csv(probe: Probe) -> bool:
@@ -241,7 +216,7 @@ def _is_array(probe: Probe) -> bool:
     return listed and _names_columns(probe) and not probe.has_key("image")
 
 
-def _count(captions: CaptionSet) -> tuple[Counts, list[str]]:
+def _count(captions: CaptionSet) -> Summary:
     """Photos may be elsewhere: scoring needs none, and auditing and training are told where they are."""
     counts, notes = count_captions(captions)
     away = sum(not _is_file(Path(captions.source).parent / (photo.file or photo.id)) for photo in captions)

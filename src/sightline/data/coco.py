@@ -8,17 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from sightline.data.caption_format import (
-    Counts,
     caption_format,
     caption_set,
     check_any,
+    count_captions,
     each_with_caption,
     photo_of,
     record_format,
     sentence_numbers,
 )
-from sightline.data.format import Probe
-from sightline.data.json_records import Record, first_key, is_number, json_id, parse_each, read_list, read_object
+from sightline.data.format import Probe, Summary
+from sightline.data.json_records import (
+    Record,
+    first_key,
+    four_numbers,
+    is_number,
+    json_id,
+    parse_each,
+    read_each,
+    read_object,
+)
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import BoxError, CountError, DuplicateRecordError, MissingRecordError
 from sightline.files import write_json
@@ -104,7 +113,7 @@ def read_results(path: Path, problems: Problems = STRICT) -> CaptionSet:
     def photo(record: Record) -> CaptionedPhoto:
         return photo_of(record.identity("image_id"), (record.text("caption"),), record, problems)
 
-    return caption_set(parse_each(read_list(path), path, "", problems, photo), path, problems)
+    return caption_set(read_each(path, problems, photo), path, problems)
 
 
 def write_results(path: Path, results: Mapping[str, str]) -> int:
@@ -147,8 +156,8 @@ class Evaluation:
 def read_evaluation(path: Path, problems: Problems = STRICT) -> Evaluation:
     """A dump of scores, `{"overall": {metric: …}, "imgToEval": {id: {metric: …, "caption": …}}}`."""
     whole = read_object(path)
-    overall = Record(whole.mapping("overall"), path) if whole.has("overall") else None
-    scores = {} if overall is None else {k: overall.number(k) for k, v in overall.value.items() if is_number(v)}
+    overall = Record(whole.mapping("overall") if whole.has("overall") else {}, path)
+    scores = {key: overall.number(key) for key, value in overall.value.items() if is_number(value)}
     images: dict[str, dict[str, Any]] = {}
 
     def photo(record: Record) -> CaptionedPhoto:
@@ -160,15 +169,13 @@ def read_evaluation(path: Path, problems: Problems = STRICT) -> Evaluation:
     return Evaluation(scores, images, CaptionSet(tuple(photos), str(path)))
 
 
-def _evaluation_captions(path: Path, problems: Problems = STRICT) -> CaptionSet:
-    return read_evaluation(path, problems).captions
-
-
-EVALUATION = caption_format(
+EVALUATION = record_format(
     "coco-evaluation",
     "A dump of coco-caption scores with the captions they belong to",
     lambda probe: probe.json_start == "{" and (probe.has_key("imgToEval") or probe.has_key("overall", "CIDEr")),
-    _evaluation_captions,
+    read_evaluation,
+    lambda found: count_captions(found.captions),
+    captions=lambda path: read_evaluation(path).captions,
 )
 
 
@@ -220,26 +227,23 @@ def read_instances(path: Path, problems: Problems = STRICT) -> dict[str, Instanc
 
 
 def _box(note: Record, size: tuple[int, int]) -> Box:
-    x, y, box_width, box_height = note.box("bbox")
-    width, height = size
+    stored, (width, height) = note.value.get("bbox"), size
+    x, y, box_width, box_height = four_numbers(stored, "'bbox'", note.where)
     if min(box_width, box_height) < 0 or min(x, y) < -1:
-        raise BoxError(
-            f"the box is {note.value['bbox']}, and no part of x y width height may be negative", where=note.where
-        )
+        what = f"the box is {stored}, and no part of x y width height may be negative"
+        raise BoxError(what, where=note.where)
     if x + box_width > width + 1 or y + box_height > height + 1:
-        raise BoxError(
-            f"the box {note.value['bbox']}, read as x y width height, leaves the {width}×{height} image",
-            where=note.where,
-            fix="if your boxes are x1 y1 x2 y2, subtract x1 from x2 and y1 from y2",
-        )
+        what = f"the box {stored}, read as x y width height, leaves the {width}×{height} image"
+        fix = "if your boxes are x1 y1 x2 y2, subtract x1 from x2 and y1 from y2"
+        raise BoxError(what, where=note.where, fix=fix)
     x1, y1 = max(x, 0.0) / width, max(y, 0.0) / height
     return x1, y1, min((x + box_width) / width, 1.0), min((y + box_height) / height, 1.0)
 
 
-def _count_instances(photos: dict[str, InstancePhoto]) -> tuple[Counts, list[str]]:
+def _count_instances(photos: dict[str, InstancePhoto]) -> Summary:
     things = [instance for photo in photos.values() for instance in photo.instances]
     crowds, names = sum(thing.crowd for thing in things), {thing.name for thing in things}
-    return {"photos": len(photos), "boxes": len(things), "crowds": crowds, "categories": len(names)}, []
+    return {"photos": len(photos), "boxes": len(things), "crowds": crowds, "categories": len(names)}, ()
 
 
 INSTANCES = record_format(

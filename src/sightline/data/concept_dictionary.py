@@ -47,26 +47,19 @@ class ConceptDictionary:
     def __init__(self, entries: Iterable[Entry], where: PathLike = "") -> None:
         self._of_class: dict[str, str] = {}
         self._of_phrase: dict[str, str] = {}
-        self._written: list[str] = []  # the phrases as their lines have them
+        written: list[str] = []  # the phrases as their lines have them
         for entry in entries:
             if entry.name in self._of_class:
                 raise DuplicateRecordError(f"the class {entry.name!r} appears twice", where=where or None)
             if entry.name != NONE:
                 self._of_class[entry.name] = entry.concept
-            for phrase in entry.phrases:
-                self._add(phrase, entry.concept, where)
+            for key in (phrase.removesuffix("/n") for phrase in entry.phrases):
+                if self._of_phrase.setdefault(key, entry.concept) != entry.concept:
+                    what = f"{key!r} means both {self._of_phrase[key]} and {entry.concept}"
+                    raise DuplicateRecordError(what, where=where or None, fix="list it for one of them")
+            written += entry.phrases
         self.words = tuple(dict.fromkeys(self._of_class.values()))
-        self._table = PhraseTable(self._written)
-
-    def _add(self, phrase: str, concept: str, where: PathLike) -> None:
-        key = phrase.removesuffix("/n")
-        if self._of_phrase.setdefault(key, concept) != concept:
-            raise DuplicateRecordError(
-                f"{key!r} means both {self._of_phrase[key]} and {concept}",
-                where=where or None,
-                fix="list it for one of them",
-            )
-        self._written.append(phrase)
+        self._table = PhraseTable(written)
 
     @classmethod
     def coco(cls) -> ConceptDictionary:
@@ -75,7 +68,6 @@ class ConceptDictionary:
 
     @classmethod
     def read(cls, path: PathLike) -> ConceptDictionary:
-        """A dictionary from a file like `concept_dictionary.tsv`."""
         return cls(_entries(path), path)
 
     @classmethod
@@ -107,14 +99,11 @@ class ConceptDictionary:
         return cls(entries)
 
     def of_class(self, name: str) -> str:
-        """The concept word of a detector's class."""
-        try:
-            return self._of_class[name]
-        except KeyError:
-            raise MissingRecordError(
-                f"no class {name!r} among the {len(self._of_class)} of the dictionary",
-                fix="use the dictionary of the detector that found it, or add a line for the class",
-            ) from None
+        if name not in self._of_class:
+            fix = "use the dictionary of the detector that found it, or add a line for the class"
+            what = f"no class {name!r} among the {len(self._of_class)} of the dictionary"
+            raise MissingRecordError(what, fix=fix)
+        return self._of_class[name]
 
     def of_scene(self, scene: Scene, min_score: float = MIN_SCORE, most: int = MOST) -> tuple[Concept, ...]:
         """The concepts of a scene whose concepts are a detector's classes: each once, by descending score.
@@ -124,15 +113,11 @@ class ConceptDictionary:
         """
         best: dict[str, Concept] = {}
         for found in sorted(scene.concepts, key=lambda concept: -concept.score):
-            word = self._of_name(found.name) if found.score >= min_score else ""
-            if word:
-                best.setdefault(word, replace(found, name=word))
+            if found.score >= min_score:
+                ours = found.name in concept_names() or found.name in imagenet_chains()
+                if word := self.word_of(found.name) if ours else self.of_class(found.name):
+                    best.setdefault(word, replace(found, name=word))
         return tuple(best.values())[:most]
-
-    def _of_name(self, name: str) -> str:
-        """The concept word of a detector's class; "" for one of our own detector's without a word here."""
-        ours = name in concept_names() or name in imagenet_chains()
-        return self.word_of(name) if ours else self.of_class(name)
 
     def word_of(self, name: str) -> str:
         """The concept word of a class, or of what a name says (a kid is a person among COCO's); "" without one.
@@ -156,17 +141,13 @@ class ConceptDictionary:
 
 
 def _entries(path: PathLike) -> list[Entry]:
-    """The lines of a file like `concept_dictionary.tsv`."""
     entries = []
     with open_text(Path(path)) as file:
         for number, line in enumerate(file, 1):
             parts = line.rstrip("\n").split("\t")
             if len(parts) != 3 or not all(parts) or len(parts[1].split()) != 1:
-                raise DataError(
-                    "not a class, its concept word and the words that mean it",
-                    where=f"{path}, line {number}",
-                    fix="write class<TAB>concept<TAB>word, two words, …",
-                )
+                where, fix = f"{path}, line {number}", "write class<TAB>concept<TAB>word, two words, …"
+                raise DataError("not a class, its concept word and the words that mean it", where=where, fix=fix)
             entries.append(Entry(parts[0], parts[1], tuple(word.strip() for word in parts[2].split(","))))
     return entries
 

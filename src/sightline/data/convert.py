@@ -72,10 +72,11 @@ def convert(
         written = target.write_captions(Path(destination), read_captions(origin, Path(source), split))
         kind, left_out = "captions", ()
     else:
+        held = " and ".join(_kinds(origin.scenes, origin.captions)) or "neither features nor captions"
+        taken = " or ".join(_kinds(target.write_scenes, target.write_captions))
+        what = f"{origin.name} holds {held} and {target.name} can be written from {taken}"
         raise ConfigError(
-            f"{origin.name} holds {_holds(origin)} and {target.name} can be written from {_takes(target)}",
-            where=source,
-            fix="choose another format with --to; `sightline data formats` lists them",
+            what, where=source, fix="choose another format with --to; `sightline data formats` lists them"
         )
     return ConvertReport(str(source), origin.name, str(destination), target.name, kind, written, left_out)
 
@@ -106,7 +107,7 @@ def any_captions(path: Path, split: str | None = None, *, images: Path | None = 
     tables = (caption_table.CSV, caption_table.JSONL, caption_table.JSON)
     if images is None or format not in tables:
         return captions
-    return replace(captions, photos=tuple(_below(images, photo, path) for photo in captions), _index={})
+    return replace(captions, photos=tuple(_below(images, photo, path) for photo in captions))
 
 
 def _below(images: Path, photo: CaptionedPhoto, path: Path) -> CaptionedPhoto:
@@ -115,15 +116,11 @@ def _below(images: Path, photo: CaptionedPhoto, path: Path) -> CaptionedPhoto:
     for name in (file, Path(file).name):
         if (images / name).is_file():
             return replace(photo, file=name)
-    raise MissingRecordError(
-        f"there is no photo {photo.file!r} in {images}",
-        where=path,
-        fix="names are relative to the folder of photos; correct the name, or remove the row",
-    )
+    fix = "names are relative to the folder of photos; correct the name, or remove the row"
+    raise MissingRecordError(f"there is no photo {photo.file!r} in {images}", where=path, fix=fix)
 
 
 def read_captions(origin: Format, source: Path, split: str | None) -> CaptionSet:
-    """The captions of a file, or of one split of it."""
     assert origin.captions is not None
     if split is None:
         return origin.captions(source)
@@ -147,25 +144,17 @@ def _target(destination: Path, to: str | None, origin: Format) -> Format:
     by_name = {format.name: format for format in FORMATS}
     writable = [n for n, f in by_name.items() if f.write_scenes or f.write_captions]
     if name is None:
-        raise ConfigError(
-            f"the name {destination.name} does not tell a format", fix=f"say --to with one of {', '.join(writable)}"
-        )
+        what = f"the name {destination.name} does not tell a format"
+        raise ConfigError(what, fix=f"say --to with one of {', '.join(writable)}")
     if name not in writable:
         raise ConfigError(f"{name!r} cannot be written", fix=f"choose one of {', '.join(writable)}")
     return by_name[name]
 
 
-def _holds(format: Format) -> str:
-    held = [kind for kind, read in (("features", format.scenes), ("captions", format.captions)) if read]
-    return " and ".join(held) or "neither features nor captions"
-
-
-def _takes(format: Format) -> str:
-    taken = [k for k, write in (("features", format.write_scenes), ("captions", format.write_captions)) if write]
-    return " or ".join(taken)
+def _kinds(features: object, captions: object) -> list[str]:
+    return [kind for kind, there in (("features", features), ("captions", captions)) if there]
 
 
 def refuse_overwrite(destination: Path, force: bool) -> None:
-    """Refuse to write over a file that is there, unless `force`."""
     if destination.is_file() and not force:
         raise DataError("this file exists already", where=destination, fix="choose another name, or say --force")

@@ -16,24 +16,24 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 from xml.etree import ElementTree
 
-from sightline.data.caption_format import Counts, record_format
-from sightline.data.format import Probe
+from sightline.data.caption_format import line_of, record_format
+from sightline.data.format import Probe, Summary
 from sightline.data.records import (
     STRICT,
-    CaptionedPhoto,
     CaptionSet,
     GroundedPhoto,
     GroundedSentence,
     GroundedWord,
     Problems,
-    Sentence,
+    plain_captions,
 )
 from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
 from sightline.files import existing_path, open_text, refuse_special
@@ -76,6 +76,7 @@ def parse_sentence(line: str, where: str) -> EntitiesSentence:
     """Split a marked caption; brackets that do not pair are a DataError."""
     tokens: list[str] = []
     phrases: list[Phrase] = []
+    malformed = partial(DataError, where=where, fix="a phrase is `[/EN#<chain>/<type> words]`")
     opened: re.Match[str] | None = None
     first = 0
     for part in line.split():
@@ -83,24 +84,20 @@ def parse_sentence(line: str, where: str) -> EntitiesSentence:
             opening = _OPENING.match(part)
             if opening is None or opened is not None:
                 problem = "opens before the phrase before it closes" if opening else "is not `[/EN#<chain>/<type>`"
-                raise _malformed(f"{part!r} {problem}", where)
+                raise malformed(f"{part!r} {problem}")
             opened, first = opening, len(tokens)
             continue
         closes = part.endswith("]")
         word = part[:-1] if closes else part
         if (closes and opened is None) or (not word and len(tokens) == first) or "[" in word:
-            raise _malformed(f"{part!r} does not fit into a phrase", where)
+            raise malformed(f"{part!r} does not fit into a phrase")
         tokens += [word] if word else []
         if closes and opened is not None:
             phrases.append(Phrase(opened[1], tuple(opened[2][1:].split("/")), tuple(tokens[first:]), first))
             opened = None
     if opened is not None:
-        raise _malformed(f"the phrase {opened[0]!r} is not closed", where)
+        raise malformed(f"the phrase {opened[0]!r} is not closed")
     return EntitiesSentence(tuple(tokens), tuple(phrases))
-
-
-def _malformed(what: str, where: str) -> DataError:
-    return DataError(what, where=where, fix="a phrase is `[/EN#<chain>/<type> words]`")
 
 
 class Annotation(NamedTuple):
@@ -123,7 +120,7 @@ def parse_annotation(text: str, where: str) -> Annotation:
     if size is None:
         raise DataError("`size` is missing", where=where)
     width, height = _number(size, "width", where), _number(size, "height", where)
-    boxes: defaultdict[str, list[PixelBox]] = defaultdict(list)
+    boxes: dict[str, tuple[PixelBox, ...]] = {}
     flagged: dict[str, set[str]] = {"nobndbox": set(), "scene": set()}
     for position, thing in enumerate(root.findall("object")):
         place = f"{where}, object {position}"
@@ -134,25 +131,23 @@ def parse_annotation(text: str, where: str) -> Annotation:
         if drawn is not None:
             box = _box(drawn, (width, height), place)
             for chain in chains:
-                boxes[chain].append(box)
+                boxes[chain] = (*boxes.get(chain, ()), box)
             continue
         flags = [flag for flag in flagged if (thing.findtext(flag) or "").strip() == "1"]
         if not flags:
             raise DataError("an object has neither `bndbox` nor `nobndbox` nor `scene`", where=place)
         for flag in flags:
             flagged[flag].update(chains)
-    held = {chain: tuple(found) for chain, found in boxes.items()}
-    return Annotation((width, height), held, frozenset(flagged["nobndbox"]), frozenset(flagged["scene"]))
+    return Annotation((width, height), boxes, frozenset(flagged["nobndbox"]), frozenset(flagged["scene"]))
 
 
 def _box(drawn: ElementTree.Element, size: tuple[int, int], where: str) -> PixelBox:
     x1, y1, x2, y2 = (_number(drawn, side, where) - 1 for side in ("xmin", "ymin", "xmax", "ymax"))
     if not (0 <= x1 <= x2 < size[0] and 0 <= y1 <= y2 < size[1]):
-        raise BoxError(
-            f"the box {x1 + 1} {y1 + 1} {x2 + 1} {y2 + 1} (counted from 1) is not inside the {size[0]}×{size[1]} photo",
-            where=where,
-            fix="boxes are xmin ymin xmax ymax in pixels of the original photo, counted from 1",
-        )
+        drawn_as = f"{x1 + 1} {y1 + 1} {x2 + 1} {y2 + 1} (counted from 1)"
+        what = f"the box {drawn_as} is not inside the {size[0]}×{size[1]} photo"
+        fix = "boxes are xmin ymin xmax ymax in pixels of the original photo, counted from 1"
+        raise BoxError(what, where=where, fix=fix)
     return x1, y1, x2, y2
 
 
@@ -172,7 +167,6 @@ class EntitiesPhoto:
     Attributes:
         id: the number that is the photo's file name.
         size: (width, height) of the ORIGINAL photo, which the boxes refer to.
-        sentences: tokens and phrases of each caption.
         boxes: chain to its boxes, x1 y1 x2 y2 in pixels counted from 0.
         no_box: chains that people could not put a box around.
         scene: chains that are the whole scene.
@@ -197,17 +191,17 @@ def read_photos(path: Path, problems: Problems = STRICT) -> dict[str, EntitiesPh
     annotations: dict[str, Annotation] = {}
     damaged: set[str] = set()
     for name, raw in _files(existing_path(path)):
-        where = f"{path}: {name.parent.name}/{name.name}"
-        try:
-            text = raw.decode("utf-8")
+        where, before = f"{path}: {name.parent.name}/{name.name}", problems.total
+        with problems:
+            try:
+                text = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(f"not UTF-8 text: {error}", where=where) from error
             if name.suffix == ".txt":
                 sentences[name.stem] = _sentences(text, where)
             else:
                 annotations[name.stem] = parse_annotation(text, where)
-        except (DataError, UnicodeDecodeError) as error:
-            problems.report(
-                error if isinstance(error, DataError) else DataError(f"not UTF-8 text: {error}", where=where)
-            )
+        if problems.total > before:
             damaged.add(name.stem)
     if not sentences and not annotations and not damaged:
         problems.report(TruncatedError("it holds no Sentences/<id>.txt", where=path, fix="copy or download it again"))
@@ -220,14 +214,11 @@ def read_photos(path: Path, problems: Problems = STRICT) -> dict[str, EntitiesPh
 def read(path: Path) -> CaptionSet:
     """The captions as plain tokens, without their marks. `file` is `<id>.jpg`."""
     photos = read_photos(path).values()
-    captions = ((photo, tuple(Sentence(" ".join(s.tokens), s.tokens) for s in photo.sentences)) for photo in photos)
-    return CaptionSet(
-        tuple(CaptionedPhoto(p.id, sentences, f"{p.id}.jpg", None, p.size) for p, sentences in captions), str(path)
-    )
+    bare = ((photo, tuple(GroundedSentence(one.tokens) for one in photo.sentences)) for photo in photos)
+    return plain_captions((GroundedPhoto(photo.id, sentences, photo.size) for photo, sentences in bare), path)
 
 
 def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Every sentence and annotation file with its bytes."""
     if path.is_dir():
         for file in (*sorted((path / "Annotations").iterdir()), *sorted((path / "Sentences").iterdir())):
             if _is_wanted(PurePosixPath(file.parent.name, file.name)):
@@ -238,9 +229,8 @@ def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     try:
         yield from _zipped(path) if path.suffix == ".zip" else _tarred(path)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
-        raise TruncatedError(
-            f"the archive cannot be read to its end ({error})", where=path, fix="copy or download it again"
-        ) from error
+        what = f"the archive cannot be read to its end ({error})"
+        raise TruncatedError(what, where=path, fix="copy or download it again") from error
 
 
 def _tarred(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -267,9 +257,8 @@ def _limited(file: IO[bytes], path: Path, name: str) -> bytes:
     """The content, refused beyond a size no real file has: an archive of a few bytes can unpack to anything."""
     content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
-        raise DataError(
-            f"{name} is larger than {_LARGEST >> 20} MiB", where=path, fix="remove it, or download it again"
-        )
+        what = f"{name} is larger than {_LARGEST >> 20} MiB"
+        raise DataError(what, where=path, fix="remove it, or download it again")
     return content
 
 
@@ -282,11 +271,11 @@ def _is_wanted(name: PurePosixPath) -> bool:
 def _sentences(text: str, where: str) -> tuple[EntitiesSentence, ...]:
     if not text.strip():
         raise TruncatedError("the file is empty", where=where, fix="copy or download it again")
-    lines = text.removesuffix("\n").split("\n")
-    for number, line in enumerate(lines, 1):
+    numbered = list(enumerate(text.removesuffix("\n").split("\n"), 1))
+    for number, line in numbered:
         if not line.strip():
             raise DataError("the line is empty", where=f"{where}, line {number}", fix="remove it")
-    return tuple(parse_sentence(line, f"{where}, line {number}") for number, line in enumerate(lines, 1))
+    return tuple(parse_sentence(line, f"{where}, line {number}") for number, line in numbered)
 
 
 def _paired(
@@ -296,33 +285,27 @@ def _paired(
     problems: Problems,
 ) -> dict[str, EntitiesPhoto]:
     for id in annotations.keys() - sentences.keys():
-        problems.report(
-            MissingRecordError(f"photo {id} has Annotations/{id}.xml but no Sentences/{id}.txt", where=path)
-        )
+        what = f"photo {id} has Annotations/{id}.xml but no Sentences/{id}.txt"
+        problems.report(MissingRecordError(what, where=path))
     photos = {}
     for id, lines in sentences.items():
         if id not in annotations:
-            problems.report(
-                MissingRecordError(f"photo {id} has Sentences/{id}.txt but no Annotations/{id}.xml", where=path)
-            )
+            what = f"photo {id} has Sentences/{id}.txt but no Annotations/{id}.xml"
+            problems.report(MissingRecordError(what, where=path))
             continue
         size, boxes, no_box, scene = annotations[id]
         known = {NOT_VISUAL, *boxes, *no_box, *scene}
         for chain in sorted({phrase.chain for line in lines for phrase in line.phrases} - known):
-            problems.report(
-                MissingRecordError(
-                    f"photo {id} has phrases of chain {chain}, and Annotations/{id}.xml does not name it",
-                    where=path,
-                    fix="sentences and annotations must be of the same release",
-                )
-            )
+            what = f"photo {id} has phrases of chain {chain}, and Annotations/{id}.xml does not name it"
+            fix = "sentences and annotations must be of the same release"
+            problems.report(MissingRecordError(what, where=path, fix=fix))
         photos[id] = EntitiesPhoto(id, size, lines, boxes, no_box, scene)
     return photos
 
 
-def _count(photos: dict[str, EntitiesPhoto]) -> tuple[Counts, list[str]]:
+def _count(photos: dict[str, EntitiesPhoto]) -> Summary:
     listed = photos.values()
-    counts: Counts = {
+    counts: dict[str, int | str] = {
         "photos": len(photos),
         "captions": sum(len(photo.sentences) for photo in listed),
         "phrases": sum(len(sentence.phrases) for photo in listed for sentence in photo.sentences),
@@ -348,7 +331,7 @@ FORMAT = record_format(
     _matches,
     read_photos,
     _count,
-    read,
+    captions=read,
 )
 
 
@@ -357,20 +340,10 @@ def head(phrase: Phrase) -> str:
     return lemma(phrase.words[-1].lower(), "n")
 
 
-def count_heads(photos: Iterable[EntitiesPhoto]) -> Counter[str]:
-    """How often each head occurs among phrases that name something one could point at."""
-    return Counter(
-        head(phrase)
-        for photo in photos
-        for sentence in photo.sentences
-        for phrase in sentence.phrases
-        if phrase.visual and phrase.words[-1].isalpha()
-    )
-
-
 def build_classes(photos: Iterable[EntitiesPhoto], min_count: int = MIN_COUNT) -> dict[str, int]:
-    """Classes with their counts, most frequent first, ties in alphabetical order."""
-    counts = count_heads(photos)
+    """Heads of phrases that name something one could point at, with their counts, most frequent first, then A to Z."""
+    phrases = (phrase for photo in photos for sentence in photo.sentences for phrase in sentence.phrases)
+    counts = Counter(head(phrase) for phrase in phrases if phrase.visual and phrase.words[-1].isalpha())
     kept = [name for name, count in counts.items() if count >= min_count]
     return {name: counts[name] for name in sorted(kept, key=lambda name: (-counts[name], name))}
 
@@ -382,23 +355,18 @@ def read_classes(path: Path = FROZEN) -> dict[str, int]:
         for number, line in enumerate(file, start=1):
             name, tab, count = line.rstrip("\n").partition("\t")
             if not tab or not count.isdigit():
-                raise DataError(
-                    "not a class and its count", where=f"{path}, line {number}", fix="write class<TAB>count"
-                )
+                raise DataError("not a class and its count", where=line_of(path, number), fix="write class<TAB>count")
             classes[name] = int(count)
     return classes
 
 
 def ground(photo: EntitiesPhoto, classes: Mapping[str, int]) -> GroundedPhoto:
     """The photo's captions with their grounded words; boxes stay in pixels of the original photo."""
-    sentences = tuple(_ground_sentence(sentence, photo, classes) for sentence in photo.sentences)
+
+    def words(sentence: EntitiesSentence) -> Iterator[GroundedWord]:
+        for phrase in sentence.phrases:
+            if phrase.chain in photo.boxes and head(phrase) in classes:
+                yield GroundedWord(phrase.first + len(phrase.words) - 1, head(phrase), photo.boxes[phrase.chain])
+
+    sentences = tuple(GroundedSentence(sentence.tokens, tuple(words(sentence))) for sentence in photo.sentences)
     return GroundedPhoto(photo.id, sentences, photo.size)
-
-
-def _ground_sentence(sentence: EntitiesSentence, photo: EntitiesPhoto, classes: Mapping[str, int]) -> GroundedSentence:
-    words = tuple(
-        GroundedWord(phrase.first + len(phrase.words) - 1, head(phrase), photo.boxes[phrase.chain])
-        for phrase in sentence.phrases
-        if phrase.chain in photo.boxes and head(phrase) in classes
-    )
-    return GroundedSentence(sentence.tokens, words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import secrets
 import shutil
@@ -15,10 +16,17 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from sightline.data.format import Format, Probe, Report
+from sightline.data.format import Format, Probe, Summary
 from sightline.data.numpy_files import AnyArray
 from sightline.data.records import Problems
-from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError, NonFiniteError
+from sightline.errors import (
+    CountError,
+    DataError,
+    DuplicateRecordError,
+    MissingExtraError,
+    MissingRecordError,
+    NonFiniteError,
+)
 from sightline.files import PathLike, existing_path, sync_folder
 from sightline.scene import Array, Scene, check_order, normalise_boxes
 
@@ -33,13 +41,12 @@ class FeatureSource(ABC):
     Sources hold a path and an index, no open file, or one per process: they may be pickled, and used after a fork.
     """
 
-    def __init__(self, path: PathLike) -> None:
-        self.path = existing_path(path)
+    def __init__(self, path: PathLike, sizes: Sizes | None = None) -> None:
+        self.path, self.sizes = existing_path(path), sizes
         self._left_out: dict[str, set[str]] = {}  # ids by the part that their scenes lack though the file has it
 
     @abstractmethod
-    def ids(self) -> Sequence[str]:
-        """Every image id, in file order."""
+    def ids(self) -> Sequence[str]: ...
 
     @abstractmethod
     def read(self, id: str) -> Scene:
@@ -57,12 +64,9 @@ class FeatureSource(ABC):
         """Every scene in file order; what is wrong with one goes to `problems`."""
         widths: dict[str, int] = {}
         for id in self.ids():
-            try:
+            with problems:
                 scene = self.read(id)
                 _check_widths(scene, widths)
-            except DataError as error:
-                problems.report(error)
-            else:
                 yield scene
 
     def __len__(self) -> int:
@@ -75,9 +79,20 @@ class FeatureSource(ABC):
         return id in self._known
 
     def __getitem__(self, id: str) -> Scene:
-        if id not in self._known:
-            raise self._missing(id)
-        return self.read(id)
+        if id in self._known:
+            return self.read(id)
+        digits = id.rsplit(".", 1)[0].rsplit("_", 1)[-1].lstrip("0")
+        hint = f"this file calls it {digits}" if digits in self._known else "check its spelling and leading zeros"
+        raise MissingRecordError(f"no features of image {id} among the {len(self)} here", where=self.path, fix=hint)
+
+    def size_of(self, id: str, where: str) -> Size | None:
+        """The size of image `id`: None without `sizes`, an error if they lack this one."""
+        if self.sizes is None:
+            return None
+        if id not in self.sizes:
+            fix = "give the (width, height) of every image"
+            raise MissingRecordError(f"`sizes` lacks image {id}", where=where, fix=fix)
+        return self.sizes[id]
 
     def parts(
         self,
@@ -94,7 +109,13 @@ class FeatureSource(ABC):
         count = len(parts["regions"]) if "regions" in parts else None
         if probabilities is not None:
             parts |= score_parts(probabilities, count, where)
-        parts |= box_parts(boxes, size, count, where)
+        if boxes is not None:
+            _check_numbers("boxes", boxes, (2,), count, where)
+            check_order(boxes, where)
+        if size is not None:
+            parts["size"] = size
+            if boxes is not None:  # without a size they have no unit, and are left out
+                parts["boxes"] = normalise_boxes(boxes, size, where)
         for part, stored in (("boxes", boxes), ("scores", probabilities)):
             if stored is not None and part not in parts:
                 self._left_out.setdefault(part, set()).add(id)
@@ -104,14 +125,8 @@ class FeatureSource(ABC):
     def _known(self) -> frozenset[str]:
         return frozenset(self.ids())
 
-    def _missing(self, id: str) -> MissingRecordError:
-        digits = id.rsplit(".", 1)[0].rsplit("_", 1)[-1].lstrip("0")
-        hint = f"this file calls it {digits}" if digits in self._known else "check its spelling and leading zeros"
-        return MissingRecordError(f"no features of image {id} among the {len(self)} here", where=self.path, fix=hint)
-
 
 def existing_folder(path: PathLike) -> Path:
-    """`path` as a Path, or a DataError if it is no folder."""
     folder = existing_path(path)
     if not folder.is_dir():
         raise DataError("this is a file, a folder was expected", where=folder, fix=f"name {folder.parent}")
@@ -134,38 +149,13 @@ def feature_parts(features: AnyArray, where: str) -> dict[str, Any]:
     raise DataError(f"features have shape {features.shape}", where=where, fix="store (n, d) region features")
 
 
-def box_parts(boxes: AnyArray | None, size: Size | None, count: int | None, where: str) -> dict[str, Any]:
-    """`boxes` and `size` of a scene from boxes in pixels; without a size the boxes are left out, for want of a unit."""
-    parts: dict[str, Any] = {} if size is None else {"size": size}
-    if boxes is not None:
-        _check_numbers("boxes", boxes, (2,), count, where)
-        check_order(boxes, where)
-        if size is not None:
-            parts["boxes"] = normalise_boxes(boxes, size, where)
-    return parts
-
-
 def pixel_size(width: Any, height: Any, where: str) -> Size:
     """(width, height) from two stored numbers."""
     stored = [np.ravel(value) for value in (width, height)]
     if not all(value.dtype.kind in "fiu" and value.size == 1 and 1 <= value[0] < 1 << 31 for value in stored):
-        raise DataError(
-            f"the stored image size is {stored[0][:3]} × {stored[1][:3]}",
-            where=where,
-            fix="store its width and height in pixels",
-        )
+        what = f"the stored image size is {stored[0][:3]} × {stored[1][:3]}"
+        raise DataError(what, where=where, fix="store its width and height in pixels")
     return int(stored[0][0]), int(stored[1][0])
-
-
-def size_of(id: str, sizes: Sizes | None, where: str) -> Size | None:
-    """The size of image `id`: None without `sizes`, an error if they lack this one."""
-    if sizes is None:
-        return None
-    if id not in sizes:
-        raise MissingRecordError(
-            f"`sizes` lacks image {id}", where=where, fix="give the (width, height) of every image"
-        )
-    return sizes[id]
 
 
 def score_parts(probabilities: AnyArray, count: int | None, where: str) -> dict[str, Any]:
@@ -187,15 +177,11 @@ def _check_numbers(name: str, stored: AnyArray, dimensions: tuple[int, ...], cou
     if stored.ndim not in dimensions or stored.size == 0:
         raise DataError(f"`{name}` has shape {stored.shape}", where=where, fix="store one row a region")
     if count is not None and len(stored) != count:
-        raise CountError(
-            f"{len(stored)} rows of `{name}` for {count} regions",
-            where=where,
-            fix="extract the features and boxes together",
-        )
+        what = f"{len(stored)} rows of `{name}` for {count} regions"
+        raise CountError(what, where=where, fix="extract the features and boxes together")
     if not np.isfinite(stored).all():
-        raise NonFiniteError(
-            f"`{name}` holds NaN or infinity", where=where, fix="extract this image again; nothing is replaced silently"
-        )
+        fix = "extract this image again; nothing is replaced silently"
+        raise NonFiniteError(f"`{name}` holds NaN or infinity", where=where, fix=fix)
 
 
 def _check_widths(scene: Scene, first: dict[str, int]) -> None:
@@ -203,11 +189,8 @@ def _check_widths(scene: Scene, first: dict[str, int]) -> None:
     for part in ("regions", "grid", "vector"):
         width = 0 if (array := getattr(scene, part)) is None else array.shape[-1]
         if width and width != first.setdefault(part, width):
-            raise CountError(
-                f"features ({part}) are {width} wide, those of the first image {first[part]}",
-                where=scene.where,
-                fix="keep features of different models in different files",
-            )
+            what = f"features ({part}) are {width} wide, those of the first image {first[part]}"
+            raise CountError(what, where=scene.where, fix="keep features of different models in different files")
 
 
 def passed_over(names: Iterable[str]) -> tuple[str, ...]:
@@ -217,24 +200,22 @@ def passed_over(names: Iterable[str]) -> tuple[str, ...]:
     return (f"other files here, to be named one by one: {', '.join(found[:5])}{more}",) if found else ()
 
 
-def distinct(scenes: Iterable[Scene], where: PathLike) -> Iterator[Scene]:
-    """The scenes a writer is given, refusing an id that comes twice."""
+def write_each(scenes: Iterable[Scene], where: PathLike, put: Callable[[Scene], object]) -> int:
+    """`put` every scene, refusing an id that comes twice; returns how many there were."""
     seen: set[str] = set()
     for scene in scenes:
         if scene.id in seen:
             raise DuplicateRecordError(f"image {scene.id} comes twice", where=where, fix="write each image once")
         seen.add(scene.id)
-        yield scene
+        put(scene)
+    return len(seen)
 
 
 def plain_name(scene: Scene) -> str:
     """The scene's id, refused where it cannot name a file or dataset."""
     if not scene.id or scene.id.startswith(".") or any(c in scene.id for c in "/\\\0\t\r\n"):
-        raise DataError(
-            f"the id {scene.id!r} cannot name a record",
-            where=scene.where,
-            fix="use ids without slashes, tabs or a leading dot",
-        )
+        fix = "use ids without slashes, tabs or a leading dot"
+        raise DataError(f"the id {scene.id!r} cannot name a record", where=scene.where, fix=fix)
     return scene.id
 
 
@@ -254,37 +235,19 @@ def scene_format(
     source: Callable[[Path], FeatureSource],
     write_scenes: Callable[[Path, Iterable[Scene]], int],
     keeps: tuple[str, ...],
-    inspect: Callable[[Path], Report] | None = None,
+    survey: Callable[[Path, Problems], Summary] | None = None,
 ) -> Format:
-    """A format of features; inspecting reads every scene, one at a time, counting and collecting what is wrong."""
-    made: Format = Format(
-        name,
-        about,
-        matches,
-        inspect or (lambda path: inspect_scenes(path, made, source)),
-        scenes=source,
-        write_scenes=write_scenes,
-        keeps=keeps,
-    )
-    return made
+    survey = survey or (lambda path, problems: survey_scenes(path, source, problems))
+    return Format(name, about, matches, survey, scenes=source, write_scenes=write_scenes, keeps=keeps)
 
 
-def inspect_scenes(path: Path, format: Format, open_source: Callable[[Path], FeatureSource]) -> Report:
-    """Read every scene of `path`, one at a time, counting what is there and collecting what is wrong."""
-    problems = Problems(collect=True)
-    counts, notes = survey(path, open_source, problems)
-    return Report.of(path, format, counts, problems, notes)
-
-
-def survey(
-    path: Path, open_source: Callable[[Path], FeatureSource], problems: Problems
-) -> tuple[dict[str, int | str], tuple[str, ...]]:
-    """The counts and notes of `inspect_scenes`: images, regions, widths, and which parts they have."""
+def survey_scenes(path: Path, open_source: Callable[[Path], FeatureSource], problems: Problems) -> Summary:
+    """Read every scene, one at a time, and count: images, regions, widths, and which parts they have."""
     parts: Counter[str] = Counter()
     lengths: Counter[int] = Counter()
     kinds: set[str] = set()
     notes: tuple[str, ...] = ()
-    try:
+    with problems:
         source = open_source(path)
         try:
             for scene in source.each(problems):
@@ -294,8 +257,6 @@ def survey(
                 kinds |= set() if features is None else {f"{features.shape[-1]} × {features.dtype}"}
         finally:
             notes = source.notes()
-    except DataError as error:
-        problems.report(error)
     del lengths[0]
     counts: dict[str, int | str] = {"images": parts["images"]}
     if lengths:
@@ -323,7 +284,6 @@ class PerProcess(Generic[T]):
         self._made: tuple[int, T] | None = None
 
     def __call__(self) -> T:
-        """This process's handle."""
         if self._made is None or self._made[0] != os.getpid():
             self._made = (os.getpid(), self._make())
         return self._made[1]
@@ -332,22 +292,28 @@ class PerProcess(Generic[T]):
         return {"_make": self._make, "_made": None}
 
 
+def library(name: str, need: str) -> Any:
+    """The module `name`, which comes with the extra `train`."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingExtraError.of(name, "train", need) from error
+
+
 @contextlib.contextmanager
 def write_errors(target: PathLike, *failures: type[Exception]) -> Iterator[None]:
     """While another library writes: a full disk, or no permission, is a DataError that names `target`.
 
     `failures` are what else the library that writes raises for these.
     """
+    kinds: tuple[type[Exception], ...] = (OSError, *failures)
     try:
         yield
-    except Exception as error:
-        if not isinstance(error, (OSError, *failures)):
-            raise
+    except kinds as error:
         number = getattr(error, "errno", None)  # h5py's own words are a page of libhdf5's state
         reason = os.strerror(number) if number else str(error).split("\n", 1)[0]
-        raise DataError(
-            f"cannot write: {reason}", where=target, fix="make room, or choose a folder you may write to"
-        ) from error
+        fix = "make room, or choose a folder you may write to"
+        raise DataError(f"cannot write: {reason}", where=target, fix=fix) from error
 
 
 @contextlib.contextmanager

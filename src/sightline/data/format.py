@@ -31,7 +31,6 @@ class Probe:
 
     @cached_property
     def is_folder(self) -> bool:
-        """Whether this is a folder."""
         return self.path.is_dir()
 
     @cached_property
@@ -40,24 +39,24 @@ class Probe:
         return sorted(p.name for p in self.path.iterdir()) if self.is_folder else []
 
     @cached_property
+    def _opened(self) -> tuple[bytes, DataError | None]:
+        try:
+            if self.is_folder:
+                return b"", None
+            with open_bytes(self.path) as file:
+                return file.read(HEAD), None
+        except DataError as error:
+            return b"", error
+
+    @property
     def head(self) -> bytes:
         """The first 64 KiB, gunzipped (b"" for a folder or an unreadable file; `damage` tells why)."""
-        return self._opened if isinstance(self._opened, bytes) else b""
+        return self._opened[0]
 
-    @cached_property
+    @property
     def damage(self) -> DataError | None:
         """Why the file cannot be read at all, or None."""
-        return self._opened if isinstance(self._opened, DataError) else None
-
-    @cached_property
-    def _opened(self) -> bytes | DataError:
-        if self.is_folder:
-            return b""
-        try:
-            with open_bytes(self.path) as file:
-                return file.read(HEAD)
-        except DataError as error:
-            return error
+        return self._opened[1]
 
     @cached_property
     def text(self) -> str | None:
@@ -110,22 +109,11 @@ class Report:
     problems: tuple[str, ...] = ()
     problem_count: int = 0
 
-    @classmethod
-    def of(
-        cls,
-        path: Path,
-        format: Format,
-        counts: dict[str, int | str],
-        problems: Problems | None = None,
-        notes: Iterable[str] = (),
-    ) -> Report:
-        """The report of `format` on `path`, with the problems a collecting parse met."""
-        met = problems or Problems(collect=True)
-        return cls(str(path), format.name, format.about, counts, tuple(notes), tuple(map(str, met.errors)), met.total)
-
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready form."""
         return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+
+Summary = tuple[dict[str, int | str], Iterable[str]]  # counts, and notes
 
 
 @dataclass(frozen=True)
@@ -136,7 +124,7 @@ class Format:
         name: what `--to` and reports call it.
         about: one sentence.
         matches: whether a probe looks like this format; must also say yes to damaged files of it.
-        inspect: counts and problems; never raises a DataError for a file that `matches`.
+        survey: what a file of this format holds; what is wrong with it goes to the problems.
         scenes / captions: strict readers, where the format holds features / captions.
         split_scenes / split_captions: the same for one split, where that differs from picking it out of the whole.
         write_scenes / write_captions: writers (atomic), returning how many records they wrote.
@@ -146,7 +134,7 @@ class Format:
     name: str
     about: str
     matches: Callable[[Probe], bool]
-    inspect: Callable[[Path], Report]
+    survey: Callable[[Path, Problems], Summary]
     scenes: Callable[[Path], SceneSource] | None = None
     captions: Callable[[Path], CaptionSet] | None = None
     split_scenes: Callable[[Path, str], SceneSource] | None = None
@@ -154,3 +142,13 @@ class Format:
     write_scenes: Callable[[Path, Iterable[Scene]], int] | None = None
     write_captions: Callable[[Path, CaptionSet], int] | None = None
     keeps: tuple[str, ...] = ()
+
+    def inspect(self, path: Path) -> Report:
+        """Counts, notes and problems; never raises a DataError for a file that `matches`."""
+        problems = Problems(collect=True)
+        summary: Summary = {}, ()
+        with problems:
+            summary = self.survey(path, problems)
+        counts, notes = summary
+        told = tuple(map(str, problems.errors))
+        return Report(str(path), self.name, self.about, counts, tuple(notes), told, problems.total)

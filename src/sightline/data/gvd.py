@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.data.caption_format import Counts, record_format
-from sightline.data.format import Probe
+from sightline.data.caption_format import record_format
+from sightline.data.format import Probe, Summary
 from sightline.data.json_records import (
     Record,
     describe,
@@ -28,14 +28,12 @@ from sightline.data.json_records import (
 )
 from sightline.data.records import (
     STRICT,
-    CaptionedPhoto,
-    CaptionSet,
     GroundedPhoto,
     GroundedPrediction,
     GroundedSentence,
     GroundedWord,
     Problems,
-    Sentence,
+    plain_captions,
 )
 from sightline.data.talk import read_talk
 from sightline.errors import BoxError, ConfigError, CountError, DataError, DuplicateRecordError, MissingRecordError
@@ -90,22 +88,20 @@ def read_gvd_captions(path: Path, problems: Problems = STRICT, dictionary: Path 
     entries = read_list(path)
     words = dictionary or path.with_name(path.name.replace("cap_", "dic_", 1))
     if words == path or not words.is_file():
-        raise MissingRecordError(
-            "the ids of these captions are in a dictionary that is not beside them", where=path, fix=f"add {words.name}"
-        )
+        what = "the ids of these captions are in a dictionary that is not beside them"
+        raise MissingRecordError(what, where=path, fix=f"add {words.name}")
     images = read_talk(words).captions.photos
     if len(images) != len(entries):
-        raise CountError(
-            f"{len(entries)} images here, {len(images)} in {words}", where=path, fix="use files of one run"
-        )
+        what = f"{len(entries)} images here, {len(images)} in {words}"
+        raise CountError(what, where=path, fix="use files of one run")
     photos = []
     for position, (image, captions) in enumerate(zip(images, entries, strict=True)):
-        if not isinstance(captions, list):
-            what = f"a list of captions was expected, not {describe(captions)}"
-            problems.report(DataError(what, where=f"{path}, [{position}]"))
-            continue
-        sentences = _sentences(captions, path, image.id, ("caption", "clss", "idx", "bbox"), problems, image.size)
-        photos.append(GroundedPhoto(image.id, sentences, image.size, image.split))
+        with problems:
+            if not isinstance(captions, list):
+                what = f"a list of captions was expected, not {describe(captions)}"
+                raise DataError(what, where=f"{path}, [{position}]")
+            sentences = _sentences(captions, path, image.id, ("caption", "clss", "idx", "bbox"), problems, image.size)
+            photos.append(GroundedPhoto(image.id, sentences, image.size, image.split))
     return photos
 
 
@@ -146,40 +142,15 @@ def _box(value: Any, name: str, record: Record, size: tuple[int, int] | None) ->
         raise BoxError(f"{name} is {value}", where=record.where, fix="boxes must be x1 y1 x2 y2 in pixels")
     # Up to one pixel beyond the border is taken as the border, as in scene.normalise_boxes.
     if size is not None and (min(x1, y1) < -1 or x2 > size[0] + 1 or y2 > size[1] + 1):
-        raise BoxError(
-            f"{name} is {value}, outside the {size[0]}×{size[1]} photo",
-            where=record.where,
-            fix="boxes must be x1 y1 x2 y2 in pixels of the original photo, and its size width, height",
-        )
+        fix = "boxes must be x1 y1 x2 y2 in pixels of the original photo, and its size width, height"
+        raise BoxError(f"{name} is {value}, outside the {size[0]}×{size[1]} photo", where=record.where, fix=fix)
     return x1, y1, x2, y2
 
 
-def _captions(photos: Iterable[GroundedPhoto], path: Path) -> CaptionSet:
-    """The captions as plain tokens."""
-    return CaptionSet(
-        tuple(
-            CaptionedPhoto(
-                photo.id,
-                tuple(Sentence(" ".join(caption.tokens), caption.tokens) for caption in photo.sentences),
-                f"{photo.id}.jpg",
-                photo.split,
-                photo.size,
-            )
-            for photo in photos
-        ),
-        str(path),
-    )
-
-
-def _count_photos(photos: Iterable[GroundedPhoto]) -> tuple[Counts, list[str]]:
+def _count_photos(photos: Iterable[GroundedPhoto], **more: int) -> Summary:
     sentences = [photo.sentences for photo in photos]
     words = sum(len(caption.words) for captions in sentences for caption in captions)
-    return {"photos": len(sentences), "captions": sum(map(len, sentences)), "object words": words}, []
-
-
-def _count_reference(reference: GroundingReference) -> tuple[Counts, list[str]]:
-    counts, notes = _count_photos(reference.photos.values())
-    return counts | {"classes": len(reference.classes)}, notes
+    return {"photos": len(sentences), "captions": sum(map(len, sentences)), "object words": words, **more}, ()
 
 
 def read_split(path: Path, problems: Problems = STRICT) -> dict[str, tuple[str, ...]]:
@@ -209,9 +180,8 @@ class Submission:
 
     def __post_init__(self) -> None:
         if self.mode not in SENTENCES:
-            raise ConfigError(
-                f"the mode {self.mode!r} is neither GT nor gen", fix="GT grounds references, gen captions"
-            )
+            what = f"the mode {self.mode!r} is neither GT nor gen"
+            raise ConfigError(what, fix="GT grounds references, gen captions")
 
 
 def read_submission(path: Path, problems: Problems = STRICT) -> Submission:
@@ -224,11 +194,10 @@ def read_submission(path: Path, problems: Problems = STRICT) -> Submission:
         raise whole.error(f"'eval_mode' is {mode!r}", fix="write GT (references grounded) or gen (captions generated)")
     checked = {}
     for id, sentences in results.items():
-        try:
+        with problems:
             checked[id] = _submitted(id, sentences, mode, path, problems)
-        except DataError as error:
-            problems.report(error)
-    return Submission(checked, mode, _details(whole))
+    external = Record(whole.mapping("external_data") if whole.has("external_data") else {}, path, "external_data")
+    return Submission(checked, mode, external.text_or_none("details") or "")
 
 
 def write_submission(path: Path, submission: Submission) -> int:
@@ -258,12 +227,6 @@ def _mode_of(results: dict[str, Any]) -> str:
     return "gen" if isinstance(first, list) and len(first) == 1 else "GT"
 
 
-def _details(whole: Record) -> str:
-    if not whole.has("external_data"):
-        return ""
-    return Record(whole.mapping("external_data"), whole.path, "external_data").text_or_none("details") or ""
-
-
 def _to_json(sentence: tuple[GroundedPrediction, ...]) -> dict[str, Any]:
     return {
         "clss": [word.label for word in sentence],
@@ -272,9 +235,9 @@ def _to_json(sentence: tuple[GroundedPrediction, ...]) -> dict[str, Any]:
     }
 
 
-def _count_submission(submission: Submission) -> tuple[Counts, list[str]]:
+def _count_submission(submission: Submission) -> Summary:
     words = sum(len(sentence) for sentences in submission.results.values() for sentence in sentences)
-    return {"photos": len(submission.results), "object words": words, "mode": submission.mode}, []
+    return {"photos": len(submission.results), "object words": words, "mode": submission.mode}, ()
 
 
 def _is_reference(probe: Probe) -> bool:
@@ -292,8 +255,8 @@ REFERENCE = record_format(
     "GVD grounding reference for Flickr30k (flickr30k_cleaned_class.json)",
     _is_reference,
     read_reference,
-    _count_reference,
-    lambda path: _captions(read_reference(path).photos.values(), path),
+    lambda found: _count_photos(found.photos.values(), classes=len(found.classes)),
+    captions=lambda path: plain_captions(read_reference(path).photos.values(), path),
 )
 CAPTIONS = record_format(
     "gvd-captions",
@@ -301,7 +264,7 @@ CAPTIONS = record_format(
     lambda probe: probe.json_start == "[" and probe.has_key("caption", "clss", "idx"),
     read_gvd_captions,
     _count_photos,
-    lambda path: _captions(read_gvd_captions(path), path),
+    captions=lambda path: plain_captions(read_gvd_captions(path), path),
 )
 SPLIT = record_format(
     "split-ids",

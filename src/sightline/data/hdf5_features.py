@@ -25,22 +25,22 @@ from sightline.data.feature_source import (
     PerProcess,
     Sizes,
     atomic_file,
-    distinct,
-    inspect_scenes,
+    library,
     pixel_size,
     plain_name,
     regions_of,
     scene_format,
-    size_of,
+    survey_scenes,
+    write_each,
 )
-from sightline.data.format import Probe, Report
+from sightline.data.format import Probe, Summary
 from sightline.data.records import Problems
 from sightline.errors import (
     CountError,
     DataError,
     DuplicateRecordError,
-    MissingExtraError,
     MissingRecordError,
+    SightlineError,
     TruncatedError,
 )
 from sightline.files import PathLike, check_declared_size
@@ -54,16 +54,13 @@ _GVD = frozenset({"dets_labels", "nms_num"})
 
 def open_hdf5(path: Path) -> Any:
     """The open `h5py.File`, or an error that tells a cut file from one that is no HDF5."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError.of("h5py", "train", f"reading {path.name}") from error
+    h5py, fix = library("h5py", f"reading {path.name}"), "copy or download it again"
     try:
         return h5py.File(path, "r")
     except OSError as error:
         if "truncated" in str(error):
-            raise TruncatedError("the HDF5 file ends too early", where=path, fix="copy or download it again") from error
-        raise DataError(f"not a readable HDF5 file: {error}", where=path, fix="copy or download it again") from error
+            raise TruncatedError("the HDF5 file ends too early", where=path, fix=fix) from error
+        raise DataError(f"not a readable HDF5 file: {error}", where=path, fix=fix) from error
 
 
 def dataset_of(file: Any, name: str, where: PathLike) -> Any:
@@ -93,11 +90,8 @@ def dataset_of(file: Any, name: str, where: PathLike) -> Any:
 
 
 def _elsewhere(what: str, where: PathLike) -> DataError:
-    return DataError(
-        f"{what}, and other files are never read in its name",
-        where=where,
-        fix="copy everything into one file, for example with `h5repack`",
-    )
+    fix = "copy everything into one file, for example with `h5repack`"
+    return DataError(f"{what}, and other files are never read in its name", where=where, fix=fix)
 
 
 @contextlib.contextmanager
@@ -119,37 +113,28 @@ class Hdf5Features(FeatureSource):
     """
 
     def __init__(self, path: PathLike, sizes: Sizes | None = None, ids: Sequence[str] | None = None) -> None:
-        super().__init__(path)
-        self.sizes = sizes
+        super().__init__(path, sizes)
         self._file = PerProcess(partial(open_hdf5, self.path))
         self._row_ids = None if ids is None else list(ids)
         with damage(self.path):
             self.layout = _layout(self._file(), self.path)
         if self.layout == "gvd":
-            raise DataError(
-                "these are GVD's detections, without the features",
-                where=self.path,
-                fix="read the folder of <image id>.npy that came with it",
-            )
+            fix = "read the folder of <image id>.npy that came with it"
+            raise DataError("these are GVD's detections, without the features", where=self.path, fix=fix)
         if self.layout == "unknown":
-            raise DataError(
-                "neither <id>_features, nor image_features, nor a floating-point dataset per id",
-                where=self.path,
-                fix="check that it is a feature file; `*_ims.h5` belongs to its folder: name that",
-            )
+            what = "neither <id>_features, nor image_features, nor a floating-point dataset per id"
+            fix = "check that it is a feature file; `*_ims.h5` belongs to its folder: name that"
+            raise DataError(what, where=self.path, fix=fix)
 
     def ids(self) -> list[str]:
-        """Every image id, in file order."""
-        return self._ids
+        return list(self._rows)
 
     def read(self, id: str) -> Scene:
-        """The scene of an id that `ids` lists."""
         where = f"{self.path}, image {id}"
         parts = self._row_parts(id, where) if self.layout == "rows" else self._keyed_parts(id, where)
         return Scene(id, **parts, source=str(self.path))
 
     def notes(self) -> tuple[str, ...]:
-        """The layout, and what is left out."""
         told = {"m2": "layout: <id>_features", "per id": "layout: a dataset per id", "rows": "layout: image_features"}
         notes = [told[self.layout], *super().notes()]
         if self.layout == "rows" and self._row_ids is None:
@@ -157,46 +142,37 @@ class Hdf5Features(FeatureSource):
         return tuple(notes)
 
     @cached_property
-    def _ids(self) -> list[str]:
+    def _rows(self) -> dict[str, int]:
+        """The place of every id, in file order."""
         file = self._file()
-        if self.layout != "rows":
-            with damage(self.path):
-                keys = list(map(_text, file))
-            if self.layout == "per id":
-                return keys
-            return list(dict.fromkeys(match["id"] for key in keys if (match := _M2.fullmatch(key))))
         with damage(self.path):
+            if self.layout != "rows":
+                keys = list(map(_text, file))
+                if self.layout == "m2":
+                    keys = [match["id"] for key in keys if (match := _M2.fullmatch(key))]
+                return {id: row for row, id in enumerate(dict.fromkeys(keys))}
             rows = len(dataset_of(file, "image_features", self.path))
-        ids = [str(row) for row in range(rows)] if self._row_ids is None else self._row_ids
+        ids = list(map(str, range(rows))) if self._row_ids is None else self._row_ids
         if len(ids) != rows:
-            raise CountError(
-                f"{len(ids)} ids for {rows} rows of image_features", where=self.path, fix="give one id a row"
-            )
+            what = f"{len(ids)} ids for {rows} rows of image_features"
+            raise CountError(what, where=self.path, fix="give one id a row")
         if len(set(ids)) != rows:
             raise DuplicateRecordError("an id is given twice", where=self.path, fix="give every row its own id")
-        return ids
-
-    @cached_property
-    def _rows(self) -> dict[str, int]:
-        return {id: row for row, id in enumerate(self._ids)}
+        return {id: row for row, id in enumerate(ids)}
 
     def _keyed_parts(self, id: str, where: str) -> dict[str, Any]:
-        file = self._file()
-        names = (
-            {"features": id} if self.layout == "per id" else {n: f"{id}_{n}" for n in ("features", "boxes", "cls_prob")}
-        )
+        file, names = self._file(), {"features": id}
+        if self.layout == "m2":
+            names = {name: f"{id}_{name}" for name in ("features", "boxes", "cls_prob")}
         with damage(where):
             found = {name: dataset_of(file, key, where) for name, key in names.items()}
             stored = {name: dataset for name, dataset in found.items() if dataset is not None}
             if "features" not in stored:
-                raise MissingRecordError(
-                    f"{' and '.join(map(names.__getitem__, stored))} without {names['features']}",
-                    where=where,
-                    fix="extract this image again",
-                )
+                what = f"{' and '.join(map(names.__getitem__, stored))} without {names['features']}"
+                raise MissingRecordError(what, where=where, fix="extract this image again")
             arrays = {name: np.asarray(found[()]) for name, found in stored.items()}
             pair = np.ravel(stored["features"].attrs.get("size", ()))
-        size = pixel_size(pair[:1], pair[1:], where) if pair.size else size_of(id, self.sizes, where)
+        size = pixel_size(pair[:1], pair[1:], where) if pair.size else self.size_of(id, where)
         return self.parts(
             id, arrays["features"], where, boxes=arrays.get("boxes"), probabilities=arrays.get("cls_prob"), size=size
         )
@@ -206,11 +182,11 @@ class Hdf5Features(FeatureSource):
         with damage(where):
             features = np.asarray(dataset_of(file, "image_features", where)[row])
             stored = dataset_of(file, "image_bb", where)
-            if stored is not None and len(stored) != len(self._ids):
-                what = f"{len(stored)} rows of image_bb for {len(self._ids)} of image_features"
+            if stored is not None and len(stored) != len(self._rows):
+                what = f"{len(stored)} rows of image_bb for {len(self._rows)} of image_features"
                 raise CountError(what, where=where, fix="extract both together")
             boxes = None if stored is None else np.asarray(stored[row])
-        return self.parts(id, features, where, boxes=boxes, size=size_of(id, self.sizes, where))
+        return self.parts(id, features, where, boxes=boxes, size=self.size_of(id, where))
 
 
 def has_name(file: Any, name: str) -> bool:
@@ -226,9 +202,11 @@ def _layout(file: Any, path: Path) -> str:
     first = list(map(_text, itertools.islice(file, 6)))
     if any(key.endswith(_FEATURES) for key in first):
         return "m2"
-    if not first or not set(first).isdisjoint({"feats", "boxes"}) or any(map(partial(_is_group, file), first)):
+    if not first or not set(first).isdisjoint({"feats", "boxes"}) or any(_is_group(file, name) for name in first):
         return "unknown"
-    return "per id" if all(_holds_floats(dataset_of(file, key, path)) for key in first) else "unknown"
+    arrays = (dataset_of(file, key, path) for key in first)
+    floats = all(one is not None and one.dtype.kind == "f" and 1 <= one.ndim <= 3 for one in arrays)
+    return "per id" if floats else "unknown"
 
 
 def _is_group(file: Any, name: str) -> bool:
@@ -241,36 +219,25 @@ def _text(key: str | bytes) -> str:
     return key if isinstance(key, str) else key.decode("utf-8", "replace")  # bytes where a name is no UTF-8
 
 
-def _holds_floats(item: Any) -> bool:
-    return getattr(item, "dtype", None) is not None and item.dtype.kind == "f" and 1 <= item.ndim <= 3
-
-
 def _matches(probe: Probe) -> bool:
     """An HDF5 file in one of the layouts; a damaged one unless its name is that of labels or a precomp part."""
     if not probe.head.startswith(HDF5_MAGIC):
         return False
-    with contextlib.suppress(DataError, MissingExtraError), open_hdf5(probe.path) as file, damage(probe.path):
+    with contextlib.suppress(SightlineError), open_hdf5(probe.path) as file, damage(probe.path):
         return _layout(file, probe.path) != "unknown"
     return not any(part in probe.name for part in ("label", "_ims", "talk"))
 
 
-def _inspect(path: Path) -> Report:
-    """Count images and regions one by one, collecting what is wrong."""
+def _survey(path: Path, problems: Problems) -> Summary:
     with contextlib.suppress(DataError), open_hdf5(path) as file, damage(path):
         if _layout(file, path) == "gvd":
-            return _inspect_detections(path, file)
-    return inspect_scenes(path, FORMAT, Hdf5Features)
-
-
-def _inspect_detections(path: Path, file: Any) -> Report:
-    problems = Problems(collect=True)
-    boxes = dataset_of(file, "dets_labels", path)
-    images, kept = len(boxes), len(dataset_of(file, "nms_num", path))
-    if images != kept:
-        problems.report(CountError(f"{images} rows of dets_labels for {kept} of nms_num", where=path))
-    note = "GVD's detections; the features are in a folder of <image id>.npy"
-    counts: dict[str, int | str] = {"images": images, "boxes per image": int(boxes.shape[1])}
-    return Report.of(path, FORMAT, counts, problems, [note])
+            boxes = dataset_of(file, "dets_labels", path)
+            images, kept = len(boxes), len(dataset_of(file, "nms_num", path))
+            if images != kept:
+                problems.report(CountError(f"{images} rows of dets_labels for {kept} of nms_num", where=path))
+            note = "GVD's detections; the features are in a folder of <image id>.npy"
+            return {"images": images, "boxes per image": int(boxes.shape[1])}, [note]
+    return survey_scenes(path, Hdf5Features, problems)
 
 
 def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
@@ -278,17 +245,10 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
 
     `<id>_features` carries the image size as its attribute `size`; `<id>_cls_prob` is (n, 1), the score of each region.
     """
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError.of("h5py", "train", "writing HDF5") from error
-    count = 0
+    h5py = library("h5py", "writing HDF5")
     with atomic_file(path) as draft, _Disk(draft, "w+") as disk:
         with h5py.File(disk, "w") as file:
-            for scene in distinct(scenes, path):
-                _put(file, scene)
-                disk.check()
-                count += 1
+            count = write_each(scenes, path, lambda scene: _put(file, scene, disk))
         disk.check()
     return count
 
@@ -299,7 +259,6 @@ class _Disk(io.FileIO):
     _error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write all of `data`, unless an earlier write failed."""
         rest = memoryview(data)
         try:
             while rest and self._error is None:
@@ -309,7 +268,6 @@ class _Disk(io.FileIO):
         return len(data)
 
     def truncate(self, size: int | None = None) -> int:
-        """Make the file `size` bytes long, unless an earlier write failed."""
         try:
             return super().truncate(size) if self._error is None else 0
         except OSError as error:
@@ -317,12 +275,11 @@ class _Disk(io.FileIO):
             return 0
 
     def check(self) -> None:
-        """Raise the error of a write that failed."""
         if self._error is not None:
             raise self._error
 
 
-def _put(file: Any, scene: Scene) -> None:
+def _put(file: Any, scene: Scene, disk: _Disk) -> None:
     id = plain_name(scene)
     features = file.create_dataset(f"{id}{_FEATURES}", data=regions_of(scene, "M2's hdf5"))
     if scene.size is not None:
@@ -331,6 +288,7 @@ def _put(file: Any, scene: Scene) -> None:
         file[f"{id}_boxes"] = scene.pixel_boxes()
     if scene.scores is not None:
         file[f"{id}_cls_prob"] = scene.scores[:, None]
+    disk.check()
 
 
 FORMAT = scene_format(
@@ -340,5 +298,5 @@ FORMAT = scene_format(
     Hdf5Features,
     write_scenes,
     ("boxes", "scores", "regions", "size"),
-    _inspect,
+    _survey,
 )

@@ -23,14 +23,14 @@ def read_names(path: Path, problems: Problems = STRICT) -> list[str]:
     names: dict[str, None] = {}
     lines = list(numbered_lines(path, problems))
     ids = sum(_is_id(line) for _, line in lines) > sum(_is_name(line) for _, line in lines)
+    fits, kind = (_is_id, "an id of digits") if ids else (_is_name, "the name of a picture")
     for number, line in lines:
         name, where = line.strip(), line_of(path, number)
-        if not (_is_id(line) if ids else _is_name(line)):
-            kind = "an id of digits" if ids else "the name of a picture"
-            problems.report(DataError(f"{name[:60]!r} is not {kind}", where=where))
-        elif name in names:
-            problems.report(DuplicateRecordError(f"{name} appears twice", where=where, fix="remove one of the two"))
-        else:
+        with problems:
+            if not fits(line):
+                raise DataError(f"{name[:60]!r} is not {kind}", where=where)
+            if name in names:
+                raise DuplicateRecordError(f"{name} appears twice", where=where, fix="remove one of the two")
             names[name] = None
     return list(names)
 
@@ -85,18 +85,15 @@ def with_splits(captions: CaptionSet, lists: Mapping[str, Path]) -> CaptionSet:
         for name in read_names(path):
             base = basename(name)
             if base in split_of:
-                raise DuplicateRecordError(
-                    f"{name} is in {split_of[base]} and in {split}", where=path, fix="a photo has one split"
-                )
+                what = f"{name} is in {split_of[base]} and in {split}"
+                raise DuplicateRecordError(what, where=path, fix="a photo has one split")
             split_of[base] = split
     photos = tuple(replace(photo, split=_taken(split_of, photo)) for photo in captions)
     if split_of:
         name, split = next(iter(split_of.items()))
-        raise MissingRecordError(
-            f"{len(split_of)} photos of the lists are not here, such as {name} of {split}",
-            where=captions.source or None,
-            fix="read the captions that the lists were made for",
-        )
+        what = f"{len(split_of)} photos of the lists are not here, such as {name} of {split}"
+        fix = "read the captions that the lists were made for"
+        raise MissingRecordError(what, where=captions.source or None, fix=fix)
     return CaptionSet(photos, captions.source)
 
 

@@ -19,11 +19,8 @@ def identify(path: PathLike) -> Format:
     probe = Probe(existing_path(path))
     found = _match(probe)
     if found is None:
-        raise UnknownFormatError(
-            f"{_looks_like(probe)}, in no format Sightline reads",
-            where=path,
-            fix="`sightline data formats` lists the formats",
-        )
+        what = f"{_looks_like(probe)}, in no format Sightline reads"
+        raise UnknownFormatError(what, where=path, fix="`sightline data formats` lists the formats")
     return found
 
 

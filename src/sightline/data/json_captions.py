@@ -8,9 +8,9 @@ from pathlib import Path
 from sightline.data.caption_format import caption_format, caption_set, join_rows, photo_of
 from sightline.data.format import Probe
 from sightline.data.gvd import SPLITS
-from sightline.data.json_records import Record, parse_each, read_list, read_object, report_repeated_keys
+from sightline.data.json_records import Record, read_each, read_object, report_repeated_keys
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
-from sightline.errors import DataError, DuplicateRecordError
+from sightline.errors import DuplicateRecordError
 
 
 def read_blip(path: Path, problems: Problems = STRICT) -> CaptionSet:
@@ -27,7 +27,7 @@ def read_blip(path: Path, problems: Problems = STRICT) -> CaptionSet:
             raise DuplicateRecordError(f"image {id} is {files[id]} and {file}", where=record.where)
         return photo_of(id, texts, record, problems, file)
 
-    return join_rows(parse_each(read_list(path), path, "", problems, photo), path)
+    return join_rows(read_each(path, problems, photo), path)
 
 
 def read_neuraltalk(path: Path, problems: Problems = STRICT) -> CaptionSet:
@@ -37,7 +37,7 @@ def read_neuraltalk(path: Path, problems: Problems = STRICT) -> CaptionSet:
         file, texts = record.text("file_path"), record.texts("captions")
         return photo_of(record.identity("id") if record.has("id") else file, texts, record, problems, file)
 
-    return caption_set(parse_each(read_list(path), path, "", problems, photo), path, problems)
+    return caption_set(read_each(path, problems, photo), path, problems)
 
 
 def read_clipscore(path: Path, problems: Problems = STRICT) -> CaptionSet:
@@ -46,10 +46,8 @@ def read_clipscore(path: Path, problems: Problems = STRICT) -> CaptionSet:
     report_repeated_keys(path, problems)
     photos = []
     for id in whole.value:
-        try:
+        with problems:
             photos.append(photo_of(id, whole.one_or_many(id), f"{path}, {id!r}", problems))
-        except DataError as error:
-            problems.report(error)
     return caption_set(photos, path, problems)
 
 

@@ -40,15 +40,12 @@ class Record:
         """File, list and position, with the record's id where it has one."""
         if self.index is None:
             return str(self.path)
-        place = f"{self.path}, " + (
-            f"line {self.index}" if self.list_name == "line" else f"{self.list_name}[{self.index!r}]"
-        )
+        inside = f"line {self.index}" if self.list_name == "line" else f"{self.list_name}[{self.index!r}]"
         held = self.value if isinstance(self.value, dict) else {}
         name = next((key for key in _ID_KEYS if isinstance(held.get(key), int | str)), None)
-        return place if name is None else f"{place} ({name} {held[name]})"
+        return f"{self.path}, {inside}" + ("" if name is None else f" ({name} {held[name]})")
 
     def error(self, what: str, fix: str | None = None) -> DataError:
-        """A DataError about this record."""
         return DataError(what, where=self.where, fix=fix)
 
     def has(self, key: str) -> bool:
@@ -56,27 +53,21 @@ class Record:
         return self.value.get(key) is not None
 
     def text(self, key: str) -> str:
-        """The text under `key`."""
         found = self.value.get(key)
         if not isinstance(found, str):
             raise self._wrong(key, "text")
-        if not found.isascii():
-            self._check_unicode(key, found)
-        return found
+        return found if found.isascii() else self._unicode(found, key)
 
     def text_or_none(self, key: str) -> str | None:
-        """The text under `key`, or None where the record has none."""
         return self.text(key) if self.has(key) else None
 
     def integer(self, key: str) -> int:
-        """The whole number under `key`."""
         found = self.value.get(key)
         if not isinstance(found, int) or isinstance(found, bool):
             raise self._wrong(key, "a whole number")
         return found
 
     def number(self, key: str) -> float:
-        """The finite number under `key`."""
         found: Any = self.value.get(key)
         if not is_number(found):
             raise self._wrong(key, "a number")
@@ -91,31 +82,27 @@ class Record:
             return str(found)
         if not isinstance(found, str) or not found:
             raise self._wrong(key, "an id (a whole number or text)")
-        return self.text(key)
+        return self._unicode(found, key)
 
     def items(self, key: str) -> list[Any]:
-        """The list under `key`."""
         found = self.value.get(key)
         if not isinstance(found, list):
             raise self._wrong(key, "a list")
         return found
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """The list of texts under `key`."""
         found = self.items(key)
         for position, item in enumerate(found):
             if not isinstance(item, str):
                 raise self.error(f"{key!r}[{position}] must be text, not {describe(item)}")
             if not item.isascii():
-                self._check_unicode(f"{key}[{position}]", item)
+                self._unicode(item, f"{key}[{position}]")
         return tuple(found)
 
     def one_or_many(self, key: str) -> tuple[str, ...]:
-        """The text, or the list of texts, under `key`."""
         return self.texts(key) if isinstance(self.value.get(key), list) else (self.text(key),)
 
     def mapping(self, key: str) -> dict[str, Any]:
-        """The object under `key`."""
         found = self.value.get(key)
         if not isinstance(found, dict):
             raise self._wrong(key, "an object {…}")
@@ -125,19 +112,14 @@ class Record:
         """`parse` of every record in the list under `key`, which messages call `name`."""
         return parse_each(self.items(key), self.path, name or key, problems, parse)
 
-    def box(self, key: str) -> tuple[float, float, float, float]:
-        """The four finite numbers under `key`, in whatever order the format has them."""
-        return four_numbers(self.value.get(key), f"{key!r}", self.where)
-
     def size(self) -> tuple[int, int] | None:
         """(`width`, `height`) in pixels, or None where the record has neither."""
         if not self.has("width") and not self.has("height"):
             return None
         width, height = self.integer("width"), self.integer("height")
         if not (0 < width < _SIDE and 0 < height < _SIDE):
-            raise self.error(
-                f"the image size is {str(width)[:20]}×{str(height)[:20]}", fix="store the real size in pixels"
-            )
+            what = f"the image size is {str(width)[:20]}×{str(height)[:20]}"
+            raise self.error(what, fix="store the real size in pixels")
         return width, height
 
     def _wrong(self, key: str, expected: str) -> DataError:
@@ -145,28 +127,25 @@ class Record:
             return self.error(f"{key!r} is missing ({expected} was expected)", fix=f"add {key!r}")
         return self.error(f"{key!r} must be {expected}, not {describe(self.value[key])}")
 
-    def _check_unicode(self, key: str, text: str) -> None:
+    def _unicode(self, text: str, key: str) -> str:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise self.error(
-                f"{key!r} holds half of a surrogate pair, which is not text: {text[:40]!a}",
-                fix="write the file again as UTF-8",
-            ) from None
+            what = f"{key!r} holds half of a surrogate pair, which is not text: {text[:40]!a}"
+            raise self.error(what, fix="write the file again as UTF-8") from None
+        return text
 
 
 def describe(value: Any) -> str:
     """What a JSON value is, for messages."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return json.dumps(value)
     if isinstance(value, dict | list):
-        kind = "an object" if isinstance(value, dict) else "a list"
-        return f"{kind} of {len(value)}"
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     return ("the text " if isinstance(value, str) else "the number ") + repr(value)[:40]
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a JSON number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -179,7 +158,7 @@ def is_finite(value: float) -> bool:
 
 
 def four_numbers(value: Any, name: str, where: str) -> tuple[float, float, float, float]:
-    """`value` as four finite numbers, or an error that calls it `name`."""
+    """`value` as four finite numbers, in whatever order the format has them, or an error that calls it `name`."""
     if not isinstance(value, list) or len(value) != 4 or not all(map(is_number, value)):
         raise DataError(f"{name} must be a list of four numbers, not {describe(value)}", where=where)
     if not all(map(is_finite, value)):
@@ -194,11 +173,27 @@ def parse_each(
     """`parse` of every record; one that raises a DataError is reported (so: raised, or noted and left out)."""
     parsed = []
     for index, value in values.items() if isinstance(values, dict) else enumerate(values):
-        try:
+        try:  # which costs nothing, while `with problems` does: records come by the million
             parsed.append(parse(Record(value, path, list_name, index)))
         except DataError as error:
             problems.report(error)
     return parsed
+
+
+def read_each(path: Path, problems: Problems, parse: Callable[[Record], T], list_name: str = "") -> list[T]:
+    """`parse_each` of the records in the JSON list that a file holds."""
+    return parse_each(read_list(path), path, list_name, problems, parse)
+
+
+def read_list(path: Path) -> list[Any]:
+    value = read_json(path)
+    if not isinstance(value, list):
+        raise DataError(f"a JSON list […] was expected, not {describe(value)}", where=path)
+    return value
+
+
+def read_object(path: Path) -> Record:
+    return Record(read_json(path), path)
 
 
 def parse_line(line: str, where: str) -> Any:
@@ -213,19 +208,6 @@ def parse_line(line: str, where: str) -> Any:
         raise DataError(f"this JSON cannot be read: {error}", where=where, fix="correct or remove it") from error
 
 
-def read_object(path: Path) -> Record:
-    """The JSON object that a file holds."""
-    return Record(read_json(path), path)
-
-
-def read_list(path: Path) -> list[Any]:
-    """The JSON list that a file holds."""
-    value = read_json(path)
-    if not isinstance(value, list):
-        raise DataError(f"a JSON list […] was expected, not {describe(value)}", where=path)
-    return value
-
-
 def report_repeated_keys(path: Path, problems: Problems) -> None:
     """Report keys that one object of a valid JSON file holds twice; plain parsing would silently keep the last."""
 
@@ -233,9 +215,8 @@ def report_repeated_keys(path: Path, problems: Problems) -> None:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                problems.report(
-                    DuplicateRecordError(f"the key {key!r} appears twice", where=path, fix="merge the two entries")
-                )
+                what = f"the key {key!r} appears twice"
+                problems.report(DuplicateRecordError(what, where=path, fix="merge the two entries"))
             seen.add(key)
 
     with open_text(path) as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from sightline.data.caption_format import (
-    Counts,
     caption_format,
     caption_set,
     check_any,
@@ -19,14 +17,14 @@ from sightline.data.caption_format import (
     join_rows,
     sentence_numbers,
 )
-from sightline.data.format import Probe
+from sightline.data.format import Probe, Summary
 from sightline.data.json_records import Record, json_id, read_object
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import CountError
 from sightline.files import write_json
+from sightline.text.vocabulary import split_plain
 
 SENTIMENTS = {1: "positive", 0: "negative"}
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
@@ -99,8 +97,8 @@ def write(path: Path, captions: CaptionSet) -> int:
     images = []
     for position, photo in enumerate(each_with_caption(captions)):
         sentences = [
-            {"tokens": _tokens(sentence), "raw": sentence.text, "imgid": position, "sentid": next(numbers)}
-            for sentence in photo.sentences
+            {"tokens": one.tokens or split_plain(one.text), "raw": one.text, "imgid": position, "sentid": next(numbers)}
+            for one in photo.sentences
         ]
         image: dict[str, Any] = {"imgid": position, "cocoid": json_id(photo.id), "sentences": sentences}
         image["sentids"] = [sentence["sentid"] for sentence in sentences]
@@ -114,10 +112,6 @@ def write(path: Path, captions: CaptionSet) -> int:
         images.append(image)
     write_json(path, {"images": images, "dataset": "sightline"})
     return len(images)
-
-
-def _tokens(sentence: Sentence) -> list[str]:
-    return list(sentence.tokens or sentence.text.lower().translate(_PUNCTUATION).split())
 
 
 def sentiment_of(sentence: Sentence) -> str:
@@ -148,7 +142,7 @@ def sentiment_words(path: Path) -> dict[str, frozenset[str]]:
     }
 
 
-def _count_sentiments(captions: CaptionSet) -> tuple[Counts, list[str]]:
+def _count_sentiments(captions: CaptionSet) -> Summary:
     counts, notes = count_captions(captions)
     sentiments = Counter(map(sentiment_of, captions.sentences()))
     return counts | {f"{name} captions": number for name, number in sentiments.items()}, notes

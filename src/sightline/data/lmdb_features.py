@@ -25,17 +25,18 @@ from sightline.data.feature_source import (
     FeatureSource,
     PerProcess,
     atomic_file,
-    distinct,
     feature_parts,
+    library,
     plain_name,
     regions_of,
     scene_format,
+    write_each,
     write_errors,
 )
 from sightline.data.format import Probe
 from sightline.data.npz_folder import FEATURE_KEYS
 from sightline.data.numpy_files import parse_arrays
-from sightline.errors import DataError, MissingExtraError, MissingRecordError, TruncatedError
+from sightline.errors import DataError, MissingRecordError, TruncatedError
 from sightline.files import PathLike, existing_path, refuse_special
 from sightline.scene import Scene
 
@@ -68,15 +69,8 @@ else:
     print("sound")
 """
 _SECONDS = 60  # and a second more for every 10 MB
+_AGAIN = "copy or download it again"
 _sound: set[tuple[str, int, int, int]] = set()
-
-
-def _lmdb(need: str) -> Any:
-    try:
-        import lmdb
-    except ImportError as error:
-        raise MissingExtraError.of("lmdb", "train", need) from error
-    return lmdb
 
 
 def _data_file(path: Path) -> Path:
@@ -98,22 +92,17 @@ def open_lmdb(path: Path) -> Any:
 
 def _open_new(path: Path) -> Any:
     """A file shorter than its own page count is refused: touching the missing pages would kill Python."""
-    lmdb = _lmdb(f"reading {path.name}")
-    size = _map_size(_data_file(path).stat().st_size)
+    lmdb = library("lmdb", f"reading {path.name}")
+    options = {"readonly": True, "lock": False, "readahead": False}
+    found = _data_file(path).stat().st_size
     try:
-        environment = lmdb.open(
-            str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, map_size=size
-        )
+        environment = lmdb.open(str(path), subdir=path.is_dir(), map_size=_map_size(found), **options)
         promised = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     except lmdb.Error as error:
-        raise DataError(f"not a readable LMDB: {error}", where=path, fix="copy or download it again") from error
-    found = _data_file(path).stat().st_size
-    if found < promised:
-        environment.close()
-        raise TruncatedError(
-            f"the LMDB has {found} of its {promised} bytes", where=path, fix="copy or download it again"
-        )
+        raise DataError(f"not a readable LMDB: {error}", where=path, fix=_AGAIN) from error
     try:
+        if found < promised:
+            raise TruncatedError(f"the LMDB has {found} of its {promised} bytes", where=path, fix=_AGAIN)
         _probe_child(path, _data_file(path))
     except DataError:
         environment.close()
@@ -148,7 +137,7 @@ def _probe_child(path: Path, file: Path) -> None:
         answer, code = "reading it takes too long", 0
     if answer != "sound" or code:
         what = answer if answer and not code else f"reading it ended a process with code {code}"
-        raise DataError(f"damaged LMDB: {what}", where=path, fix="copy or download it again")
+        raise DataError(f"damaged LMDB: {what}", where=path, fix=_AGAIN)
     _sound.add(key)
 
 
@@ -161,11 +150,9 @@ class LmdbFeatures(FeatureSource):
         self._size = existing_path(_data_file(self.path)).stat().st_size
 
     def ids(self) -> list[str]:
-        """Every image id, in key order."""
         return self._ids
 
     def read(self, id: str) -> Scene:
-        """The scene of an id that `ids` lists."""
         where = f"{self.path}, image {id}"
         with self._transaction(where) as transaction:
             value = transaction.get(id.encode("utf-8", "surrogateescape"))
@@ -177,10 +164,9 @@ class LmdbFeatures(FeatureSource):
     @cached_property
     def _ids(self) -> list[str]:
         with self._transaction(self.path) as transaction:
-            keys = (
-                bytes(key).decode("utf-8", "surrogateescape") for key in transaction.cursor().iternext(values=False)
-            )
-            return [key for key in keys if not _RESERVED.fullmatch(key)]
+            keys = map(bytes, transaction.cursor().iternext(values=False))
+            ids = [key.decode("utf-8", "surrogateescape") for key in keys]
+        return [id for id in ids if not _RESERVED.fullmatch(id)]
 
     @contextlib.contextmanager
     def _transaction(self, where: PathLike) -> Iterator[Any]:
@@ -190,8 +176,8 @@ class LmdbFeatures(FeatureSource):
         try:
             with environment.begin() as transaction:
                 yield transaction
-        except _lmdb(f"reading {self.path.name}").Error as error:
-            raise DataError(f"damaged LMDB: {error}", where=where, fix="copy or download it again") from error
+        except library("lmdb", f"reading {self.path.name}").Error as error:
+            raise DataError(f"damaged LMDB: {error}", where=where, fix=_AGAIN) from error
 
 
 def _matches(probe: Probe) -> bool:
@@ -203,35 +189,28 @@ def _matches(probe: Probe) -> bool:
 
 def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     """Write one file: the regions of each scene as npz bytes with the key `feat`, under the scene's id."""
-    lmdb = _lmdb("writing LMDB")
-    count = 0
-    with atomic_file(path) as draft, write_errors(path, lmdb.Error):
-        environment = lmdb.open(str(draft), subdir=False, lock=False, map_size=_FIRST_MAP, sync=False)
+    lmdb = library("lmdb", "writing LMDB")
+
+    def put(scene: Scene) -> None:
+        value = io.BytesIO()
+        np.savez(value, feat=regions_of(scene, "self-critical's lmdb"))
+        if _RESERVED.fullmatch(scene.id):
+            raise DataError(f"the id {scene.id!r} is one of lmdbdict's own", where=scene.where, fix="rename it")
         try:
-            for scene in distinct(scenes, path):
-                value = io.BytesIO()
-                np.savez(value, feat=regions_of(scene, "self-critical's lmdb"))
-                _put(lmdb, environment, _key(scene), value.getvalue())
-                count += 1
-            environment.sync(True)
-        finally:
-            environment.close()
+            with environment.begin(write=True) as transaction:
+                transaction.put(plain_name(scene).encode("utf-8"), value.getvalue())
+        except lmdb.MapFullError:
+            environment.set_mapsize(2 * environment.info()["map_size"] + value.tell())
+            put(scene)
+
+    with (
+        atomic_file(path) as draft,
+        write_errors(path, lmdb.Error),
+        lmdb.open(str(draft), subdir=False, lock=False, map_size=_FIRST_MAP, sync=False) as environment,
+    ):
+        count = write_each(scenes, path, put)
+        environment.sync(True)
     return count
-
-
-def _key(scene: Scene) -> bytes:
-    if _RESERVED.fullmatch(scene.id):
-        raise DataError(f"the id {scene.id!r} is one of lmdbdict's own", where=scene.where, fix="rename it")
-    return plain_name(scene).encode("utf-8")
-
-
-def _put(lmdb: Any, environment: Any, key: bytes, value: bytes) -> None:
-    try:
-        with environment.begin(write=True) as transaction:
-            transaction.put(key, value)
-    except lmdb.MapFullError:
-        environment.set_mapsize(2 * environment.info()["map_size"] + len(value))
-        _put(lmdb, environment, key, value)
 
 
 FORMAT = scene_format(

@@ -23,7 +23,6 @@ from sightline.data.feature_source import (
     FeatureSource,
     Sizes,
     atomic_folder,
-    distinct,
     existing_folder,
     feature_parts,
     passed_over,
@@ -31,7 +30,7 @@ from sightline.data.feature_source import (
     plain_name,
     regions_of,
     scene_format,
-    size_of,
+    write_each,
 )
 from sightline.data.format import Probe
 from sightline.data.numpy_files import AnyArray, parse_arrays
@@ -55,18 +54,15 @@ class NpzFolder(FeatureSource):
     """
 
     def __init__(self, path: PathLike, sizes: Sizes | None = None) -> None:
-        super().__init__(path)
+        super().__init__(path, sizes)
         self.folder = _features_folder(existing_folder(self.path))
-        self.sizes = sizes
         self._vectors = _beside(self.folder, "fc")
         self._boxes = _beside(self.folder, "box")
 
     def ids(self) -> list[str]:
-        """Every image id, in the order of file names."""
         return list(self._files)
 
     def read(self, id: str) -> Scene:
-        """The scene of an id that `ids` lists."""
         name = self._files[id]
         where = f"{self.folder / name}, image {id}"
         arrays = _load(self.folder / name, WANTED, where)
@@ -77,25 +73,20 @@ class NpzFolder(FeatureSource):
         if self._boxes is not None:
             boxes = _load(self._boxes / f"{id}.npy", ("boxes",), where)["boxes"]
         stored = "image_w" in arrays and "image_h" in arrays
-        size = pixel_size(arrays["image_w"], arrays["image_h"], where) if stored else size_of(id, self.sizes, where)
+        size = pixel_size(arrays["image_w"], arrays["image_h"], where) if stored else self.size_of(id, where)
         parts = self.parts(id, arrays[key], where, boxes=boxes, probabilities=arrays.get("cls_prob"), size=size)
         if self._vectors is not None:
-            parts["vector"] = self._vector(id)
+            path = self._vectors / f"{id}.npy"
+            stored_vector = _load(path, ("vector",), f"{path}, image {id}")["vector"]
+            if stored_vector.ndim != 1:
+                raise DataError(f"its shape is {stored_vector.shape}, one vector was expected", where=path)
+            parts |= feature_parts(stored_vector, str(path))
         return Scene(id, **parts, source=str(self.folder / name))
 
     def notes(self) -> tuple[str, ...]:
-        """Which folders and files were found, and what is left out."""
         vectors = (f"global vectors from {self._vectors.name}",) if self._vectors else ()
         others = passed_over(entry.name for entry in self.folder.iterdir() if entry.suffix not in _SUFFIXES)
         return (*vectors, *super().notes(), *others)
-
-    def _vector(self, id: str) -> AnyArray:
-        assert self._vectors is not None
-        path = self._vectors / f"{id}.npy"
-        stored = _load(path, ("vector",), f"{path}, image {id}")["vector"]
-        if "vector" not in (found := feature_parts(stored, str(path))):
-            raise DataError(f"its shape is {stored.shape}, one vector was expected", where=path)
-        return found["vector"]  # type: ignore[no-any-return]
 
     @cached_property
     def _files(self) -> dict[str, str]:
@@ -105,9 +96,8 @@ class NpzFolder(FeatureSource):
             if Path(name).suffix not in _SUFFIXES or name.startswith("."):
                 continue
             if id in files:
-                raise DuplicateRecordError(
-                    f"both {files[id]} and {name} are features of image {id}", where=self.folder, fix="remove one"
-                )
+                what = f"both {files[id]} and {name} are features of image {id}"
+                raise DuplicateRecordError(what, where=self.folder, fix="remove one")
             files[id] = name
         return files
 
@@ -115,9 +105,8 @@ class NpzFolder(FeatureSource):
 def _features_folder(path: Path) -> Path:
     found = sorted(entry for entry in path.iterdir() if entry.name.endswith("_att") and entry.is_dir())
     if len(found) > 1:
-        raise DataError(
-            f"several feature folders: {', '.join(entry.name for entry in found)}", where=path, fix="name one of them"
-        )
+        what = f"several feature folders: {', '.join(entry.name for entry in found)}"
+        raise DataError(what, where=path, fix="name one of them")
     return found[0] if found else path
 
 
@@ -141,11 +130,7 @@ def _matches(probe: Probe) -> bool:
         return not any(name.endswith("_ims.npy") for name in arrays)
     kinds = [_KIND.fullmatch(name) for name in names]
     stems = {kind[1] for kind in kinds if kind}
-    return all(kinds) and len(stems) == 1 and _has_arrays(probe.path / f"{stems.pop()}_att")
-
-
-def _has_arrays(folder: Path) -> bool:
-    if not folder.is_dir():
+    if not all(kinds) or len(stems) != 1 or not (folder := probe.path / f"{stems.pop()}_att").is_dir():
         return False
     return any(entry.suffix in _SUFFIXES for entry in itertools.islice(folder.iterdir(), 50))
 
@@ -156,17 +141,17 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene], name: str = "cocobu") 
     The npz in `att` hold image size and scores too, under xmodaler's names. `fc` is the scene's global vector or, as
     self-critical makes it, the mean of its regions: its models need the file. Read again, either is the scene's vector.
     """
-    count = 0
+    folders: dict[str, Path] = {}
     with atomic_folder(path) as draft:
-        for scene in distinct(scenes, path):
-            if count == 0:
-                kinds = ("att", "fc", "box") if scene.boxes is not None else ("att", "fc")
-                folders = {kind: draft / f"{name}_{kind}" for kind in kinds}
-                for folder in folders.values():
-                    folder.mkdir()
+
+        def put(scene: Scene) -> None:
+            if not folders:
+                for kind in ("att", "fc", "box") if scene.boxes is not None else ("att", "fc"):
+                    folders[kind] = draft / f"{name}_{kind}"
+                    folders[kind].mkdir()
             _write(scene, folders)
-            count += 1
-    return count
+
+        return write_each(scenes, path, put)
 
 
 def _write(scene: Scene, folders: dict[str, Path]) -> None:

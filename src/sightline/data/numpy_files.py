@@ -36,7 +36,6 @@ class _Header(NamedTuple):
 
 
 def _read_header(file: IO[bytes], where: PathLike) -> _Header:
-    """The header at the file's start."""
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -53,7 +52,6 @@ def _read_header(file: IO[bytes], where: PathLike) -> _Header:
 
 
 def _parse_npy(data: bytes, where: PathLike) -> AnyArray:
-    """The array of one npy file's bytes."""
     header = _read_header(io.BytesIO(data), where)
     if len(data) - header.offset < header.size:
         raise _cut(header, len(data) - header.offset, where)
@@ -77,11 +75,8 @@ def _parse_npz(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[st
     except (EOFError, OSError, ValueError, zlib.error, NotImplementedError, RuntimeError) as error:
         raise DataError(f"the npz cannot be unpacked: {error}", where=where, fix=_AGAIN) from error
     if not stored:
-        raise MissingRecordError(
-            f"none of the arrays {', '.join(wanted)}; this npz holds {', '.join(names) or 'nothing'}",
-            where=where,
-            fix="store region features under `feat` or `features`",
-        )
+        what = f"none of the arrays {', '.join(wanted)}; this npz holds {', '.join(names) or 'nothing'}"
+        raise MissingRecordError(what, where=where, fix="store region features under `feat` or `features`")
     return {key: _parse_npy(raw, where) for key, raw in stored.items()}
 
 
@@ -93,9 +88,8 @@ def _member(archive: zipfile.ZipFile, name: str, where: PathLike) -> bytes:
         check_declared_size(header.size, archive.getinfo(name).compress_size, f"`{name}`", where)
         whole = start + file.read(max(0, header.offset + header.size - len(start)))
         if len(whole) > header.offset + header.size or file.read(1):
-            raise DataError(
-                f"{name} holds more than the {header.size} bytes of its array", where=where, fix="extract it again"
-            )
+            what = f"{name} holds more than the {header.size} bytes of its array"
+            raise DataError(what, where=where, fix="extract it again")
     return whole
 
 
@@ -122,9 +116,8 @@ class NpyRows:
         with open_bytes(self.path) as file:
             self._header = _read_header(file, self.path)
         if self._header.fortran or not self.shape:
-            raise DataError(
-                "the array is not stored row by row", where=self.path, fix="save it with np.ascontiguousarray"
-            )
+            fix = "save it with np.ascontiguousarray"
+            raise DataError("the array is not stored row by row", where=self.path, fix=fix)
         found = self.path.stat().st_size - self._header.offset
         if self._header.size == 0 and self.shape[0]:  # any number of rows that hold nothing
             raise DataError(f"its npy header says the shape is {self.shape}", where=self.path, fix=_AGAIN)
@@ -133,7 +126,6 @@ class NpyRows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the whole array."""
         return self._header.shape
 
     def __len__(self) -> int:
@@ -155,6 +147,5 @@ def _native(array: AnyArray) -> AnyArray:
 def _cut(header: _Header, found: int, where: PathLike) -> TruncatedError:
     row = header.size // max(1, header.shape[0]) if header.shape else header.size
     place = f": the last whole row is {found // row - 1}" if len(header.shape) > 2 and found >= row > 0 else ""
-    return TruncatedError(
-        f"the array has {found} of its {header.size} bytes{place}", where=where, fix="copy or download it again"
-    )
+    what = f"the array has {found} of its {header.size} bytes{place}"
+    return TruncatedError(what, where=where, fix="copy or download it again")

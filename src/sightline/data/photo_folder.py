@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from sightline.data import caption_table
-from sightline.data.caption_format import Counts, caption_format, count_captions
-from sightline.data.format import Probe
+from sightline.data.caption_format import caption_format, count_captions
+from sightline.data.format import Probe, Summary
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, TruncatedError
 from sightline.vision.find_photos import is_picture
@@ -45,7 +45,6 @@ def photo_files(folder: Path) -> list[str]:
 
 
 def table_of(folder: Path) -> Path | None:
-    """The table of captions in `folder`, if there is one."""
     return next((folder / name for name in TABLES if (folder / name).is_file() and _is_table(folder / name)), None)
 
 
@@ -60,37 +59,34 @@ def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
     named = {PurePosixPath(photo.id).as_posix() for photo in captions}  # `./a.jpg` is `a.jpg`
     files = photo_files(path)
     for file in files:
-        _check_picture(path / file, problems)
+        with problems:
+            _check_picture(path / file)
     bare = tuple(CaptionedPhoto(file, (), file) for file in files if file not in named)
     return CaptionSet((*captions.photos, *bare), str(path))
 
 
-def _count(captions: CaptionSet) -> tuple[Counts, list[str]]:
+def _count(captions: CaptionSet) -> Summary:
     folder = Path(captions.source)
     counts, notes = count_captions(captions)
     kinds = Counter(Path(file).suffix.lower().removeprefix(".") for file in photo_files(folder))
-    return counts | dict(sorted(kinds.items())), notes if table_of(folder) else [
-        *notes,
-        "no table of captions is in it",
-    ]
+    bare = () if table_of(folder) else ("no table of captions is in it",)
+    return counts | dict(sorted(kinds.items())), (*notes, *bare)
 
 
-def _check_picture(path: Path, problems: Problems) -> None:
-    """Report a file whose first bytes are those of no kind of picture; the rest is not decoded."""
+def _check_picture(path: Path) -> None:
+    """Refuse a file whose first bytes are those of no kind of picture; the rest is not decoded."""
     fix = "copy it again, or remove it"
     if path.exists() and not path.is_file():  # a pipe, which would be waited for
-        problems.report(DataError("this is called a picture and is no ordinary file", where=path, fix="remove it"))
-        return
+        raise DataError("this is called a picture and is no ordinary file", where=path, fix="remove it")
     try:
         with path.open("rb", buffering=0) as file:
             head = file.read(16)
     except OSError as error:
-        problems.report(DataError(f"the picture cannot be read ({error.strerror})", where=path, fix=fix))
-        return
+        raise DataError(f"the picture cannot be read ({error.strerror})", where=path, fix=fix) from error
     if not head:
-        problems.report(TruncatedError("the picture is empty", where=path, fix=fix))
-    elif not _MAGIC.match(head):
-        problems.report(DataError("not a picture", where=path, fix=fix))
+        raise TruncatedError("the picture is empty", where=path, fix=fix)
+    if not _MAGIC.match(head):
+        raise DataError("not a picture", where=path, fix=fix)
 
 
 def _is_table(path: Path) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sightline.data.caption_format import Counts, record_format
-from sightline.data.format import Probe
+from sightline.data.caption_format import record_format
+from sightline.data.format import Probe, Summary
 from sightline.data.records import STRICT, Problems
 from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Inert, describe_value, load_path
 from sightline.errors import CountError, DataError
@@ -40,19 +40,17 @@ def read_vocabulary(path: PathLike, _: Problems = STRICT) -> list[str]:
 def _in_order(ids: dict[Any, Any], words: dict[Any, Any], where: Path) -> list[str]:
     by_id = {str(key): word for key, word in words.items()}  # JSON has text keys, the pickle numbers
     if len(ids) != len(by_id):
-        raise CountError(
-            f"word2idx has {len(ids)} words, idx2word {len(by_id)}", where=where, fix="build the vocabulary again"
-        )
-    in_order = [by_id.get(str(number)) for number in range(len(by_id))]
-    for number, word in enumerate(in_order):
+        what = f"word2idx has {len(ids)} words, idx2word {len(by_id)}"
+        raise CountError(what, where=where, fix="build the vocabulary again")
+    in_order = []
+    for number in range(len(by_id)):
+        word = by_id.get(str(number))
         if not isinstance(word, str) or ids.get(word) != number:
             other = ", and no text" if not isinstance(word, str) else f", whose id is {describe_value(ids.get(word))}"
-            raise DataError(
-                f"id {number} is {describe_value(word)} in idx2word{other}",
-                where=where,
-                fix="build the vocabulary again: ids must run from 0 without gaps",
-            )
-    return [str(word) for word in in_order]
+            what = f"id {number} is {describe_value(word)} in idx2word{other}"
+            raise DataError(what, where=where, fix="build the vocabulary again: ids must run from 0 without gaps")
+        in_order.append(word)
+    return in_order
 
 
 def _is_vocabulary(probe: Probe) -> bool:
@@ -61,7 +59,7 @@ def _is_vocabulary(probe: Probe) -> bool:
     return b"Vocabulary" in probe.head[:512] and b"word2idx" in probe.head
 
 
-def _count_words(words: list[str]) -> tuple[Counts, list[str]]:
+def _count_words(words: list[str]) -> Summary:
     usual = tuple(words[:4]) == SPECIAL
     notes = [] if usual else [f"the first four words are {', '.join(words[:4])}, not {', '.join(SPECIAL)}"]
     return {"words": len(words)}, notes
@@ -82,17 +80,14 @@ class DocumentFrequencies(NamedTuple):
 
 
 def read_document_frequencies(path: PathLike, _: Problems = STRICT) -> DocumentFrequencies:
-    """The document frequencies of a pickle `{'document_frequency': ..., 'ref_len': ...}`."""
-    whole = load_path(path, {**CONTAINERS, **NUMBERS})
+    whole, fix = load_path(path, {**CONTAINERS, **NUMBERS}), "make it with self-critical's prepro_ngrams.py"
     if not isinstance(whole, dict) or not isinstance(whole.get("document_frequency"), dict):
-        raise DataError("no document_frequency in it", where=path, fix="make it with self-critical's prepro_ngrams.py")
+        raise DataError("no document_frequency in it", where=path, fix=fix)
     try:
         ref_len = float(whole["ref_len"])
         counts = {_ngram(key): float(value) for key, value in whole["document_frequency"].items()}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(
-            f"not n-grams with numbers: {error}", where=path, fix="make it with self-critical's prepro_ngrams.py"
-        ) from error
+        raise DataError(f"not n-grams with numbers: {error}", where=path, fix=fix) from error
     layout = "ids" if counts and all(word.isdigit() for ngram in counts for word in ngram) else "words"
     return DocumentFrequencies(counts, ref_len, layout)
 
@@ -107,10 +102,6 @@ def _holds_frequencies(probe: Probe) -> bool:
     return probe.text is None and any(key in probe.head[:512] for key in (b"document_frequency", b"ref_len"))
 
 
-def _count_frequencies(found: DocumentFrequencies) -> tuple[Counts, list[str]]:
-    return {"n-grams": len(found.counts), "images": f"{found.ref_len:g}", "of": found.layout}, []
-
-
 VOCABULARY = record_format(
     "scan-vocabulary",
     "The word list of SCAN, VSRN or VSE++: JSON, or a pickle that is read without running it",
@@ -123,5 +114,5 @@ FREQUENCIES = record_format(
     "CIDEr's saved document frequencies, read without running the pickle",
     _holds_frequencies,
     read_document_frequencies,
-    _count_frequencies,
+    lambda found: ({"n-grams": len(found.counts), "images": f"{found.ref_len:g}", "of": found.layout}, ()),
 )

@@ -17,19 +17,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sightline.data.caption_format import line_of
 from sightline.data.feature_source import (
     FeatureSource,
     PerProcess,
     Sizes,
     atomic_folder,
-    distinct,
     existing_folder,
     passed_over,
     regions_of,
-    size_of,
-    survey,
+    survey_scenes,
+    write_each,
 )
-from sightline.data.format import Format, Report
+from sightline.data.format import Format, Summary
 from sightline.data.hdf5_features import damage, dataset_of, open_hdf5
 from sightline.data.numpy_files import AnyArray, NpyRows
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
@@ -87,13 +87,11 @@ class _Split:
 
     @cached_property
     def boxes(self) -> _Hdf5Rows | None:
-        """`boxes` of `ims_box.h5`, in pixels."""
         path = self.part("ims_box.h5")
         return None if path is None else self._one_an_image(_Hdf5Rows(path, "boxes"), path)
 
     @cached_property
     def files(self) -> list[str] | None:
-        """The image file names of `files.json`."""
         if (path := self.part("files.json")) is None:
             return None
         names: Any = read_json(path)
@@ -101,20 +99,31 @@ class _Split:
             raise DataError("a list of file names was expected", where=path, fix='write ["1.jpg", "2.jpg", ...]')
         return self._one_an_image(names, path)
 
+    def lines(self, ending: str) -> list[str] | None:
+        """The lines of a text part, stripped. Only a line feed ends a line: captions hold stray carriage returns."""
+        if (path := self.part(ending)) is None:
+            return None
+        with open_bytes(path) as file:
+            raw = file.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        lines = []
+        for number, line in enumerate(raw[:-1] if raw[-1] == b"" else raw, start=1):
+            try:
+                lines.append(line.decode("utf-8").strip())
+            except UnicodeDecodeError as error:
+                where, fix = line_of(path, number), "convert it with `iconv`"
+                raise DataError(f"not UTF-8 text: {error.reason}", where=where, fix=fix) from error
+        return lines
+
     @cached_property
     def captions(self) -> list[str]:
-        path = self.part("caps.txt")
-        return [] if path is None else _read_lines(path)
+        return self.lines("caps.txt") or []
 
     @cached_property
     def tags(self) -> list[str] | None:
-        """The Penn tags of each caption, where there is `tags.txt`."""
-        if (path := self.part("tags.txt")) is None:
-            return None
-        lines = _read_lines(path)
-        if len(lines) != len(self.captions):
+        lines = self.lines("tags.txt")
+        if lines is not None and len(lines) != len(self.captions):
             what = f"{len(lines)} lines of tags for {len(self.captions)} captions"
-            raise CountError(what, where=path, fix="write one line of tags a caption")
+            raise CountError(what, where=self.part("tags.txt"), fix="write one line of tags a caption")
         return lines
 
     @cached_property
@@ -124,11 +133,8 @@ class _Split:
             return len(self.rows)
         if self._id_lines is not None:
             return len(dict.fromkeys(self._id_lines))
-        raise MissingRecordError(
-            f"neither {self.name}_ims.npy nor {self.name}_ids.txt, so the captions' images cannot be told apart",
-            where=self.folder / f"{self.name}_caps.txt",
-            fix="put one of them beside it",
-        )
+        what = f"neither {self.name}_ims.npy nor {self.name}_ids.txt, so the captions' images cannot be told apart"
+        raise MissingRecordError(what, where=self.folder / f"{self.name}_caps.txt", fix="put one of them beside it")
 
     @cached_property
     def captions_per_image(self) -> int:
@@ -136,11 +142,9 @@ class _Split:
         for ratio in (1, CAPTIONS_PER_IMAGE):
             if len(self.captions) == ratio * self.image_count:
                 return ratio
-        raise CountError(
-            f"{len(self.captions)} captions for {self.image_count} images: there must be as many, or five times that",
-            where=self.folder / f"{self.name}_caps.txt",
-            fix="make both files from the same list of images",
-        )
+        what = f"{len(self.captions)} captions for {self.image_count} images: there must be as many, or five times that"
+        where, fix = self.folder / f"{self.name}_caps.txt", "make both files from the same list of images"
+        raise CountError(what, where=where, fix=fix)
 
     @cached_property
     def stored_ids(self) -> list[str]:
@@ -162,8 +166,7 @@ class _Split:
 
     @cached_property
     def _id_lines(self) -> list[str] | None:
-        path = self.part("ids.txt")
-        return None if path is None else _read_lines(path)
+        return self.lines("ids.txt")
 
     def _one_an_image(self, entries: S, path: Path) -> S:
         if len(entries) != self.image_count:
@@ -193,20 +196,6 @@ def _image_ids(splits: Iterable[_Split]) -> dict[str, list[str]]:
     return {name: [f"{name}/{id}" for id in ids] for name, ids in stored.items()}
 
 
-def _read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, stripped. Only a line feed ends a line: captions hold stray carriage returns."""
-    with open_bytes(path) as file:
-        raw = file.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    lines = []
-    for number, line in enumerate(raw[:-1] if raw[-1] == b"" else raw, start=1):
-        try:
-            lines.append(line.decode("utf-8").strip())
-        except UnicodeDecodeError as error:
-            where = f"{path}, line {number}"
-            raise DataError(f"not UTF-8 text: {error.reason}", where=where, fix="convert it with `iconv`") from error
-    return lines
-
-
 class PrecompFeatures(FeatureSource):
     """Scenes of a precomp folder: of one split, or of every split that has features.
 
@@ -217,36 +206,30 @@ class PrecompFeatures(FeatureSource):
     """
 
     def __init__(self, path: PathLike, split: str | None = None, sizes: Sizes | None = None) -> None:
-        super().__init__(path)
-        self.sizes = sizes
+        super().__init__(path, sizes)
         every = _find_splits(existing_folder(self.path))
         self._splits = {name: one for name, one in every.items() if one.rows is not None and split in (None, name)}
         if not self._splits:
-            raise MissingRecordError(
-                "no features" if split is None else f"no features of split {split!r}",
-                where=self.path,
-                fix=f"there must be {split or 'train'}_ims.npy; splits found: {', '.join(every) or 'none'}",
-            )
+            what = "no features" if split is None else f"no features of split {split!r}"
+            fix = f"there must be {split or 'train'}_ims.npy; splits found: {', '.join(every) or 'none'}"
+            raise MissingRecordError(what, where=self.path, fix=fix)
         ids = _image_ids(every.values() if split is None else self._splits.values())
         self._prefixed = any(ids[name] != one.stored_ids for name, one in self._splits.items())
         self._rows = {id: (name, row) for name in self._splits for row, id in enumerate(ids[name])}
 
     def ids(self) -> list[str]:
-        """Every image id, split by split."""
         return list(self._rows)
 
     def read(self, id: str) -> Scene:
-        """The scene of an id that `ids` lists."""
         name, row = self._rows[id]
         split, source = self._splits[name], f"{self.path}, split {name}, row {row}"
         assert split.rows is not None
         where = f"{source}, image {id}"
         boxes = None if split.boxes is None else split.boxes[row]
-        size = None if boxes is None else size_of(id, self.sizes, where)
+        size = None if boxes is None else self.size_of(id, where)
         return Scene(id, **self.parts(id, split.rows[row], where, boxes=boxes, size=size), source=source)
 
     def notes(self) -> tuple[str, ...]:
-        """What is left out, and how images are named."""
         names = ("splits share ids, so that images are called split/id",) if self._prefixed else ()
         return (*super().notes(), *names)
 
@@ -263,13 +246,11 @@ def read_captions(path: PathLike, problems: Problems = STRICT, split: str | None
     ids = _image_ids(splits.values())
     photos: list[CaptionedPhoto] = []
     for one in splits.values():
-        if one.part("caps.txt"):
-            try:
-                sentences, ratio = _sentences(one, problems), one.captions_per_image
-                files: list[str] | list[None] = one.files or [None] * one.image_count
-            except DataError as error:
-                problems.report(error)
+        with problems:
+            if not one.part("caps.txt"):
                 continue
+            sentences, ratio = _sentences(one, problems), one.captions_per_image
+            files: list[str] | list[None] = one.files or [None] * one.image_count
             for row, (id, file) in enumerate(zip(ids[one.name], files, strict=True)):
                 own = tuple(sentences[row * ratio : (row + 1) * ratio])
                 photos.append(CaptionedPhoto(id, own, file=file, split=one.name))
@@ -285,39 +266,30 @@ def _sentences(split: _Split, problems: Problems) -> list[Sentence]:
             continue
         tokens, tags = tuple(text.split()), tuple(split.tags[number - 1].split())
         if len(tokens) != len(tags):
-            problems.report(
-                CountError(
-                    f"{len(tags)} tags for the {len(tokens)} words of {text[:60]!r}",
-                    where=f"{start}_tags.txt, line {number}",
-                    fix="tag the whitespace-separated words of the caption, one tag a word",
-                )
-            )
+            what, where = f"{len(tags)} tags for the {len(tokens)} words of {text[:60]!r}", f"{start}_tags.txt"
+            fix = "tag the whitespace-separated words of the caption, one tag a word"
+            problems.report(CountError(what, where=f"{where}, line {number}", fix=fix))
         sentences.append(Sentence(text, tokens, tags))
     return sentences
 
 
-def _inspect(path: Path) -> Report:
-    """Images, regions and captions of all splits, collecting what is wrong."""
-    problems = Problems(collect=True)
+def _survey(path: Path, problems: Problems) -> Summary:
     splits = list(_find_splits(path).values())
-    try:
-        ids = _image_ids(splits)
-    except DataError as error:  # without ids neither features nor captions can be read
-        problems.report(error)
-        return Report.of(path, FORMAT, {}, problems)
+    ids = _image_ids(splits)  # without which neither features nor captions can be read
     counts: dict[str, int | str] = {}
-    notes: tuple[str, ...] = ()
+    notes: list[str] = []
     if any(split.rows is not None for split in splits):
-        counts, notes = survey(path, PrecompFeatures, problems)
+        counts, found = survey_scenes(path, PrecompFeatures, problems)
+        notes += found
     if bare := [split.name for split in splits if split.rows is None]:
-        notes += (f"captions without features (no _ims.npy or _ims.h5): {', '.join(bare)}",)
+        notes.append(f"captions without features (no _ims.npy or _ims.h5): {', '.join(bare)}")
     known = {f"{split.name}_{part}" for split in splits for part in PARTS}
     notes += passed_over({entry.name for entry in path.iterdir()} - known)
     sentences = [sentence.text for sentence in read_captions(path, problems).sentences()]
     counts |= {"captions": len(sentences), "splits": ", ".join(f"{name} {len(ids[name])}" for name in ids)}
     if empty := sentences.count(""):
-        notes += (f"{empty} captions are empty lines; they are kept, so that the others stay with their images",)
-    return Report.of(path, FORMAT, counts, problems, notes)
+        notes.append(f"{empty} captions are empty lines; they are kept, so that the others stay with their images")
+    return counts, notes
 
 
 def write_scenes(path: PathLike, scenes: Iterable[Scene], split: str = "train") -> int:
@@ -326,29 +298,29 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene], split: str = "train") 
     Rows are the regions (n, d), or the global vectors where scenes have no regions. All must have one shape and type.
     """
     ids: list[str] = []
-    shape: tuple[int, ...] = (0, 0)
-    dtype: np.dtype[Any] = np.dtype(np.float32)
+    first: Array = np.empty((0, 0), np.float32)
     with atomic_folder(path) as draft:
         with (draft / f"{split}_ims.npy").open("wb") as file:
-            file.write(bytes(_HEADER))
-            for scene in distinct(scenes, path):
+
+            def put(scene: Scene) -> None:
+                nonlocal first
                 row = _row(scene)
-                if not ids:
-                    shape, dtype = row.shape, row.dtype
-                if (row.shape, row.dtype) != (shape, dtype):
-                    raise CountError(
-                        f"features are {row.shape} {row.dtype}, those of the first image {shape} {dtype}",
-                        where=scene.where,
-                        fix="precomp files need as many regions in every image; choose another format",
-                    )
+                first = first if ids else row
+                if (row.shape, row.dtype) != (first.shape, first.dtype):
+                    told = f"{row.shape} {row.dtype}, those of the first image {first.shape} {first.dtype}"
+                    fix = "precomp files need as many regions in every image; choose another format"
+                    raise CountError(f"features are {told}", where=scene.where, fix=fix)
                 file.write(np.ascontiguousarray(row).tobytes())
                 ids.append(scene.id)
-            header = repr({"descr": dtype.str, "fortran_order": False, "shape": (len(ids), *shape)}).encode("ascii")
+
+            file.write(bytes(_HEADER))
+            count = write_each(scenes, path, put)
+            header = repr({"descr": first.dtype.str, "fortran_order": False, "shape": (count, *first.shape)})
             file.seek(0)
-            start = b"\x93NUMPY\x01\x00" + (_HEADER - 10).to_bytes(2, "little") + header
+            start = b"\x93NUMPY\x01\x00" + (_HEADER - 10).to_bytes(2, "little") + header.encode("ascii")
             file.write(start.ljust(_HEADER - 1) + b"\n")
         write_text(draft / f"{split}_ids.txt", "".join(f"{id}\n" for id in ids))
-    return len(ids)
+    return count
 
 
 def _row(scene: Scene) -> Array:
@@ -363,7 +335,7 @@ FORMAT = Format(
     name="precomp",
     about="SCAN, VSRN and VSE++ folders: fixed-size region features, captions five lines an image",
     matches=lambda probe: probe.is_folder and bool(_find_splits(probe.path, probe.entries)),
-    inspect=_inspect,
+    survey=_survey,
     scenes=PrecompFeatures,
     captions=read_captions,
     split_scenes=PrecompFeatures,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -38,14 +38,13 @@ class CaptionSet:
 
     photos: tuple[CaptionedPhoto, ...]
     source: str = ""
-    _index: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+    _index: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for position, photo in enumerate(self.photos):
             if self._index.setdefault(photo.id, position) != position:
-                raise DuplicateRecordError(
-                    f"image {photo.id} appears twice", where=self.source, fix="merge its captions into one entry"
-                )
+                what = f"image {photo.id} appears twice"
+                raise DuplicateRecordError(what, where=self.source, fix="merge its captions into one entry")
 
     def __len__(self) -> int:
         return len(self.photos)
@@ -57,11 +56,8 @@ class CaptionSet:
         try:
             return self.photos[self._index[id]]
         except KeyError:
-            raise MissingRecordError(
-                f"no image {id} among the {len(self)} here",
-                where=self.source,
-                fix="check the id's spelling and leading zeros",
-            ) from None
+            what = f"no image {id} among the {len(self)} here"
+            raise MissingRecordError(what, where=self.source, fix="check the id's spelling and leading zeros") from None
 
     def __contains__(self, id: object) -> bool:
         return id in self._index
@@ -71,19 +67,14 @@ class CaptionSet:
         return dict(Counter(photo.split for photo in self.photos if photo.split is not None))
 
     def split(self, *names: str) -> CaptionSet:
-        """Only the photos of the splits named."""
         known = self.splits()
         for name in names:
             if name not in known:
-                raise MissingRecordError(
-                    f"no split {name!r}",
-                    where=self.source,
-                    fix=f"choose one of {', '.join(known) or '(none: no photo has a split)'}",
-                )
-        return replace(self, photos=tuple(p for p in self.photos if p.split in names), _index={})
+                fix = f"choose one of {', '.join(known) or '(none: no photo has a split)'}"
+                raise MissingRecordError(f"no split {name!r}", where=self.source, fix=fix)
+        return replace(self, photos=tuple(p for p in self.photos if p.split in names))
 
     def sentences(self) -> Iterator[Sentence]:
-        """Every sentence, photo by photo."""
         for photo in self.photos:
             yield from photo.sentences
 
@@ -121,6 +112,13 @@ class GroundedPhoto:
     split: str | None = None
 
 
+def plain_captions(photos: Iterable[GroundedPhoto], source: object) -> CaptionSet:
+    """Their captions as plain tokens, without what is grounded. `file` is `<id>.jpg`."""
+    rows = ((one, tuple(Sentence(" ".join(said.tokens), said.tokens) for said in one.sentences)) for one in photos)
+    found = (CaptionedPhoto(one.id, sentences, f"{one.id}.jpg", one.split, one.size) for one, sentences in rows)
+    return CaptionSet(tuple(found), str(source))
+
+
 @dataclass(frozen=True)
 class GroundedPrediction:
     """A class that a generated sentence mentions, and the box its word points at (pixels)."""
@@ -131,48 +129,39 @@ class GroundedPrediction:
 
 
 class SceneSource(Protocol):
-    """Scenes by image id, read when asked for: memory-mapped or streamed, never all in memory."""
+    """Scenes by image id, in file order, read when asked for: memory-mapped or streamed, never all in memory."""
 
     def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Scene]:
-        """Every scene, in file order."""
-        ...
-
-    def __getitem__(self, id: str) -> Scene:
-        """The scene of image `id`, or a MissingRecordError that names file and id."""
-        ...
-
-    def ids(self) -> Sequence[str]:
-        """Every image id, in file order."""
-        ...
+    def __iter__(self) -> Iterator[Scene]: ...
+    def __getitem__(self, id: str) -> Scene: ...
+    def ids(self) -> Sequence[str]: ...
 
 
 class Problems:
     """Where a reader reports what is wrong: strict raises at once, `collect` goes on so that `inspect` lists them all.
 
-    One parser serves both: reading for use is strict, inspecting collects.
+    One parser serves both. `with problems:` reports the DataError that ends what is inside.
     """
 
-    def __init__(self, collect: bool = False, keep: int = 20) -> None:
+    def __init__(self, collect: bool = False) -> None:
         self.collect = collect
-        self.keep = keep
-        self.errors: list[DataError] = []
+        self.errors: list[DataError] = []  # the first 20
         self.total = 0
 
     def report(self, error: DataError) -> None:
-        """Raise `error`, or note it when collecting."""
         if not self.collect:
             raise error
         self.total += 1
-        if len(self.errors) < self.keep:
+        if len(self.errors) < 20:
             self.errors.append(error)
 
-    def __len__(self) -> int:
-        return self.total
+    def __enter__(self) -> None: ...
 
-    def __bool__(self) -> bool:
-        return True  # so that `problems or Problems()` keeps a collector that is still empty
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not self.collect or not isinstance(error, DataError):
+            return False
+        self.report(error)
+        return True
 
 
 STRICT = Problems()  # the default of every reader: the first problem is raised
@@ -184,11 +173,7 @@ def check_caption(text: str, where: object, problems: Problems) -> str:
     `where` is printed only then: captions come by the million.
     """
     if text[:2] in ("b'", 'b"') and len(text) > 2 and text.rstrip()[-1:] == text[1]:
-        problems.report(
-            ByteStringError(
-                f"the caption {text[:40]!r} is a printed bytes object",
-                where=str(where),
-                fix="write captions as UTF-8 text: decode bytes with .decode('utf-8') instead of str()",
-            )
-        )
+        what = f"the caption {text[:40]!r} is a printed bytes object"
+        fix = "write captions as UTF-8 text: decode bytes with .decode('utf-8') instead of str()"
+        problems.report(ByteStringError(what, where=str(where), fix=fix))
     return text

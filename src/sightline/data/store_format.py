@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from sightline.data.format import Format, Probe, Report
+from sightline.data.format import Format, Probe, Summary
 from sightline.data.records import Problems
-from sightline.errors import DataError
 from sightline.scene import Scene
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.store_layout import INDEX, NAME, SETTINGS, shard_name
@@ -19,29 +18,20 @@ def _matches(probe: Probe) -> bool:
     return len({SETTINGS, INDEX, shard_name(0)}.intersection(probe.entries)) >= 2  # one file may be lost
 
 
-def _inspect(path: Path) -> Report:
+def _survey(path: Path, problems: Problems) -> Summary:
     """Count what the store holds, reading every record and comparing its checksum."""
-    problems = Problems(collect=True)
-    try:
-        store = FeatureStore(path)
-    except DataError as error:
-        problems.report(error)
-        return Report.of(path, FORMAT, {}, problems)
+    store = FeatureStore(path)
     parts: Counter[str] = Counter()
     lengths: set[int] = set()
     for id in store.ids():
-        try:
+        with problems:
             scene = store[id]
-        except DataError as error:
-            problems.report(error)
-        else:
             parts.update(scene.parts())
             lengths.add(len(scene))
     counts: dict[str, int | str] = {"scenes": len(store), **{f"with {name}": n for name, n in parts.items()}}
     if lengths:
         counts["regions per scene"] = f"{min(lengths)}–{max(lengths)}"
-    notes = (f"numbers are {store.dtype}", f"made by {store.fingerprint or '(unknown)'}")
-    return Report.of(path, FORMAT, counts, problems, notes)
+    return counts, (f"numbers are {store.dtype}", f"made by {store.fingerprint or '(unknown)'}")
 
 
 def write_scenes(path: Path, scenes: Iterable[Scene], dtype: str | None = None) -> int:
@@ -63,7 +53,7 @@ FORMAT = Format(
     name=NAME,
     about="Sightline's own feature store: memory-mapped, checksummed scenes in one folder",
     matches=_matches,
-    inspect=_inspect,
+    survey=_survey,
     scenes=FeatureStore,
     write_scenes=write_scenes,
     keeps=("boxes", "scores", "regions", "grid", "vector", "concepts", "size"),

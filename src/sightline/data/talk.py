@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sightline.data.caption_format import Counts, caption_set, count_captions, report_of
-from sightline.data.format import Format, Probe, Report
+from sightline.data.caption_format import caption_set, count_captions
+from sightline.data.format import Format, Probe, Summary
 from sightline.data.hdf5_features import damage, dataset_of, has_name, open_hdf5
 from sightline.data.json_records import Record, describe, read_object
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence
@@ -48,16 +48,14 @@ def _is_label_file(path: Path) -> bool:
     """Whether an HDF5 file holds labels, or says so in its name."""
     if path.name.endswith("_label.h5"):
         return True
-    try:
-        with _open(path) as file:
-            return has_name(file, "label_start_ix")
-    except (DataError, MissingExtraError):
-        return False
+    with contextlib.suppress(DataError, MissingExtraError), _open(path) as file:
+        return has_name(file, "label_start_ix")
+    return False
 
 
 def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
     """The labels of `path`; rows of two photos or of none, and lengths that are not true, are CountErrors."""
-    before = len(problems)
+    before = problems.total
     with _open(path) as file:
         rows, start, end, length = (_integers(file, name, path) for name in _DIMENSIONS)
         boxes = dataset_of(file, "box_ind", path)
@@ -69,8 +67,12 @@ def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
     if box_shape is not None and box_shape[:2] != rows.shape:
         raise CountError(f"`box_ind` has shape {box_shape}, `labels` {rows.shape}", where=path)
     _check_ranges(path, start, end, len(rows), problems)
-    _check_lengths(path, rows, length, problems)
-    return Labels(rows, start, end, length, path, sound=len(problems) == before)
+    inside = np.arange(rows.shape[1]) < length[:, None]  # (M, L)
+    for row in np.flatnonzero(((rows != 0) != inside).any(axis=1) | (length > rows.shape[1])):
+        what = f"row {row + 1} has `label_length` {length[row]} and {np.count_nonzero(rows[row])} words"
+        fix = "labels must be words followed by zeros, and the length their number"
+        problems.report(CountError(what, where=path, fix=fix))
+    return Labels(rows, start, end, length, path, sound=problems.total == before)
 
 
 def read_box_ind(path: Path, first: int, last: int) -> npt.NDArray[np.floating[Any]]:
@@ -95,47 +97,22 @@ def _integers(file: Any, name: str, path: Path) -> Integers:
         raise DataError(f"there is no dataset {name!r}", where=path, fix="run prepro_labels.py again")
     found = np.asarray(stored[()])
     if found.dtype.kind not in "iu" or found.ndim != _DIMENSIONS[name]:
-        raise DataError(
-            f"`{name}` has type {found.dtype} and shape {found.shape}, "
-            f"whole numbers in {_DIMENSIONS[name]} dimensions were expected",
-            where=path,
-            fix="run prepro_labels.py again",
-        )
+        expected = f"whole numbers in {_DIMENSIONS[name]} dimensions were expected"
+        what = f"`{name}` has type {found.dtype} and shape {found.shape}, {expected}"
+        raise DataError(what, where=path, fix="run prepro_labels.py again")
     return found.astype(np.int64)
 
 
 def _check_ranges(path: Path, start: Integers, end: Integers, count: int, problems: Problems) -> None:
     ends = np.concatenate([[0], end])
     previous, last = ends[:-1], int(ends[-1])
-    wrong = (start != previous + 1) | (end < start - 1) | (end > count)
-    for image in np.flatnonzero(wrong):
-        problems.report(
-            CountError(
-                f"photo {image} has the rows {start[image]} to {end[image]} of {count}, after row {previous[image]}",
-                where=path,
-                fix="rows count from 1, both ends belong to the photo, and the next photo goes on where it ends",
-            )
-        )
+    fix = "rows count from 1, both ends belong to the photo, and the next photo goes on where it ends"
+    for image in np.flatnonzero((start != previous + 1) | (end < start - 1) | (end > count)):
+        what = f"photo {image} has the rows {start[image]} to {end[image]} of {count}, after row {previous[image]}"
+        problems.report(CountError(what, where=path, fix=fix))
     if last < count:
-        problems.report(
-            CountError(
-                f"the rows {last + 1} to {count} belong to no photo",
-                where=path,
-                fix="the last photo ends with the last row: `label_end_ix` is inclusive",
-            )
-        )
-
-
-def _check_lengths(path: Path, rows: Integers, length: Integers, problems: Problems) -> None:
-    inside = np.arange(rows.shape[1]) < length[:, None]  # (M, L)
-    for row in np.flatnonzero(((rows != 0) != inside).any(axis=1) | (length > rows.shape[1])):
-        problems.report(
-            CountError(
-                f"row {row + 1} has `label_length` {length[row]} and {np.count_nonzero(rows[row])} words",
-                where=path,
-                fix="labels must be words followed by zeros, and the length their number",
-            )
-        )
+        fix = "the last photo ends with the last row: `label_end_ix` is inclusive"
+        problems.report(CountError(f"the rows {last + 1} to {count} belong to no photo", where=path, fix=fix))
 
 
 @dataclass(frozen=True)
@@ -174,8 +151,7 @@ def _label_file(path: Path) -> Path | None:
 
 
 def _word_file(labels: Path) -> Path | None:
-    stem = labels.stem.removesuffix("_label")
-    beside = (labels.with_name(stem + ending) for ending in (".json", ".json.gz"))
+    beside = (labels.with_name(labels.stem.removesuffix("_label") + ending) for ending in (".json", ".json.gz"))
     return next((candidate for candidate in beside if candidate.is_file()), None)
 
 
@@ -190,9 +166,8 @@ def read_talk(path: Path, labels: Path | None = None, problems: Problems = STRIC
     if label_path is not None:
         found = read_labels(label_path, problems)
         if len(found.start) != len(images):
-            raise CountError(
-                f"{len(found.start)} photos have labels in {found.path}, {len(images)} are here", where=path
-            )
+            what = f"{len(found.start)} photos have labels in {found.path}, {len(images)} are here"
+            raise CountError(what, where=path)
         if found.sound and len(photos) == len(images):
             photos = tuple(_captioned(photos, words, found, bpe is not None, problems))
     classes = _table(whole, "wtod", int, "a class index")
@@ -204,38 +179,30 @@ def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
     return _read_either(path, problems).captions
 
 
-def _inspect(path: Path) -> Report:
+def _survey(path: Path, problems: Problems) -> Summary:
     try:
-        if _is_json(path) or _word_file(path) is not None:
-            return report_of(path, FORMAT, _read_either, lambda talk: _count_talk(talk, path))
-        return report_of(path, FORMAT, read_labels, _count_labels)
+        if not _is_json(path) and _word_file(path) is None:
+            labels = read_labels(path, problems)
+            counts = {"photos": len(labels.start), "captions": len(labels.rows)}
+            return {**counts}, ["the json with the words is not beside it"]
+        talk = _read_either(path, problems)
     except MissingExtraError as error:
-        return Report.of(path, FORMAT, {}, notes=[str(error)])
-
-
-def _count_talk(talk: Talk, path: Path) -> tuple[Counts, list[str]]:
-    counts: Counts = {"words": len(talk.words), **count_captions(talk.captions)[0]}
+        return {}, [str(error)]
     tables = (("lemmas", talk.lemmas), ("words of detector classes", talk.classes))
+    sizes = {name: len(table) for name, table in tables if table}
     alone = _is_json(path) and _label_file(path) is None
     notes = ["no label file is beside it: words and photos only"] if alone else []
-    return counts | {name: len(table) for name, table in tables if table}, notes
+    return {"words": len(talk.words), **count_captions(talk.captions)[0], **sizes}, notes
 
 
-def _count_labels(labels: Labels) -> tuple[Counts, list[str]]:
-    counts: Counts = {"photos": len(labels.start), "captions": len(labels.rows)}
-    return counts, ["the json with the words is not beside it"]
-
-
-def _read_either(path: Path, problems: Problems = STRICT) -> Talk:
+def _read_either(path: Path, problems: Problems) -> Talk:
     if _is_json(path):
         return read_talk(path, problems=problems)
     words = _word_file(path)
     if words is None:
-        raise MissingRecordError(
-            "the json with the words of these labels is not beside them",
-            where=path,
-            fix=f"put {path.stem.removesuffix('_label')}.json into the same folder",
-        )
+        fix = f"put {path.stem.removesuffix('_label')}.json into the same folder"
+        what = "the json with the words of these labels is not beside them"
+        raise MissingRecordError(what, where=path, fix=fix)
     return read_talk(words, path, problems)
 
 
@@ -247,11 +214,8 @@ def _words(whole: Record) -> tuple[str, ...]:
     table = whole.mapping("ix_to_word")
     for id in range(1, len(table) + 1):
         if not isinstance(table.get(str(id)), str):
-            raise CountError(
-                f"`ix_to_word` has {len(table)} words, but none under {str(id)!r}",
-                where=whole.where,
-                fix="ids must count from 1 without gaps",
-            )
+            what = f"`ix_to_word` has {len(table)} words, but none under {str(id)!r}"
+            raise CountError(what, where=whole.where, fix="ids must count from 1 without gaps")
     return tuple(table[str(id)] for id in range(1, len(table) + 1))
 
 
@@ -276,13 +240,9 @@ def _captioned(
 ) -> Iterator[CaptionedPhoto]:
     largest = labels.rows.max(axis=1, initial=0)
     for row in (largest > len(words)).nonzero()[0]:
-        problems.report(
-            DataError(
-                f"row {row + 1} holds word {largest[row]}, the json has {len(words)} words",
-                where=labels.path,
-                fix="use the json and the labels of the same prepro_labels.py run",
-            )
-        )
+        what = f"row {row + 1} holds word {largest[row]}, the json has {len(words)} words"
+        fix = "use the json and the labels of the same prepro_labels.py run"
+        problems.report(DataError(what, where=labels.path, fix=fix))
     if largest.max(initial=0) > len(words):
         return
     table = ("", *words)
@@ -300,6 +260,6 @@ FORMAT = Format(
     "cocotalk",
     "Neuraltalk2 / self-critical words and labels (cocotalk.json with cocotalk_label.h5, flickrtalk, dic_flickr30k)",
     _matches,
-    _inspect,
+    _survey,
     captions=read,
 )

@@ -47,7 +47,6 @@ def attention_panels(
 
 
 def panel_photo(photo: Photo, width: int, columns: int) -> Image.Image:
-    """The photo as small as a panel is."""
     if not 1 <= columns <= checked_width(width) // 64:
         raise ConfigError(f"{columns} panels do not fit side by side into {width} pixels", fix="choose fewer columns")
     return fit_photo(open_image(photo), (width - GAP * (columns - 1)) // columns)

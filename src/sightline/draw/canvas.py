@@ -88,7 +88,6 @@ def checked_width(width: int, least: int = 160) -> int:
 
 
 def png(image: Image.Image) -> bytes:
-    """The bytes of a PNG file."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
@@ -115,7 +114,6 @@ class Span:
 
 @cache
 def font(size: int) -> Font:
-    """Pillow's built-in font."""
     built_in = ImageFont.load_default(size)
     assert isinstance(built_in, Font)
     return built_in

@@ -21,7 +21,6 @@ _POINT = DPI / 72  # in pixels
 
 
 def paint(colour: Colour) -> tuple[float, float, float]:
-    """A colour as matplotlib takes it."""
     red, green, blue = (channel / 255 for channel in colour)
     return red, green, blue
 
@@ -115,10 +114,8 @@ class Sheet:
         return top + height if words else top
 
     def image(self) -> Image.Image:
-        """The picture."""
         return render(self.figure)
 
 
 def plain(text: str, ink: Colour = INK, bold: bool = False) -> list[Letters]:
-    """The words of a sentence."""
     return [Letters(word, ink, bold=bold) for word in text.split()]

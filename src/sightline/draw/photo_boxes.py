@@ -61,7 +61,6 @@ def word_colours(caption: Caption) -> dict[int, Colour]:
 
 
 def as_box(box: Array) -> Box:
-    """A row of an array of boxes as a plain box."""
     x1, y1, x2, y2 = (float(value) for value in box)
     return x1, y1, x2, y2
 

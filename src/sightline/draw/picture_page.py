@@ -63,7 +63,6 @@ class Page:
         return self
 
     def html(self) -> str:
-        """The whole page."""
         intro = f'<p class="intro">{escape(self.intro)}</p>\n' if self.intro else ""
         body = "\n".join(self.figures)
         return (
@@ -74,7 +73,6 @@ class Page:
         )
 
     def save(self, path: PathLike) -> None:
-        """Write the page, atomically."""
         write_text(path, self.html())
 
 

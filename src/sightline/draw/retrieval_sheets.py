@@ -158,7 +158,6 @@ class Judgement:
             raise ConfigError(f"“{twice[0]}” is named under two judgements", fix="leave it in one of them")
 
     def letters(self, text: str) -> list[Letters]:
-        """Words as they are shown."""
         kinds = {_bare(word): kind for kind in LOOKS for word in getattr(self, kind)}
         return [
             Letters(word, *LOOKS[kinds[_bare(word)]], bold=True) if _bare(word) in kinds else Letters(word)

@@ -85,15 +85,12 @@ def csv_lines(captions: Iterable[CaptionJson], pictures: bool = False) -> Iterat
 
     With `pictures` there is a column of where the picture of each is, from the table's folder on.
     """
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    yield _row(writer, buffer, (*COLUMNS, "picture") if pictures else COLUMNS)
+    yield _csv_row((*COLUMNS, "picture") if pictures else COLUMNS)
     for record in captions:
         low = "true" if record["low_confidence"] else "false"
         objects = BETWEEN.join(concept["name"] for concept in record["concepts"])
         picture = (record.get("picture", ""),) if pictures else ()
-        row = (record["path"], record["caption"], record["confidence"], low, objects, *picture)
-        yield _row(writer, buffer, row)
+        yield _csv_row((record["path"], record["caption"], record["confidence"], low, objects, *picture))
 
 
 def json_lines(captions: Iterable[CaptionJson]) -> Iterator[str]:
@@ -111,12 +108,10 @@ def json_array(captions: Iterable[CaptionJson]) -> Iterator[str]:
     yield "[]\n" if between == "[" else "]\n"
 
 
-def _row(writer: csv._writer, buffer: io.StringIO, values: Iterable[object]) -> str:  # type: ignore[name-defined]
-    writer.writerow(values)
-    row = buffer.getvalue()
-    buffer.seek(0)
-    buffer.truncate()
-    return row
+def _csv_row(values: Iterable[object]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(values)
+    return buffer.getvalue()
 
 
 def box_table(words: Sequence[CaptionJson], none: str = "no word points at a box", indent: str = "  ") -> str:

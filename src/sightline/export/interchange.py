@@ -12,8 +12,8 @@ photos that Hugging Face's `datasets` loads. None of these libraries is needed, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -36,24 +36,13 @@ class BoxedSentence(Protocol):
     """A sentence whose words point at boxes: a `PhotoCaption` or a `Grounding`."""
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """Its words."""
-        ...
-
+    def words(self) -> tuple[str, ...]: ...
     @property
-    def trace(self) -> tuple[WordTrace, ...]:
-        """Where each came from."""
-        ...
-
+    def trace(self) -> tuple[WordTrace, ...]: ...
     @property
-    def path(self) -> str:
-        """Of the photo."""
-        ...
-
+    def path(self) -> str: ...
     @property
-    def size(self) -> tuple[int, int]:
-        """Width and height of the photo."""
-        ...
+    def size(self) -> tuple[int, int]: ...
 
 
 class _NamedBox(NamedTuple):
@@ -73,16 +62,14 @@ def to_detections(sentence: BoxedSentence, *, concepts: bool = False) -> sv.Dete
         sentence: a caption (`Pipeline.caption`), or a sentence of yours (`Pipeline.ground`).
         concepts: the named things that were seen in the photo of a caption, instead of the words that point somewhere.
     """
-    supervision = _library("supervision")
     boxes = list(_concept_boxes(sentence) if concepts else _word_boxes(sentence))
     number = {name: i for i, name in enumerate(dict.fromkeys(one.name for one in boxes))}
-    detections: sv.Detections = supervision.Detections(
+    return _library("supervision").Detections(
         xyxy=np.array([one.box for one in boxes], np.float32).reshape(-1, 4),
         confidence=np.array([one.score for one in boxes], np.float32),
         class_id=np.array([number[one.name] for one in boxes], np.int64),
         data={"class_name": np.array([one.name for one in boxes], np.str_)},
     )
-    return detections
 
 
 def caption_frame(captions: Iterable[PhotoCaption]) -> pd.DataFrame:
@@ -95,8 +82,7 @@ def caption_frame(captions: Iterable[PhotoCaption]) -> pd.DataFrame:
     for one in captions:
         objects = [concept.name for concept in one.concepts]
         rows.append((one.path, one.text, one.confidence, one.low_confidence, one.log_prob, objects, *one.size))
-    frame: pd.DataFrame = _library("pandas").DataFrame(rows, columns=list(columns))
-    return frame
+    return _library("pandas").DataFrame(rows, columns=list(columns))
 
 
 def box_frame(sentences: Iterable[BoxedSentence]) -> pd.DataFrame:
@@ -107,8 +93,7 @@ def box_frame(sentences: Iterable[BoxedSentence]) -> pd.DataFrame:
         for sentence in sentences
         for one in _word_boxes(sentence)
     ]
-    frame: pd.DataFrame = _library("pandas").DataFrame(rows, columns=list(columns))
-    return frame
+    return _library("pandas").DataFrame(rows, columns=list(columns))
 
 
 def coco_results(captions: Iterable[PhotoCaption]) -> list[dict[str, Any]]:
@@ -160,9 +145,7 @@ def _path_of(caption: PhotoCaption) -> str:
     return caption.path
 
 
-def _library(name: str) -> ModuleType:
-    from importlib import import_module
-
+def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:

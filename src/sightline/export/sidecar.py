@@ -27,17 +27,15 @@ PROPERTIES = {
     "Iptc4xmpCore:AltTextAccessibility": "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/",
 }
 LARGEST = 16 * 2**20  # bytes of a sidecar that is read
-_TEXT = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
-_ATTRIBUTE = {**_TEXT, '"': "&quot;", "\n": "&#10;", "\t": "&#9;"}
+_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
+_ATTRIBUTE = _TEXT | str.maketrans({'"': "&quot;", "\n": "&#10;", "\t": "&#9;"})
 _NEW = f"""<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 <x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="{RDF}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta>
 <?xpacket end="w"?>"""
 
 
 def sidecar_of(photo: PathLike) -> Path:
-    """Where the sidecar of a photo is."""
-    path = Path(photo)
-    return path.with_name(f"{path.name}.xmp")
+    return Path(photo).with_name(f"{Path(photo).name}.xmp")
 
 
 def write_sidecar(
@@ -45,11 +43,8 @@ def write_sidecar(
 ) -> None:
     """Write a sentence about a photo into its sidecar, which is made if it is missing.
 
-    Args:
-        photo: its path.
-        sentence: what it shows.
-        replace: also what somebody else said about it.
-        bad: is given the error of a sidecar that is left as it is; by default it is raised.
+    `replace` what somebody else said, too. `bad` is given the error of a sidecar that is left as it is; by default it
+    is raised.
     """
     path = sidecar_of(photo)
     try:
@@ -70,7 +65,10 @@ def description_of(sidecar: bytes | None, sentence: str, *, replace: bool = Fals
     A DataError where they are no XMP, or tell something else already and are not to be replaced.
     """
     try:
-        document = _parsed(_NEW.encode() if sidecar is None else sidecar)
+        raw = _NEW.encode() if sidecar is None else sidecar
+        if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:  # no XMP has them, and entities can be made to explode
+            raise ValueError("a document type")
+        document = minidom.parseString(raw)
         about = _descriptions(document)
         mine = next((one.getAttributeNS(OWN, "said") for one in about if one.hasAttributeNS(OWN, "said")), None)
         for name, space in PROPERTIES.items():
@@ -78,9 +76,8 @@ def description_of(sidecar: bytes | None, sentence: str, *, replace: bool = Fals
             if replace or said in (None, "", sentence, mine):
                 _say(document, about, name, space, sentence)
             elif name == "dc:description":
-                raise _KeptError(
-                    "this sidecar has a description that Sightline did not write", "use --force to replace it"
-                )
+                what = "this sidecar has a description that Sightline did not write"
+                raise _KeptError(what, "use --force to replace it")
         for one in about:
             if one.hasAttributeNS(OWN, "said"):
                 one.removeAttributeNS(OWN, "said")
@@ -110,15 +107,8 @@ def _read(path: Path) -> bytes | None:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise unwritable(path, error) from error
-        raise _LeftError(
-            f"this sidecar cannot be read ({error.strerror})", where=path, fix="change its permissions"
-        ) from error
-
-
-def _parsed(raw: bytes) -> minidom.Document:
-    if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:  # no XMP has them, and entities can be made to explode
-        raise ValueError("a document type")
-    return minidom.parseString(raw)
+        what = f"this sidecar cannot be read ({error.strerror})"
+        raise _LeftError(what, where=path, fix="change its permissions") from error
 
 
 def _descriptions(document: minidom.Document) -> list[minidom.Element]:
@@ -179,22 +169,20 @@ def _to_text(node: minidom.Node) -> str:
     if isinstance(node, minidom.Document):
         return "\n".join(map(_to_text, node.childNodes)) + "\n"
     if isinstance(node, minidom.Element):
-        pairs = (f' {name}="{_escaped(value, _ATTRIBUTE)}"' for name, value in node.attributes.items())
+        pairs = (f' {name}="{value.translate(_ATTRIBUTE)}"' for name, value in node.attributes.items())
         head, inside = f"<{node.tagName}{''.join(pairs)}", "".join(map(_to_text, node.childNodes))
         return f"{head}>{inside}</{node.tagName}>" if inside else f"{head}/>"
     if isinstance(node, minidom.Text) and not isinstance(node, minidom.CDATASection):
-        return _escaped(node.data, _TEXT)
+        return node.data.translate(_TEXT)
     return str(node.toxml())  # comments, instructions, unparsed text
 
 
 def _elements(within: minidom.Node, space: str, local: str) -> list[minidom.Element]:
-    """The elements right inside one that have a name."""
     children = [node for node in within.childNodes if isinstance(node, minidom.Element)]
     return [one for one in children if (one.namespaceURI, one.localName) == (space, local)]
 
 
 def _text_of(element: minidom.Element) -> str:
-    """The text in an element and below."""
     inside = [node for node in element.childNodes if isinstance(node, minidom.Text | minidom.Element)]
     return "".join(node.data if isinstance(node, minidom.Text) else _text_of(node) for node in inside).strip()
 
@@ -209,7 +197,3 @@ def _new_node(document: minidom.Document, name: str, space: str) -> minidom.Elem
 def _declare(element: minidom.Element, prefix: str, space: str) -> None:
     """Say what a prefix means in an element; minidom does not do so by itself."""
     element.setAttributeNS("http://www.w3.org/2000/xmlns/", f"xmlns:{prefix}", space)
-
-
-def _escaped(text: str, by: dict[str, str]) -> str:
-    return "".join(by.get(character, character) for character in text)

@@ -21,7 +21,7 @@ import torch
 from sightline.batch import SceneBatch, TextBatch
 from sightline.decoding.decode import caption_words, decode
 from sightline.decoding.decode_result import DecodeResult
-from sightline.decoding.rules import Rules
+from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
 from sightline.grounding.calibration import Signs
@@ -150,7 +150,7 @@ class CaptionChooser:
         """
         evidence = self._grounder.photo_evidence(scenes, images, concepts)
         best = [self.best(own) for own in self._candidates(memory, decoded, images, evidence, rules)]
-        if rules.must_include or rules.must_not or min(self.choice.swap, self.choice.vague) > 1:
+        if _names_words(rules) or min(self.choice.swap, self.choice.vague) > 1:
             return best
         asked: list[tuple[int, Words, str]] = []
         for photo, one in enumerate(best):
@@ -189,7 +189,7 @@ class CaptionChooser:
         rules: Rules,
     ) -> list[list[Candidate]]:
         found = self._decoded(decoded, range(len(decoded.words)), images, evidence, "beam")
-        if rules.must_include or rules.must_not:
+        if _names_words(rules):
             return found
         beam, least = decoded.words.shape[1], [self.best(own).least for own in found]
         if again := [photo for photo, support in enumerate(least) if support < self.choice.second_look and beam > 1]:
@@ -422,3 +422,8 @@ def plural_of(name: str) -> str:
 
 def _supports(candidates: Iterable[Candidate]) -> dict[str, float]:
     return {one.words[at]: support for one in candidates for at, support in zip(one.nouns, one.support, strict=True)}
+
+
+def _names_words(rules: Rules) -> bool:
+    """True where somebody asked for words, or for none of some: then no other words take the place of what is said."""
+    return bool(rules.must_include or set(rules.must_not) - set(CAREFUL.must_not))

@@ -65,7 +65,7 @@ def executor_of(address: str | None, threads: int | None = None, device: str = "
             fix = "start one with `ray start --head`, which tells its address, or use `--ray auto`"
             raise ClusterError(what, where=address, fix=fix) from error
     try:
-        yield Cluster(threads or 1, gpus=device != "cpu")
+        yield functools.partial(run_on_cluster, cpus=threads or 1, gpus=device != "cpu")
     finally:
         if not joined:
             ray.shutdown()
@@ -81,57 +81,49 @@ def _knock(address: str) -> None:
 
 @dataclass(eq=False)
 class _Batch:
-    """Photos that are worked on together; a photo whose worker died is `alone` with one from then on.
-
-    `deaths` are the workers that it has cost since.
-    """
+    """Photos that are worked on together; a photo whose worker died is alone with one from then on."""
 
     photos: Sequence[PhotoRef]
-    alone: bool = False
-    deaths: int = 0
-
-    @property
-    def load(self) -> int:
-        """How many of a worker's `AHEAD` places the batch takes."""
-        return AHEAD if self.alone else 1
+    load: int = 1  # of a worker's `AHEAD` places; one that is alone takes all
+    deaths: int = 0  # workers that it has cost since it is alone
 
 
-class Cluster:
-    """All workers that a running Ray has room for; `Executor`.
+def run_on_cluster(
+    photos: Sequence[PhotoRef],
+    work: Work[Result],
+    *,
+    size: int,
+    batch: int,
+    progress: Progress = iter,
+    cpus: int = 1,
+    gpus: bool = True,
+) -> Iterator[BatchResult[Result]]:
+    """The executor of all workers that a running Ray has room for: results whenever a batch of them is done.
 
-    Args:
-        cpus: of each worker. Ray tells it by OMP_NUM_THREADS, so that it computes with as many threads.
-        gpus: whether workers get a GPU each where there are some; then there are as many as GPUs.
+    Ray tells a worker its `cpus` by OMP_NUM_THREADS, so that it computes with as many threads. With `gpus`, workers get
+    a GPU each where there are some; then there are as many as GPUs.
     """
-
-    def __init__(self, cpus: int = 1, gpus: bool = True) -> None:
-        self.cpus, self.gpus = cpus, gpus
-
-    def __call__(
-        self, photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress = iter
-    ) -> Iterator[BatchResult[Result]]:
-        """Yield results whenever a batch of them is done."""
-        if not photos:
-            return
-        piece, done = min(batch, AT_ONCE), BatchResult[Result]()
-        waiting = deque(_Batch(photos[start : start + piece]) for start in range(0, len(photos), piece))
-        bar = iter(progress([photo.path for photo in photos]))
-        crew = _Crew(self.cpus, self.gpus, work, size)
-        try:
-            while waiting or crew.running:
-                crew.grow(len(waiting))
-                crew.hand_out(waiting)
-                for some in crew.come_back(waiting):
-                    done.made += some.made
-                    done.bad += some.bad
-                    deque(itertools.islice(bar, len(some.made) + len(some.bad)), 0)
-                if len(done.made) >= batch:
-                    yield done
-                    done = BatchResult()
-            deque(bar, 0)
-            yield done
-        finally:
-            crew.dismiss()
+    if not photos:
+        return
+    piece, done = min(batch, AT_ONCE), BatchResult[Result]()
+    waiting = deque(_Batch(photos[start : start + piece]) for start in range(0, len(photos), piece))
+    bar = iter(progress([photo.path for photo in photos]))
+    crew = _Crew(cpus, gpus, work, size)
+    try:
+        while waiting or crew.running:
+            crew.grow(len(waiting))
+            crew.hand_out(waiting)
+            for some in crew.come_back(waiting):
+                done.made += some.made
+                done.bad += some.bad
+                deque(itertools.islice(bar, len(some.made) + len(some.bad)), 0)
+            if len(done.made) >= batch:
+                yield done
+                done = BatchResult()
+        deque(bar, 0)
+        yield done
+    finally:
+        crew.dismiss()
 
 
 class _Crew:
@@ -210,7 +202,6 @@ class _Crew:
             raise
 
     def dismiss(self) -> None:
-        """Stop all workers."""
         for worker in [*self.loads, *self.coming.values()]:
             self._give_up(worker)
 
@@ -222,9 +213,9 @@ class _Crew:
 
 def _again(batch: _Batch, waiting: deque[_Batch]) -> Iterator[BatchResult[Any]]:
     """Put the photos back, one by one. A photo that has cost `LIVES` workers is left out."""
-    deaths = batch.deaths + batch.alone
+    deaths = batch.deaths + (batch.load == AHEAD)
     if deaths < LIVES:
-        waiting.extendleft(_Batch([photo], True, deaths) for photo in reversed(batch.photos))
+        waiting.extendleft(_Batch([photo], AHEAD, deaths) for photo in reversed(batch.photos))
         return
     what, fix = f"{deaths} workers died when they looked at it", "leave it out, or give workers more memory"
     yield BatchResult(bad=[(photo, DataError(what, where=photo.path, fix=fix)) for photo in batch.photos])

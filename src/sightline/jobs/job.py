@@ -29,7 +29,6 @@ Kept = TypeVar("Kept", contravariant=True)
 Work = Callable[[Sequence[Photo]], Sequence[Result]]
 """From a batch of photos to a result for each; picklable, so that other processes and machines can do it."""
 
-
 MOST_WORKERS = 4  # batches that are worked on at once: with more, Python's own part of the work takes turns
 
 
@@ -58,7 +57,7 @@ class BatchResult(Generic[Result]):
 
 
 class Executor(Protocol):
-    """Reads photos and works on them: `run_locally` in this process, `Cluster` on others."""
+    """Reads photos and works on them: `run_locally` in this process, `run_on_cluster` on others."""
 
     def __call__(
         self, photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress
@@ -205,7 +204,11 @@ def run(
             ledger.record({photo.id: Entry(photo.mark) for photo, _ in done.made})
             report.made += len(done.made)
         bad.update(done.bad)
-    _note(report, {photo: bad[photo] for photo in todo if photo in bad}, ledger)
+    report.bad = [bad[photo] for photo in todo if photo in bad]
+    entries = {photo.id: Entry(photo.mark, error.what) for photo, error in bad.items()}
+    fresh = {id: entry for id, entry in entries.items() if ledger.get(id) != entry}  # the next run tells only new ones
+    report.news = [bad[photo] for photo in todo if photo.id in fresh]
+    ledger.record(fresh)
     return report
 
 
@@ -218,12 +221,3 @@ def photos_to_do(photos: Sequence[PhotoRef], sink: Sink[Result], ledger: Ledger)
         made = [photo for photo in photos if photo.id in sink and ledger.get(photo.id) is None]
         ledger.record({photo.id: Entry(photo.mark) for photo in made})
     return [photo for photo in photos if photo.id not in sink or ledger.get(photo.id) != Entry(photo.mark)]
-
-
-def _note(report: Report, bad: dict[PhotoRef, SightlineError], ledger: Ledger) -> None:
-    """Put the errors into the report, and into the ledger, so that the next run reports only new ones."""
-    entries = {photo.id: Entry(photo.mark, error.what) for photo, error in bad.items()}
-    fresh = {id: entry for id, entry in entries.items() if ledger.get(id) != entry}
-    report.bad = list(bad.values())
-    report.news = [error for photo, error in bad.items() if photo.id in fresh]
-    ledger.record(fresh)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from sightline.errors import SightlineError
 from sightline.files import PathLike
 from sightline.vision.find_photos import find_photos, is_picture, walk_folder
-from sightline.vision.object_storage import Mark, is_address
+from sightline.vision.object_storage import Mark, is_address, pictures_at
+from sightline.vision.parquet_photos import PhotoTable, is_table, mark_elsewhere, split_row_path
 
 GONE: Mark = (0, 0)
 ASKING = 32  # marks that are asked for at once
@@ -30,51 +30,42 @@ class PhotoRef:
     mark: Mark = GONE
 
 
-@dataclass
-class PhotoList:
-    """The photos of a listing, each once, and errors of what could not be listed."""
-
-    photos: list[PhotoRef] = field(default_factory=list)
-    problems: list[SightlineError] = field(default_factory=list)
+Listing = tuple[list[PhotoRef], list[SightlineError]]
+"""Photos, each once, and errors of what could not be listed."""
 
 
-def photos_below(source: PathLike) -> tuple[list[PhotoRef], list[SightlineError]]:
+def photos_below(source: PathLike) -> Listing:
     """Every photo below a folder or an address, or in a parquet file, by name; and errors of what could not be listed.
 
     They are called by their paths below it; those of a parquet file by their ids, or by the paths that it holds.
     """
     if is_elsewhere(source):
         return _photos_elsewhere(os.fspath(source))
-    walked = walk_folder(source)
-    return [
-        PhotoRef(path.relative_to(source).as_posix(), path, mark_of(path)) for path in walked.photos
-    ], walked.problems
+    walk = walk_folder(source)
+    return [PhotoRef(path.relative_to(source).as_posix(), path, mark_of(path)) for path in walk.photos], walk.problems
 
 
-def find_named_photos(sources: Iterable[str], *, listing: IO[bytes] | None = None) -> PhotoList:
+def find_named_photos(sources: Iterable[str]) -> Listing:
     """The photos that names on a command line mean (see `find_photos`). Their ids are absolute paths.
 
-    Args:
-        sources: files, folders, patterns, `-` for a list; addresses, and parquet files.
-        listing: what `-` reads; standard input by default.
+    Names are files, folders, patterns, `-` for a list on standard input; addresses, and parquet files.
     """
-    names, found, photos = list(sources), PhotoList(), dict[str, PhotoRef]()
+    names, photos, problems = list(sources), dict[str, PhotoRef](), list[SightlineError]()
     groups = [names] if not any(map(is_elsewhere, names)) else [[name] for name in names]
     for group in groups:
         if is_elsewhere(group[0]):
             try:
-                listed, problems = _photos_elsewhere(group[0])
+                listed, wrong = _photos_elsewhere(group[0])
             except SightlineError as error:
-                listed, problems = [], [error]
+                listed, wrong = [], [error]
             paths = [(photo.path, photo.mark) for photo in listed]
         else:
-            walk = find_photos(group, listing=listing)
-            paths, problems = [(path, mark_of(path)) for path in walk.photos], walk.problems
-        found.problems += problems
+            walk = find_photos(group)
+            paths, wrong = [(path, mark_of(path)) for path in walk.photos], walk.problems
+        problems += wrong
         for path, mark in paths:
             photos.setdefault(id_of(path), PhotoRef(id_of(path), path, mark))
-    found.photos = list(photos.values())
-    return found
+    return list(photos.values()), problems
 
 
 def id_of(path: PathLike) -> str:
@@ -111,8 +102,6 @@ def _top(source: str) -> str:
 
 def has_file(photo: PhotoRef) -> bool:
     """True if the photo is a file of its own, so that a sidecar can stand beside it."""
-    from sightline.vision.parquet_photos import split_row_path
-
     return not is_address(photo.path) and split_row_path(photo.path) is None
 
 
@@ -120,31 +109,20 @@ def mark_of(path: PathLike) -> Mark:
     """Size and time of last change, by which a changed photo is noticed; `GONE` if there is no such file."""
     try:
         known = os.stat(path)  # noqa: PTH116 - addresses are no Paths
+        return known.st_size, known.st_mtime_ns
     except OSError:
-        return _mark_elsewhere(path)
-    return known.st_size, known.st_mtime_ns
-
-
-def _mark_elsewhere(path: PathLike) -> Mark:
-    from sightline.vision.parquet_photos import mark_elsewhere
-
-    try:
-        return mark_elsewhere(path) or GONE
-    except SightlineError:
-        return GONE
+        try:
+            return mark_elsewhere(path) or GONE
+        except SightlineError:
+            return GONE
 
 
 def is_elsewhere(source: PathLike) -> bool:
     """True if photos there are no local files: `source` is an address or a parquet file."""
-    from sightline.vision.parquet_photos import is_table
-
     return is_address(source) or is_table(source)
 
 
-def _photos_elsewhere(source: str) -> tuple[list[PhotoRef], list[SightlineError]]:
-    from sightline.vision.object_storage import pictures_at
-    from sightline.vision.parquet_photos import is_table
-
+def _photos_elsewhere(source: str) -> Listing:
     if is_table(source):
         return _photos_in_table(source)
     found = pictures_at(source)
@@ -153,9 +131,7 @@ def _photos_elsewhere(source: str) -> tuple[list[PhotoRef], list[SightlineError]
     return [PhotoRef(Path(path).name if alone else path.removeprefix(top), path, mark) for path, mark in found], []
 
 
-def _photos_in_table(source: str) -> tuple[list[PhotoRef], list[SightlineError]]:
-    from sightline.vision.parquet_photos import PhotoTable
-
+def _photos_in_table(source: str) -> Listing:
     table, mark = PhotoTable(source), mark_of(source)
     if table.holds_bytes:
         return [PhotoRef(name, _below(source, name), mark) for name in table.names], table.problems
@@ -168,5 +144,4 @@ def _photos_in_table(source: str) -> tuple[list[PhotoRef], list[SightlineError]]
 
 
 def _below(folder: str, name: str) -> PathLike:
-    """A path below a folder or an address."""
     return f"{folder}/{name}" if is_address(folder) else Path(folder) / name

@@ -11,7 +11,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from sightline.caption import PhotoCaption
@@ -53,9 +52,7 @@ class ChecksumLines(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     @abstractmethod
@@ -96,11 +93,9 @@ class Ledger(ChecksumLines):
         super().__init__(path)
 
     def __len__(self) -> int:
-        """How many photos it knows."""
         return len(self._entries)
 
     def get(self, id: str) -> Entry | None:
-        """The last entry of a photo; None if there is none."""
         return self._entries.get(id)
 
     def record(self, entries: Mapping[str, Entry]) -> None:
@@ -112,6 +107,28 @@ class Ledger(ChecksumLines):
 
     def _learn(self, row: Any, start: int, size: int) -> None:
         self._entries.update({id: Entry((size, time), error) for id, size, time, error in row})
+
+
+class RecordLog(ChecksumLines):
+    """JSON by photo id, a line each: `[id, record]`. Dropped ones are about to be made again."""
+
+    def __init__(self, path: PathLike) -> None:
+        self.records: dict[str, Any] = {}
+        super().__init__(path)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self.records
+
+    def add(self, result: tuple[str, Any]) -> None:
+        self._write(result)
+        self.records.update([result])
+
+    def drop(self, ids: Iterable[str]) -> None:
+        for id in ids:
+            self.records.pop(id, None)
+
+    def _learn(self, row: Any, start: int, size: int) -> None:
+        self.records.update([row])
 
 
 class CaptionLog(ChecksumLines):
@@ -133,8 +150,7 @@ class CaptionLog(ChecksumLines):
     def __init__(self, path: PathLike, made: str, top: str = "") -> None:
         self.forgot, self.top = 0, top
         self._head = json.dumps({"made": made}).encode() + b"\n"
-        self._places: dict[str, tuple[int, int]] = {}
-        self._marks: dict[str, str] = {}
+        self._places: dict[str, tuple[int, int, str]] = {}  # start and size of each line, and the mark in it
         self._names: dict[str, str] = {}  # of dropped ones too, so that a photo keeps its name
         self._taken: set[str] = set()
         super().__init__(path)
@@ -148,17 +164,14 @@ class CaptionLog(ChecksumLines):
             with self.path.open("rb") as file:
                 if file.readline() == self._head:
                     return whole
-        self.forgot, self._places, self._marks = len(self._places), {}, {}
+        self.forgot, self._places = len(self._places), {}
         return 0
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._reading.close()
-        super().__exit__(kind, error, traceback)
+        super().__exit__()
 
     def __len__(self) -> int:
-        """How many captions it holds."""
         return len(self._places)
 
     def __iter__(self) -> Iterator[str]:
@@ -169,7 +182,7 @@ class CaptionLog(ChecksumLines):
 
     def __getitem__(self, id: str) -> dict[str, Any]:
         """The caption of a photo as JSON tells it."""
-        start, size = self._places[id]
+        start, size, _ = self._places[id]
         self._reading.seek(start)
         row = _parse(self._reading.read(size))
         if row is None:
@@ -178,8 +191,8 @@ class CaptionLog(ChecksumLines):
         return caption
 
     def mark(self, id: str) -> str:
-        """The mark that the caption was added with."""
-        return self._marks.get(id, "")
+        """The mark that the caption was added with; "" without one."""
+        return self._places[id][2] if id in self._places else ""
 
     def name(self, id: str) -> str:
         """A unique name: the photo's path below `top`, without its ending, numbered where several photos share it."""
@@ -192,13 +205,10 @@ class CaptionLog(ChecksumLines):
         return self._names[id]
 
     def add(self, caption: PhotoCaption, mark: str = "") -> None:
-        """Store the caption of a photo."""
         id = id_of(caption.path)
-        self._places[id] = self._write([id, mark, self.name(id), caption.to_json()])
-        self._marks[id] = mark
+        self._places[id] = *self._write([id, mark, self.name(id), caption.to_json()]), mark
 
     def drop(self, ids: Iterable[str]) -> None:
-        """Remove the captions of photos; photos without one are ignored."""
         for id in [id for id in ids if id in self._places]:
             self._write([id, "", self.name(id), None])
             del self._places[id]
@@ -210,7 +220,7 @@ class CaptionLog(ChecksumLines):
         if caption is None:
             self._places.pop(id, None)
         else:
-            self._places[id], self._marks[id] = (start, size), mark
+            self._places[id] = start, size, mark
 
 
 def name_below(id: str, top: str) -> str:

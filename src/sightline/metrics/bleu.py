@@ -33,7 +33,6 @@ class Bleu(LanguageMetric):
     titles = tuple(f"BLEU-{n}" for n in range(1, ORDERS + 1))
 
     def compute(self) -> Scores:
-        """Scores of everything since the last reset; zero for no image at all."""
         statistics = self._statistics()
         corpus = _bleu(statistics.sum(axis=1, keepdims=True))
         rows = zip(self._hypotheses, *_bleu(statistics), strict=True)

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from sightline.errors import CountError, DataError
 from sightline.files import PathLike, atomic_write, existing_path
-from sightline.metrics.language_metric import LanguageMetric
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -48,14 +47,6 @@ def resamples(images: int, rounds: int = 1000, seed: int = 0) -> FloatArray:
     return draws.astype(np.float64)
 
 
-def bootstrap(metrics: Mapping[str, LanguageMetric], weights: FloatArray) -> dict[str, FloatArray]:
-    """Resampled corpus scores of every key of every metric, each (rounds,)."""
-    found: dict[str, FloatArray] = {}
-    for metric in metrics.values():
-        found.update(metric.resample(weights))
-    return found
-
-
 def interval(score: float, resampled: FloatArray) -> Interval:
     """The 95 % percentile interval."""
     low, high = np.percentile(resampled, [2.5, 97.5])
@@ -71,14 +62,12 @@ def difference(base: FloatArray, other: FloatArray, observed: float) -> Differen
     return Difference(observed, float(low), float(high), float((gaps > 0).mean()))
 
 
-def same_images(systems: Sequence[Sequence[str]]) -> None:
+def same_images(systems: Iterable[Iterable[str]]) -> None:
     """Refuse to compare systems that were scored on different images, or in another order."""
-    first = list(systems[0])
-    for ids in systems[1:]:
-        if list(ids) != first:
-            raise CountError(
-                "the systems were scored on different images", fix="give captions of the same images for every system"
-            )
+    if len({tuple(ids) for ids in systems}) > 1:
+        raise CountError(
+            "the systems were scored on different images", fix="give captions of the same images for every system"
+        )
 
 
 PARTS = ("hits", "totals")  # names of a share's arrays in a file
@@ -87,26 +76,18 @@ PRECISION, RECALL = " precision", " recall"  # the two shares of an F1
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """Hits out of totals, each (images, classes).
-
-    Attributes:
-        hits: what was reached.
-        totals: what could be.
-        labels: the classes; one without a name where there are none.
-        classes: what the mean over classes divides by; 0 counts those that have a total.
-    """
+    """Hits out of totals, each (images, classes)."""
 
     hits: FloatArray
     totals: FloatArray
-    labels: tuple[str, ...] = ("",)
-    classes: int = 0
+    labels: tuple[str, ...] = ("",)  # the classes; one without a name where there are none
+    classes: int = 0  # what the mean over classes divides by; 0 counts those that have a total
 
     def resample(self, weights: FloatArray) -> FloatArray:
         """(R,) the share in percent of R resamples; `weights` (R, images) tells how often each draws an image."""
         hits, totals = weights @ self.hits, weights @ self.totals
-        shares = np.divide(hits, totals, out=np.zeros_like(hits), where=totals > 0)
         classes = self.classes or np.maximum(1, (totals > 0).sum(axis=1))
-        found: FloatArray = 100 * shares.sum(axis=1) / classes
+        found: FloatArray = 100 * _ratio(hits, totals).sum(axis=1) / classes
         return found
 
     def __add__(self, other: Share) -> Share:
@@ -119,6 +100,10 @@ class Share:
         spread: FloatArray = np.zeros((2, len(self.hits), len(labels)))
         spread[..., [labels.index(label) for label in self.labels]] = self.hits, self.totals
         return spread
+
+
+def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
 @dataclass
@@ -153,37 +138,31 @@ class PerImage:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics that can be computed."""
         alone = [name for name in self.shares if not name.endswith((PRECISION, RECALL))]
         return (*alone, *(name.removesuffix(RECALL) for name in self.shares if name.endswith(RECALL)))
 
     def resample(self, metric: str, weights: FloatArray) -> FloatArray:
-        """(R,) the metric of R resamples."""
         if metric in self.shares:
             return self.shares[metric].resample(weights)
         precision, recall = (self.shares[metric + part].resample(weights) for part in (PRECISION, RECALL))
-        both = precision + recall
-        return np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both > 0)
+        return _ratio(2 * precision * recall, precision + recall)
 
     def score(self, metric: str) -> float:
-        """The metric of all images."""
         return float(self.resample(metric, np.ones((1, len(self.ids))))[0])
 
     def write(self, path: PathLike) -> None:
-        """Write a small .npz."""
-        arrays: dict[str, npt.NDArray[np.float32]] = {}
-        for number, share in enumerate(self.shares.values()):
-            arrays |= {f"{part}{number}": getattr(share, part).astype(np.float32) for part in PARTS}
-        head = {
-            "ids": self.ids,
-            "shares": [[name, share.labels, share.classes] for name, share in self.shares.items()],
+        arrays = {
+            f"{part}{number}": getattr(share, part).astype(np.float32)
+            for number, share in enumerate(self.shares.values())
+            for part in PARTS
         }
+        shares = [[name, share.labels, share.classes] for name, share in self.shares.items()]
+        head = {"ids": self.ids, "shares": shares}
         with atomic_write(path) as file:
-            np.savez_compressed(file, head=np.frombuffer(json.dumps(head).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+            np.savez_compressed(file, head=np.frombuffer(json.dumps(head).encode(), np.uint8), **arrays)
 
     @classmethod
     def read(cls, path: PathLike) -> PerImage:
-        """Read what `write` wrote."""
         try:
             with np.load(existing_path(path), allow_pickle=False) as held:
                 head = json.loads(held["head"].tobytes())

@@ -68,13 +68,14 @@ Fold = tuple[tuple[str, ...], str, str]  # words, what stands for them, its tag
 
 def _folds() -> dict[str, list[Fold]]:
     """By their first word, longest first."""
-    folds = [(tuple(words.split()), *token) for words, token in _TOGETHER.items()]
-    for name, others in _SAME_RELATION.items():
-        folds += [(tuple(words.split()), name, "IN") for words in [name, *others.split("|")] if words]
+    tokens = _TOGETHER | {
+        words: (name, "IN") for name, others in _SAME_RELATION.items() for words in (name, *others.split("|")) if words
+    }
     by_first: dict[str, list[Fold]] = {}
-    for fold in sorted(folds, key=lambda fold: -len(fold[0])):
-        if len(fold[0]) > 1 or fold[0][0] != fold[1]:
-            by_first.setdefault(fold[0][0], []).append(fold)
+    for words in sorted(tokens, key=lambda words: -len(words.split())):
+        first, *rest = words.split()
+        if rest or first != tokens[words][0]:
+            by_first.setdefault(first, []).append(((first, *rest), *tokens[words]))
     return by_first
 
 

@@ -29,17 +29,10 @@ class Diversity(LanguageMetric):
 
     keys = ("length", "vocabulary", "distinct_1", "distinct_2", "unique")
     title = "Diversity"
-    titles = (
-        "Words a caption",
-        "Vocabulary",
-        "Distinct-1 (%)",
-        "Distinct-2 (%)",
-        "Captions no other image has (%)",
-    )
+    titles = ("Words a caption", "Vocabulary", "Distinct-1 (%)", "Distinct-2 (%)", "Captions no other image has (%)")
     fraction = False
 
     def compute(self) -> Scores:
-        """Scores of everything since the last reset; zero for no image at all."""
         captions = [tuple(text.split()) for text in self._hypotheses.values()]
         words = [word for caption in captions for word in caption]
         pairs = [pair for caption in captions for pair in pairwise(caption)]
@@ -50,8 +43,8 @@ class Diversity(LanguageMetric):
             "distinct_2": _percent(set(pairs), pairs),
             "unique": _percent([one for one, count in Counter(captions).items() if count == 1], captions),
         }
-        lengths = map(len, captions)
-        return Scores(corpus, {id: {"length": n} for id, n in zip(self._hypotheses, lengths, strict=True)})
+        lengths = zip(self._hypotheses, map(len, captions), strict=True)
+        return Scores(corpus, {id: {"length": length} for id, length in lengths})
 
     def resample(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
         """The mean length of resamples. An image drawn twice adds no word, so there is no bootstrap of the others."""
@@ -79,12 +72,9 @@ class LanguageErrors(LanguageMetric):
     fraction = False
 
     def compute(self) -> Scores:
-        """Scores of everything since the last reset; zero for no image at all."""
         found = dict(zip(self._hypotheses, faults_all(list(self._hypotheses.values())), strict=True))
         per_image = {id: {key: 100.0 * bool(row[key]) for key in self.keys} for id, row in found.items()}
-        corpus = {
-            key: float(np.mean([row[key] for row in per_image.values()])) if per_image else 0.0 for key in self.keys
-        }
+        corpus = {key: float(np.mean([row[key] for row in per_image.values()] or [0.0])) for key in self.keys}
         words = {id: {f"{key}_words": row[key] for key in self.keys} for id, row in found.items()}
         return Scores(corpus, per_image, words)
 
@@ -100,26 +90,20 @@ def faults_all(captions: Sequence[str]) -> list[dict[str, list[str]]]:
         {
             "wrong_article": wrong_articles(words),
             "dangling_end": words[-1:] if dangles(words, tags) else [],
-            "noun_twice": nouns_twice(words, tags),
-            "word_twice": words_twice(words),
+            "noun_twice": _nouns_twice(words, tags),
+            "word_twice": [b for a, b in pairwise(words) if a == b and a not in DOUBLED],
         }
         for words, tags in zip(sentences, Tagger.default().tag_all(sentences), strict=True)
     ]
 
 
-def nouns_twice(words: Sequence[str], tags: Sequence[str]) -> list[str]:
-    """The lemmas of nouns that come twice or more without need."""
+def _nouns_twice(words: Sequence[str], tags: Sequence[str]) -> list[str]:
     counts = Counter(
         lemma_of_tag(word, tag)
         for place, (word, tag) in enumerate(zip(words, tags, strict=True))
         if tag in NOUNS and not may_come_again(words, place)
     )
     return [noun for noun, count in counts.items() if count > 1]
-
-
-def words_twice(words: Sequence[str]) -> list[str]:
-    """The words that follow themselves."""
-    return [b for a, b in pairwise(words) if a == b and a not in DOUBLED]
 
 
 def sentiment_shares(captions: Collection[Sequence[str]], words: Mapping[str, Collection[str]]) -> dict[str, float]:

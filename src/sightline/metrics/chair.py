@@ -8,7 +8,7 @@ them, though a word in them does: *train track*. The table is our own, not the p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -60,43 +60,33 @@ class Chair(LanguageMetric):
         super().__init__()
 
     def compute(self) -> Scores:
-        """Scores of everything since the last reset; zero for no image at all."""
-        said, wrong = self._found()
-        counts = self._counts(said, wrong)
-        rates = dict(zip(self._hypotheses, _rates(counts), strict=True))
-        corpus = _rates(counts.sum(axis=0, keepdims=True))[0]
-        return Scores(
-            dict(zip(self.keys, corpus, strict=True)),
-            {id: dict(zip(self.keys, row, strict=True)) for id, row in rates.items()},
-            {
-                id: {"mentioned": [one.words for one in said[id]], "hallucinated": [one.words for one in wrong[id]]}
-                for id in self._hypotheses
-            },
-        )
+        found = self._mentions()
+        counts = _counts(found)
+        rates = [dict(zip(self.keys, row, strict=True)) for row in [*_rates(counts.sum(0)[None]), *_rates(counts)]]
+        words = [
+            {"mentioned": [one.words for one in said], "hallucinated": [one.words for one in wrong]}
+            for said, wrong in found
+        ]
+        ids = list(self._hypotheses)
+        return Scores(rates[0], dict(zip(ids, rates[1:], strict=True)), dict(zip(ids, words, strict=True)))
 
     def resample(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
-        """Corpus scores of resamples: of the summed counts, not a mean over images."""
-        rates = np.array(_rates(weights @ self._counts(*self._found())))
+        rates = np.array(_rates(weights @ _counts(self._mentions())))
         return {key: rates[:, column] for column, key in enumerate(self.keys)}
 
-    def _found(self) -> tuple[dict[str, list[ObjectMention]], dict[str, list[ObjectMention]]]:
+    def _mentions(self) -> list[tuple[list[ObjectMention], list[ObjectMention]]]:
         """The mentions of every image's hypothesis, and those of them that are hallucinated."""
         texts = [text for id, said in self._hypotheses.items() for text in (said, *self._references[id])]
         rows = iter(mentions_all(texts))
-        said: dict[str, list[ObjectMention]] = {}
-        wrong: dict[str, list[ObjectMention]] = {}
+        found = []
         for id in self._hypotheses:
-            said[id] = _counted(next(rows))
-            heard = _objects(next(rows) for _ in self._references[id])
-            wrong[id] = _unsupported(said[id], heard | set(self.objects.get(id, ())))
-        return said, wrong
-
-    def _counts(
-        self, said: Mapping[str, Sequence[ObjectMention]], wrong: Mapping[str, Sequence[ObjectMention]]
-    ) -> npt.NDArray[np.float64]:
-        """(I, 4): hallucinated mentions, mentions, captions with a hallucinated one, captions."""
-        rows = [(len(wrong[id]), len(said[id]), bool(wrong[id]), 1) for id in self._hypotheses]
-        return np.array(rows, np.float64).reshape(-1, 4)
+            said = next(rows)
+            if any(one.objects & set(ANIMALS) for one in said):
+                said = [one for one in said if not _names_kin(one.words)]
+            there = {name for _ in self._references[id] for one in next(rows) for name in one.objects}
+            there.update(self.objects.get(id, ()))
+            found.append((said, [one for one in said if one.objects.isdisjoint(there)]))
+        return found
 
 
 def mentions_all(captions: Sequence[str]) -> list[list[ObjectMention]]:
@@ -117,48 +107,30 @@ def mentions_all(captions: Sequence[str]) -> list[list[ObjectMention]]:
     ]
 
 
-def object_names() -> tuple[str, ...]:
-    """COCO's 80 objects, in COCO's order."""
-    return tuple(name for name, _ in _lines() if name != NONE)
-
-
 @cache
 def _table() -> tuple[PhraseTable, dict[str, frozenset[str]]]:
     """The phrases, and the objects that each may mean: none where it is listed as naming none."""
     meaning: dict[str, frozenset[str]] = {}
     phrases: list[str] = []
-    for name, listed in _lines():
-        kin = [f"{word} {one}" for one in listed for word in sorted(KIN)] if name in ANIMALS else []
-        for phrase in (*listed, *kin):
-            key = phrase.removesuffix("/n")
-            phrases.append(phrase)
-            meaning[key] = meaning.get(key, frozenset()) | (frozenset() if name == NONE else {name})
+    with open_text(TABLE) as file:
+        for line in file:
+            name, listed = line.rstrip("\n").split("\t")
+            own = listed.split(", ")
+            kin = [f"{word} {one}" for one in own for word in sorted(KIN)] if name in ANIMALS else []
+            for phrase in (*own, *kin):
+                key = phrase.removesuffix("/n")
+                phrases.append(phrase)
+                meaning[key] = meaning.get(key, frozenset()) | (frozenset() if name == NONE else {name})
     return PhraseTable(phrases), meaning
 
 
-def _lines() -> list[tuple[str, tuple[str, ...]]]:
-    with open_text(TABLE) as file:
-        rows = [line.rstrip("\n").split("\t") for line in file]
-    return [(name, tuple(phrases.split(", "))) for name, phrases in rows]
+def _names_kin(words: str) -> bool:
+    return words in KIN or words.removesuffix("s") in KIN or words in ("babies", "families")
 
 
-def _counted(said: Sequence[ObjectMention]) -> list[ObjectMention]:
-    """A hypothesis' mentions without those kin that may be an animal's."""
-    animals = any(one.objects & set(ANIMALS) for one in said)
-    return [one for one in said if not (animals and _names_kin(one))]
-
-
-def _names_kin(mention: ObjectMention) -> bool:
-    word = mention.words
-    return word in KIN or word.removesuffix("s") in KIN or word in ("babies", "families")
-
-
-def _objects(captions: Iterable[Sequence[ObjectMention]]) -> set[str]:
-    return {name for mentions in captions for one in mentions for name in one.objects}
-
-
-def _unsupported(said: Iterable[ObjectMention], objects: Collection[str]) -> list[ObjectMention]:
-    return [one for one in said if one.objects.isdisjoint(objects)]
+def _counts(found: Sequence[tuple[Sequence[ObjectMention], Sequence[ObjectMention]]]) -> npt.NDArray[np.float64]:
+    """(I, 4): hallucinated mentions, mentions, captions with a hallucinated one, captions."""
+    return np.array([(len(wrong), len(said), bool(wrong), 1) for said, wrong in found], np.float64).reshape(-1, 4)
 
 
 def _rates(counts: npt.NDArray[np.float64]) -> list[list[float]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.errors import DataError
-from sightline.metrics.language_metric import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores, mean_scores
 from sightline.metrics.ngrams import (
     ORDERS,
     FloatArray,
@@ -97,9 +97,8 @@ class CIDErD(LanguageMetric):
 
     def compute(self) -> Scores:
         """Scores of everything since the last reset; zero for no image, and for one alone (see `ONE_IMAGE`)."""
-        scores = self._scores() if self._hypotheses else np.zeros(0)
-        per_image = {id: {self.keys[0]: s} for id, s in zip(self._hypotheses, scores.tolist(), strict=True)}
-        return Scores({self.keys[0]: float(scores.mean()) if len(scores) else 0.0}, per_image)
+        scores = self._scores().tolist() if self._hypotheses else []
+        return mean_scores(self.keys[0], dict(zip(self._hypotheses, scores, strict=True)))
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> list[WeightedMatch]:
         """Every n-gram of the hypothesis with its share of the score (they add up to it), single words first.
@@ -111,9 +110,11 @@ class CIDErD(LanguageMetric):
         shares: dict[Words, float] = dict.fromkeys(said, 0.0)
         holders = dict.fromkeys(said, 0)
         lengths_said = _lengths(said)
-        for reference in references:
+        bigrams = np.array([max(len(text.split()) - 1, 0) for text in (hypothesis, *references)])
+        penalties = length_penalty(bigrams[1:] - bigrams[0]) if self.clipped else np.ones(len(references))
+        for reference, penalty in zip(references, penalties.tolist(), strict=True):
             heard = _weigh(reference, df)
-            scale = 10 / (ORDERS * len(references)) * self._penalty(_bigrams(hypothesis) - _bigrams(reference))
+            scale = 10 / (ORDERS * len(references)) * penalty
             lengths = [ours * theirs for ours, theirs in zip(lengths_said, _lengths(heard), strict=True)]
             for words in said.keys() & heard.keys():
                 holders[words] += 1
@@ -130,9 +131,6 @@ class CIDErD(LanguageMetric):
             self._counted = DocumentFrequencies.of(self._references.values() or [()])
         return self._counted
 
-    def _penalty(self, difference: int) -> float:
-        return float(length_penalty(np.array([difference]))[0]) if self.clipped else 1.0
-
     def _scores(self) -> FloatArray:
         """(I,) the score of each image."""
         lineup = Lineup.of(self._hypotheses, self._references)
@@ -142,7 +140,10 @@ class CIDErD(LanguageMetric):
         names: list[Words] = [()]
         for n, ngrams in enumerate(count_ngrams(lineup.tokens)):
             if self.frequencies is None:
-                idf = idf_weights(_images_with(lineup, ngrams), len(lineup.hypothesis))
+                image, heard = lineup.image[ngrams.sentence], ours[ngrams.sentence] != ngrams.sentence
+                idf = idf_weights(
+                    images_with(ngrams.gram[heard], image[heard], len(ngrams.last)), len(lineup.hypothesis)
+                )
             else:
                 names = name_ngrams(ngrams, names, lineup.tokens.vocabulary)
                 idf = self.frequencies.weights(names)
@@ -201,13 +202,6 @@ def mean_agreement(agreement: FloatArray, hypothesis: IntArray, hypotheses: int)
     return scores
 
 
-def _images_with(lineup: Lineup, ngrams: NGrams) -> IntArray:
-    """(G,) in how many images a reference has the n-gram."""
-    image = lineup.image[ngrams.sentence]
-    theirs = ngrams.sentence != lineup.hypothesis[image]
-    return images_with(ngrams.gram[theirs], image[theirs], len(ngrams.last))
-
-
 def _weigh(sentence: str, df: DocumentFrequencies) -> dict[Words, float]:
     counts = ngram_counts(sentence)
     return {words: n * float(idf) for (words, n), idf in zip(counts.items(), df.weights(counts), strict=True)}
@@ -215,7 +209,3 @@ def _weigh(sentence: str, df: DocumentFrequencies) -> dict[Words, float]:
 
 def _lengths(weights: Mapping[Words, float]) -> list[float]:
     return [math.sqrt(sum(w * w for words, w in weights.items() if len(words) == n)) for n in range(1, ORDERS + 1)]
-
-
-def _bigrams(sentence: str) -> int:
-    return max(len(sentence.split()) - 1, 0)

@@ -61,7 +61,10 @@ class CiderDReward:
         if not self._many.all():
             raise DataError("an image has no reference", where=f"image index {int(np.argmin(self._many))}")
         self._start = np.cumsum(self._many) - self._many  # (I,) its first reference
-        tokens = self._reference_tokens(references)
+        sentences = [(*sentence, end_id) for image in references for sentence in image]
+        words = np.fromiter(chain.from_iterable(sentences), np.int64)
+        _check_ids(words, "a reference")
+        tokens = self._tokens(words, np.array([len(one) for one in sentences], np.int64), close=True)
         self._length = np.maximum(tokens.lengths - 1, 0)  # (R,) in bigrams
         self._norms = np.zeros((ORDERS, len(self._length)))
         self._orders: list[_Order] = []
@@ -106,13 +109,6 @@ class CiderDReward:
         if image.size and (int(image.min()) < 0 or int(image.max()) >= len(self._many)):
             raise ConfigError(f"image indices run from {image.min()} to {image.max()}, of {len(self._many)} images")
         _check_ids(rows, "a sample")
-
-    def _reference_tokens(self, references: Sequence[Sequence[Sequence[int]]]) -> Tokens:
-        sentences = [sentence for image in references for sentence in image]
-        end = (self.end_id,)
-        words = np.fromiter(chain.from_iterable(chain.from_iterable((s, end) for s in sentences)), np.int64)
-        _check_ids(words, "a reference")
-        return self._tokens(words, np.fromiter((len(s) + 1 for s in sentences), np.int64, len(sentences)), close=True)
 
     def _tokens(self, words: IntArray, lengths: IntArray, close: bool) -> Tokens:
         """Words up to END or padding. Where `close`, padding too stands for END."""

@@ -2,14 +2,14 @@
 
 The rules are those of the GVD evaluation of Flickr30k Entities (Zhou et al. 2019), without CoreNLP:
 - IoU counts pixels inclusively (+1), and a box is right if its IoU is strictly above 0.5;
-- a thing with several boxes is found if any of them is; `union=True` takes the box around all of them instead;
+- a thing with several boxes is found if any of them is;
 - numbers are averaged per class, then over classes (macro); the plain average over words (micro) stands beside.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,14 +24,12 @@ from sightline.text.tagger import NOUNS, Tagger
 THRESHOLD = 0.5
 
 
-def overlaps_enough(boxes: Sequence[Box], truth: Sequence[Box], union: bool = False) -> bool:
-    """Whether one of `boxes` meets one of the `truth` (or the box around it all) with IoU > 0.5, borders counted."""
+def overlaps_enough(boxes: Sequence[Box], truth: Sequence[Box]) -> bool:
+    """Whether one of `boxes` meets one of the `truth` with IoU > 0.5, borders counted."""
     if not len(boxes) or not truth:
         return False
-    targets = np.asarray(truth, np.float64)
-    if union:
-        targets = np.concatenate([targets[:, :2].min(0), targets[:, 2:].max(0)])[None]
-    return bool((box_iou(np.asarray(boxes, np.float64), targets, border=1) > THRESHOLD).any())
+    overlaps = box_iou(np.asarray(boxes, np.float64), np.asarray(truth, np.float64), border=1)
+    return bool((overlaps > THRESHOLD).any())
 
 
 @dataclass(frozen=True)
@@ -42,15 +40,6 @@ class Rate:
     micro: float
     per_class: dict[str, float] = field(default_factory=dict)
     count: int = 0
-
-    @classmethod
-    def of(cls, hits: Mapping[str, Sequence[bool]], classes: int | None = None) -> Rate:
-        """The rate of `hits` per class; `classes` is what macro divides by (classes without words count 0)."""
-        per_class = {label: sum(values) / len(values) for label, values in hits.items() if values}
-        count = sum(map(len, hits.values()))
-        macro = sum(per_class.values()) / max(1, len(per_class) if classes is None else classes)
-        micro = sum(map(sum, hits.values())) / max(1, count)
-        return cls(macro, micro, dict(sorted(per_class.items())), count)
 
 
 class _Outcomes:
@@ -64,7 +53,12 @@ class _Outcomes:
         return hit
 
     def rate(self, classes: int | None = None) -> Rate:
-        return Rate.of({label: [hit for _, hit in rows] for label, rows in self.by_class.items()}, classes)
+        """`classes` is what macro divides by: those without words count 0."""
+        hits = {label: sum(hit for _, hit in rows) for label, rows in self.by_class.items()}
+        per_class = {label: hits[label] / len(rows) for label, rows in self.by_class.items()}
+        count = sum(map(len, self.by_class.values()))
+        macro = sum(per_class.values()) / max(1, len(per_class) if classes is None else classes)
+        return Rate(macro, sum(hits.values()) / max(1, count), dict(sorted(per_class.items())), count)
 
 
 @dataclass(frozen=True)
@@ -83,12 +77,10 @@ class AttentionAccuracy:
     right: no captioner can do better on these regions.
     """
 
-    def __init__(self, union: bool = False) -> None:
-        self.union = union
+    def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget every photo."""
         self._hits, self._oracle = _Outcomes(), _Outcomes()
         self._sentences: dict[str, tuple[float | None, ...]] = {}
 
@@ -110,14 +102,13 @@ class AttentionAccuracy:
             hits = []
             for word in sentence.words:
                 chosen = [points[word.index]] if word.index in points else []
-                hits.append(self._hits.add(word.label, photo.id, overlaps_enough(chosen, word.boxes, self.union)))
+                hits.append(self._hits.add(word.label, photo.id, overlaps_enough(chosen, word.boxes)))
                 if boxes is not None:
-                    self._oracle.add(word.label, photo.id, overlaps_enough(boxes, word.boxes, self.union))
-            shares.append(sum(hits) / len(hits) if hits else None)
+                    self._oracle.add(word.label, photo.id, overlaps_enough(boxes, word.boxes))
+            shares.append(_mean(hits) if hits else None)
         self._sentences[photo.id] = tuple(shares)
 
     def compute(self) -> AccuracyScores:
-        """Accuracy over everything since the last reset."""
         oracle = self._oracle.rate() if self._oracle.by_class else None
         return AccuracyScores(self._hits.rate(), oracle, dict(self._sentences))
 
@@ -143,22 +134,18 @@ class F1Scores:
 
     @property
     def f1_all(self) -> float:
-        """Macro F1_all."""
         return _harmonic(self.precision_all.macro, self.recall_all.macro)
 
     @property
     def f1_loc(self) -> float:
-        """Macro F1_loc."""
         return _harmonic(self.precision_loc.macro, self.recall_loc.macro)
 
     @property
     def f1_all_micro(self) -> float:
-        """Micro F1_all."""
         return _harmonic(self.precision_all.micro, self.recall_all.micro)
 
     @property
     def f1_loc_micro(self) -> float:
-        """Micro F1_loc."""
         return _harmonic(self.precision_loc.micro, self.recall_loc.micro)
 
 
@@ -170,13 +157,10 @@ class GroundingF1:
     divide by the number of classes in the references.
     """
 
-    def __init__(self, union: bool = False, lemmatise: Callable[[str], str] = lambda word: lemma(word, "n")) -> None:
-        self.union = union
-        self.lemmatise = lemmatise
+    def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget every photo."""
         kinds = ("precision_all", "precision_loc", "recall_all", "recall_loc", "oracle")
         self._hits = {kind: _Outcomes() for kind in kinds}
         self._labels: set[str] = set()
@@ -206,7 +190,7 @@ class GroundingF1:
             if sentence.words or predictions:
                 self._sentence_f1.append(_harmonic(_mean(precision), _mean(recall)))
             for word in sentence.words if boxes is not None else ():
-                hit = overlaps_enough(boxes or (), word.boxes, self.union)
+                hit = overlaps_enough(boxes or (), word.boxes)
                 self._hits["oracle"].add(word.label, photo.id, hit)
 
     @property
@@ -219,7 +203,6 @@ class GroundingF1:
         return dict(self._hits[kind].by_class)
 
     def compute(self) -> F1Scores:
-        """Scores over everything since the last reset."""
         rates = {kind: hits.rate(self.classes) for kind, hits in self._hits.items()}
         oracle = rates.pop("oracle")
         return F1Scores(
@@ -228,11 +211,11 @@ class GroundingF1:
 
     def _precision(self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> list[bool]:
         annotated = {word.index for word in sentence.words}
-        mentioned = {self.lemmatise(token) for i, token in enumerate(sentence.tokens) if i not in annotated}
+        mentioned = {lemma(token, "n") for i, token in enumerate(sentence.tokens) if i not in annotated}
         outcome: list[bool] = []
         for prediction in predictions:
             target = next((word for word in sentence.words if word.label == prediction.label), None)
-            hit = target is not None and overlaps_enough([prediction.box], target.boxes, self.union)
+            hit = target is not None and overlaps_enough([prediction.box], target.boxes)
             if target is not None:
                 self._hits["precision_loc"].add(prediction.label, id, hit)
             elif prediction.label in mentioned:
@@ -246,19 +229,14 @@ class GroundingF1:
         outcome: list[bool] = []
         for word in sentence.words:
             first = next((p for p in predictions or () if p.label == word.label), None)
-            hit = first is not None and overlaps_enough([first.box], word.boxes, self.union)
+            hit = first is not None and overlaps_enough([first.box], word.boxes)
             if first is not None or predictions is None:
                 self._hits["recall_loc"].add(word.label, id, hit)
             outcome.append(self._hits["recall_all"].add(word.label, id, hit))
         return outcome
 
 
-def mentions(
-    caption: Caption,
-    size: tuple[int, int],
-    classes: Container[str],
-    lemmatise: Callable[[str], str] = lambda word: lemma(word, "n"),
-) -> list[GroundedPrediction]:
+def mentions(caption: Caption, size: tuple[int, int], classes: Container[str]) -> list[GroundedPrediction]:
     """The classes that the nouns of a grounded caption mention, each with its box, in pixels of `size`.
 
     The same word as another part of speech mentions nothing: "people dress" has no dress in it.
@@ -267,7 +245,7 @@ def mentions(
     found: list[GroundedPrediction] = []
     tags = Tagger.default().tag(caption.words)
     for index, (word, tag, trace) in enumerate(zip(caption.words, tags, caption.trace, strict=False)):
-        label = lemmatise(word)
+        label = lemma(word, "n")
         if tag in NOUNS and trace.box is not None and label in classes:
             x1, y1, x2, y2 = trace.box
             found.append(GroundedPrediction(index, label, (x1 * width, y1 * height, x2 * width, y2 * height)))

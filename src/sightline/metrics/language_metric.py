@@ -24,6 +24,12 @@ class Scores:
     words: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
 
+def mean_scores(key: str, scores: Mapping[str, float]) -> Scores:
+    """Of a metric whose corpus score is the mean over images; zero for no image at all."""
+    mean = float(np.mean([*scores.values()])) if scores else 0.0
+    return Scores({key: mean}, {id: {key: score} for id, score in scores.items()})
+
+
 class LanguageMetric(ABC):
     """A metric of captions against references. Sentences are PTB-tokenised strings, words parted by single spaces.
 
@@ -40,7 +46,6 @@ class LanguageMetric(ABC):
         self.reset()
 
     def reset(self) -> None:
-        """Forget every image."""
         self._hypotheses: dict[str, str] = {}
         self._references: dict[str, tuple[str, ...]] = {}
 
@@ -58,7 +63,7 @@ class LanguageMetric(ABC):
 
     @abstractmethod
     def compute(self) -> Scores:
-        """Scores of everything since the last reset."""
+        """Scores of everything since the last reset; zero for no image at all."""
 
     def resample(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
         """Corpus scores of R resamples of the images, each key an (R,) array, for bootstrap intervals.

@@ -66,12 +66,10 @@ class Meteor(LanguageMetric):
         self._lexicon: Lexicon | None = None
 
     def reset(self) -> None:
-        """Forget every image."""
         super().reset()
         self._found: dict[str, tuple[float, Statistics]] = {}
 
     def compute(self) -> Scores:
-        """Scores of everything since the last reset; zero for no image at all."""
         found = self._scored()
         per_image = {id: {"METEOR": own} for id, (own, _) in found.items()}
         return Scores({"METEOR": corpus_score(numbers for _, numbers in found.values())}, per_image)
@@ -81,7 +79,6 @@ class Meteor(LanguageMetric):
         return {id: numbers for id, (_, numbers) in self._scored().items()}
 
     def resample(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
-        """Corpus scores of R resamples of the images, from summed statistics; `weights` is (R, I)."""
         table = np.array([_summands(numbers) for numbers in self.statistics().values()], dtype=np.float64)
         return {"METEOR": np.array([score(total) for total in (weights @ table).tolist()])}
 
@@ -96,14 +93,18 @@ class Meteor(LanguageMetric):
         return self._found
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> MeteorAlignment:
-        """The alignment of a hypothesis with its best reference."""
         if not references:
             raise MissingRecordError("there is no reference to align with", fix="give one reference or more")
         (pair,) = self._best([hypothesis], [references])
-        return _alignment(pair)
+        said, heard = pair.hypothesis.words, pair.reference.words
+        matches = []
+        for at, (_, start, stop, _, width, module) in pair.chosen:
+            ours, theirs = (start, stop), (at, at + width)
+            words = " ".join(said[slice(*ours)]), " ".join(heard[slice(*theirs)])
+            matches.append(MeteorMatch(*words, MODULES[module], ours, theirs))
+        return MeteorAlignment(pair.score, pair.index, tuple(said), tuple(heard), tuple(matches), pair.statistics)
 
     def _best(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[_Pair]:
-        """For each hypothesis its alignment with its best reference."""
         if self._lexicon is None:
             self._lexicon = Lexicon(open_data())
         # As coco-caption hands them to the tool, on one line parted by `|||`.
@@ -147,26 +148,18 @@ class _Pair:
 def _best_pair(matcher: Matcher, hypothesis: Sentence, references: Sequence[Sentence]) -> _Pair:
     """The first reference with the highest score; those that cannot reach it are not aligned."""
     candidates = matcher.candidates(hypothesis, references)
-    bounds = [_bound(hypothesis, *pair, 1) for pair in zip(references, candidates, strict=True)]
+    bounds = [_bound(hypothesis, *pair) for pair in zip(references, candidates, strict=True)]
     best: _Pair | None = None
     for k in sorted(range(len(references)), key=lambda k: -bounds[k]):
-        if best:
-            if bounds[k] < best.score - _MARGIN:
-                break
-            chunks = candidates[k].fewest_chunks()
-            if chunks > 1 and _bound(hypothesis, references[k], candidates[k], chunks) < best.score - _MARGIN:
-                continue
-        pair = _align(hypothesis, references[k], k, candidates[k])
-        if best is None or (pair.score, -k) > (best.score, -best.index):
-            best = pair
+        if best and bounds[k] < best.score - _MARGIN:
+            break
+        chosen = align(candidates[k].places, candidates[k].sole_starts())
+        numbers = _count(hypothesis, references[k], chosen)
+        own = score(numbers)
+        if best is None or (own, -k) > (best.score, -best.index):
+            best = _Pair(hypothesis, references[k], k, chosen, numbers, own)
     assert best is not None
     return best
-
-
-def _align(hypothesis: Sentence, reference: Sentence, index: int, candidates: Candidates) -> _Pair:
-    chosen = align(candidates.places, candidates.sole_starts())
-    numbers = _count(hypothesis, reference, chosen)
-    return _Pair(hypothesis, reference, index, chosen, numbers, score(numbers))
 
 
 def _count(hypothesis: Sentence, reference: Sentence, chosen: Sequence[Alignment]) -> Statistics:
@@ -209,15 +202,12 @@ def _weighted(content: Sequence[float], functions: Sequence[float]) -> float:
 
 
 def corpus_score(statistics: Iterable[Statistics]) -> float:
-    """The score of summed statistics. A hypothesis that is matched whole in one chunk adds no chunk."""
-    total = [0] * 23
-    for numbers in statistics:
-        total = [a + b for a, b in zip(total, _summands(numbers), strict=True)]
-    return score(total)
+    total = [sum(column) for column in zip(*map(_summands, statistics), strict=True)]
+    return score(total) if total else 0.0
 
 
 def _summands(statistics: Statistics) -> list[int]:
-    """What one image adds to the corpus' statistics."""
+    """What one image adds to the corpus' statistics; a hypothesis that is matched whole in one chunk adds no chunk."""
     return [*statistics[:20], statistics[20] - _whole(statistics), *statistics[21:]]
 
 
@@ -238,8 +228,8 @@ def _penalty(chunks: float, said: float, heard: float, whole: bool) -> float:
     return 0.0 if whole else GAMMA * float((2 * chunks / (said + heard)) ** BETA)
 
 
-def _bound(hypothesis: Sentence, reference: Sentence, candidates: Candidates, chunks: int) -> float:
-    """A score that no alignment can exceed: everything that could be matched is, in the fewest chunks."""
+def _bound(hypothesis: Sentence, reference: Sentence, candidates: Candidates) -> float:
+    """A score that no alignment can exceed: everything that could be matched is, in one chunk."""
     if not candidates.said:
         return 0.0
     said, heard = candidates.said.bit_count(), candidates.heard.bit_count()
@@ -253,7 +243,7 @@ def _bound(hypothesis: Sentence, reference: Sentence, candidates: Candidates, ch
     precision = ours / _weight(len(hypothesis.ids), hypothesis.functions.bit_count())
     recall = theirs / _weight(len(reference.ids), reference.functions.bit_count())
     whole = said == len(hypothesis.ids) and heard == len(reference.ids)
-    return _f(precision, recall) * (1 - _penalty(chunks, said, heard, whole))
+    return _f(precision, recall) * (1 - _penalty(1, said, heard, whole))
 
 
 def _covered(matched: int, exactly: int, functions: int) -> float:
@@ -261,18 +251,3 @@ def _covered(matched: int, exactly: int, functions: int) -> float:
     other = matched ^ exactly
     exact = 2 * (exactly & ~functions).bit_count() + exactly.bit_count()
     return (1 - DELTA) * (exact + WEIGHTS[2] * (2 * (other & ~functions).bit_count() + other.bit_count()))
-
-
-def _alignment(pair: _Pair) -> MeteorAlignment:
-    said, heard = pair.hypothesis.words, pair.reference.words
-    matches = tuple(
-        MeteorMatch(
-            " ".join(said[start:stop]),
-            " ".join(heard[at : at + width]),
-            MODULES[module],
-            (start, stop),
-            (at, at + width),
-        )
-        for at, (_, start, stop, _, width, module) in pair.chosen
-    )
-    return MeteorAlignment(pair.score, pair.index, tuple(said), tuple(heard), matches, pair.statistics)

@@ -13,10 +13,10 @@ experiment, and needed for equal scores:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import comb, perm, prod
 from operator import itemgetter
 
 import numpy as np
@@ -39,8 +39,6 @@ _Path = tuple[int, int, int, int, _Trace]  # order, hypothesis words taken, ends
 
 _order = itemgetter(0)
 NOTHING: Place = ([], 0, 0, 0)
-# How many ways there are to match some of a equal words with some of b.
-_WAYS = [[sum(comb(a, k) * perm(b, k) for k in range(min(a, b) + 1)) for b in range(BEAM)] for a in range(BEAM)]
 
 
 def match(start: int, length: int, width: int, module: int) -> Match:
@@ -53,16 +51,29 @@ def align(places: Sequence[Place], fixed: int) -> list[Alignment]:
     """The best alignment.
 
     Args:
-        places: the matches at each word of the reference. Equal words share one place.
+        places: the matches at each word of the reference.
         fixed: bit mask of the reference words whose only match competes with no other.
     """
-    left: dict[int, int] = {}  # how often each place comes, where there is a choice
-    for at, place in enumerate(places):
-        if place[0] and not fixed >> at & 1:
-            left[id(place)] = left.get(id(place), 0) + 1
-    if not left:
+    if all(fixed >> at & 1 for at, place in enumerate(places) if place[0]):  # there is no choice
         return [(at, place[0][0]) for at, place in enumerate(places) if place[0]]
-    paths = _search(places, fixed, left if _ways(places, left) <= BEAM else None)
+    paths: list[_Path] = [(0, 0, -1, -1, None)]
+    for here, (matches, _, _, _) in enumerate(places):
+        extended: list[_Path] = []
+        for path in paths:
+            order, used, reached, end, trace = path
+            if reached > here or (not matches and reached < here):  # inside a match of several words, or between two
+                extended.append(path)
+                continue
+            ends_chunk = _CHUNK if reached == here else 0
+            for taken in matches:
+                gain, start, stop, mask, width, _ = taken
+                if not used & mask:
+                    chunk = 0 if start == end else ends_chunk
+                    extended.append((order + gain + chunk, used | mask, here + width, stop, (trace, here, taken)))
+                    order += start - here if start > here else here - start
+            if not fixed >> here & 1:
+                extended.append((order + ends_chunk, used, -1, -1, trace))
+        paths = sorted(extended, key=_order)[:BEAM] if len(extended) > 1 else extended
     ends = [order + _CHUNK if reached == len(places) else order for order, _, reached, _, _ in paths]
     trace = paths[ends.index(min(ends))][4]
     chosen: list[Alignment] = []
@@ -70,81 +81,6 @@ def align(places: Sequence[Place], fixed: int) -> list[Alignment]:
         trace, here, taken = trace
         chosen.append((here, taken))
     return chosen[::-1]
-
-
-def _ways(places: Sequence[Place], left: dict[int, int]) -> int:
-    """At least as many as there are partial alignments."""
-    sizes = {id(place): len(place[0]) for place in places}
-    if max(left.values()) >= BEAM or max(sizes.values()) >= BEAM:
-        return BEAM + 1
-    return prod([_WAYS[sizes[place]][count] for place, count in left.items()])
-
-
-def _search(places: Sequence[Place], fixed: int, left: dict[int, int] | None) -> list[_Path]:
-    """The best paths through the reference.
-
-    `left` says that the beam is never full, and how often each place comes; then paths that cannot win are left out.
-    One that passes over a word, although the hypothesis has enough exact matches left for it and its repetitions, ends
-    with fewer matches than one that takes it, unless those matches compete with others.
-    """
-    shared = _shared(places) if left else -1
-    paths: list[_Path] = [(0, 0, -1, -1, None)]
-    for here, place in enumerate(places):
-        matches, words, exactly, _ = place
-        if not matches:  # the chunk before ends
-            paths = [(p[0] + _CHUNK, p[1], -1, -1, p[4]) if p[2] == here else p for p in paths]
-        else:
-            needed = words.bit_count()
-            if fixed >> here & 1:
-                needed = -1
-            elif left:
-                left[id(place)] -= 1
-                if words == exactly and not words & shared:
-                    needed = left[id(place)]
-            paths = _extend(paths, here, place, needed, left is not None)
-        if len(paths) > 1:
-            paths.sort(key=_order)
-            del paths[BEAM:]
-    return paths
-
-
-def _shared(places: Sequence[Place]) -> int:
-    """The words of the hypothesis that matches of different places take."""
-    seen = shared = 0
-    for place in {id(place): place for place in places}.values():
-        shared |= seen & place[1]
-        seen |= place[1]
-    return shared
-
-
-def _extend(paths: list[_Path], here: int, place: Place, needed: int, few: bool) -> list[_Path]:
-    """Every path with every match that starts here, and without one if no more than `needed` of them are left.
-
-    Where the beam is never full, a second match of the same single words, by another module, is left out: it leads to
-    the same path with more distance.
-    """
-    matches, all_words, _, _ = place
-    extended: list[_Path] = []
-    add = extended.append
-    for path in paths:
-        order, used, reached, end, trace = path
-        if reached > here:  # inside a match of several words
-            add(path)
-            continue
-        ends_chunk = _CHUNK if reached == here else 0
-        made = 0
-        for taken in matches:
-            gain, start, stop, mask, width, _ = taken
-            if not used & mask:
-                if gain or not made & mask:
-                    chunk = 0 if start == end else ends_chunk
-                    add((order + gain + chunk, used | mask, here + width, stop, (trace, here, taken)))
-                    if few and not gain:
-                        made |= mask
-                order += start - here if start > here else here - start
-        if (all_words & ~used).bit_count() <= needed:
-            add((order + ends_chunk, used, -1, -1, trace))
-    return extended
 
 
 _Paraphrases = dict[int, list[tuple[int, int, int]]]  # for a phrase: start, number of words, directions of others
@@ -162,27 +98,16 @@ class Candidates:
     heard_exactly: int
     heard_twice: int
     word_by_word: bool = True  # no match takes several words
-    _sole_starts: int = -1  # what `sole_starts` gave
 
     def sole_starts(self) -> int:
-        """The words of the reference where a match starts that competes with no other."""
-        if self._sole_starts >= 0:
-            return self._sole_starts
+        """The words of the reference where a match starts that competes with no other, as a mask."""
         fixed = 0
         for at, (matches, taken, _, _) in enumerate(self.places):
             if len(matches) == 1 and not taken & self.said_twice:
                 width = matches[0][4]
                 if not ((1 << width) - 1) << at & self.heard_twice:
                     fixed |= 1 << at
-        self._sole_starts = fixed
         return fixed
-
-    def fewest_chunks(self) -> int:
-        """No alignment has fewer: fixed matches that nothing can precede start a chunk each."""
-        fixed = self.sole_starts()
-        ends = {(at + found[4], found[2]) for at, place in enumerate(self.places) for found in place[0]}
-        starts = [(at, place[0][0][1]) for at, place in enumerate(self.places) if fixed >> at & 1]
-        return max(1, len(starts) - len(ends.intersection(starts)))
 
 
 class Matcher:
@@ -194,7 +119,6 @@ class Matcher:
         self._partners = _partners(lexicon.index, hypotheses, references)
 
     def candidates(self, hypothesis: Sentence, references: Sequence[Sentence]) -> list[Candidates]:
-        """All possible matches with each reference."""
         words = self._words(hypothesis, set().union(*[reference.ids for reference in references]))
         phrases = self._paraphrases(hypothesis, set().union(*[reference.phrases for reference in references]))
         found = []
@@ -210,29 +134,23 @@ class Matcher:
 
     def _words(self, hypothesis: Sentence, wanted: set[int]) -> dict[int, Place]:
         """For each word of the references its matches with single words of the hypothesis."""
-        table: dict[int, tuple[list[Match], list[Match], list[Match]]] = {}
-        related = self._related
+        table: dict[int, tuple[list[Match], list[Match], list[Match]]] = defaultdict(lambda: ([], [], []))
         for start, number in enumerate(hypothesis.ids):
-            known = related.get(number)
-            if known is None:
-                known = related[number] = self._lexicon.relatives(number)
+            if number not in self._related:
+                self._related[number] = self._lexicon.relatives(number)
+            known = self._related[number]
             for other in known.keys() & wanted:
-                by_module = table.get(other)
-                if by_module is None:
-                    by_module = table[other] = ([], [], [])
                 for module in known[other]:
-                    by_module[module].append(_single(start, module))
+                    table[other][module].append(_single(start, module))
         return {other: _place(*by_module) for other, by_module in table.items()}
 
     def _paraphrases(self, hypothesis: Sentence, wanted: set[int]) -> _Paraphrases:
         """For each phrase of the references its paraphrases in the hypothesis."""
-        table: _Paraphrases = {}
-        partners = self._partners
+        table: _Paraphrases = defaultdict(list)
         for start, length, phrase in zip(hypothesis.starts, hypothesis.lengths, hypothesis.phrases, strict=True):
-            if phrase in partners:
-                found = partners[phrase]
-                for other in found.keys() & wanted:
-                    table.setdefault(other, []).append((start, length, found[other]))
+            found = self._partners.get(phrase, {})
+            for other in found.keys() & wanted:
+                table[other].append((start, length, found[other]))
         return table
 
 
@@ -322,14 +240,10 @@ def _partners(
     """For each phrase of the hypotheses the phrases of the references it is paired with, and in which directions."""
     ours = np.array(sorted(set().union(*[sentence.phrases for sentence in hypotheses])), np.int64)
     theirs = np.array(sorted(set().union(*[sentence.phrases for sentence in references])), np.int64)
-    if not len(ours) or not len(theirs):
-        return {}
-    which, others, directions = index.partners(ours)
-    wanted = np.zeros(int(max(others.max(initial=0), theirs[-1])) + 1, np.bool_)
-    wanted[theirs] = True
-    kept = np.flatnonzero(wanted[others])
-    found: dict[int, dict[int, int]] = {}
+    which, others, directions = index.pairs(ours)
+    kept = np.isin(others, theirs)
+    found: dict[int, dict[int, int]] = defaultdict(dict)
     columns = (ours[which[kept]], others[kept], directions[kept])
     for phrase, other, direction in zip(*(column.tolist() for column in columns), strict=True):
-        found.setdefault(phrase, {})[other] = direction
+        found[phrase][other] = direction
     return found

@@ -11,7 +11,7 @@ import re
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -51,12 +51,7 @@ _BETWEEN = re.compile(r"[ \t\n\f\r]+")
 
 
 def normalise(sentence: str, prefixes: Mapping[str, bool]) -> list[str]:
-    """The words of a sentence after `-norm`, in lower case.
-
-    Args:
-        sentence: any text.
-        prefixes: words that keep a full stop behind them; True for those that keep it only before a number.
-    """
+    """The words of a sentence after `-norm`, in lower case; `prefixes` as in `MeteorIndex`."""
     if _PLAIN.fullmatch(sentence):
         return sentence.split()
     text = f" {sentence.translate(_QUOTES).strip(_EDGES)} "
@@ -84,19 +79,11 @@ def _full_stops(words: list[str], prefixes: Mapping[str, bool]) -> list[str]:
             parted.append(word)
         elif "." in stem and _LETTER.search(stem):
             parted.append(word.replace(".", ""))
-        elif _keeps_full_stop(stem, following, prefixes):
+        elif "a" <= following[:1] <= "z" or (stem in prefixes and ("0" <= following[:1] <= "9" or not prefixes[stem])):
             parted.append(word)
         else:
             parted += (stem, ".")
     return parted
-
-
-def _keeps_full_stop(stem: str, following: str, prefixes: Mapping[str, bool]) -> bool:
-    if "a" <= following[:1] <= "z":
-        return True
-    if prefixes.get(stem):
-        return "0" <= following[:1] <= "9"
-    return stem in prefixes
 
 
 @lru_cache(maxsize=1 << 16)
@@ -124,69 +111,55 @@ class Sentence:
 
 
 class Lexicon:
-    """Looks up sentences; grows with the words it meets."""
+    """Looks up sentences; grows with the words it meets, which it numbers."""
 
     def __init__(self, index: MeteorIndex) -> None:
         self.index = index
         self._ids: dict[str, int] = {}
         self._functions: set[int] = set()
-        self._codes: list[int] = []  # METEOR compares words, and stems, by their hashes
-        self._stems: list[int] = []
-        self._synsets: list[frozenset[int]] = []
+        # What each word has to be matched by, and the words that have it: METEOR compares words, and stems, by hashes.
+        self._marks: list[tuple[int, int, frozenset[str]]] = []
         self._with_code: dict[int, list[int]] = defaultdict(list)
         self._with_stem: dict[int, list[int]] = defaultdict(list)
-        self._with_synset: dict[int, list[int]] = defaultdict(list)
+        self._with_synset: dict[str, list[int]] = defaultdict(list)
 
     def sentences(self, texts: Sequence[str]) -> list[Sentence]:
-        """Normalise and look up sentences."""
-        prefixes = self.index.prefixes
-        words = [normalise(text, prefixes) for text in texts]
-        self._learn(set().union(*words).difference(self._ids))
+        words = [normalise(text, self.index.prefixes) for text in texts]
+        for word in sorted(set().union(*words).difference(self._ids)):
+            self._learn(word)
         phrases, starts, lengths, ends = self._phrases(words)
-        number, functions = self._ids.__getitem__, self._functions
         found = []
-        begin = 0
-        for sentence, end in zip(words, ends, strict=True):
-            ids = list(map(number, sentence))
-            mask = 0
-            for place, id in enumerate(ids):
-                if id in functions:
-                    mask |= 1 << place
-            found.append(Sentence(sentence, ids, mask, phrases[begin:end], starts[begin:end], lengths[begin:end]))
-            begin = end
+        for sentence, begin, end in zip(words, [0, *ends], ends, strict=False):
+            ids = [self._ids[word] for word in sentence]
+            functions = sum([1 << place for place, id in enumerate(ids) if id in self._functions])
+            found.append(Sentence(sentence, ids, functions, phrases[begin:end], starts[begin:end], lengths[begin:end]))
         return found
+
+    def _learn(self, word: str) -> None:
+        number = self._ids[word] = len(self._ids)
+        code, root, synsets = java_hash(word), java_hash(stem(word)), self.index.synsets_of(word)
+        if word in self.index.function_words:
+            self._functions.add(number)
+        self._marks.append((code, root, synsets))
+        self._with_code[code].append(number)
+        self._with_stem[root].append(number)
+        for synset in synsets:
+            self._with_synset[synset].append(number)
 
     def same(self, sentence: Sentence, other: Sentence) -> bool:
         """Whether METEOR takes two sentences for identical."""
-        codes = self._codes
+        marks = self._marks
         return len(sentence.ids) == len(other.ids) and all(
-            codes[a] == codes[b] for a, b in zip(sentence.ids, other.ids, strict=True)
+            marks[a][0] == marks[b][0] for a, b in zip(sentence.ids, other.ids, strict=True)
         )
 
     def relatives(self, number: int) -> Related:
         """The words met so far that match a word."""
-        found: Related = dict.fromkeys(self._with_stem[self._stems[number]], (STEM,))
-        with_synset = self._with_synset
-        for other in {other for synset in self._synsets[number] for other in with_synset[synset]}:
+        code, root, synsets = self._marks[number]
+        found: Related = dict.fromkeys(self._with_stem[root], (STEM,))
+        for other in {other for synset in synsets for other in self._with_synset[synset]}:
             found[other] = (STEM, SYNONYM) if other in found else (SYNONYM,)
-        for other in self._with_code[self._codes[number]]:
-            found[other] = (EXACT,)
-        return found
-
-    def _learn(self, words: Iterable[str]) -> None:
-        new = sorted(words)
-        for word, synsets in zip(new, self.index.synsets.of(new), strict=True):
-            number = self._ids[word] = len(self._ids)
-            code, root = java_hash(word), java_hash(stem(word))
-            if word in self.index.function_words:
-                self._functions.add(number)
-            self._codes.append(code)
-            self._stems.append(root)
-            self._synsets.append(synsets)
-            self._with_code[code].append(number)
-            self._with_stem[root].append(number)
-            for synset in synsets:
-                self._with_synset[synset].append(number)
+        return found | dict.fromkeys(self._with_code[code], (EXACT,))
 
     def _phrases(self, sentences: Sequence[Sequence[str]]) -> tuple[list[int], list[int], list[int], list[int]]:
         """The phrases of the paraphrase table in the sentences, their starts and lengths, and each sentence's end."""

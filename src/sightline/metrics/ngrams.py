@@ -95,34 +95,25 @@ class Lineup:
 
     @classmethod
     def of(cls, hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> Lineup:
-        """Line up every image of `hypotheses`."""
         tokens = Tokens.of([*chain.from_iterable((said, *references[id]) for id, said in hypotheses.items())])
         size = np.fromiter((1 + len(references[id]) for id in hypotheses), np.int64, len(hypotheses))
         return cls(tokens, np.repeat(np.arange(len(size)), size), np.cumsum(size) - size)
 
     def matches(self, ngrams: NGrams) -> Iterator[tuple[IntArray, IntArray]]:
-        """Pairs of entries (of a hypothesis, of a reference of its image) with the same n-gram."""
-        mine = np.zeros(len(self.image), np.bool_)
-        mine[self.hypothesis] = True
-        return shared_ngrams(ngrams, self.image, np.flatnonzero(mine[ngrams.sentence]))
+        """Pairs of entries (of a hypothesis, of a reference of its image) with the same n-gram.
 
-
-def shared_ngrams(ngrams: NGrams, image: IntArray, entries: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-    """Pair each of `entries` with the entries of later sentences of its image that hold the same n-gram.
-
-    In the sorted entries these stand right behind it, so the pairs come in a few batches: with the next entry, with the
-    second next, … `image` (S,) is the image of each sentence, in ascending order.
-    """
-    for distance in count(1):
-        entries = entries[entries < len(ngrams.gram) - distance]
-        others = entries + distance
-        same = ngrams.gram[others] == ngrams.gram[entries]
-        entries, others = entries[same], others[same]
-        same = image[ngrams.sentence[others]] == image[ngrams.sentence[entries]]
-        entries = entries[same]
-        if not len(entries):
-            return
-        yield entries, others[same]
+        In the sorted entries those of the references stand right behind that of the hypothesis, so the pairs come in a
+        few batches: with the next entry, with the second next, …
+        """
+        image = self.image[ngrams.sentence]
+        entries = np.flatnonzero(ngrams.sentence == self.hypothesis[image])
+        for distance in count(1):
+            entries = entries[entries < len(ngrams.gram) - distance]
+            entries = entries[ngrams.gram[entries + distance] == ngrams.gram[entries]]
+            entries = entries[image[entries + distance] == image[entries]]
+            if not len(entries):
+                return
+            yield entries, entries + distance
 
 
 def images_with(gram: IntArray, image: IntArray, total: int) -> IntArray:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sightline.files import PathLike, write_text
 from sightline.metrics.bleu import Bleu
-from sightline.metrics.bootstrap import bootstrap, difference, interval, resamples, same_images
+from sightline.metrics.bootstrap import difference, interval, resamples, same_images
 from sightline.metrics.cider import CIDErD
 from sightline.metrics.language_metric import LanguageMetric
 from sightline.metrics.meteor import Meteor
@@ -37,7 +37,10 @@ def report_data(systems: Mapping[str, Scorecard], rounds: int = 1000) -> dict[st
     known = cards[0].scores.per_image[ids[0]]  # of the whole set alone, such as its vocabulary, there is no interval
     keys = [key for metric in cards[0].metrics.values() for key in metric.keys if key in known]
     weights = resamples(len(ids), rounds)
-    drawn = {name: bootstrap(card.metrics, weights) for name, card in systems.items()}
+    drawn = {
+        name: {key: row for metric in card.metrics.values() for key, row in metric.resample(weights).items()}
+        for name, card in systems.items()
+    }
     return {
         "signature": cards[0].signature,
         "notes": sorted({note for card in cards for note in card.notes}),
@@ -86,8 +89,10 @@ def _image(id: str, cards: Sequence[Scorecard], keys: Sequence[str]) -> dict[str
 def _why(metric: LanguageMetric, hypothesis: str, references: Sequence[str]) -> Any:
     """What a metric saw in one image, small enough to be in the page for thousands of images."""
     if isinstance(metric, Bleu):
-        matches = [match.words for match in metric.explain(hypothesis, references) if match.matched]
-        return {"hits": _covered(hypothesis, matches), "longest": _longest(matches)}
+        matched = [match.words for match in metric.explain(hypothesis, references) if match.matched]
+        single = {words[0] for words in matched if len(words) == 1}
+        hits = [place for place, word in enumerate(hypothesis.split(" ")) if word in single]
+        return {"hits": hits, "longest": _longest(matched)}
     if isinstance(metric, RougeL):
         best = max(metric.explain(hypothesis, references), key=lambda common: len(common.words))
         return list(best.in_hypothesis)
@@ -95,28 +100,15 @@ def _why(metric: LanguageMetric, hypothesis: str, references: Sequence[str]) -> 
         shares = sorted(metric.explain(hypothesis, references), key=lambda match: -match.share)
         return [[" ".join(match.words), round(match.share, 4)] for match in shares[:6] if match.share > 0]
     if isinstance(metric, Meteor):
-        return _meteor(metric, hypothesis, references)
+        matches = metric.explain(hypothesis, references).matches
+        return {"pairs": [[match.hypothesis, match.reference, match.module] for match in matches]}
     assert isinstance(metric, Spice)
-    return _spice(metric, hypothesis, references)
-
-
-def _meteor(metric: Meteor, hypothesis: str, references: Sequence[str]) -> dict[str, Any]:
-    found = metric.explain(hypothesis, references)
-    return {"pairs": [[m.hypothesis, m.reference, m.module] for m in found.matches]}
-
-
-def _spice(metric: Spice, hypothesis: str, references: Sequence[str]) -> dict[str, Any]:
     found = metric.explain(hypothesis, references)
     return {
         "matched": ["-".join(said) for said, _ in found.matched],
         "unmatched": ["-".join(said) for said in found.unmatched],
         "missed": ["-".join(heard) for heard in found.missed[:12]],
     }
-
-
-def _covered(hypothesis: str, matches: Sequence[tuple[str, ...]]) -> list[int]:
-    single = {words[0] for words in matches if len(words) == 1}
-    return [i for i, word in enumerate(hypothesis.split(" ")) if word in single]
 
 
 def _longest(matches: Sequence[tuple[str, ...]]) -> list[str]:

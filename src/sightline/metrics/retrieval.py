@@ -12,7 +12,7 @@ k / pool is given beside each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,7 +24,6 @@ from sightline.metrics.ngrams import FloatArray, IntArray
 
 # (image indices (b,), caption indices (c,)) → (b, c) scores, higher is better.
 Similarity = Callable[[IntArray, IntArray], npt.NDArray[np.floating[Any]]]
-Block = tuple[slice, slice]
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,6 @@ class Direction:
 
     @classmethod
     def of(cls, ranks: IntArray, ks: Sequence[int]) -> Direction:
-        """Summarise ranks that start at 1."""
         recalls = {k: 100.0 * float(np.mean(ranks <= k)) for k in ks}
         return cls(recalls, float(np.floor(np.median(ranks))), float(np.mean(ranks)))
 
@@ -63,11 +61,9 @@ class RetrievalScores:
 
     @property
     def rsum(self) -> float:
-        """The sum of all recalls."""
         return sum(self.image_to_text.recalls.values()) + sum(self.text_to_image.recalls.values())
 
     def as_dict(self) -> dict[str, float | int | str]:
-        """Flat and ready for JSON."""
         flat: dict[str, float | int | str] = {"label": self.label, "images": self.images, "folds": self.folds}
         for name, way in (("i2t", self.image_to_text), ("t2i", self.text_to_image)):
             flat |= {f"{name}_R@{k}": value for k, value in way.recalls.items()}
@@ -91,7 +87,6 @@ class Ensemble:
         return f"ensemble of {len(self.members)} (scores averaged)"
 
     def __call__(self, images: IntArray, captions: IntArray) -> FloatArray:
-        """The mean score of each pair."""
         mean: FloatArray = np.mean([np.asarray(m(images, captions), np.float64) for m in self.members], axis=0)
         return mean
 
@@ -135,14 +130,8 @@ def consecutive_folds(size: int, count: int) -> list[IntArray]:
     return [np.arange(start, start + size) for start in range(0, size * count, size)]
 
 
-def rank_pool(
-    similarity: Similarity,
-    owner: IntArray,
-    images: IntArray,
-    block: tuple[int, int],
-    watch: Callable[[list[Block]], Iterable[Block]] = iter,
-) -> Ranks:
-    """Rank within some images and their captions. `watch` passes the blocks on, for a progress bar."""
+def rank_pool(similarity: Similarity, owner: IntArray, images: IntArray, block: tuple[int, int]) -> Ranks:
+    """Rank within some images and their captions."""
     if len(np.unique(images)) != len(images):
         raise CountError("an image is twice in a fold", fix="give each image once")
     row = np.full(max(int(owner.max(initial=-1)), int(images.max())) + 1, -1)
@@ -157,11 +146,13 @@ def rank_pool(
     best = np.full(len(images), -np.inf)
     np.maximum.at(best, own, right)
     text, image = np.ones(len(images), np.int64), np.ones(len(captions), np.int64)
-    for rows, columns in watch(list(_blocks(len(images), len(captions), block))):
-        scores = _scored(similarity, images[rows], captions[columns])
-        wrong = own[columns] != np.arange(len(images))[rows, None]
-        text[rows] += ((scores >= best[rows, None]) & wrong).sum(axis=1)
-        image[columns] += ((scores >= right[columns]) & wrong).sum(axis=0)
+    for top in range(0, len(images), block[0]):
+        for left in range(0, len(captions), block[1]):
+            rows, columns = slice(top, top + block[0]), slice(left, left + block[1])
+            scores = _scored(similarity, images[rows], captions[columns])
+            wrong = own[columns] != np.arange(len(images))[rows, None]
+            text[rows] += ((scores >= best[rows, None]) & wrong).sum(axis=1)
+            image[columns] += ((scores >= right[columns]) & wrong).sum(axis=0)
     return Ranks(text, image)
 
 
@@ -190,12 +181,6 @@ def _scored(similarity: Similarity, images: IntArray, captions: IntArray) -> npt
     return scores
 
 
-def _blocks(rows: int, columns: int, block: tuple[int, int]) -> Iterator[Block]:
-    for row in range(0, rows, block[0]):
-        for column in range(0, columns, block[1]):
-            yield slice(row, row + block[0]), slice(column, column + block[1])
-
-
 def _mean(ways: Sequence[Direction]) -> Direction:
     recalls = {k: float(np.mean([way.recalls[k] for way in ways])) for k in ways[0].recalls}
     ranks = [[way.median_rank, way.mean_rank] for way in ways]
@@ -218,13 +203,10 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True)
-class SelfRetrievalScores:
+class SelfRetrievalScores(Direction):
     """Recalls in percent, each with the percentage that guessing would reach among `pool` images."""
 
-    recalls: dict[int, float]
     chance: dict[int, float]
-    median_rank: float
-    mean_rank: float
     pool: int
     ranks: tuple[int, ...] = ()  # of each caption's own image
 
@@ -235,10 +217,7 @@ def self_retrieval(
     words: Tensor,
     *,
     ks: Sequence[int] = (1, 5, 50, 500),
-    pool: int | None = None,
-    seed: int = 0,
     block: tuple[int, int] = (32, 64),
-    progress: bool = True,
 ) -> SelfRetrievalScores:
     """Rank all images for the caption of each.
 
@@ -247,23 +226,16 @@ def self_retrieval(
         scenes: gives what `captioner.encode` takes for some image indices. Every image is encoded once.
         words: (N, T) the caption of each image, as `captioner.log_prob` takes it.
         ks: the k of recall at k.
-        pool: rank only among this many images drawn at random (for a slow machine); None takes all.
-        seed: of that draw.
         block: images and captions scored at a time; their product is the batch `log_prob` sees.
-        progress: show a progress bar.
     """
     import torch
 
-    if pool is not None and not 1 <= pool <= len(words):
-        raise ConfigError(f"a pool of {pool} out of {len(words)} images", fix=f"choose 1 to {len(words)}, or None")
-    chosen = np.arange(len(words))
-    if pool is not None:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(words), pool, replace=False))
-    starts = range(0, len(chosen), block[0])
+    index = np.arange(len(words))
     with torch.inference_mode():
-        memories = [captioner.encode(scenes(chosen[start : start + block[0]].tolist())) for start in starts]
+        blocks = [index[start : start + block[0]].tolist() for start in range(0, len(words), block[0])]
+        memories = [captioner.encode(scenes(images)) for images in blocks]
         device = next(iter(memories[0].values())).device
-        captions = words[torch.from_numpy(chosen)].to(device)
+        captions = words.to(device)
 
         def similarity(images: IntArray, columns: IntArray) -> FloatArray:
             memory, said = memories[int(images[0]) // block[0]], captions[torch.from_numpy(columns).to(device)]
@@ -272,16 +244,7 @@ def self_retrieval(
                 raise CountError(f"log_prob gave shape {tuple(scores.shape)} for {len(images) * len(said)} pairs")
             return scores.reshape(len(images), -1).double().cpu().numpy()
 
-        index = np.arange(len(chosen))
-        ranks = rank_pool(similarity, index, index, block, _bar if progress else iter).text_to_image
-    found = Direction.of(ranks, ks)
-    chance = {k: 100.0 * min(1.0, k / len(chosen)) for k in ks}
-    return SelfRetrievalScores(
-        found.recalls, chance, found.median_rank, found.mean_rank, len(chosen), tuple(ranks.tolist())
-    )
-
-
-def _bar(blocks: list[Block]) -> Iterable[Block]:
-    from rich.progress import track
-
-    return track(blocks, description="self-retrieval")
+        ranks = rank_pool(similarity, index, index, block).text_to_image
+    chance = {k: 100.0 * min(1.0, k / len(words)) for k in ks}
+    found = vars(Direction.of(ranks, ks))
+    return SelfRetrievalScores(**found, chance=chance, pool=len(words), ranks=tuple(ranks.tolist()))

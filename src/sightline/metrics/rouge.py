@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from sightline.metrics.language_metric import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores, mean_scores
 
 BETA = 1.2  # recall weighs more than precision
 
@@ -30,11 +28,7 @@ class RougeL(LanguageMetric):
     title = "ROUGE-L"
 
     def compute(self) -> Scores:
-        """Scores of everything since the last reset; zero for no image at all."""
-        scores = [_rouge(said, self._references[id]) for id, said in self._hypotheses.items()]
-        corpus = float(np.mean(scores)) if scores else 0.0
-        per_image = {id: {"ROUGE_L": score} for id, score in zip(self._hypotheses, scores, strict=True)}
-        return Scores({"ROUGE_L": corpus}, per_image)
+        return mean_scores("ROUGE_L", {id: _rouge(said, self._references[id]) for id, said in self._hypotheses.items()})
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> list[CommonSubsequence]:
         """For each reference the words it shares with the hypothesis, in order."""
@@ -88,17 +82,18 @@ def _common(hypothesis: Sequence[str], reference: Sequence[str]) -> CommonSubseq
     for i, word in enumerate(hypothesis):
         for j, other in enumerate(reference):
             best[i + 1][j + 1] = best[i][j] + 1 if word == other else max(best[i][j + 1], best[i + 1][j])
-    pairs: list[tuple[int, int]] = []
+    ours: list[int] = []
+    theirs: list[int] = []
     i, j = len(hypothesis), len(reference)
     while i and j:
         if hypothesis[i - 1] == reference[j - 1]:
             i, j = i - 1, j - 1
-            pairs.append((i, j))
+            ours.insert(0, i)
+            theirs.insert(0, j)
         elif best[i - 1][j] >= best[i][j - 1]:
             i -= 1
         else:
             j -= 1
-    pairs.reverse()
-    ours, theirs = tuple(i for i, _ in pairs), tuple(j for _, j in pairs)
     words = tuple(hypothesis[i] for i in ours)
-    return CommonSubsequence(words, ours, theirs, len(words) / len(hypothesis), len(words) / len(reference))
+    shares = len(words) / len(hypothesis), len(words) / len(reference)
+    return CommonSubsequence(words, tuple(ours), tuple(theirs), *shares)

@@ -47,7 +47,6 @@ def parse_all(captions: Iterable[str]) -> dict[str, SceneGraph]:
 
 
 def parse_with_tags(words: Sequence[str], tags: Sequence[str]) -> SceneGraph:
-    """The scene graph of words with their Penn tags."""
     reader = _Reader(phrases([word.lower() for word in words], tags))
     return SceneGraph(tuple(reader.objects), tuple(reader.attributes), tuple(reader.relations))
 

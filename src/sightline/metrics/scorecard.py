@@ -6,6 +6,7 @@ import importlib.util
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from sightline import __version__
 from sightline.errors import ConfigError, DataError, MissingRecordError
@@ -82,36 +83,27 @@ def scorecard(
     _check_ids(hypotheses, references)
     ids = [id for id in references if id in hypotheses]
     said, heard = _tokenised(ids, hypotheses, references)
-    corpus: dict[str, float] = {}
-    per_image: dict[str, dict[str, float]] = {id: {} for id in ids}
-    words: dict[str, dict[str, list[str]]] = {}
+    scores = Scores({}, {id: {} for id in ids})
     made: dict[str, LanguageMetric] = {}
     for name in chosen:
-        metric = _made(name, frequencies, objects)
+        metric = CIDErD(frequencies) if name == "cider" else Chair(objects) if name == "chair" else METRICS[name]()
         metric.update(said, heard)
-        scores = _computed(metric, lambda images, name=name: tell(name, images), len(ids))  # type: ignore[misc]
-        corpus.update(scores.corpus)
-        for id, row in scores.per_image.items():
-            per_image[id].update(row)
-        for id, found in scores.words.items():
-            words.setdefault(id, {}).update(found)
+        own = _compute(metric, partial(tell, name), len(ids))
+        scores.corpus.update(own.corpus)
+        for id, row in own.per_image.items():
+            scores.per_image[id].update(row)
+        for id, found in own.words.items():
+            scores.words.setdefault(id, {}).update(found)
         made[name] = metric
     notes = _notes(hypotheses, references, said, "cider" in chosen and frequencies is None)
-    if "chair" in chosen and objects is not None:
-        notes += _without_boxes(ids, objects)
+    if "chair" in chosen and objects is not None and (missing := [id for id in ids if id not in objects]):
+        share = f"{len(missing):,} of {len(ids):,} images are not in the file of boxes"
+        notes.append(f"{share}; CHAIR knows their objects from references alone: {_some(missing)}")
     signature = _signature(chosen, references, ids, frequencies, objects is not None)
-    return Scorecard(Scores(corpus, per_image, words), signature, notes, said, heard, made)
+    return Scorecard(scores, signature, tuple(notes), said, heard, made)
 
 
-def _made(
-    name: str, frequencies: DocumentFrequencies | None, objects: Mapping[str, Collection[str]] | None
-) -> LanguageMetric:
-    if name == "cider":
-        return CIDErD(frequencies)
-    return Chair(objects) if name == "chair" else METRICS[name]()
-
-
-def _computed(metric: LanguageMetric, tell: Callable[[int], None], images: int) -> Scores:
+def _compute(metric: LanguageMetric, tell: Callable[[int], None], images: int) -> Scores:
     """The scores, telling on the way how many images have theirs."""
     so_far = 0
 
@@ -153,31 +145,21 @@ def _notes(
     references: Mapping[str, Sequence[str]],
     tokenised: Mapping[str, str],
     corpus_frequencies: bool,
-) -> tuple[str, ...]:
-    notes: list[str] = []
+) -> list[str]:
     missing = [id for id in references if id not in hypotheses]
-    if missing:
-        notes.append(
-            f"{len(missing):,} of {len(references):,} images with references have no caption and were not scored: "
-            f"{_some(missing)}"
-        )
     empty = [id for id, text in tokenised.items() if not text]
-    if empty:
-        notes.append(f"{len(empty):,} captions are empty after tokenisation and score as such: {_some(empty)}")
     pictured = [id for id, text in hypotheses.items() if any(_is_emoji(c) for c in text)]
-    if pictured:
-        notes.append(f"{len(pictured):,} captions hold emojis, which the PTB tokenizer drops: {_some(pictured)}")
-    if corpus_frequencies and len(hypotheses) == 1:
-        notes.append(ONE_IMAGE)
-    return tuple(notes)
-
-
-def _without_boxes(ids: Sequence[str], objects: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    missing = [id for id in ids if id not in objects]
-    if not missing:
-        return ()
-    told = f"{len(missing):,} of {len(ids):,} images are not in the file of boxes"
-    return (f"{told}; CHAIR knows their objects from references alone: {_some(missing)}",)
+    uncaptioned = f"{len(missing):,} of {len(references):,} images with references have no caption and were not scored"
+    notes = [
+        f"{what}: {_some(ids)}"
+        for ids, what in (
+            (missing, uncaptioned),
+            (empty, f"{len(empty):,} captions are empty after tokenisation and score as such"),
+            (pictured, f"{len(pictured):,} captions hold emojis, which the PTB tokenizer drops"),
+        )
+        if ids
+    ]
+    return notes + [ONE_IMAGE] * (corpus_frequencies and len(hypotheses) == 1)
 
 
 def _is_emoji(character: str) -> bool:
@@ -193,12 +175,7 @@ def _signature(
 ) -> str:
     counts = sorted({len(references[id]) for id in ids})
     refs = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
-    parts = [
-        f"metrics:{'+'.join(chosen)}",
-        f"images:{len(ids)}",
-        f"refs:{refs}",
-        "tok:ptb-3.4.1-lower-nopunct",
-    ]
+    parts = [f"metrics:{'+'.join(chosen)}", f"images:{len(ids)}", f"refs:{refs}", "tok:ptb-3.4.1-lower-nopunct"]
     if "cider" in chosen:
         parts.append("df:corpus" if frequencies is None else f"df:saved-{frequencies.images:g}-images")
     if "meteor" in chosen:

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-
-import numpy as np
 
 from sightline.metrics.caption_phrases import general_name
-from sightline.metrics.language_metric import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores, mean_scores
 from sightline.metrics.scene_graph import SceneGraph, SceneTuple, parse_all
 from sightline.text import wordnet
-from sightline.text.wordnet import REMEMBERED
 
 Match = tuple[SceneTuple, SceneTuple]
 
@@ -26,28 +22,17 @@ def same_object(a: str, b: str) -> bool:
 
     The last is for compounds, which are one object here: a *tennis court* is matched by *court*, not by *clay court*.
     """
-    if a == b or not _senses(a).isdisjoint(_senses(b)):
+    if a == b or wordnet.share_synset(a, b, "n"):
         return True
     return (" " in a and general_name(a) == b) or (" " in b and general_name(b) == a)
 
 
 def same_word(a: str, b: str) -> bool:
     """Whether two attributes or relations are the same string or share a synset of any part of speech."""
-    return a == b or not _meanings(a).isdisjoint(_meanings(b))
-
-
-@lru_cache(REMEMBERED)
-def _senses(noun: str) -> frozenset[int]:
-    return wordnet.synsets(noun, "n")
-
-
-@lru_cache(REMEMBERED)
-def _meanings(word: str) -> frozenset[int]:
-    return wordnet.synsets(word)
+    return a == b or wordnet.share_synset(a, b)
 
 
 def same_tuple(a: SceneTuple, b: SceneTuple) -> bool:
-    """Whether two tuples of one kind agree in every position."""
     if len(a) != len(b) or not same_object(a[0], b[0]):
         return False
     if len(a) == 3:
@@ -130,31 +115,24 @@ class Spice(LanguageMetric):
         super().__init__()
 
     def reset(self) -> None:
-        """Forget every image."""
         super().reset()
-        self._explanations: dict[str, Explanation] = {}
+        self._found: dict[str, float] = {}
 
     def compute(self) -> Scores:
-        """Scores of everything since the last reset; zero for no image at all."""
-        scores = {id: {"SPICE": found.f} for id, found in self._explained().items()}
-        corpus = float(np.mean([row["SPICE"] for row in scores.values()])) if scores else 0.0
-        return Scores({"SPICE": corpus}, scores)
+        """Those of images that were scored before are kept."""
+        new = [id for id in self._hypotheses if id not in self._found]
+        for start in range(0, len(new), IMAGES_AT_ONCE):
+            ids = new[start : start + IMAGES_AT_ONCE]
+            self._parse([caption for id in ids for caption in (self._hypotheses[id], *self._references[id])])
+            for id in ids:
+                self._found[id] = self._matched(self._hypotheses[id], self._references[id]).f
+            self.done(len(ids))
+        return mean_scores("SPICE", self._found)
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> Explanation:
         """What the hypothesis says that the references say too, what only it says, and what it leaves unsaid."""
         self._parse([hypothesis, *references])
         return self._matched(hypothesis, references)
-
-    def _explained(self) -> dict[str, Explanation]:
-        """Every image's tuples, in the order of `update`; those computed before are kept."""
-        fresh = [id for id in self._hypotheses if id not in self._explanations]
-        for start in range(0, len(fresh), IMAGES_AT_ONCE):
-            ids = fresh[start : start + IMAGES_AT_ONCE]
-            self._parse([caption for id in ids for caption in (self._hypotheses[id], *self._references[id])])
-            for id in ids:
-                self._explanations[id] = self._matched(self._hypotheses[id], self._references[id])
-            self.done(len(ids))
-        return self._explanations
 
     def _parse(self, captions: Sequence[str]) -> None:
         if len(self._graphs) > MOST_CAPTIONS:

@@ -5,37 +5,52 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from sightline.scene import Array
-from sightline.search.keywords import keywords
+from sightline.text.lemmas import lemma
+from sightline.text.tokenizer import ptb_tokens
 from sightline.vision.object_storage import Mark
+
+SAY_NOTHING = frozenset(
+    "a an the this that these those of in on at to by from with for into onto over under near and or but as while "
+    "is are be was were been being am has have had do does did it its their his her he she they them him there some "
+    "'s n't -lrb- -rrb-".split()
+)
+
+
+def keywords(text: str) -> list[str]:
+    """The base forms of the words of a caption or query, each as often as it is said.
+
+    A word has one base form wherever it stands, so that a query of one word and a caption agree: that of the noun, or
+    else that of the verb.
+
+    >>> keywords("Two dogs are running on the beach")
+    ['two', 'dog', 'run', 'beach']
+    """
+    return [_base(word) for word in ptb_tokens(text) if word not in SAY_NOTHING]
+
+
+@lru_cache(1 << 16)
+def _base(word: str) -> str:
+    noun = lemma(word, "n")
+    return noun if noun != word else lemma(word, "v")
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A photo in the index.
+    """A photo in the index."""
 
-    Attributes:
-        path: of the photo, absolute, with forward slashes: the row's name.
-        root: the folder that was indexed when it was found.
-        mark: of the file when it was listed.
-        content: what tells its bytes from others (`content_of`); "" where they changed while they were looked at.
-        size: width and height in pixels, upright.
-        vector: (d,) float32 of length 1.
-        caption: None where none was asked for.
-        concepts: names of things in the photo.
-    """
-
-    path: str
-    root: str
-    mark: Mark
-    content: str
-    size: tuple[int, int]
-    vector: Array
-    caption: str | None = None
-    concepts: tuple[str, ...] = ()
+    path: str  # absolute, with forward slashes: the row's name
+    root: str  # the folder that was indexed when it was found
+    mark: Mark  # of the file when it was listed
+    content: str  # what tells its bytes from others (`content_of`); "" where they changed while they were looked at
+    size: tuple[int, int]  # width and height in pixels, upright
+    vector: Array  # (d,) float32 of length 1
+    caption: str | None = None  # None where none was asked for
+    concepts: tuple[str, ...] = ()  # names of things in the photo
 
     def keywords(self) -> list[str]:
         """By which words it is found: those of the caption, and those of concepts that the caption does not say.
@@ -74,22 +89,16 @@ def content_of(path: str | Path) -> str:
 
 
 class Engine(Protocol):
-    """Rows of one making in one place. Many may read while one writes; whoever reads sees whole batches.
+    """Rows of one making in one place. Many may read while one writes; whoever reads sees whole batches."""
 
-    Attributes:
-        kind: exact or lance.
-        batch: rows that are best written together.
-    """
-
-    kind: str
-    batch: int
+    kind: str  # exact or lance
+    batch: int  # rows that are best written together
 
     @property
     def maker(self) -> str:
         """The fingerprint of the model that made the rows; "" while there are none."""
 
-    def __len__(self) -> int:
-        """How many photos there are."""
+    def __len__(self) -> int: ...
 
     def states(self) -> dict[str, RowState]:
         """What is known of every photo, by path."""

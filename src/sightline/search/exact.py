@@ -22,10 +22,10 @@ from sightline.errors import DataError
 from sightline.files import PathLike, existing_path
 from sightline.scene import Array
 from sightline.search.engine import Candidate, Row, RowState
-from sightline.search.keywords import idf, term_weights
 
 FILE = "photos.sqlite"
 PATIENCE = 60.0  # seconds that a reader or the writer waits for the other's transaction
+K1, B = 1.2, 0.75  # of BM25
 AT_ONCE = 500  # values in one question: SQLite of old takes no more than 999
 TABLES = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value);
@@ -57,29 +57,26 @@ class ExactIndex:
 
     @property
     def maker(self) -> str:
-        """The fingerprint of the model that made the rows; "" while there are none."""
         if not self.path.exists():
             return ""
         with self._reading() as db:
             return str(_state(db, "maker"))
 
     def __len__(self) -> int:
-        """How many photos there are."""
-        if not self.path.exists():
-            return 0
-        with self._reading() as db:
-            return int(db.execute("SELECT count(*) FROM photos").fetchone()[0])
+        return int(self._ask("SELECT count(*) FROM photos", [(0,)])[0][0])
 
     def states(self) -> dict[str, RowState]:
-        """What is known of every photo, by path."""
+        rows = self._ask("SELECT path, bytes, changed, content, caption IS NOT NULL FROM photos", [])
+        return {path: RowState((size, time), content, bool(said)) for path, size, time, content, said in rows}
+
+    def _ask(self, question: str, nothing: list[Any]) -> list[Any]:
+        """All rows of an answer; `nothing` where there is no file yet."""
         if not self.path.exists():
-            return {}
+            return nothing
         with self._reading() as db:
-            rows = db.execute("SELECT path, bytes, changed, content, caption IS NOT NULL FROM photos")
-            return {path: RowState((size, time), content, bool(said)) for path, size, time, content, said in rows}
+            return db.execute(question).fetchall()
 
     def rows(self, paths: Collection[str]) -> list[Row]:
-        """The rows of some photos, as far as there are any."""
         found: list[Row] = []
         columns = "path, root, bytes, changed, content, width, height, caption, vector"
         with self._reading() as db:
@@ -92,7 +89,6 @@ class ExactIndex:
         return found
 
     def write(self, add: Sequence[Row], drop: Collection[str] = ()) -> None:
-        """Drop some photos and add others, all or nothing."""
         if not add and not drop:
             return
         with self._writing() as db:
@@ -103,7 +99,6 @@ class ExactIndex:
                 _insert(db, row)
 
     def clear(self, maker: str) -> None:
-        """Drop everything, for rows of another model."""
         with self._writing() as db:
             for table in BY_ID:
                 db.execute(f"DELETE FROM {table}")
@@ -113,7 +108,6 @@ class ExactIndex:
         """Nothing: what was written is as fast as the rest."""
 
     def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Candidate]:
-        """The `count` photos nearest to a vector, and the `count` whose captions say most of some words."""
         if exact is False:
             raise DataError(
                 "this index has no approximate search",
@@ -127,11 +121,11 @@ class ExactIndex:
             near = self._matrix.vectors @ vector.astype(np.float32)  # (n,)
             said = self._matrix.said(db, words)
             chosen = np.union1d(_best(near, count), _best(said, count, least=1e-9))
-            ids = self._matrix.ids[chosen]
-            told = dict(_select(db, "SELECT id, path FROM photos WHERE id IN ", ids))
-            captions = dict(_select(db, "SELECT id, caption FROM photos WHERE id IN ", ids))
-        pairs = zip(ids.tolist(), near[chosen].tolist(), said[chosen].tolist(), strict=True)
-        return [Candidate(told[id], captions[id], one, other) for id, one, other in pairs]
+            ids = self._matrix.ids[chosen].tolist()
+            rows = _select(db, "SELECT id, path, caption FROM photos WHERE id IN ", ids)
+            told = {id: (path, caption) for id, path, caption in rows}
+        scores = zip(ids, near[chosen].tolist(), said[chosen].tolist(), strict=True)
+        return [Candidate(*told[id], one, other) for id, one, other in scores]
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -214,13 +208,14 @@ class _Matrix:
         self._captions, self._mean_words = captions, words or 1.0
 
     def said(self, db: sqlite3.Connection, words: Sequence[str]) -> Array:
-        """(n,) BM25 of every caption."""
+        """(n,) BM25 of every caption: rare words weigh more (Robertson and Zaragoza 2009, idf as in Lucene)."""
         scores: Array = np.zeros(len(self.ids), np.float32)
         question = "SELECT id, count, among FROM words WHERE word = ?"
         for word in dict.fromkeys(words):
             table = np.array(db.execute(question, (word,)).fetchall(), np.int64).reshape(-1, 3)
             rows, counts, lengths = np.searchsorted(self.ids, table[:, 0]), table[:, 1], table[:, 2]
-            scores[rows] += idf(self._captions, len(table)) * term_weights(counts, lengths, self._mean_words)
+            idf = float(np.log1p((self._captions - len(table) + 0.5) / (len(table) + 0.5)))
+            scores[rows] += idf * (counts * (K1 + 1) / (counts + K1 * (1 - B + B * lengths / self._mean_words)))
         return scores
 
 
@@ -232,9 +227,8 @@ def _best(scores: Array, count: int, least: float = -np.inf) -> Any:
 
 def _insert(db: sqlite3.Connection, row: Row) -> None:
     said = Counter(row.keywords())
-    values = (row.path, row.root, *row.mark, row.content, *row.size, row.caption, said.total())
-    names = "path, root, bytes, changed, content, width, height, caption, words"
-    id = db.execute(f"INSERT INTO photos ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values).lastrowid
+    values = (None, row.path, row.root, *row.mark, row.content, *row.size, row.caption, said.total())
+    id = db.execute("INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values).lastrowid
     db.execute("INSERT INTO vectors VALUES (?, ?)", (id, np.ascontiguousarray(row.vector, np.float32).tobytes()))
     words = ((word, id, count, said.total()) for word, count in said.items())
     db.executemany("INSERT INTO words VALUES (?, ?, ?, ?)", words)
@@ -244,7 +238,7 @@ def _insert(db: sqlite3.Connection, row: Row) -> None:
 
 def _select(db: sqlite3.Connection, question: str, values: Iterable[Any]) -> Iterator[Any]:
     """The answers to a question that ends in `IN`, for any number of values."""
-    coming = iter(values if not isinstance(values, np.ndarray) else values.tolist())
+    coming = iter(values)
     while some := list(itertools.islice(coming, AT_ONCE)):
         yield from db.execute(f"{question} ({','.join('?' * len(some))})", some)
 

@@ -52,7 +52,6 @@ def engine_at(store: PathLike) -> Engine | None:
 
 
 def open_index(store: PathLike) -> Engine:
-    """The engine of an index that is there."""
     engine = engine_at(store)
     if engine is None or not engine.maker:
         raise DataError(
@@ -75,12 +74,10 @@ def hold_store(store: PathLike) -> Iterator[Path]:
 
 
 def engine_for(store: PathLike, photos: int, kind: Kind | None = None) -> Engine:
-    """The engine to write with; an index that becomes too big for exact search moves to LanceDB, if that is installed.
+    """The engine to write with, whose store is held.
 
-    Args:
-        store: is held.
-        photos: how many are to be in the index; those of other folders that it has count too.
-        kind: the engine that was asked for.
+    An index of so many photos, those that it has counted in, that exact search is slow moves to LanceDB if that is
+    installed, unless a `kind` of engine was asked for.
     """
     there = engine_at(store)
     if kind == "exact" and there is not None and there.kind == "lance":

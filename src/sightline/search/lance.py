@@ -7,6 +7,7 @@ and the true distances of the best. Rows that are newer than it are compared one
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import threading
@@ -22,7 +23,6 @@ from sightline.scene import Array
 from sightline.search.engine import Candidate, Row, RowState
 
 TABLE = "photos"
-COLUMNS = ["path", "root", "bytes", "changed", "content", "width", "height", "caption", "concepts", "vector"]
 AT_ONCE = 1000  # paths in one question
 ANN_FROM = 20_000  # rows: below, comparing all is as fast
 SAMPLED, ROUNDS = 32, 10  # of k-means: vectors for each cell, and how often they are assigned anew
@@ -34,12 +34,7 @@ for _name in ("LANCEDB_LOG", "LANCE_LOG"):  # read when it is imported; its warn
 
 
 def is_installed() -> bool:
-    """Whether LanceDB is there."""
-    try:
-        import lancedb  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("lancedb") is not None
 
 
 class LanceIndex:
@@ -60,19 +55,16 @@ class LanceIndex:
 
     @property
     def maker(self) -> str:
-        """The fingerprint of the model that made the rows; "" while there are none."""
         table = self._opened()
         if table is None or not table.count_rows():
             return self._maker
         return str((table.schema.metadata or {})[b"maker"].decode())
 
     def __len__(self) -> int:
-        """How many photos there are."""
         table = self._opened()
         return 0 if table is None else int(table.count_rows())
 
     def states(self) -> dict[str, RowState]:
-        """What is known of every photo, by path."""
         table = self._opened()
         if table is None:
             return {}
@@ -82,12 +74,10 @@ class LanceIndex:
         return {path: RowState((size, time), content, said) for path, size, time, content, said in rows}
 
     def rows(self, paths: Collection[str]) -> list[Row]:
-        """The rows of some photos, as far as there are any."""
         table, found = self._opened(), list[Row]()
         for condition in _among(paths) if table is not None else ():
             with self._clear_errors():
-                columns = [name for name in COLUMNS if name in table.schema.names]
-                told = table.search().where(condition).select(columns).limit(AT_ONCE).to_arrow()
+                told = table.search().where(condition).limit(AT_ONCE).to_arrow()
             found += map(_row, told.to_pylist())
         return found
 
@@ -100,7 +90,9 @@ class LanceIndex:
             if add and (table is None or self._new):
                 table = self._create(len(add[0].vector))
             if add:
-                table.add(_arrow(add, table.schema))
+                import pyarrow as pa
+
+                table.add(pa.Table.from_pylist([_columns(row) for row in add], schema=table.schema))
 
     def clear(self, maker: str) -> None:
         """Drop everything, for rows of another model: the next write makes the table anew, and readers follow."""
@@ -125,7 +117,6 @@ class LanceIndex:
             table.optimize(cleanup_older_than=STAY)
 
     def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Candidate]:
-        """The `count` photos nearest to a vector, and the `count` whose captions say most of some words."""
         table = self._opened()
         if table is None:
             raise DataError("there is no index", where=self.place, fix="make one with `sightline index`")
@@ -152,7 +143,6 @@ class LanceIndex:
         return told
 
     def _opened(self) -> Any:
-        """The table; None where there is none yet."""
         with self._turn, self._clear_errors():
             if self._table is None:
                 place = self._connection()
@@ -233,7 +223,6 @@ def _among(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _row(told: Mapping[str, Any]) -> Row:
-    """A row of what was told of one."""
     mark, size = (told["bytes"], told["changed"]), (told["width"], told["height"])
     vector: Array = np.asarray(told["vector"], np.float32)
     concepts = told.get("concepts")  # a table from before lacks it
@@ -241,23 +230,18 @@ def _row(told: Mapping[str, Any]) -> Row:
     return Row(told["path"], told["root"], mark, told["content"], size, vector, told["caption"], named)
 
 
-def _arrow(rows: Sequence[Row], schema: Any) -> Any:
-    """Some rows as columns."""
-    import pyarrow as pa
-
-    width, flat = len(rows[0].vector), np.concatenate([row.vector for row in rows]).astype(np.float32)
-    columns = {
-        "path": [row.path for row in rows],
-        "root": [row.root for row in rows],
-        "bytes": [row.mark[0] for row in rows],
-        "changed": [row.mark[1] for row in rows],
-        "content": [row.content for row in rows],
-        "width": [row.size[0] for row in rows],
-        "height": [row.size[1] for row in rows],
-        "caption": [row.caption for row in rows],
-        "captioned": [row.caption is not None for row in rows],
-        "words": [" ".join(row.keywords()) for row in rows],
-        "concepts": ["\n".join(row.concepts) for row in rows],
-        "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), width),
+def _columns(row: Row) -> dict[str, Any]:
+    return {
+        "path": row.path,
+        "root": row.root,
+        "bytes": row.mark[0],
+        "changed": row.mark[1],
+        "content": row.content,
+        "width": row.size[0],
+        "height": row.size[1],
+        "caption": row.caption,
+        "captioned": row.caption is not None,
+        "words": " ".join(row.keywords()),
+        "concepts": "\n".join(row.concepts),
+        "vector": row.vector.astype(np.float32),
     }
-    return pa.table({name: column for name, column in columns.items() if name in schema.names}, schema=schema)

@@ -13,9 +13,8 @@ from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.files import PathLike
 from sightline.scene import Array
 from sightline.search import index_store as stores
-from sightline.search.engine import Candidate, Engine
+from sightline.search.engine import SAY_NOTHING, Candidate, Engine, keywords
 from sightline.search.index_store import model_of
-from sightline.search.keywords import SAY_NOTHING, keywords
 from sightline.text.vocabulary import Rule, Vocabulary, rule
 from sightline.vision.images import Source
 
@@ -28,26 +27,16 @@ LINE = 0.38  # of people's captions, 95 % are nearer than this to their own phot
 AVOIDING = 0.5  # how much of what is not wanted is subtracted: more also loses what is wanted
 
 
-class HasJson(Protocol):
-    """What has a JSON form."""
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON-ready form."""
-
-
 class SearchModel(Protocol):
     """What searching asks of a model: `sightline.Pipeline` has it."""
 
     bundle: Bundle
 
-    def vectors(self, photos: Sequence[Source]) -> Array:
-        """(n, d) vectors of photos."""
+    def vectors(self, photos: Sequence[Source]) -> Array: ...
 
-    def text_vectors(self, sentences: Sequence[str]) -> Array:
-        """(n, d) vectors of sentences."""
+    def text_vectors(self, sentences: Sequence[str]) -> Array: ...
 
-    def ground(self, photo: Source, sentence: str) -> HasJson:
-        """Where in a photo the nouns of a sentence are."""
+    def ground(self, photo: Source, sentence: str) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -89,7 +78,6 @@ class PhotoIndex:
         self._engine: Engine = stores.open_index(self.store)
 
     def __len__(self) -> int:
-        """How many photos it has."""
         return len(self._current())
 
     def search(
@@ -140,7 +128,9 @@ class PhotoIndex:
         found = [one for one in found if not unsaid or not unsaid <= set(keywords(one.caption or ""))]
         best = rank_by_text(found) if by_text else rank(found)
         weak = weaker(best, LINE if words.strip() and photo is None and not by_text else -np.inf)
-        hits = [Hit(one.path, score, one.caption, weak[place]) for place, (one, score) in enumerate(best[:count])]
+        hits = [
+            Hit(one.path, score, one.caption, faint) for (one, score), faint in zip(best[:count], weak, strict=False)
+        ]
         return [_explain(hit, pipeline, words) for hit in hits] if explain and words.strip() else hits
 
     def relative(self, paths: Sequence[str]) -> list[str]:
@@ -153,11 +143,8 @@ class PhotoIndex:
         """The engine; another one where the index has outgrown the old."""
         now = stores.engine_at(self.store)
         if now is None:
-            raise DataError(
-                "the photo index is no longer there",
-                where=self.store,
-                fix="make it again with `sightline index FOLDER`",
-            )
+            fix = "make it again with `sightline index FOLDER`"
+            raise DataError("the photo index is no longer there", where=self.store, fix=fix)
         if now.kind != self._engine.kind:
             self._engine = now
         return self._engine

@@ -17,7 +17,6 @@ from sightline.jobs.job import Executor, Report, run, run_locally
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger
 from sightline.photo import Photo, PhotoEmbedding
-from sightline.scene import Concept
 from sightline.search.engine import Engine, Row, RowState, content_of
 from sightline.search.index_store import LEDGER, Kind, engine_for, hold_store
 from sightline.vision.object_storage import Mark, is_address
@@ -118,14 +117,9 @@ def plan(
 
 
 def _same(photo: PhotoRef, by_length: Mapping[int, Mapping[str, str]]) -> str | None:
-    """The path of a row of the same bytes."""
+    """The path of a row of the same bytes; files of other lengths are not read."""
     alike = by_length.get(photo.mark[0])
-    if alike is None:
-        return None
-    try:
-        return alike.get(content_of(os.fspath(photo.path)))
-    except OSError:  # whoever looks at it tells why
-        return None
+    return None if alike is None else alike.get(_content(photo.path))
 
 
 def sync(
@@ -194,23 +188,13 @@ class RowMaker:
 
     def __call__(self, photos: Sequence[Photo]) -> list[Row]:
         """The rows of the photos, in their order; the sink knows their marks."""
-        return [
-            Row(
-                photo.id,
-                self.root,
-                GONE,
-                _content(photo.path),
-                look.size,
-                look.vector,
-                None if look.caption is None else look.caption.text,
-                () if look.caption is None else _names(look.caption.concepts),
-            )
-            for photo, look in zip(photos, self.look(photos), strict=True)
-        ]
-
-
-def _names(concepts: Iterable[Concept]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(concept.name for concept in concepts if concept.score >= NAMED))
+        rows = []
+        for photo, look in zip(photos, self.look(photos), strict=True):
+            text, concepts = (look.caption.text, look.caption.concepts) if look.caption is not None else (None, ())
+            names = tuple(dict.fromkeys(concept.name for concept in concepts if concept.score >= NAMED))
+            content = _content(photo.path)
+            rows.append(Row(photo.id, self.root, GONE, content, look.size, look.vector, text, names))
+        return rows
 
 
 class IndexSink:
@@ -231,14 +215,12 @@ class IndexSink:
         return id in self._there
 
     def add(self, result: Row) -> None:
-        """Take a row."""
         mark = self._marks[result.path]
         content = result.content if mark_of(Path(result.path)) == mark else ""
         self._waiting.append(replace(result, mark=mark, content=content))
         self._there.add(result.path)
 
     def drop(self, ids: Iterable[str]) -> None:
-        """Forget photos."""
         known = self._there.intersection(ids)
         self._waiting = [row for row in self._waiting if row.path not in known]
         self._engine.write((), known)
@@ -253,7 +235,6 @@ class IndexSink:
 
 
 def _prepare(index: Engine, store: PathLike, maker: str, force: bool) -> None:
-    """See that the index is of this model."""
     made_by = index.maker
     if made_by and made_by != maker and not force:
         raise ConfigError(
@@ -281,7 +262,6 @@ def _take(index: Engine, root: str, todo: Plan) -> set[str]:
 
 
 def _name(path: PathLike) -> str:
-    """What the index calls a photo."""
     return os.fspath(path) if is_address(path) else Path(path).as_posix()
 
 

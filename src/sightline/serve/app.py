@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,22 +19,25 @@ from starlette.responses import JSONResponse, Response
 from sightline import __version__
 from sightline.pipeline import Pipeline
 from sightline.search.query import PhotoIndex
+from sightline.serve import schemas
 from sightline.serve.limits import Limits
-from sightline.serve.middleware import Guard
-from sightline.serve.routes import router
-from sightline.serve.schemas import (
-    AuditRequest,
-    CaptionRequest,
-    ExplainRequest,
-    GroundRequest,
-    SearchRequest,
-    WhyRequest,
-)
-from sightline.serve.security import Door
+from sightline.serve.middleware import Door, Guard
+from sightline.serve.refusal import STATUS
 from sightline.serve.service import Service
+from sightline.serve.uploads import describe_body
 
+USUAL = (400, 401, 403, 408, 413, 415, 422, 500, 503)  # refusals that every address may answer with
+JPEG: dict[int | str, dict[str, Any]] = {200: {"description": "A JPEG.", "content": {"image/jpeg": {}}}}
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "jpg": "image/jpeg"}
-BODIES = (CaptionRequest, GroundRequest, SearchRequest, AuditRequest, WhyRequest, ExplainRequest)
+# Address: method of the service, body, answer, and refusals besides the usual ones.
+ROUTES: dict[str, tuple[str, type[BaseModel], type[BaseModel], tuple[int, ...]]] = {
+    "/caption": ("caption", schemas.CaptionRequest, schemas.Captions, (409,)),
+    "/ground": ("ground", schemas.GroundRequest, schemas.Ground, ()),
+    "/search": ("search", schemas.SearchRequest, schemas.Hits, (404, 409)),
+    "/audit": ("audit", schemas.AuditRequest, schemas.Audits, (409,)),
+    "/explain": ("explain", schemas.ExplainRequest, schemas.Whys, ()),
+    "/photos/{id}/ground": ("why", schemas.WhyRequest, schemas.Ground, (404,)),
+}
 
 
 def make_app(
@@ -65,7 +69,7 @@ def make_app(
         title="Sightline", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
     )
     app.state.service = service
-    app.include_router(router)
+    app.include_router(_routes(service))
     _add_document(app, bool(entry.token))
     for file in (resources.files("sightline.serve") / "page").iterdir():
         _add_file(app, file.name, file.read_bytes())
@@ -73,6 +77,27 @@ def make_app(
     app.add_exception_handler(RequestValidationError, _bad_parameter)
     app.add_middleware(Guard, door=entry, limits=bounds)
     return app
+
+
+def _routes(service: Service) -> APIRouter:
+    """The addresses under /v1."""
+
+    def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+        return {status: {"model": schemas.Problem, "description": STATUS[status]} for status in statuses}
+
+    router = APIRouter(prefix="/v1")
+    router.get("/health", response_model=schemas.Health, responses=problems(401, 403))(service.health)
+    for path, (method, body, answer, more) in ROUTES.items():
+        router.post(
+            path,
+            response_model=answer,
+            response_model_exclude_unset=True,
+            responses=problems(*USUAL, *more),
+            openapi_extra=describe_body(body),
+        )(getattr(service, method))
+    shown = {**JPEG, **problems(401, 403, 404, 422, 500)}
+    router.get("/photos/{id}", response_class=Response, responses=shown)(service.photo)
+    return router
 
 
 def _add_file(app: FastAPI, name: str, content: bytes) -> None:
@@ -96,7 +121,7 @@ def _add_document(app: FastAPI, token: bool) -> None:
             about = "Captions photos, shows where each word came from, and finds photos by words."
             document.update(get_openapi(title=app.title, version=app.version, description=about, routes=app.routes))
             _, asks = models_json_schema(
-                [(kind, "validation") for kind in BODIES], ref_template="#/components/schemas/{model}"
+                [(body, "validation") for _, body, _, _ in ROUTES.values()], ref_template="#/components/schemas/{model}"
             )
             document["components"]["schemas"] |= asks["$defs"]
             if token:
@@ -119,7 +144,6 @@ async def _no_address(_: Request, error: Exception) -> Response:
 
 
 async def _bad_parameter(_: Request, error: Exception) -> Response:
-    """The answer to a wrong part of an address."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     problem = {"error": f"{first['loc'][-1]}: {first['msg']}", "fix": "`/docs` shows what is expected"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sightline.config import check_ranges
 from sightline.errors import ConfigError
@@ -46,7 +46,3 @@ class Limits:
     def most(self) -> int:
         """Photos of one request that can ever be taken."""
         return min(self.photos, self.queue)
-
-    def within(self, *, connections: int) -> Limits:
-        """The same limits, but not more connections than that."""
-        return replace(self, connections=min(self.connections, connections))

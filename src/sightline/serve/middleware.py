@@ -1,20 +1,30 @@
-"""The outermost layer: how much comes at once, until when, and headers that keep a browser from helping others."""
+"""The outermost layer: who may ask, how much comes at once and until when, and what a browser is told to forbid.
+
+A server on loopback has neighbours: pages of other sites, open in the same browser. They may not read answers (there is
+no CORS), may not reach it under a name of their own (the Host header is checked), and their requests are refused.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import re
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sightline.errors import ConfigError
 from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal
-from sightline.serve.security import Door
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TOKEN_VARIABLE = "SIGHTLINE_TOKEN"
+SHORTEST = 16  # characters of a token
 POLICY = (
     "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
@@ -29,6 +39,65 @@ HEADERS = {
 }
 
 
+@dataclass(frozen=True)
+class Door:
+    """Who may ask.
+
+    Attributes:
+        host: the address that is listened on.
+        token: that requests to /v1 must bring; may be empty on loopback.
+    """
+
+    host: str = "127.0.0.1"
+    token: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.token and self.host not in LOOPBACK:
+            raise ConfigError(
+                f"a server at {self.host} can be reached from other machines, and has no token",
+                fix=f"set {TOKEN_VARIABLE}, or leave --host out",
+            )
+        if self.token and (len(self.token) < SHORTEST or not all("!" <= c <= "~" for c in self.token)):
+            raise ConfigError(
+                f"a token is {SHORTEST} or more letters, digits and signs, without spaces",
+                fix='python -c "import secrets; print(secrets.token_urlsafe())" makes one',
+            )
+
+    def check(self, headers: Headers, path: str) -> None:
+        """Raise the refusal of a request that may not come in."""
+        if not self.token and _name(headers.get("host", "")) not in LOOPBACK:  # no other site knows a token
+            raise Refusal(403, "this server answers to its own address only", f"ask for http://{self.host}")
+        if not path.startswith("/v1"):
+            return
+        if _from_elsewhere(headers):
+            raise Refusal(403, "requests of other sites are not answered", "open the page of this server")
+        if self.token and not self._knows(headers.get("authorization", "")):
+            raise Refusal(401, "the token is missing or wrong", "send the header `Authorization: Bearer TOKEN`")
+
+    def _knows(self, given: str) -> bool:
+        scheme, _, token = given.partition(" ")
+        right = hmac.compare_digest(token.strip().encode(), self.token.encode())  # as long for a wrong one
+        return right and scheme.lower() == "bearer"
+
+
+def _from_elsewhere(headers: Headers) -> bool:
+    """Whether a browser says that a page of another site asks; without TLS, some tell the origin only."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        return site not in ("none", "same-origin")
+    return origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower()
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port; "" where it is none.
+
+    >>> _name("Localhost:8000"), _name("[::1]:8000"), _name("::1"), _name("[::1]evil.com")
+    ('localhost', '::1', '::1', '')
+    """
+    found = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?|(::1)", host.lower())
+    return "" if found is None else next(filter(None, found.groups()))
+
+
 class Guard:
     """Every answer leaves through it, with headers, and never with a traceback."""
 
@@ -37,7 +106,6 @@ class Guard:
         self._flight = 0  # bytes of requests on their way; only the event loop's thread counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -87,13 +155,9 @@ class Guard:
 
 
 class RequestBody:
-    """What a client sends.
+    """What a client sends; `read` says whether the application reads it.
 
-    Args:
-        receive: of the server.
-        limits: bytes, and seconds of silence.
-        charge: is given the bytes of each part; raises where there is no room for them.
-        read: whether the application reads it.
+    `charge` is given the bytes of each part, and raises where there is no room for them.
     """
 
     def __init__(self, receive: Receive, limits: Limits, charge: Callable[[int], None], *, read: bool) -> None:
@@ -143,5 +207,4 @@ async def _run_until_left(work: Awaitable[None], body: RequestBody) -> None:
 
 
 def _too_large(most: int) -> Refusal:
-    """The answer to a body of more than so many bytes."""
     return Refusal(413, f"the request has more than {most >> 20} MB", "send fewer or smaller photos at a time")

@@ -8,7 +8,7 @@ descriptors of the process nor keep others out.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from dataclasses import replace
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -42,18 +42,15 @@ class BoundedProtocol(H11Protocol):
             oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
         super().connection_lost(exc)
         self.waiting.pop(self, None)
         self._stop_clock()
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
         super().data_received(data)
         self._note_progress()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
         super().on_response_complete()
         self._note_progress()
 
@@ -81,14 +78,16 @@ def server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
     turns to close one again: another quarter. The rest is for photos, the index and uploads on the disk.
     """
     descriptors = _descriptors()
-    bounds = {"limits": limits.within(connections=max(1, descriptors // 4)), "waiting": {}}
-    options: dict[str, Any] = {"log_level": "error", "access_log": False, "server_header": False, "ws": "none"}
+    bounded = replace(limits, connections=min(limits.connections, max(1, descriptors // 4)))
     return uvicorn.Config(
         app,
-        http=type("Connection", (BoundedProtocol,), bounds),
+        http=type("Connection", (BoundedProtocol,), {"limits": bounded, "waiting": {}}),
         backlog=max(1, descriptors // 16),
         timeout_graceful_shutdown=STOP_SECONDS,
-        **options,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        ws="none",
     )
 
 

@@ -40,10 +40,8 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a defect
         return cls(503, "the server is busy", f"ask again in {again} s", again=again)
 
     def to_json(self) -> dict[str, str]:
-        """The body."""
         return {"error": self.what, "fix": self.fix}
 
     def headers(self) -> dict[str, str]:
-        """Headers that belong to the status."""
         found = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}}.get(self.status, {})
         return found if self.again is None else {**found, "Retry-After": str(self.again)}

@@ -117,17 +117,16 @@ class CaptionRequest(Ask):
     model: Name = Field("", description="One of `models` of /v1/health; by default the first.")
 
 
-class GroundRequest(Ask):
-    """A sentence to be found in a photo."""
-
-    sentence: Sentence
-    photo: Upload
-
-
 class WhyRequest(Ask):
     """A sentence to be found in a photo of the index."""
 
     sentence: Sentence
+
+
+class GroundRequest(WhyRequest):
+    """A sentence to be found in a photo."""
+
+    photo: Upload
 
 
 class ExplainRequest(WhyRequest):

@@ -1,16 +1,24 @@
-"""What each address of the API does: photos are decoded by a few threads, and the worker is asked about them."""
+"""What each address of the API does: photos are decoded by a few threads, and the worker is asked about them.
+
+The docstrings of public methods are their descriptions in the OpenAPI document.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
+import io
 import os
+import secrets
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import torch
+from fastapi import Depends, Path, Query, Response
+from PIL import Image
 
 from sightline import __version__
 from sightline.caption import PhotoCaption
@@ -34,17 +42,20 @@ from sightline.serve.schemas import (
     GroundRequest,
     SearchRequest,
     Upload,
+    WhyRequest,
 )
-from sightline.serve.thumbnails import Thumbnails, thumbnail
-from sightline.serve.uploads import base_name, captions_by_name
+from sightline.serve.uploads import base_name, body_of, captions_by_name
 from sightline.serve.worker import Worker
-from sightline.vision.images import read_pixels
+from sightline.vision.images import open_image, read_pixels
 
 T = TypeVar("T")
+LONGEST_SIDE = 2048  # pixels of a photo that is shown
+REMEMBERED = 20_000  # hits whose photos can be asked for
+HitId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 
 class Service:
-    """The API without HTTP."""
+    """The API: a method for each address."""
 
     def __init__(
         self, pipeline: Pipeline, limits: Limits, index: PhotoIndex | None = None, compare: Pipeline | None = None
@@ -63,10 +74,8 @@ class Service:
         self._readers.shutdown(cancel_futures=True)
 
     async def health(self) -> dict[str, Any]:
-        """How it is here."""
+        """How the server is, what it can do, and what it takes on."""
         finds, indexed = self.pipeline.bundle.matcher is not None, await self._indexed()
-        can = ["caption", "ground", *(["audit"] if finds else []), *(["search"] if indexed is not None else [])]
-        limits = {"queue": self.limits.queue, "bytes": self.limits.body, "photos": self.limits.most}
         return {
             "status": "ok",
             "version": __version__,
@@ -74,12 +83,12 @@ class Service:
             "models": list(self.models),
             "queue": self.worker.taken,
             "indexed": indexed,
-            "can": can,
-            "limits": limits,
+            "can": ["caption", "ground", *(["audit"] if finds else []), *(["search"] if indexed is not None else [])],
+            "limits": {"queue": self.limits.queue, "bytes": self.limits.body, "photos": self.limits.most},
         }
 
-    async def caption(self, ask: CaptionRequest) -> dict[str, Any]:
-        """Captions of photos, in their order; one that cannot be read stops no other."""
+    async def caption(self, ask: Annotated[CaptionRequest, Depends(body_of(CaptionRequest))]) -> dict[str, Any]:
+        """Caption photos, with boxes for the nouns that have a place in them."""
         pipeline = self._model(ask.model)
         rules = _rules(ask, pipeline.bundle.captioner)
         run = functools.partial(_caption, pipeline, beam=ask.beam, rules=rules, more=ask.alternatives)
@@ -95,43 +104,52 @@ class Service:
             raise next(one for one in read if isinstance(one, Refusal))
         return {"captions": entries}
 
-    async def ground(self, ask: GroundRequest) -> dict[str, Any]:
-        """Where the words of a sentence are in a photo."""
+    async def ground(self, ask: Annotated[GroundRequest, Depends(body_of(GroundRequest))]) -> dict[str, Any]:
+        """Find the nouns of a sentence in a photo."""
         with self.worker.room(1):
-            return await self._ground(await self._one(ask.photo), ask.sentence)
+            return await self._ground(await self._decode(ask.photo.data, ask.photo.name), ask.sentence)
 
-    async def why(self, id: str, sentence: str) -> dict[str, Any]:
-        """Where the words of a sentence are in a photo of the index."""
+    async def why(self, id: HitId, ask: Annotated[WhyRequest, Depends(body_of(WhyRequest))]) -> dict[str, Any]:
+        """Find the nouns of a sentence in a photo that a search has found."""
         self.thumbnails.photo_of(id)  # one that is not there needs no room
         with self.worker.room(1):
-            return await self._ground(await self._found_photo(id), sentence)
+            return await self._ground(await self._found_photo(id), ask.sentence)
 
-    async def explain(self, ask: ExplainRequest) -> dict[str, Any]:
-        """Where the words of a sentence are in photos of the index, looked for together."""
+    async def explain(self, ask: Annotated[ExplainRequest, Depends(body_of(ExplainRequest))]) -> dict[str, Any]:
+        """Find the nouns of a sentence in photos that a search has found, all at once."""
         with self.worker.room(self._few_hits(len(ask.ids))):
             return {"hits": await self._explain(ask.ids, ask.sentence)}
 
-    async def search(self, ask: SearchRequest) -> dict[str, Any]:
-        """Photos of the index that are like words, a photo, or both."""
+    async def search(self, ask: Annotated[SearchRequest, Depends(body_of(SearchRequest))]) -> dict[str, Any]:
+        """Find photos of the index by words, by a photo, or by both."""
         if self.index is None:
             raise Refusal(409, "there is no index here", "start it with `sightline serve --store PATH`")
-        with self.worker.room(await self._places(ask)):
-            photo = await self._search_photo(ask)
+        # To explain a hit is to look at its photo, which takes a place in the queue.
+        places = self._few_hits(max(1, min(ask.k, await self._indexed() or 1))) if ask.explain else 1
+        with self.worker.room(places):
+            photo = None
+            if ask.like is not None:
+                photo = await self._found_photo(ask.like)
+            elif ask.photo is not None:
+                photo = await self._decode(ask.photo.data, ask.photo.name)
             (hits,) = await self._ask("search", self._search, [(ask, photo)], status=409)
             sentence = ask.text or ""
             if photo is not None and not sentence:
                 run = functools.partial(_caption, self.pipeline, beam=3, rules=None, more=0)
                 ((caption, _),) = await self._ask(("caption", id(self.pipeline), 3, None, 0), run, [photo])
                 sentence = caption.text
-            found = [{"id": self.thumbnails.id_of(hit.path, name), **_hit_json(hit, name)} for hit, name in hits]
+            found = [
+                {"id": self.thumbnails.id_of(hit.path, name), **hit.to_json(), "path": _printable(name)}
+                for hit, name in hits
+            ]
             if ask.explain:
                 reasons = await self._explain([hit["id"] for hit in found], sentence)
                 found = [{**hit, "why": why} for hit, why in zip(found, reasons, strict=True)]
         unknown = unknown_words(self.pipeline, f"{ask.text or ''} {ask.without or ''}")
         return {"sentence": sentence, "unknown": unknown, "hits": found}
 
-    async def audit(self, ask: AuditRequest) -> dict[str, Any]:
-        """Which nouns of captions their photos do not support."""
+    async def audit(self, ask: Annotated[AuditRequest, Depends(body_of(AuditRequest))]) -> dict[str, Any]:
+        """Tell which nouns of captions their photos do not support."""
         wanted = await self._wanted(ask)
         if sum(map(len, wanted)) > MOST_CAPTIONS:
             raise Refusal(413, f"more than {MOST_CAPTIONS} captions at once", "send fewer photos at a time")
@@ -151,16 +169,16 @@ class Service:
             "unmatched": [upload.name for upload, own in zip(ask.photos, wanted, strict=True) if not own],
         }
 
-    async def picture(self, id: str, side: int) -> bytes:
-        """A JPEG of a photo of the index."""
+    async def photo(self, id: HitId, side: Annotated[int, Query(ge=16, le=LONGEST_SIDE)] = 1024) -> Response:
+        """A photo that a search has found, no side longer than asked for."""
         path, _ = self.thumbnails.photo_of(id)
         try:
-            return await self._thread(lambda: thumbnail(path, side, self.limits.pixels))
+            picture = await self._thread(lambda: _thumbnail(path, side, self.limits.pixels))
         except SightlineError as error:
             raise _unreadable() from error
+        return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
     async def _wanted(self, ask: AuditRequest) -> list[list[str]]:
-        """For each photo the captions that are about it."""
         given = ask.captions
         if not isinstance(given, Upload):
             return [list(given)] * len(ask.photos)
@@ -180,22 +198,10 @@ class Service:
         except SightlineError:
             return None
 
-    async def _search_photo(self, ask: SearchRequest) -> Photo | None:
-        """The photo that others should be like: one that was sent, or a hit."""
-        if ask.like is not None:
-            return await self._found_photo(ask.like)
-        return None if ask.photo is None else await self._one(ask.photo)
-
     def _model(self, name: str) -> Pipeline:
         if name and name not in self.models:
             raise Refusal(409, f"there is no model {name!r} here", f"ask for {' or '.join(self.models)}")
         return self.models[name] if name else self.pipeline
-
-    async def _places(self, ask: SearchRequest) -> int:
-        """Places in the queue that a search takes: to explain a hit is to look at its photo."""
-        if not ask.explain:
-            return 1
-        return self._few_hits(max(1, min(ask.k, await self._indexed() or 1)))
 
     def _few_hits(self, count: int) -> int:
         if count > self.limits.queue:
@@ -225,11 +231,9 @@ class Service:
         except Refusal as refusal:  # its words are for whoever may know the path
             raise _unreadable() from refusal
 
-    async def _one(self, upload: Upload, pipeline: Pipeline | None = None) -> Photo:
-        return await self._decode(upload.data, upload.name, pipeline)
-
     async def _read(self, uploads: Sequence[Upload], pipeline: Pipeline | None = None) -> list[Photo | Refusal]:
-        return list(await asyncio.gather(*(_or_refusal(self._one(upload, pipeline)) for upload in uploads)))
+        coming = (self._decode(upload.data, upload.name, pipeline) for upload in uploads)
+        return list(await asyncio.gather(*map(_or_refusal, coming)))
 
     async def _ask(self, kind: Any, run: Any, items: Sequence[Any], status: int = 422) -> list[Any]:
         answers = [asyncio.wrap_future(answer) for answer in self.worker.ask(kind, run, items)]
@@ -274,6 +278,38 @@ class Service:
     def _audits(self, asks: list[tuple[Photo, list[str]]]) -> list[list[dict[str, Any]]]:
         found = self.pipeline.audit_photos([photo for photo, _ in asks], [captions for _, captions in asks])
         return [[audit.to_json() for audit in own] for own in found]
+
+
+class Thumbnails:
+    """Ids for paths. A path that no search has found has no id, so nothing else of the disk can be asked for."""
+
+    def __init__(self) -> None:
+        self._secret = secrets.token_bytes(16)
+        self._photos: dict[str, tuple[str, str]] = {}  # the last found is the last
+
+    def id_of(self, path: str, name: str) -> str:
+        """The id of a photo that was found; clients know it by `name`."""
+        raw = path.encode("utf-8", "surrogateescape")
+        found = hashlib.blake2b(raw, key=self._secret, digest_size=16).hexdigest()
+        self._photos.pop(found, None)
+        self._photos[found] = path, name
+        if len(self._photos) > REMEMBERED:
+            del self._photos[next(iter(self._photos))]
+        return found
+
+    def photo_of(self, id: str) -> tuple[str, str]:
+        if id not in self._photos:
+            raise Refusal(404, "no photo has this id", "search again: ids hold until the server is stopped")
+        return self._photos[id]
+
+
+def _thumbnail(path: str, side: int, most_pixels: int) -> bytes:
+    """A JPEG of a photo, upright, no side longer than `side`; made anew, so that no byte of the file itself leaves."""
+    image = open_image(path, max_pixels=most_pixels)
+    image.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=85)
+    return file.getvalue()
 
 
 def _rules(ask: CaptionRequest, says: Reader[Captioner]) -> Rules | None:
@@ -335,10 +371,6 @@ def _grid(weights: Array | None) -> list[list[float]] | None:
         return None
     rows: list[list[float]] = (weights / weights.max()).reshape(side, side).astype(float).round(3).tolist()
     return rows
-
-
-def _hit_json(hit: Hit, name: str) -> dict[str, Any]:
-    return {**hit.to_json(), "path": _printable(name)}
 
 
 def _unread(upload: Upload, refusal: Refusal) -> dict[str, Any]:

@@ -140,7 +140,6 @@ def noun_forms(word: str) -> tuple[str, ...]:
 
 @cache
 def _irregular() -> dict[str, list[str]]:
-    """The irregular plurals of nouns."""
     found: dict[str, list[str]] = {}
     for plural, bases in wordnet.exceptions("n").items():
         for base in bases:

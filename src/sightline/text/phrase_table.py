@@ -41,7 +41,6 @@ class PhraseTable:
             self._most[first] = max(self._most.get(first, 1), 1 + len(more))
 
     def find(self, words: Sequence[str]) -> list[Mention]:
-        """The mentions in a sentence of lower-case words."""
         return self.find_all([words])[0]
 
     def find_all(self, sentences: Sequence[Sequence[str]]) -> list[list[Mention]]:

@@ -34,18 +34,10 @@ _STEP_3 = {
     "ational": "ate", "tional": "tion", "alize": "al", "icate": "ic", "iciti": "ic", "ical": "ic", "ful": "",
     "ness": "", "ative": "",
 }  # fmt: skip
-_STEP_4 = (
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ism", "ate", "iti", "ous", "ive",
-    "ize", "ion",
-)  # fmt: skip
-
-
+_STEP_4 = dict.fromkeys("al ance ence er ic able ible ant ement ment ent ism ate iti ous ive ize ion".split(), "")
 _BEFORE_LI = tuple("cdeghkmnrt")
-# Longest first.
-_STEP_1B_SUFFIXES = ("eedly", "ingly", "edly", "eed", "ing", "ed")
-_STEP_2_SUFFIXES = tuple(sorted(_STEP_2, key=len, reverse=True))
-_STEP_3_SUFFIXES = tuple(sorted(_STEP_3, key=len, reverse=True))
-_STEP_4_SUFFIXES = tuple(sorted(_STEP_4, key=len, reverse=True))
+_STEP_1B_SUFFIXES = ("eedly", "ingly", "edly", "eed", "ing", "ed")  # longest first
+_SUFFIXES = [tuple(sorted(step, key=len, reverse=True)) for step in (_STEP_2, _STEP_3, _STEP_4)]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -59,27 +51,18 @@ def stem(word: str) -> str:
         return _WHOLE_WORDS[word]
     if len(word) <= 2:
         return word
-    word = _mark_consonant_y(word.removeprefix("'"))
-    r1, r2 = _regions(word)
+    word = word.removeprefix("'")
+    word = _VOWEL_Y.sub(r"\1Y", "Y" + word[1:] if word.startswith("y") else word)  # Y is a consonant
+    start = _REGION_PREFIX.match(word) or _REGION.search(word)
+    r1 = start.end() if start else len(word)
+    following = _REGION.search(word, r1)
+    r2 = following.end() if following else len(word)
     word = _step_1a(_step_0(word))
     if word not in _FINISHED_BY_STEP_1A:
         word = _step_1c(_step_1b(word, r1))
         word = _step_4(_step_3(_step_2(word, r1), r1, r2), r2)
         word = _step_5(word, r1, r2)
     return word.replace("Y", "y")
-
-
-def _mark_consonant_y(word: str) -> str:
-    if word.startswith("y"):
-        word = "Y" + word[1:]
-    return _VOWEL_Y.sub(r"\1Y", word)
-
-
-def _regions(word: str) -> tuple[int, int]:
-    start = _REGION_PREFIX.match(word) or _REGION.search(word)
-    r1 = start.end() if start else len(word)
-    following = _REGION.search(word, r1)
-    return r1, following.end() if following else len(word)
 
 
 def _step_0(word: str) -> str:
@@ -100,7 +83,6 @@ def _step_1a(word: str) -> str:
 
 
 def _ending(word: str, suffixes: tuple[str, ...]) -> str:
-    """The first of some suffixes that ends the word, or nothing."""
     if not word.endswith(suffixes):
         return ""
     return next(suffix for suffix in suffixes if word.endswith(suffix))
@@ -129,7 +111,7 @@ def _step_1c(word: str) -> str:
 
 
 def _step_2(word: str, r1: int) -> str:
-    suffix = _ending(word, _STEP_2_SUFFIXES)
+    suffix = _ending(word, _SUFFIXES[0])
     rest = word.removesuffix(suffix)
     if not suffix or len(rest) < r1:
         return word
@@ -139,7 +121,7 @@ def _step_2(word: str, r1: int) -> str:
 
 
 def _step_3(word: str, r1: int, r2: int) -> str:
-    suffix = _ending(word, _STEP_3_SUFFIXES)
+    suffix = _ending(word, _SUFFIXES[1])
     rest = word.removesuffix(suffix)
     if not suffix or len(rest) < (r2 if suffix == "ative" else r1):
         return word
@@ -147,7 +129,7 @@ def _step_3(word: str, r1: int, r2: int) -> str:
 
 
 def _step_4(word: str, r2: int) -> str:
-    suffix = _ending(word, _STEP_4_SUFFIXES)
+    suffix = _ending(word, _SUFFIXES[2])
     rest = word.removesuffix(suffix)
     if not suffix or len(rest) < r2 or (suffix == "ion" and not rest.endswith(("s", "t"))):
         return word

@@ -155,10 +155,11 @@ class Tagger:
         self._lock = Lock()
         self._forget()
 
-    @classmethod
-    def default(cls) -> Tagger:
+    @staticmethod
+    @cache
+    def default() -> Tagger:
         """The tagger that comes with the package; loaded once."""
-        return _default()
+        return Tagger.load(ASSET)
 
     @classmethod
     def load(cls, path: Path) -> Tagger:
@@ -167,20 +168,17 @@ class Tagger:
             return cls({name: stored[name] for name in stored.files})
 
     def tag(self, tokens: Sequence[str]) -> list[str]:
-        """One Penn tag for each token."""
         return self.tag_all([tokens])[0]
 
     def nouns(self, tokens: Sequence[str]) -> list[bool]:
-        """Which tokens are nouns."""
         return [tag in NOUNS for tag in self.tag(tokens)]
 
     def tag_all(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tags of each sentence: the same, faster, as `tag` of one after the other."""
         if any(isinstance(sentence, str) for sentence in sentences):
             raise DataError("a sentence is a string, and tokens were expected", fix="split it into tokens first")
-        by_length = sorted(
-            range(len(sentences)), key=lambda i: len(sentences[i])
-        )  # so that batches need little padding
+        # Batches of like lengths need little padding.
+        by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         found: list[list[str]] = [[]] * len(sentences)
         for start in range(0, len(by_length), BATCH):
             chosen = by_length[start : start + BATCH]
@@ -240,10 +238,10 @@ class Tagger:
             self._learn(mark)
 
     def _learn(self, token: str) -> None:
-        """Add a word type."""
         number, word = len(self._number), form(token)
         for sums, offset in zip(self._sums, OFFSETS, strict=True):
-            sums[number] = self._sum(token, offset)
+            rows = [self._row_of[name] for name in features(token, offset) if name in self._row_of]
+            sums[number] = self._lexical[rows].sum(axis=0, dtype=np.int16)
         if token in closed_classes():  # lower-cased: *May* and *US* may be names
             options = closed_classes()[token].split("/")
             self._sums[0, number, [tag not in options for tag in self.tags]] = EXCLUDED
@@ -252,16 +250,6 @@ class Tagger:
         self._classes[number] = self._class_of.get(word_class(token), 0)
         self._restarts[number] = word in RESTARTS
         self._number[token] = number
-
-    def _sum(self, token: str, offset: int) -> Ints:
-        rows = [self._row_of[name] for name in features(token, offset) if name in self._row_of]
-        total: Ints = self._lexical[rows].sum(axis=0, dtype=np.int16)
-        return total
-
-
-@cache
-def _default() -> Tagger:
-    return Tagger.load(ASSET)
 
 
 def _lines(text: Ints) -> list[str]:

@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from sightline.errors import ConfigError, DataError, DuplicateRecordError
 from sightline.text.treebank import treebank_words
@@ -34,7 +35,6 @@ class Vocabulary:
                 raise DataError(f"{special} is a special and cannot be a word", fix="leave specials out of the list")
 
     def __len__(self) -> int:
-        """How many ids there are, specials included."""
         return len(SPECIALS) + len(self.words)
 
     def __contains__(self, word: object) -> bool:
@@ -83,7 +83,6 @@ class Rule:
 
     Attributes:
         name: what recipes call it.
-        about: where it comes from, in a sentence.
         split: raw caption to words.
         min_count: words seen less often become unknown.
         max_words: longer captions are cut to this; None keeps all.
@@ -92,10 +91,9 @@ class Rule:
     """
 
     name: str
-    about: str
     split: Callable[[str], list[str]]
     min_count: int
-    max_words: int | None
+    max_words: int | None = None
     counts: tuple[str, ...] = ("all",)
     given_tokens: bool = False
 
@@ -154,65 +152,26 @@ def split_letters_and_emojis(text: str) -> list[str]:
     return words
 
 
-RULES = {
-    rule.name: rule
-    for rule in (
-        Rule(
-            "self-critical",
-            "self-critical.pytorch: Karpathy's tokens, more than 5 occurrences over all splits, 16 words.",
-            split_plain,
-            min_count=6,
-            max_words=16,
-            given_tokens=True,
-        ),
-        Rule(
-            "neuraltalk2",
-            "neuraltalk2: lower-case, ASCII punctuation stripped, more than 5 occurrences over all splits, 16 words.",
-            split_plain,
-            min_count=6,
-            max_words=16,
-        ),
-        Rule(
-            "adaptive-attention",
-            "AdaptiveAttention: as neuraltalk2, with 18 words.",
-            split_plain,
-            min_count=6,
-            max_words=18,
-        ),
-        Rule(
-            "scan",
-            "SCAN and VSRN: Treebank words with punctuation, at least 4 occurrences in train and dev, no cut.",
-            split_treebank,
-            min_count=4,
-            max_words=None,
-            counts=("train", "restval", "dev", "val"),
-        ),
-        Rule(
-            "r2m",
-            "R2M: Treebank words with punctuation, at least 5 occurrences in the text corpus, no cut.",
-            split_treebank,
-            min_count=5,
-            max_words=None,
-            counts=("train",),
-        ),
-        Rule(
-            "contrastive",
-            "The contrastive paper: lower-case, letters and emojis kept, at least 5 occurrences, 18 words.",
-            split_letters_and_emojis,
-            min_count=5,
-            max_words=18,
-            counts=("train", "restval"),
-        ),
-    )
-}
+_RULES = (
+    # self-critical.pytorch: Karpathy's tokens, more than 5 occurrences over all splits, 16 words.
+    Rule("self-critical", split_plain, min_count=6, max_words=16, given_tokens=True),
+    # neuraltalk2: the same of the raw text. AdaptiveAttention differs in its 18 words.
+    Rule("neuraltalk2", split_plain, min_count=6, max_words=16),
+    Rule("adaptive-attention", split_plain, min_count=6, max_words=18),
+    # SCAN and VSRN: at least 4 occurrences in train and dev, no cut.
+    Rule("scan", split_treebank, min_count=4, counts=("train", "restval", "dev", "val")),
+    # R2M: at least 5 occurrences in the text corpus, no cut.
+    Rule("r2m", split_treebank, min_count=5, counts=("train",)),
+    # The contrastive paper: at least 5 occurrences, 18 words.
+    Rule("contrastive", split_letters_and_emojis, min_count=5, max_words=18, counts=("train", "restval")),
+)
+RULES = {rule.name: rule for rule in _RULES}
 
 
 def rule(name: str) -> Rule:
-    """The rule called `name`, or a ConfigError listing them."""
-    try:
-        return RULES[name]
-    except KeyError:
-        raise ConfigError(f"no vocabulary rule {name!r}", fix=f"choose one of {', '.join(RULES)}") from None
+    if name not in RULES:
+        raise ConfigError(f"no vocabulary rule {name!r}", fix=f"choose one of {', '.join(RULES)}")
+    return RULES[name]
 
 
 def build_vocabulary(captions: Iterable[Sequence[str]], min_count: int, always: Iterable[str] = ()) -> Vocabulary:
@@ -220,8 +179,6 @@ def build_vocabulary(captions: Iterable[Sequence[str]], min_count: int, always: 
 
     `captions` are lists of words, as `Rule.words` gives them; `always` are kept at any count (R2M's concept words).
     """
-    counts: Counter[str] = Counter()
-    for words in captions:
-        counts.update(words)
+    counts = Counter(chain.from_iterable(captions))
     kept = sorted((w for w, n in counts.items() if n >= min_count and w not in SPECIALS), key=lambda w: (-counts[w], w))
     return Vocabulary(dict.fromkeys([*kept, *always]))

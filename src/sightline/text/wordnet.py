@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import compress
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +38,7 @@ LEXFILES = (
 Ints = npt.NDArray[np.integer[Any]]
 
 
-@dataclass(frozen=True)
-class _PartOfSpeech:
+class _PartOfSpeech(NamedTuple):
     """Senses of word i are `senses[starts[i]:starts[i + 1]]`; `seen[i]` counts it in the sense-tagged texts."""
 
     starts: Ints
@@ -48,15 +46,13 @@ class _PartOfSpeech:
     seen: Ints
 
 
-@dataclass(frozen=True)
-class _Lexicon:
+class _Lexicon(NamedTuple):
     words: list[str]  # sorted
     parts: dict[Pos, _PartOfSpeech]
     ids: Ints  # of synsets, sorted; the other arrays name synsets by their row here
 
 
-@dataclass(frozen=True)
-class _Hierarchy:
+class _Hierarchy(NamedTuple):
     """Parents of synset row i are `parents[starts[i]:starts[i + 1]]`."""
 
     parents: Ints
@@ -93,9 +89,8 @@ def _row(synset: int) -> int:
     ids = _lexicon().ids
     row = int(np.searchsorted(ids, synset))
     if row == len(ids) or ids[row] != synset:
-        raise DataError(
-            f"{synset} is not the id of a synset", where="WordNet 3.0", fix="take ids from senses() or synsets()"
-        )
+        what = f"{synset} is not the id of a synset"
+        raise DataError(what, where="WordNet 3.0", fix="take ids from senses() or synsets()")
     return row
 
 
@@ -108,11 +103,10 @@ def exceptions(pos: Pos) -> dict[str, tuple[str, ...]]:
     return {form: tuple(bases) for form, *bases in rows}
 
 
-def _known(pos: str) -> Pos:
-    for known in POS:
-        if pos == known:
-            return known
-    raise ConfigError(f"{pos!r} is not a part of speech", fix='use "n", "v", "a" or "r"')
+def _known(pos: Pos) -> Pos:
+    if pos not in POS:
+        raise ConfigError(f"{pos!r} is not a part of speech", fix='use "n", "v", "a" or "r"')
+    return pos
 
 
 @lru_cache(REMEMBERED)
@@ -144,7 +138,6 @@ def share_synset(a: str, b: str, pos: Pos | None = None) -> bool:
 
 
 def has(lemma: str, pos: Pos) -> bool:
-    """Whether WordNet holds `lemma` as this part of speech."""
     place, part = _place(lemma), _lexicon().parts[_known(pos)]
     return place is not None and bool(part.starts[place] != part.starts[place + 1])
 

@@ -39,15 +39,17 @@ class OwnData:
     features: Path | None = None
     concepts: Path | None = None
 
+    def paths(self) -> dict[str, Path]:
+        return {name: path for name, path in vars(self).items() if path is not None}
+
     def is_given(self) -> bool:
-        """True where the user has given anything."""
-        return any(getattr(self, item.name) is not None for item in fields(self))
+        return bool(self.paths())
 
 
 def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ()) -> tuple[Recipe, list[str]]:
     """The recipe for `own` data, with `changes`, and what was decided."""
     notes: list[str] = []
-    data: dict[str, Any] = _paths(own)
+    data: dict[str, Any] = {name: str(existing_path(path).absolute()) for name, path in own.paths().items()}
     if kind == "r2m" and own.corpus is not None and own == OwnData(corpus=own.corpus):
         data |= _corpus(own, notes)
         stages, size = _text_stages(own, 0, notes)
@@ -55,7 +57,13 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
         raise ConfigError("neither photos nor features are given", fix="add --images photos/ or --features FILE")
     else:
         photos, captions = _count(own)
-        data |= {"shares": SHARES, **_features(own, out, notes)}
+        data["shares"] = SHARES
+        if own.features is None:
+            data |= {"features": str((out / "features").absolute()), "encoder": DETECTOR}
+            notes.append(
+                "Photos are looked at once, by the detector that comes with Sightline: 36 regions each, with names. "
+                f"What it sees is kept in {out / 'features'}."
+            )
         if own.images is not None and own.captions is None and (table := table_of(own.images)) is not None:
             data["captions"] = str(table.absolute())
         notes.append(
@@ -81,7 +89,6 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
 
 
 def _count(own: OwnData) -> tuple[int, int]:
-    """How many photos and captions there are."""
     table = own.captions or (None if own.images is None else table_of(existing_path(own.images)))
     if table is not None:
         read = read_captions(existing_path(table), own.images)
@@ -89,21 +96,6 @@ def _count(own: OwnData) -> tuple[int, int]:
     if own.images is not None:
         return len(photo_files(own.images)), 0
     return 0, 0
-
-
-def _paths(own: OwnData) -> dict[str, str]:
-    given = {item.name: getattr(own, item.name) for item in fields(own)}
-    return {name: str(existing_path(path).absolute()) for name, path in given.items() if path is not None}
-
-
-def _features(own: OwnData, out: Path, notes: list[str]) -> dict[str, str]:
-    if own.features is not None:
-        return {}
-    notes.append(
-        "Photos are looked at once, by the detector that comes with Sightline: 36 regions each, with names. What it "
-        f"sees is kept in {out / 'features'}."
-    )
-    return {"features": str((out / "features").absolute()), "encoder": DETECTOR}
 
 
 def _model(kind: str, own: OwnData, size: int, notes: list[str]) -> dict[str, Any]:
@@ -135,7 +127,7 @@ def _caption_stages(photos: int, captions: int, notes: list[str]) -> tuple[dict[
     A model chosen by the loss of four photos has learned words and no sentences: of 60 photos of Flickr8k, it had
     CIDEr 7.0 on 100 dev photos, one chosen by their CIDEr 15.7, and the last of 40 epochs 21.6.
     """
-    size = 128 if captions < 2_000 else 256 if captions < 20_000 else 512
+    size = _size(captions)
     train = max(1, round(photos * SHARES["train"]))
     batch = min(32, max(4, 1 << int(math.log2(max(1, train / 20)))))
     chosen = photos * SHARES["val"] >= ENOUGH
@@ -194,7 +186,7 @@ def _text_stages(own: OwnData, photos: int, notes: list[str]) -> tuple[dict[str,
     """
     assert own.corpus is not None
     sentences = len(read_corpus(own.corpus))
-    size = 128 if sentences < 2_000 else 256 if sentences < 20_000 else 512
+    size = _size(sentences)
     batch = min(256, max(8, 1 << int(math.log2(max(1, sentences / 20)))))
     epochs = min(100, max(10, math.ceil(3_000 * batch / max(1, sentences))))
     rate = 5e-4 if size < 512 else 1e-4
@@ -235,6 +227,10 @@ def _text_stages(own: OwnData, photos: int, notes: list[str]) -> tuple[dict[str,
     stages["photos"] = {"objective": both, **photo, "steps": 50}
     stages["photos-reconstruction"] = {"objective": {**both, "gamma": 1.0}, **photo, "steps": 100}
     return stages, size
+
+
+def _size(sentences: int) -> int:
+    return 128 if sentences < 2_000 else 256 if sentences < 20_000 else 512
 
 
 def _min_count(sentences: int, notes: list[str]) -> int:

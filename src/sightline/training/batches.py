@@ -1,4 +1,4 @@
-"""From a step to its batches: a sampler draws rows, a batch is the tensors of some rows, a thread makes the next ones.
+"""From a step to its batches: rows are drawn, a batch is the tensors of some rows, a thread makes the next ones.
 
 Which rows a step sees is a pure function of (seed, epoch, step), so that resuming needs counters and no iterators.
 """
@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,21 +27,17 @@ SORTED = 50  # batches whose captions are sorted by length together
 
 @dataclass(frozen=True)
 class Batching:
-    """What a batch is made of, as a recipe says it.
+    """What a batch is made of, as a recipe says it."""
 
-    Attributes:
-        of: `images` with some captions each; `pairs`, every caption of an epoch once with its image; or `photos` alone.
-        size: images, pairs or photos in a batch.
-        captions: captions of each image. Of more, a random run of consecutive ones is taken; of fewer, some twice.
-        pool: the split it draws from: `train`, or `corpus` for sentences without photos.
-        by_length: pairs of a batch have captions of similar length, since a step takes as long as its longest one. A
-            loss that is a mean over a batch's words then weighs a word of short captions more than one of long ones.
-    """
-
+    # `images` with some captions each; `pairs`, every caption of an epoch once with its image; or `photos` alone
     of: Literal["images", "pairs", "photos"] = "images"
-    size: int = 32
+    size: int = 32  # images, pairs or photos in a batch
+    # captions of each image. Of more, a random run of consecutive ones is taken; of fewer, some twice.
     captions: int = 5
+    # the split it draws from: `train`, or `corpus` for sentences without photos
     pool: Literal["train", "corpus"] = "train"
+    # pairs of a batch have captions of similar length, since a step takes as long as its longest one. A loss that is a
+    # mean over a batch's words then weighs a word of short captions more than one of long ones.
     by_length: bool = False
 
     def __post_init__(self) -> None:
@@ -53,67 +49,41 @@ class Batching:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What an objective sees.
+    """What an objective sees."""
 
-    Attributes:
-        photos: (B,) rows of the pool.
-        scenes: B of them, or None.
-        texts: N = B·K captions, the K of an image next to each other, or None.
-        captions: (N,) rows of the pool's captions.
-        negatives: as many times N captions of other images, for objectives that ask.
-        positives: (N, T, n) how far a region truly shows a word (IoU), for objectives that ask; -1 without annotation.
-        beside: a batch of another pool, for objectives that ask.
-    """
-
-    photos: Tensor
-    scenes: SceneBatch | None = None
-    texts: TextBatch | None = None
-    captions: Tensor | None = None
-    negatives: tuple[TextBatch, ...] = ()
+    photos: Tensor  # (B,) rows of the pool
+    scenes: SceneBatch | None = None  # B of them, or None
+    texts: TextBatch | None = None  # N = B·K captions, the K of an image next to each other, or None
+    captions: Tensor | None = None  # (N,) rows of the pool's captions
+    negatives: tuple[TextBatch, ...] = ()  # as many times N captions of other images, for objectives that ask
+    # (N, T, n) how far a region truly shows a word (IoU), for objectives that ask; -1 without annotation
     positives: Tensor | None = None
-    beside: Batch | None = None
+    beside: Batch | None = None  # a batch of another pool, for objectives that ask
 
     def to(self, device: torch.device | str) -> Batch:
-        """The batch on `device`."""
         parts = {name: getattr(self, name) for name in ("scenes", "texts", "positives", "beside")}
         moved = {name: part.to(device) for name, part in parts.items() if part is not None}
         return replace(self, **moved, negatives=tuple(texts.to(device) for texts in self.negatives))
 
 
-class Rows(NamedTuple):
-    """The rows of a pool that one batch is made of.
+class Batches:
+    """The batches of a stage. Rows are drawn by (seed, epoch, step) alone, for all processes together.
 
-    Attributes:
-        photos: (B,).
-        views: (B,) which view of each photo, where photos have several.
-        captions: (B, K), or None for photos alone.
-        negatives: (B, K) each, captions of other photos.
+    `negatives` captions of other photos come with each caption, and where `positives` is asked for, how far regions
+    truly show its words. Each batch carries one of `beside`, which has epochs of its own.
     """
 
-    photos: Ids
-    views: Ids | None
-    captions: Ids | None
-    negatives: tuple[Ids, ...]
-
-    def of_process(self, rank: int, world: int) -> Rows:
-        """The part of process `rank` of `world`."""
-        mine = slice(rank, None, world)
-        views, captions = (None if part is None else part[mine] for part in (self.views, self.captions))
-        return Rows(self.photos[mine], views, captions, tuple(part[mine] for part in self.negatives))
-
-
-class Sampler:
-    """Which rows a batch is made of: drawn by (seed, epoch, step) alone, for all processes together.
-
-    Args:
-        pool: that is drawn from.
-        batching: what a batch is made of.
-        seed: of all draws.
-        negatives: how many captions of other photos come with each caption.
-    """
-
-    def __init__(self, pool: Pool, batching: Batching, seed: int, negatives: int = 0) -> None:
-        self.pool, self.batching, self.seed, self.negatives = pool, batching, seed, negatives
+    def __init__(
+        self,
+        pool: Pool,
+        batching: Batching,
+        seed: int,
+        negatives: int = 0,
+        positives: bool = False,
+        beside: Batches | None = None,
+    ) -> None:
+        self.pool, self.batching, self.seed = pool, batching, seed
+        self.negatives, self.positives, self.beside = negatives, positives, beside
         if batching.of != "photos" and pool.texts is None:
             raise ConfigError(f"batches of {batching.of} need captions", fix="give captions, or batches of photos")
         if batching.size < 1 or batching.captions < 1:
@@ -121,28 +91,39 @@ class Sampler:
         self._count = len(pool.texts) if batching.of == "pairs" and pool.texts is not None else len(pool)
         if self._count == 0:
             raise CountError("there is nothing to train on", fix="check the splits and the captions")
+        self._first: Ids = np.zeros(1, np.int64) if pool.first is None else pool.first
         self._ordered: tuple[int, Ids] = (-1, np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         """Steps in an epoch. A last batch that is not full is left out, unless it is the only one."""
         return max(1, self._count // self.batching.size)
 
-    def rows(self, epoch: int, step: int) -> Rows:
-        """The rows of a step."""
+    def batch(self, epoch: int, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, or the part of it that process `rank` of `world` sees."""
         if step >= len(self):
             raise CountError(f"an epoch has {len(self)} steps, not {step + 1}")
         size = self.batching.size
-        chosen = self._order(epoch)[step * size : (step + 1) * size]
+        photos = self._order(epoch)[step * size : (step + 1) * size]  # (B,)
         random = np.random.default_rng([self.seed, epoch, step])
-        photos, captions = chosen, None
+        groups: list[Ids] = []  # (B, K) captions of the photos, then of others
         if self.batching.of == "pairs":
-            photos, captions = np.searchsorted(self._first, chosen, side="right") - 1, chosen[:, None]
+            captions = photos[:, None]
+            photos, groups = np.searchsorted(self._first, photos, side="right") - 1, [captions]
         elif self.batching.of == "images":
-            captions = self._captions(chosen, random)
-        copies = self.negatives if captions is not None else 0
-        negatives = tuple(self._captions_of_others(photos, random) for _ in range(copies))
+            groups = [self._captions(photos, random)]
+        if groups:
+            groups += [self._captions_of_others(photos, random) for _ in range(self.negatives)]
         views = self.pool.scenes.views if isinstance(self.pool.scenes, SceneTable) else 1
-        return Rows(photos, random.integers(views, size=len(photos)) if views > 1 else None, captions, negatives)
+        chosen = random.integers(views, size=len(photos)) if views > 1 else None
+        if len(photos) < world:
+            what = f"{world} processes share a batch of {len(photos)}"
+            raise ConfigError(what, fix=f"set batch.size to {world} or more")
+        mine = slice(rank, None, world)
+        batch = self._collate(photos[mine], None if chosen is None else chosen[mine], [part[mine] for part in groups])
+        if self.beside is None:
+            return batch
+        place = divmod(epoch * len(self) + step, len(self.beside))
+        return replace(batch, beside=self.beside.batch(*place, rank, world))
 
     def _order(self, epoch: int) -> Ids:
         if self._ordered[0] != epoch:  # kept, since an epoch of many captions takes long to shuffle
@@ -178,66 +159,24 @@ class Sampler:
         """(B, K) captions of another photo for each photo, as many as it has itself."""
         if len(self.pool) < 2:
             raise CountError("captions of another photo are needed, and there is one photo", fix="give more photos")
-        shift = random.integers(1, len(self.pool), size=len(photos))
-        others = (photos + shift) % len(self.pool)
+        others = (photos + random.integers(1, len(self.pool), size=len(photos))) % len(self.pool)
         if self.batching.of == "images":
             return self._captions(others, random)
-        first = self._first
-        return (first[others] + random.integers(first[others + 1] - first[others]))[:, None]  # type: ignore[no-any-return]
+        first, after = self._first[others], self._first[others + 1]
+        return (first + random.integers(after - first))[:, None]  # type: ignore[no-any-return]
 
-    @property
-    def _first(self) -> npt.NDArray[Any]:
-        assert self.pool.first is not None
-        return self.pool.first
-
-
-class Batches:
-    """The batches of a stage: what a sampler draws, as tensors. Each carries one of `beside`, with epochs of its own.
-
-    `positives` asks for how far regions truly show the words of captions.
-    """
-
-    def __init__(
-        self,
-        pool: Pool,
-        batching: Batching,
-        seed: int,
-        negatives: int = 0,
-        positives: bool = False,
-        beside: Batches | None = None,
-    ) -> None:
-        self.pool, self.sampler = pool, Sampler(pool, batching, seed, negatives)
-        self.positives, self.beside = positives, beside
-
-    def __len__(self) -> int:
-        """Steps in an epoch."""
-        return len(self.sampler)
-
-    def batch(self, epoch: int, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it that process `rank` of `world` sees."""
-        rows = self.sampler.rows(epoch, step)
-        if len(rows.photos) < world:
-            what = f"{world} processes share a batch of {len(rows.photos)}"
-            raise ConfigError(what, fix=f"set batch.size to {world} or more")
-        batch = self.collate(rows.of_process(rank, world))
-        if self.beside is None:
-            return batch
-        place = divmod(epoch * len(self) + step, len(self.beside))
-        return replace(batch, beside=self.beside.batch(*place, rank, world))
-
-    def collate(self, rows: Rows) -> Batch:
-        """The tensors of some rows."""
-        pool, photos, scenes = self.pool, torch.from_numpy(rows.photos), None
-        if isinstance(pool.scenes, SceneTable) and rows.views is not None:
-            scenes = pool.scenes.batch(photos, torch.from_numpy(rows.views))
+    def _collate(self, photos: Ids, views: Ids | None, groups: list[Ids]) -> Batch:
+        pool, rows, scenes = self.pool, torch.from_numpy(photos), None
+        if isinstance(pool.scenes, SceneTable) and views is not None:
+            scenes = pool.scenes.batch(rows, torch.from_numpy(views))
         elif pool.scenes is not None:
-            scenes = pool.scenes.batch(photos)
-        if rows.captions is None or pool.texts is None:
-            return Batch(photos, scenes)
-        captions, *others = (torch.from_numpy(part.ravel()) for part in (rows.captions, *rows.negatives))
+            scenes = pool.scenes.batch(rows)
+        if not groups or pool.texts is None:
+            return Batch(rows, scenes)
+        captions, *others = (torch.from_numpy(part.ravel()) for part in groups)
         texts = pool.texts.batch(captions)
         positives = self._positives(captions, texts, scenes) if self.positives else None
-        return Batch(photos, scenes, texts, captions, tuple(map(pool.texts.batch, others)), positives)
+        return Batch(rows, scenes, texts, captions, tuple(map(pool.texts.batch, others)), positives)
 
     def _positives(self, captions: Tensor, texts: TextBatch, scenes: SceneBatch | None) -> Tensor:
         if scenes is None or scenes.regions is None or self.pool.positives is None:

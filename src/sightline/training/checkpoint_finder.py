@@ -22,20 +22,14 @@ SEED = re.compile(r"seed-\d+")  # folders of a row's runs with other seeds than 
 
 @dataclass(frozen=True)
 class Finder:
-    """Finds `start`, `row:NAME` of the same table, `recipe:PAPER/TABLE#NAME`, or a path. Each call loads it anew.
+    """Finds `start`, `row:NAME` of the same table, `recipe:PAPER/TABLE#NAME`, or a path. Each call loads it anew."""
 
-    Attributes:
-        out: the folder of the run that asks. Rows of its table are its neighbours, other tables lie beside its table:
-            runs/PAPER/TABLE/ROW. A run in ROW/seed-1 finds the runs of other rows with that seed.
-        recipe: how a command names the recipe that asks.
-        start: what the recipe starts from.
-        device: where models are loaded.
-    """
-
+    # the folder of the run that asks. Rows of its table are its neighbours, other tables lie beside its table:
+    # runs/PAPER/TABLE/ROW. A run in ROW/seed-1 finds the runs of other rows with that seed.
     out: Path
-    recipe: str = "RECIPE"
-    start: str = ""
-    device: torch.device | str = "cpu"
+    recipe: str = "RECIPE"  # how a command names the recipe that asks
+    start: str = ""  # what the recipe starts from
+    device: torch.device | str = "cpu"  # where models are loaded
 
     def __call__(self, name: str) -> Checkpoint:
         """The checkpoint, or an error that tells which command makes it."""
@@ -44,30 +38,20 @@ class Finder:
                 what = "`start` is the model a recipe starts from, and this one starts from random weights"
                 raise ConfigError(what, fix="set the recipe's `start`, or name another model")
             return self(self.start)
+        seed = self.out.name if SEED.fullmatch(self.out.name) else ""  # runs with the recipe's own seed have no folder
+        own = self.out.absolute().parent if seed else self.out.absolute()  # the folder of the row that asks
         kind, colon, rest = name.partition(":")
         if colon and kind == "row":
-            return self._run(self._row.parent / rest / self._seed, self.recipe, rest)
+            return self._run(own.parent / rest / seed, self.recipe, rest)
         if colon and kind == "recipe":
-            return self._other(rest)
+            table, sharp, row = rest.partition("#")
+            if not sharp or not table or not row:
+                raise ConfigError(f"`{name}` names no row", fix="write recipe:PAPER/TABLE#ROW")
+            beside = own.parents[min(2, len(own.parents) - 1)]
+            folders = [folder / table / row / seed for folder in (beside, RUNS)]
+            folder = next((folder for folder in folders if (folder / MODEL).is_file()), folders[-1])
+            return self._run(folder, table, row)
         return self._load(model_file(name))
-
-    def _other(self, rest: str) -> Checkpoint:
-        table, sharp, row = rest.partition("#")
-        if not sharp or not table or not row:
-            raise ConfigError(f"`recipe:{rest}` names no row", fix="write recipe:PAPER/TABLE#ROW")
-        beside = self._row.parents[min(2, len(self._row.parents) - 1)]
-        folders = [folder / table / row / self._seed for folder in (beside, RUNS)]
-        folder = next((folder for folder in folders if (folder / MODEL).is_file()), folders[-1])
-        return self._run(folder, table, row)
-
-    @property
-    def _seed(self) -> str:
-        """The folder of the seed below those of rows; "" for the runs that lie in the rows' own folders."""
-        return self.out.name if SEED.fullmatch(self.out.name) else ""
-
-    @property
-    def _row(self) -> Path:
-        return self.out.absolute().parent if self._seed else self.out.absolute()
 
     def _run(self, folder: Path, recipe: str, row: str) -> Checkpoint:
         if not (folder / MODEL).is_file():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,9 +35,7 @@ class Graphs:
     While a graph runs, the memory gives no attention weights. Nothing else may use the device while a graph is being
     recorded, so keep tables that another thread reads on the CPU.
 
-    Args:
-        wanted: False runs everything as usual.
-        capture: records a module for inputs like a sample; another one serves tests.
+    `wanted` False runs everything as usual; `capture` records a module for inputs like a sample, another one in tests.
     """
 
     def __init__(self, wanted: bool = True, capture: Capture | None = None) -> None:
@@ -49,19 +48,22 @@ class Graphs:
         """Within it, the recurrent ones of `memories` run as graphs where they can."""
         replaced = [one for one in memories if self._wanted and isinstance(one, RecurrentMemory)]
         for memory in replaced:
-            memory.forward = self._runner(memory)  # type: ignore[method-assign, assignment]
+            memory.forward = partial(self._run, memory)  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             for memory in replaced:
                 del memory.forward  # the class's own shows again
 
-    def _runner(self, memory: RecurrentMemory) -> Callable[[Tensor], tuple[Tensor, Tensor | None]]:
-        def run(f: Tensor) -> tuple[Tensor, Tensor | None]:
-            replay = self._find(memory, f) if self._can(memory, f) else None
-            return type(memory).forward(memory, f) if replay is None else (self._run(memory, replay, f), None)
-
-        return run
+    def _run(self, memory: RecurrentMemory, f: Tensor) -> tuple[Tensor, Tensor | None]:
+        steps = f.shape[1]
+        replay = self._graph(memory, f, padded_steps(steps)) if self._can(memory, f) else None
+        if replay is None:
+            return type(memory).forward(memory, f)
+        memories = replay(F.pad(f, (0, 0, 0, padded_steps(steps) - steps)))
+        self._waiting.add(memory)
+        memories.register_hook(lambda gradient: self._waiting.discard(memory))  # type: ignore[no-untyped-call]
+        return memories[:, :steps], None
 
     def _can(self, memory: nn.Module, f: Tensor) -> bool:
         if not (f.is_cuda or self._capture is not None) or not (torch.is_grad_enabled() and f.requires_grad):
@@ -70,21 +72,13 @@ class Graphs:
             return False
         return all(parameter.grad is None for parameter in memory.parameters())
 
-    def _find(self, memory: RecurrentMemory, f: Tensor) -> Recurrence | None:
+    def _graph(self, memory: RecurrentMemory, f: Tensor, steps: int) -> Recurrence | None:
         """The graph for f's padded shape, recorded if there is none yet and room for it."""
-        recorded = self._recorded.setdefault(memory, {})
-        shape = (f.shape[0], padded_steps(f.shape[1]), f.shape[2])
+        recorded, shape = self._recorded.setdefault(memory, {}), (f.shape[0], steps, f.shape[2])
         if shape not in recorded and len(recorded) < SHAPES:
             sample = torch.zeros(shape, dtype=f.dtype, device=f.device, requires_grad=True)
             recorded[shape] = (self._capture or capture)(_Memories(memory), sample)
         return recorded.get(shape)
-
-    def _run(self, memory: nn.Module, replay: Recurrence, f: Tensor) -> Tensor:
-        steps = f.shape[1]
-        memories = replay(F.pad(f, (0, 0, 0, padded_steps(steps) - steps)))
-        self._waiting.add(memory)
-        memories.register_hook(lambda gradient: self._waiting.discard(memory))  # type: ignore[no-untyped-call]
-        return memories[:, :steps]
 
 
 class _Memories(nn.Module):
@@ -99,11 +93,9 @@ class _Memories(nn.Module):
 
 
 def capture(module: nn.Module, sample: Tensor) -> Recurrence:
-    """Record forward and backward pass of `module` for inputs like `sample`."""
     recorded: Any = torch.cuda.make_graphed_callables(module, (sample,))
     return recorded  # type: ignore[no-any-return]
 
 
 def padded_steps(steps: int) -> int:
-    """The number of steps a graph has for captions of `steps`."""
     return -(-steps // LENGTHS) * LENGTHS

@@ -16,7 +16,7 @@ from sightline.data.entities import ground, read_classes
 from sightline.data.entities import read_photos as read_entities
 from sightline.data.image_list import photo_number
 from sightline.data.karpathy import sentiment_words
-from sightline.data.records import CaptionedPhoto, GroundedPhoto
+from sightline.data.records import GroundedPhoto
 from sightline.errors import ConfigError
 from sightline.files import fingerprint
 from sightline.models.model_configs import ModelConfig
@@ -25,14 +25,13 @@ from sightline.text.vocabulary import SPECIALS, Rule, Vocabulary
 from sightline.text.vocabulary import rule as named_rule
 from sightline.training.data_config import DataConfig
 from sightline.training.features import SplitScenes, split_scenes
-from sightline.training.new_model import outline
+from sightline.training.new_model import CachedFeatures, Grid, Vision, outline
 from sightline.training.objectives.distillation import BOXES, DistillationConfig
 from sightline.training.recipe_photos import ROLES, plural, read_photos
 from sightline.training.recipe_text import Splitter, choose_vocabulary, corpus_pools, read_corpus
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import Mark, Pool, TextTable
 from sightline.training.training_photos import BOXED, pixel_pools
-from sightline.training.vision_config import CachedFeatures, Grid, Vision
 from sightline.training.word_boxes import word_overlaps
 
 __all__ = ["Data", "DataConfig", "build_data"]
@@ -42,26 +41,18 @@ READ_BY = {"r2m-image": ("vector",)}  # scene parts that an objective reads besi
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The data of a recipe, read.
+    """The data of a recipe, read."""
 
-    Attributes:
-        vocabulary: of captions or corpus.
-        pools: `train`, `val`, `test`, those there are; `boxed`, photos with boxes alone; `corpus` and its held-out part
-            `corpus-val`.
-        rule: that splits captions into words.
-        fingerprint: of the vision model that made the scenes; "" where unknown.
-        grounded: annotated photos by their ids in the pools.
-        sentiment: words that carry a sentiment, by its name, where captions are measured by them.
-        notes: what was read and decided, in plain sentences.
-    """
-
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary  # of captions or corpus
+    # `train`, `val`, `test`, those there are; `boxed`, photos with boxes alone; `corpus` and its held-out part
+    # `corpus-val`
     pools: dict[str, Pool]
-    rule: Rule
-    fingerprint: str = ""
-    grounded: Mapping[str, GroundedPhoto] = field(default_factory=dict)
+    rule: Rule  # that splits captions into words
+    fingerprint: str = ""  # of the vision model that made the scenes; "" where unknown
+    grounded: Mapping[str, GroundedPhoto] = field(default_factory=dict)  # annotated photos by their ids in the pools
+    # words that carry a sentiment, by its name, where captions are measured by them
     sentiment: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was read and decided, in plain sentences
 
     def digest(self) -> str:
         """A short name for the words, photos and captions, to notice that they changed between two runs."""
@@ -72,7 +63,6 @@ class Data:
         return fingerprint(json.dumps([self.vocabulary.words, parts, self.fingerprint], sort_keys=True))
 
     def card(self) -> dict[str, Any]:
-        """What a model's card says about its data."""
         counts = {
             name: {"photos": len(pool), "captions": 0 if pool.texts is None else len(pool.texts)}
             for name, pool in self.pools.items()
@@ -91,34 +81,30 @@ def build_data(
 ) -> Data:
     """Read everything, match photos with features, and make the pools.
 
-    Args:
-        config: the recipe's.
-        model: what reads the scenes.
-        stages: what it is trained by.
-        base: what `config.root` is relative to.
-        vocabulary: of a model to start from, taken over as it is.
-        vision: whether scenes are features or, for a backbone that is trained too, pixels.
+    The scenes are read by `model`, which is trained by `stages`; `base` is what `config.root` is relative to. The
+    `vocabulary` of a model to start from is taken over as it is. A `vision` that is trained too gets pixels.
     """
-    rule = named_rule(config.rule)
+    config = replace(config, root=base / config.root)
+    rule, objectives = named_rule(config.rule), [stage.objective for stage in stages]
     rule = replace(rule, min_count=config.min_count or rule.min_count)
     needs = tuple(dict.fromkeys((*needs_of(model, stages), *config.parts)))
-    dictionary = _dictionary(config, base) if "concepts" in needs else None
+    dictionary = _dictionary(config) if "concepts" in needs else None
     notes: list[str] = []
     splitter = Splitter(rule)
-    photos = read_photos(config, base, notes)
-    corpus = () if config.corpus is None else read_corpus(config.path(config.corpus, base), config.sentiment)
+    photos = read_photos(config, Path(), notes)
+    corpus = () if config.corpus is None else read_corpus(config.path(config.corpus), config.sentiment)
     if vocabulary is None:
         always = () if dictionary is None else dictionary.words
         vocabulary = choose_vocabulary(config.vocabulary, splitter, photos, corpus, always, notes)
     else:
         notes.append(f"The {len(vocabulary.words):,} words are those of the model it starts from.")
     if not isinstance(vision, CachedFeatures):
-        scenes = pixel_pools(config, base, photos, vision.size, notes, cells=isinstance(vision, Grid))
+        scenes = pixel_pools(config, photos, vision.size, notes, cells=isinstance(vision, Grid))
     elif config.boxes is not None or config.boxed is not None:
         what = "data.boxes and data.boxed are for vision models that are trained, and the recipe reads features"
         raise ConfigError(what, fix="set vision.kind to detector, or remove them")
     else:
-        scenes = split_scenes(config, base, photos, needs, dictionary, vocabulary, notes)
+        scenes = split_scenes(config, photos, needs, dictionary, vocabulary, notes)
     pools = {
         role: _pool(scenes[role], splitter, vocabulary, mark_of(model, stages))
         for role in (*ROLES, BOXED)
@@ -131,13 +117,13 @@ def build_data(
         )
     if corpus:
         pools |= corpus_pools(config, corpus, splitter, vocabulary, dictionary, notes)
-    grounded = _grounded(config, base, scenes)
-    if grounded and wants_positives(stages):
+    grounded = _grounded(config, scenes)
+    if grounded and any(isinstance(one, DistillationConfig) and one.teacher == BOXES for one in objectives):
         positives = word_overlaps(pools["train"], grounded)
         pools["train"] = replace(pools["train"], positives=positives)
         notes.append(f"{plural(len(positives), 'caption')} of train have words whose boxes are known.")
     marks = [one.fingerprint for one in scenes.values() if one.fingerprint]
-    sentiment = {} if config.sentiment_words is None else sentiment_words(config.path(config.sentiment_words, base))
+    sentiment = {} if config.sentiment_words is None else sentiment_words(config.path(config.sentiment_words))
     return Data(vocabulary, pools, rule, marks[0] if marks else "", grounded, sentiment, tuple(notes))
 
 
@@ -154,16 +140,10 @@ def mark_of(model: ModelConfig, stages: Sequence[Stage] = ()) -> Mark | None:
     return POSSCANConfig().mark if any(isinstance(stage.objective, DistillationConfig) for stage in stages) else None
 
 
-def wants_positives(stages: Sequence[Stage]) -> bool:
-    """True where an objective learns from annotated boxes."""
-    objectives = (stage.objective for stage in stages)
-    return any(isinstance(one, DistillationConfig) and one.teacher == BOXES for one in objectives)
-
-
-def _dictionary(config: DataConfig, base: Path) -> ConceptDictionary:
+def _dictionary(config: DataConfig) -> ConceptDictionary:
     if config.dictionary in NAMED:
         return NAMED[config.dictionary]()
-    return ConceptDictionary.read(config.path(Path(config.dictionary), base))
+    return ConceptDictionary.read(config.path(Path(config.dictionary)))
 
 
 def _pool(split: SplitScenes, splitter: Splitter, vocabulary: Vocabulary, mark: Mark | None) -> Pool:
@@ -186,25 +166,19 @@ def _alike(pool: Pool | None) -> bool:
     return first.regions is not None and first.grid is not None and torch.equal(first.regions, first.grid)
 
 
-def _grounded(config: DataConfig, base: Path, scenes: Mapping[str, SplitScenes]) -> dict[str, GroundedPhoto]:
+def _grounded(config: DataConfig, scenes: Mapping[str, SplitScenes]) -> dict[str, GroundedPhoto]:
     """The annotated photos of all pools, by the ids they have there."""
     if config.grounding is None:
         return {}
-    annotated, classes = read_entities(config.path(config.grounding, base)), read_classes()
+    path, classes = config.path(config.grounding), read_classes()
+    annotated = read_entities(path)
     grounded: dict[str, GroundedPhoto] = {}
     for role, one in scenes.items():
         for photo in one.photos if role != BOXED else ():
-            known = annotated.get(_number(photo))
+            known = annotated.get(photo_number(photo.file or photo.id))
             if known is not None:
                 grounded[photo.id] = replace(ground(known, classes), id=photo.id, split=role)
     if not grounded:
-        raise ConfigError(
-            "none of its photos is one of the captions'",
-            where=config.path(config.grounding, base),
-            fix="give the annotations of the same photos; they are named by the number before `_`",
-        )
+        fix = "give the annotations of the same photos; they are named by the number before `_`"
+        raise ConfigError("none of its photos is one of the captions'", where=path, fix=fix)
     return grounded
-
-
-def _number(photo: CaptionedPhoto) -> str:
-    return photo_number(photo.file or photo.id)

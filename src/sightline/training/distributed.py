@@ -20,11 +20,8 @@ class Distributed:
     """This process and the others that `torchrun` started with it; with one process, its methods do nothing.
 
     Every method is called by all processes at the same point, or by none, since each waits for the others. Where one of
-    them has stopped, the others get a LearningError instead of waiting for ever.
-
-    Attributes:
-        rank: of this process. Process 0 writes, and decides where all must be of one mind.
-        world: how many there are.
+    them has stopped, the others get a LearningError instead of waiting for ever. Process 0 writes, and decides where
+    all must be of one mind.
     """
 
     def __init__(self) -> None:
@@ -36,11 +33,9 @@ class Distributed:
 
     @property
     def first(self) -> bool:
-        """True in process 0."""
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
-        """Each value, summed over processes."""
         if self.world == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
@@ -49,7 +44,6 @@ class Distributed:
         return total.tolist()
 
     def gather(self, value: Any) -> list[Any]:
-        """The value of every process, in their order."""
         if self.world == 1:
             return [value]
         values: list[Any] = [None] * self.world
@@ -63,7 +57,7 @@ class Distributed:
 
     def share(self, tensors: Sequence[Tensor]) -> None:
         """Give all processes the numbers that process 0 has."""
-        for dtype in {tensor.dtype: None for tensor in tensors if self.world > 1}:
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors if self.world > 1):
             same = [tensor.detach() for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.flatten() for tensor in same])
             with _answered():
@@ -114,7 +108,6 @@ def processes(device: str) -> Iterator[torch.device]:
 
 
 def first_process() -> bool:
-    """True in the process that prints and writes."""
     return int(os.environ.get("RANK", "0")) == 0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
@@ -26,26 +27,20 @@ from sightline.metrics.bootstrap import PerImage
 from sightline.metrics.caption_style import sentiment_shares
 from sightline.metrics.ngrams import IntArray
 from sightline.metrics.novel import novel_f1
-from sightline.metrics.retrieval import (
-    RetrievalScores,
-    Similarity,
-    consecutive_folds,
-    evaluate_retrieval,
-    self_retrieval,
-)
+from sightline.metrics.retrieval import Similarity, consecutive_folds, evaluate_retrieval, self_retrieval
 from sightline.metrics.scorecard import METRICS, scorecard
 from sightline.models.captioner import Captioner, select
 from sightline.models.end_to_end import EndToEnd
 from sightline.models.ensemble import Ensemble
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
-from sightline.text.vocabulary import END, PAD
+from sightline.text.vocabulary import PAD
 from sightline.text.vocabulary import rule as named_rule
 from sightline.training.data import DataConfig, build_data
+from sightline.training.new_model import CachedFeatures, config_of
 from sightline.training.objective import mode
 from sightline.training.recipe_photos import plural
 from sightline.training.tensor_tables import Pool
-from sightline.training.vision_config import CachedFeatures, config_of
-from sightline.training.word_boxes import accuracy_of_captioner, accuracy_of_matcher, f1_of_captions
+from sightline.training.word_boxes import attention_accuracy, f1_of_captions
 
 Watch = Callable[[Sequence[int]], "Iterator[int] | Sequence[int]"]
 Say = Callable[[SceneBatch], Sequence[Caption]]  # from photos, as pixels, to the caption of each
@@ -53,34 +48,21 @@ Say = Callable[[SceneBatch], Sequence[Caption]]  # from photos, as pixels, to th
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model is measured.
+    """How a model is measured."""
 
-    Attributes:
-        strategy: how captions are decoded.
-        rules: what they may and may not hold.
-        metrics: of the scorecard: bleu, meteor, rouge, cider, spice; () takes all that are installed.
-        while_training: the metrics by which a stage may choose its best model.
-        greedy_in_training: captions by which it is chosen are decoded greedily, which is quicker; otherwise by
-            `strategy`.
-        self_retrieval: whether captions find their own photo again (CL, Table 1).
-        novel: F1 of the eight words of the held-out COCO protocol (`metrics.novel`), for `data.novel`.
-        grounding: whether words point at the right boxes; needs grounding annotations.
-        folds: matching is the mean of so many folds of `fold_size` photos; 0 ranks among all.
-        fold_size: photos in a fold.
-        batch: photos at a time.
-    """
-
-    strategy: Strategy = field(default_factory=lambda: Beam(size=3))
-    rules: Rules = field(default_factory=Rules)
+    strategy: Strategy = field(default_factory=lambda: Beam(size=3))  # how captions are decoded
+    rules: Rules = field(default_factory=Rules)  # what they may and may not hold
+    # of the scorecard: bleu, meteor, rouge, cider, spice; () takes all that are installed
     metrics: tuple[str, ...] = ()
-    while_training: tuple[str, ...] = ("cider",)
+    while_training: tuple[str, ...] = ("cider",)  # the metrics by which a stage may choose its best model
+    # captions by which it is chosen are decoded greedily, which is quicker; otherwise by `strategy`
     greedy_in_training: bool = True
-    self_retrieval: bool = False
-    novel: bool = False
-    grounding: bool = False
-    folds: int = 0
-    fold_size: int = 1000
-    batch: int = 64
+    self_retrieval: bool = False  # whether captions find their own photo again (CL, Table 1)
+    novel: bool = False  # F1 of the eight words of the held-out COCO protocol (`metrics.novel`), for `data.novel`
+    grounding: bool = False  # whether words point at the right boxes; needs grounding annotations
+    folds: int = 0  # matching is the mean of so many folds of `fold_size` photos; 0 ranks among all
+    fold_size: int = 1000  # photos in a fold
+    batch: int = 64  # photos at a time
 
     def in_training(self) -> Evaluation:
         """The quick form, for choosing a model while it is trained."""
@@ -103,25 +85,25 @@ def evaluate(
 ) -> dict[str, float]:
     """Measure a model on a split.
 
-    Args:
-        checkpoint: the model.
-        pool: the split.
-        evaluation: how.
-        grounded: annotations by photo; those of other photos are left out.
-        sentiment: words that carry a sentiment, by its name; captions are measured by their share.
-        watch: wraps the photos that are captioned.
-        captions: the model's captions are put there.
-        per_image: what each photo adds is put there.
-        say: writes the captions instead of `evaluation.strategy` and `evaluation.rules`.
+    `grounded` are annotations by photo; `sentiment` are words that carry one, by its name, and captions are measured by
+    their share. `watch` wraps the photos that are captioned, `say` writes the captions instead of the evaluation's
+    strategy and rules. Captions, and what each photo adds, are put into `captions` and `per_image`.
     """
     model, rule, words = checkpoint.model, named_rule(checkpoint.text_rule), checkpoint.vocabulary
     per_image = PerImage() if per_image is None else per_image
     per_image.begin(pool.ids)
+    annotated = {id: grounded[id] for id in pool.ids if id in grounded} if grounded else {}
+
+    def accuracy(model: Captioner | AligningMatcher) -> dict[str, float]:
+        if not annotated:
+            raise ConfigError("grounding is measured with annotations, and there are none", fix="give data.grounding")
+        return attention_accuracy(model, words, rule, pool, annotated, per_image)
+
     with mode(model, False):
         if isinstance(model, Matcher):
             metrics = retrieval([model], pool, evaluation, per_image)
             if evaluation.grounding and isinstance(model, AligningMatcher):
-                metrics |= accuracy_of_matcher(model, words, rule, pool, _annotated(pool, grounded), per_image)
+                metrics |= accuracy(model)
             return metrics
         metrics = {"loss": token_loss(model, pool, evaluation.batch)} if pool.texts is not None else {}
         if not (pool.references and any(pool.references)):
@@ -140,9 +122,7 @@ def evaluate(
         if evaluation.self_retrieval:
             metrics |= _self_retrieval(checkpoint, model, pool, captions, per_image)
         if evaluation.grounding:
-            annotated = _annotated(pool, grounded)
-            metrics |= accuracy_of_captioner(model, words, rule, pool, annotated, per_image)
-            metrics |= f1_of_captions(captions, pool, annotated, per_image)
+            metrics |= accuracy(model) | f1_of_captions(captions, pool, annotated, per_image)
         return metrics | sentiment_shares([caption.words for caption in captions.values()], sentiment or {})
 
 
@@ -155,7 +135,7 @@ _OF_THE_CORPUS = {*(f"Bleu_{n}" for n in range(1, 5)), "METEOR", *_AS_READ}  # n
 def write_captions(
     checkpoint: Checkpoint,
     pool: Pool,
-    evaluation: Evaluation,
+    how: Evaluation,
     *,
     trace: bool = False,
     watch: Watch = iter,
@@ -164,15 +144,14 @@ def write_captions(
     """The best caption of every photo of a split, or what `say` says of it."""
     model = checkpoint.captioner()
     device = next(model.parameters()).device
+
+    def decode(scenes: SceneBatch) -> Sequence[Caption]:
+        return [own[0] for own in decode_captions(model, scenes, checkpoint.vocabulary, how.strategy, how.rules, trace)]
+
     best: dict[str, Caption] = {}
-    for first in watch(range(0, len(pool), evaluation.batch)):
-        scenes = _scenes(pool, torch.arange(first, min(first + evaluation.batch, len(pool)))).to(device)
-        if say is None:
-            ranked = decode_captions(model, scenes, checkpoint.vocabulary, evaluation.strategy, evaluation.rules, trace)
-            chosen: Sequence[Caption] = [own[0] for own in ranked]
-        else:
-            chosen = say(scenes)
-        best.update(zip(scenes.ids, chosen, strict=True))
+    for first in watch(range(0, len(pool), how.batch)):
+        scenes = _scenes(pool, torch.arange(first, min(first + how.batch, len(pool)))).to(device)
+        best.update(zip(scenes.ids, (say or decode)(scenes), strict=True))
     return best
 
 
@@ -217,22 +196,17 @@ def retrieval(
     folds = consecutive_folds(evaluation.fold_size, evaluation.folds) if evaluation.folds else None
     similarity = scores_of[0] if len(scores_of) == 1 else recalls.Ensemble(scores_of)
     scores = evaluate_retrieval(similarity, owner, folds=folds)
-    if per_image is not None:
-        _keep_hits(per_image, scores, owner)
+    if per_image is not None:  # recalls by photo; its captions count together, and folds are consecutive
+        photos = len(per_image.ids)
+        texts, images = (
+            np.concatenate([getattr(fold, way) for fold in scores.ranks]) for way in ("image_to_text", "text_to_image")
+        )
+        own = owner[: len(images)]
+        for k in scores.image_to_text.recalls:
+            per_image.add(f"i2t R@{k}", np.pad(texts <= k, (0, photos - len(texts))), np.arange(photos) < len(texts))
+            hits = np.bincount(own, images <= k, minlength=photos)
+            per_image.add(f"t2i R@{k}", hits, np.bincount(own, minlength=photos))
     return {name.replace("_", " "): float(value) for name, value in scores.as_dict().items() if name != "label"}
-
-
-def _keep_hits(per_image: PerImage, scores: RetrievalScores, owner: IntArray) -> None:
-    """Recalls by photo; the captions of a photo count together. Folds are consecutive, from the first photo on."""
-    photos = len(per_image.ids)
-    texts = np.concatenate([fold.image_to_text for fold in scores.ranks])
-    images = np.concatenate([fold.text_to_image for fold in scores.ranks])
-    ranked = np.arange(photos) < len(texts)
-    own = owner[: len(images)]
-    for k in scores.image_to_text.recalls:
-        per_image.add(f"i2t R@{k}", np.pad(texts <= k, (0, photos - len(texts))), ranked)
-        hits = np.bincount(own, images <= k, minlength=photos)
-        per_image.add(f"t2i R@{k}", hits, np.bincount(own, minlength=photos))
 
 
 def _similarity(model: Matcher, pool: Pool, evaluation: Evaluation, chosen: Tensor) -> Similarity:
@@ -255,13 +229,10 @@ def _similarity(model: Matcher, pool: Pool, evaluation: Evaluation, chosen: Tens
 def _self_retrieval(
     checkpoint: Checkpoint, model: Captioner, pool: Pool, captions: Mapping[str, Caption], per_image: PerImage
 ) -> dict[str, float]:
-    encoded = [checkpoint.vocabulary.encode(captions[id].words) for id in pool.ids]
-    words = torch.full((len(encoded), max(map(len, encoded))), PAD)
-    for row, ids in zip(words, encoded, strict=True):
-        row[: len(ids)] = torch.tensor(ids)
-        assert ids[-1] == END
+    encoded = [torch.tensor(checkpoint.vocabulary.encode(captions[id].words)) for id in pool.ids]
+    words = pad_sequence(encoded, batch_first=True, padding_value=PAD)
     device = next(model.parameters()).device
-    scores = self_retrieval(model, lambda rows: _scenes(pool, torch.tensor(rows)).to(device), words, progress=False)
+    scores = self_retrieval(model, lambda rows: _scenes(pool, torch.tensor(rows)).to(device), words)
     shares = {f"self-retrieval R@{k}": value for k, value in scores.recalls.items()}
     for k in scores.recalls:
         per_image.add(f"self-retrieval R@{k}", np.asarray(scores.ranks) <= k)
@@ -288,34 +259,17 @@ def _join(parts: Sequence[Embedding]) -> Embedding:
     return {name: torch.cat([part[name] for part in parts]) for name in names}
 
 
-def _annotated(pool: Pool, grounded: Mapping[str, GroundedPhoto] | None) -> dict[str, GroundedPhoto]:
-    annotated = {id: grounded[id] for id in pool.ids if id in grounded} if grounded else {}
-    if not annotated:
-        raise ConfigError("grounding is measured with annotations, and there are none", fix="give data.grounding")
-    return annotated
-
-
 @dataclass(frozen=True)
 class Measurement:
-    """The result of measuring models on a split.
+    """The result of measuring models on a split."""
 
-    Attributes:
-        split: `test`, or `val` where the data names no test split.
-        photos: how many.
-        metrics: by name.
-        captions: by photo; none of matchers.
-        notes: on how many photos, and which are left out.
-        per_image: what each photo adds to the metrics.
-        fingerprint: of the scenes; "" where unknown.
-    """
-
-    split: str
-    photos: int
-    metrics: dict[str, float]
-    captions: dict[str, Caption] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    per_image: PerImage = field(default_factory=PerImage)
-    fingerprint: str = ""
+    split: str  # `test`, or `val` where the data names no test split
+    photos: int  # how many
+    metrics: dict[str, float]  # by name
+    captions: dict[str, Caption] = field(default_factory=dict)  # by photo; none of matchers
+    notes: tuple[str, ...] = ()  # on how many photos, and which are left out
+    per_image: PerImage = field(default_factory=PerImage)  # what each photo adds to the metrics
+    fingerprint: str = ""  # of the scenes; "" where unknown
 
 
 def measure(

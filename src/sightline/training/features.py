@@ -34,23 +34,14 @@ class SplitScenes:
 
 @dataclass(frozen=True, eq=False)
 class PhotoScenes:
-    """A SceneSource by the ids that captions use, whatever ids the files of features and concepts have.
+    """A SceneSource by the ids that captions use, whatever ids the files of features and concepts have."""
 
-    Attributes:
-        features: where scenes come from; None where photos have concepts alone.
-        feature_of: the id of a photo there.
-        named: where concepts come from, if not from the features.
-        named_of: the id of a photo there.
-        dictionary: from what is named there to concepts; None leaves scenes as they are.
-        unsure: the concept of photos that have no sure one.
-    """
-
-    features: SceneSource | None
-    feature_of: Mapping[str, str]
-    named: SceneSource | None = None
-    named_of: Mapping[str, str] = field(default_factory=dict)
-    dictionary: ConceptDictionary | None = None
-    unsure: Mapping[str, Concept] = field(default_factory=dict)
+    features: SceneSource | None  # where scenes come from; None where photos have concepts alone
+    feature_of: Mapping[str, str]  # the id of a photo there
+    named: SceneSource | None = None  # where concepts come from, if not from the features
+    named_of: Mapping[str, str] = field(default_factory=dict)  # the id of a photo there
+    dictionary: ConceptDictionary | None = None  # from what is named there to concepts; None leaves scenes as they are
+    unsure: Mapping[str, Concept] = field(default_factory=dict)  # the concept of photos that have no sure one
 
     def __len__(self) -> int:
         return len(self.feature_of)
@@ -65,7 +56,6 @@ class PhotoScenes:
         return scene if scene.id == id else replace(scene, id=id)
 
     def ids(self) -> Sequence[str]:
-        """Every photo's id."""
         return list(self.feature_of)
 
     def concepts_of(self, id: str) -> tuple[Concept, ...]:
@@ -82,7 +72,6 @@ class PhotoScenes:
 
 def split_scenes(
     config: DataConfig,
-    base: Path,
     photos: Mapping[str, Sequence[CaptionedPhoto]],
     needs: Sequence[str],
     dictionary: ConceptDictionary | None,
@@ -101,7 +90,7 @@ def split_scenes(
     listed = [photo for part in photos.values() for photo in part]
     source = PhotoScenes(None, {photo.id: photo.id for photo in listed}, dictionary=dictionary)
     if config.features is not None:
-        path = config.path(config.features, base)
+        path = config.path(config.features)
         features = open_scenes(path)
         fix = "check that captions and features name photos alike, extract the missing ones, or say --allow-missing"
         feature_of, missing = match_all(config, listed, features.ids(), path, "have no features", fix)
@@ -109,12 +98,10 @@ def split_scenes(
         every = f"All {plural(len(listed), 'photo')} have features in {path}."
         notes.append(f"{missing}. They are left out." if missing else every)
     if dictionary is not None and config.concepts is not None:
-        path = config.path(config.concepts, base)
+        path = config.path(config.concepts)
         named = open_scenes(path)
-        source = replace(source, named=named, named_of=match(listed, named.ids(), path))
-        if not source.named_of:
-            what = f"none of {plural(len(listed), 'photo')}, such as {listed[0].id}, is among its {len(named):,}"
-            raise MissingRecordError(what, where=path, fix="captions and concepts must name photos alike")
+        named_of = match_some(listed, named.ids(), path, fix="captions and concepts must name photos alike")
+        source = replace(source, named=named, named_of=named_of)
     if dictionary is not None:
         source = replace(source, unsure=_unsure(photos, source, notes))
     kept = {role: _keep(config, part, source, notes, role) for role, part in photos.items()}
@@ -134,7 +121,6 @@ def split_scenes(
 
 
 def open_scenes(path: Path) -> SceneSource:
-    """The features in a file of any format that holds some."""
     kind = identify(path)
     if kind.scenes is None:
         raise ConfigError(f"{kind.name} holds no features", where=path, fix="`sightline data formats` lists what does")
@@ -153,6 +139,14 @@ def match(photos: Sequence[CaptionedPhoto], ids: Sequence[str], where: Path) -> 
                 fix="give features whose ids are the photos' file names, folders included",
             )
     return feature_of
+
+
+def match_some(photos: Sequence[CaptionedPhoto], ids: Sequence[str], where: Path, fix: str) -> dict[str, str]:
+    """`match`; an error where no photo has one."""
+    if not (id_of := match(photos, ids, where)):
+        what = f"none of {plural(len(photos), 'photo')}, such as {photos[0].id}, is among its {len(ids):,}"
+        raise MissingRecordError(what, where=where, fix=fix)
+    return id_of
 
 
 def match_all(

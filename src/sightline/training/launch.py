@@ -30,13 +30,12 @@ from sightline.training.evaluation import Evaluation
 from sightline.training.evaluation import evaluate as measure
 from sightline.training.feature_cache import Progress, cache_features, extract
 from sightline.training.loop import Run, train
-from sightline.training.new_model import build_model, start_output_bias
+from sightline.training.new_model import build_model, start_output_bias, with_vision
 from sightline.training.objective import Context
 from sightline.training.objectives.r2m_stages import R2MTextConfig, text_loss
 from sightline.training.recipe import Recipe, read_run_recipe
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import Pool
-from sightline.training.vision_config import with_vision
 
 DATA = "data.json"
 PER_IMAGE = "per_image.npz"  # what each photo adds to the metrics, for comparisons on the same photos
@@ -48,17 +47,11 @@ Report = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What is called while a run goes on; nothing by default.
+    """What is called while a run goes on; nothing by default."""
 
-    Attributes:
-        say: a plain sentence about data and decisions.
-        report: a line of metrics.jsonl.
-        progress: wraps the photos whose features are extracted.
-    """
-
-    say: Callable[[str], None] = field(default=lambda sentence: None)
-    report: Report = field(default=lambda line: None)
-    progress: Progress = iter
+    say: Callable[[str], None] = field(default=lambda sentence: None)  # a plain sentence about data and decisions
+    report: Report = field(default=lambda line: None)  # a line of metrics.jsonl
+    progress: Progress = iter  # wraps the photos whose features are extracted
 
 
 def launch(
@@ -75,16 +68,9 @@ def launch(
 ) -> Checkpoint:
     """Train what the recipe says, or go on where an earlier call stopped; `out` then holds the model and its metrics.
 
-    Args:
-        recipe: one row.
-        out: the folder of the run. One that holds a run of another recipe is refused.
-        device: cpu, cuda, cuda:1, mps, or auto.
-        name: how a command names the recipe, for messages.
-        about: what the recipe that is left in `out` says of itself.
-        base: what the data's root is relative to: by default the folder SIGHTLINE_DATA names, else the current one.
-        find: gives the checkpoint that a name in the recipe stands for, instead of `Finder`.
-        evaluate: measures a model, instead of `sightline.training.evaluation`.
-        callbacks: what is called with each sentence, line of the log and photo.
+    A folder that holds a run of another recipe is refused. `name` is how a command names the recipe, `about` what the
+    recipe that is left in `out` says of itself; `base` is what the data's root is relative to (`data_root()`). `find`
+    and `evaluate` take the place of `Finder` and `sightline.training.evaluation`.
     """
     if recipe.measure:
         raise ConfigError("this row trains nothing, it measures trained models", fix="use `sightline reproduce`")
@@ -118,7 +104,7 @@ def launch(
         context = Context(data.vocabulary, pools, find, place, recipe.seed)
         captions, per_image = dict[str, Caption](), PerImage()
         on_data = partial(measure, grounded=data.grounded, sentiment=data.sentiment)
-        judge = _Judge(recipe, pools, evaluate or on_data)
+        judge = partial(_judge, recipe, evaluate or on_data)
         mark, report = recipe.fingerprint(), callbacks.report
         chosen = train(Run(out, start, stages, pools, context, judge, recipe.seed, mark, report=report))
         chosen.model.eval()
@@ -167,21 +153,14 @@ def write_measurement(out: Path, captions: Mapping[str, Caption], per_image: Per
         per_image.write(out / PER_IMAGE)
 
 
-@dataclass(frozen=True, eq=False)
-class _Judge:
+def _judge(recipe: Recipe, measure: Evaluate, checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
     """By what the loop chooses a model: its loss, or metrics, on held-out data; for stages of R²M, on held-out text."""
-
-    recipe: Recipe
-    pools: dict[str, Pool]
-    measure: Evaluate
-
-    def __call__(self, checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
-        pool, how = self.pools[stage.held_out()], self.recipe.evaluate.in_training()
-        if stage.select.metric != "loss":
-            return self.measure(checkpoint, pool, how)
-        if isinstance(stage.objective, R2MTextConfig):  # L_XE + β · L_rec: otherwise nothing tells of the reconstructor
-            return text_loss(checkpoint.model, pool, stage.objective, how.batch)
-        return self.measure(checkpoint, replace(pool, references=()), how)  # no caption is written: that takes longest
+    how = recipe.evaluate.in_training()
+    if stage.select.metric != "loss":
+        return measure(checkpoint, pool, how)
+    if isinstance(stage.objective, R2MTextConfig):  # L_XE + β · L_rec: otherwise nothing tells of the reconstructor
+        return text_loss(checkpoint.model, pool, stage.objective, how.batch)
+    return measure(checkpoint, replace(pool, references=()), how)  # no caption is written: that takes longest
 
 
 def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
@@ -250,7 +229,6 @@ def plain(recipe: Recipe) -> dict[str, Any]:
 
 
 def to_yaml(recipe: Recipe, about: str = "") -> str:
-    """The recipe as a file of one row."""
     values = {**({"about": about} if about else {}), "base": plain(recipe)}
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
 

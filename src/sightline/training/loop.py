@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.errors import ConfigError, LearningError
 from sightline.files import lock
-from sightline.training.batches import Batches, Batching, prefetch
+from sightline.training.batches import Batches, prefetch
 from sightline.training.distributed import Distributed, interruptible
 from sightline.training.objective import Context, Objective, Progress
 from sightline.training.run_log import StageLog
@@ -36,37 +36,26 @@ from sightline.training.tensor_tables import Pool
 Evaluate = Callable[[Checkpoint, Pool, Stage], dict[str, float]]
 LOG_EVERY = 50  # steps
 METRICS = "metrics.jsonl"
+BEST, BEFORE = "stage-{}.safetensors", "before-{}.safetensors"  # of a stage: its best model, what it began with
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one run of the loop needs.
+    """What one run of the loop needs."""
 
-    Attributes:
-        out: the folder of the run: `model.safetensors` when it is done, states, metrics.jsonl, best models of stages,
-            and what stages that average began with.
-        start: the model to train, with its words. It is copied.
-        stages: one after the other.
-        pools: `train`, `val` and, for R2M, `corpus`.
-        context: what objectives need.
-        evaluate: gives the metrics by which the best model is chosen.
-        seed: of everything random.
-        recipe: fingerprint of what is run; a folder that holds another run is refused.
-        save_every: the most steps between states; they are written at the end of each epoch too.
-        keep: states that are kept.
-        report: is called with each line of metrics.jsonl.
-    """
-
+    # the folder of the run: `model.safetensors` when it is done, states, metrics.jsonl, best models of stages, and what
+    # stages that average began with
     out: Path
-    start: Checkpoint
-    stages: Sequence[Stage]
-    pools: dict[str, Pool]
-    context: Context
-    evaluate: Evaluate
-    seed: int = 0
-    recipe: str = ""
-    save_every: int = 500
-    keep: int = 2
+    start: Checkpoint  # the model to train, with its words. It is copied.
+    stages: Sequence[Stage]  # one after the other
+    pools: dict[str, Pool]  # `train`, `val` and, for R2M, `corpus`
+    context: Context  # what objectives need
+    evaluate: Evaluate  # gives the metrics by which the best model is chosen
+    seed: int = 0  # of everything random
+    recipe: str = ""  # fingerprint of what is run; a folder that holds another run is refused
+    save_every: int = 500  # the most steps between states; they are written at the end of each epoch too
+    keep: int = 2  # states that are kept
+    # is called with each line of metrics.jsonl
     report: Callable[[dict[str, Any]], None] = field(default=lambda line: None)
 
 
@@ -79,7 +68,7 @@ def train(run: Run) -> Checkpoint:
         counters, tensors = _resume(run, distributed)
         model = copy.deepcopy(run.start.model).to(run.context.device)
         if tensors:
-            restore(tensors, model)
+            restore(tensors, model, "model/")
         distributed.share([*model.state_dict().values()])
         for number in range(counters.stage, len(run.stages)):
             if number > counters.stage:
@@ -90,9 +79,9 @@ def train(run: Run) -> Checkpoint:
                 for name, part in model.named_parameters():  # what this stage froze, the next may train
                     part.requires_grad_(learns[name])
             if distributed.first and counters.best is not None:  # the next stage starts from the best of this one
-                model.load_state_dict(load(_best(run, number)).model.state_dict())
+                model.load_state_dict(load(run.out / BEST.format(number)).model.state_dict())
             if distributed.first and run.stages[number].average:
-                _average(model, load(_before(run, number)).model, run.stages[number].average)
+                _average(model, load(run.out / BEFORE.format(number)).model, run.stages[number].average)
             distributed.share([*model.state_dict().values()])
         chosen = replace(run.start, model=model)
         if distributed.first:
@@ -185,13 +174,18 @@ def _begin(run: Run, model: Any, counters: Counters, tensors: dict[str, Tensor],
     torch.manual_seed(_seed(run.seed, number))  # what the objective draws for itself is the same in every process
     objective = stage.objective.build(run.context).to(run.context.device)
     if tensors:
-        restore(tensors, objective=objective)
+        restore(tensors, objective, "objective/")
     else:
         objective.begin(model)
         if stage.average and distributed.first:
-            save(_before(run, number), replace(run.start, model=model))
+            save(run.out / BEFORE.format(number), replace(run.start, model=model))
     pool, seed = run.pools[stage.batch.pool], run.seed + 1000 * number
-    beside = None if objective.beside is None else _beside(run, objective.beside, seed)
+    beside = None
+    if objective.beside is not None:
+        if (name := objective.beside.pool) not in run.pools:
+            what = f"a batch of {name} goes beside every step, and there is no {name}"
+            raise ConfigError(what, fix="give data.corpus, or set the objective's `text` to 0")
+        beside = Batches(run.pools[name], objective.beside, seed)
     batches = Batches(pool, stage.batch, seed, objective.negatives, objective.positives, beside)
     parameters = {**dict(model.named_parameters()), **{f"objective.{n}": p for n, p in objective.named_parameters()}}
     optimiser = stage.optimiser.build(parameters)
@@ -199,14 +193,6 @@ def _begin(run: Run, model: Any, counters: Counters, tensors: dict[str, Tensor],
     model.train()
     log = StageLog(run.out / METRICS, stage.name, counters, distributed, parameters.values(), run.report)
     return _Work(run, stage, model, objective, optimiser, parameters, batches, counters, distributed, log)
-
-
-def _beside(run: Run, batching: Batching, seed: int) -> Batches:
-    """The batches that an objective wants beside its own."""
-    if batching.pool not in run.pools:
-        what = f"a batch of {batching.pool} goes beside every step, and there is no {batching.pool}"
-        raise ConfigError(what, fix="give data.corpus, or set the objective's `text` to 0")
-    return Batches(run.pools[batching.pool], batching, seed)
 
 
 def _evaluate(work: _Work, epoch: int) -> None:
@@ -232,7 +218,7 @@ def _evaluate(work: _Work, epoch: int) -> None:
     if counters.best is None or value > counters.best:
         counters.best, counters.best_step, counters.without_better = value, counters.step, 0
         if work.distributed.first:
-            save(_best(run, counters.stage), checkpoint)
+            save(run.out / BEST.format(counters.stage), checkpoint)
     else:
         counters.without_better += 1
     work.log.write({"epoch": epoch, "step": counters.step, **{f"val {name}": value for name, value in metrics.items()}})
@@ -257,14 +243,6 @@ def _resume(run: Run, distributed: Distributed) -> tuple[Counters, dict[str, Ten
     if distributed.first:
         counters.lines = cut(run.out / METRICS, counters.lines)
     return counters, tensors
-
-
-def _best(run: Run, number: int) -> Path:
-    return run.out / f"stage-{number}.safetensors"
-
-
-def _before(run: Run, number: int) -> Path:
-    return run.out / f"before-{number}.safetensors"
 
 
 def _average(model: nn.Module, before: nn.Module, share: float) -> None:

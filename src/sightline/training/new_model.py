@@ -1,25 +1,142 @@
-"""The model a run begins with: refused where it would take all memory, its output bias set to word frequencies.
+"""The model a run begins with: how it sees, how large it may be, and an output bias that knows word frequencies.
 
-A bias of zeros makes all words equally likely, and the first gradients then teach how often each word occurs through
-whatever the words are predicted from, the image among it. A bias that knows it from the start leaves the image to tell
-what is in it.
+A recipe's model sees by features that were made before, or by a backbone that is trained with it. A bias of zeros makes
+all words equally likely, and the first gradients then teach how often each word occurs through whatever the words are
+predicted from, the image among it. A bias that knows it from the start leaves the image to tell what is in it.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from sightline.checkpoint.checkpoint_file import meta_init
+from sightline.checkpoint.model_checkpoint import Checkpoint
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
+from sightline.models.end_to_end import EndToEnd, end_to_end
 from sightline.models.matcher import Matcher
 from sightline.models.model_configs import ModelConfig
 from sightline.text.vocabulary import PAD, START
+from sightline.vision.concept_names import concept_names
+from sightline.vision.detector import Detector, DetectorConfig
+from sightline.vision.efficientnet_lite import Variant
+from sightline.vision.grid_encoder import GridEncoder
+from sightline.vision.vision_models import VisionModel
 
 FIX = "check the numbers under `model` in the recipe"
+UNSEEN = 1.0  # occurrences that an id without any is given, so that its logarithm is finite and it can be learned
+NEVER = 1e-3  # the same for PAD and START, which no caption predicts: e⁷ times less likely than an unseen word
+
+Find = Callable[[str], Checkpoint]  # from a name in a recipe to the model it stands for
+
+
+@dataclass(frozen=True)
+class CachedFeatures:
+    """Scenes are those of `data.features`; vision takes no part in training."""
+
+    kind: Literal["cached"] = "cached"
+
+    def preprocessing(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The photos of `data.images` go through a backbone at every step, so that it can learn too.
+
+    Its learning rate is `optimiser.lrs: {vision: …}` of a stage, 1e-5 in JRAN's paper (section 4.1); 0 freezes it for
+    that stage.
+    """
+
+    kind: Literal["grid"] = "grid"
+    variant: Variant = "lite0"  # of EfficientNet-Lite
+    size: int = 224  # photos are squashed to squares of so many pixels
+    train: bool = True  # False freezes the backbone in all stages
+    # what the backbone starts from. With `start`, the weights of a model that sees are its own.
+    weights: Literal["imagenet", "random"] = "imagenet"
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "vision.", size="[32, ∞)")
+
+    def build(self) -> GridEncoder:
+        make = GridEncoder.imagenet if self.weights == "imagenet" else GridEncoder
+        return make(self.variant, self.size).requires_grad_(self.train)
+
+    def preprocessing(self) -> dict[str, Any]:
+        return {"encoder": "grid", "variant": self.variant, "size": self.size, "resize": "squash"}
+
+
+@dataclass(frozen=True)
+class Detect:
+    """The photos of `data.images` go through the vision model at every step: regions, grid and vector are its own."""
+
+    kind: Literal["detector"] = "detector"
+    variant: Variant = "lite2"  # of EfficientNet-Lite
+    size: int = 288  # photos are squashed to squares of so many pixels
+    boxes: int = 36  # regions of a photo
+    train: bool = True  # False freezes the vision model in all stages
+    # `imagenet` for the backbone alone, `random`, or a trained model whose sight it takes over, named like `start`.
+    # With `start`, the weights of a model that sees are its own.
+    weights: str = "imagenet"
+    # it keeps the 1,000 classes of ImageNet (`looking.imagenet` teaches it not to forget them); where `weights` are
+    # those of a model without them, they start from ImageNet's own
+    imagenet: bool = False
+    # batch norms keep the statistics that they have, as in detectors that are tuned further: statistics of batches
+    # would change what the weights mean, and with it what the backbone knew
+    fixed_norms: bool = False
+
+    def build(self, find: Find | None = None) -> Detector:
+        built = DetectorConfig(
+            variant=self.variant, size=self.size, boxes=self.boxes, names=concept_names(), imagenet=self.imagenet
+        ).build()
+        if self.weights == "imagenet":
+            built.load_imagenet()
+        elif self.weights != "random":
+            built.load_sight(self._found(find))
+        built.fixed_norms = self.fixed_norms
+        return built.requires_grad_(self.train)
+
+    def _found(self, find: Find | None) -> Detector:
+        model: Any = None if find is None else find(self.weights).model
+        if not isinstance(model, EndToEnd) or not isinstance(model.vision, Detector):
+            raise ConfigError(
+                f"`vision.weights` is {self.weights}, which is no trained model with a detector",
+                fix="give imagenet, random, or a model that was trained with vision.kind=detector",
+            )
+        held = model.vision.config
+        if held.variant != self.variant or held.names != concept_names():
+            raise ConfigError(
+                f"{self.weights} sees with {held.variant} and {len(held.names)} names",
+                fix="set vision.variant to its own, and train it again where the list of names has changed",
+            )
+        return model.vision
+
+    def preprocessing(self) -> dict[str, Any]:
+        return {"encoder": "detector", "variant": self.variant, "size": self.size, "resize": "squash"}
+
+
+Vision = CachedFeatures | Grid | Detect
+
+
+def with_vision(model: Captioner | Matcher, vision: Vision, find: Find | None = None) -> Captioner | Matcher:
+    """The model as the recipe wants it to see; `find` gives the models it names."""
+    if isinstance(vision, CachedFeatures):
+        return model
+    return end_to_end(model, vision.build(find) if isinstance(vision, Detect) else vision.build())
+
+
+def config_of(model: VisionModel) -> Vision:
+    """How a recipe would say what `model` is."""
+    if isinstance(model, Detector):
+        return Detect(variant=model.variant, size=model.size, imagenet=model.config.imagenet)
+    return Grid(variant=model.variant, size=model.size)
 
 
 def outline(config: ModelConfig, vocab_size: int) -> Captioner | Matcher:
@@ -35,26 +152,14 @@ def outline(config: ModelConfig, vocab_size: int) -> Captioner | Matcher:
 def build_model(config: ModelConfig, vocab_size: int) -> Captioner | Matcher:
     """The model, unless its weights alone are more than this machine's memory."""
     size = sum(part.numel() * part.element_size() for part in outline(config, vocab_size).parameters())
-    if size > (memory := _memory()):
-        raise ConfigError(
-            f"the weights of a {config.kind} model of these sizes take {size / 1e9:,.0f} GB; "
-            f"this machine has {memory / 1e9:,.0f}",
-            where="model",
-            fix=FIX,
-        )
-    return config.build(vocab_size)
-
-
-def _memory() -> int:
-    """Bytes of memory of this machine; a large number where the system does not say."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
-        return 1 << 40
-
-
-UNSEEN = 1.0  # occurrences that an id without any is given, so that its logarithm is finite and it can be learned
-NEVER = 1e-3  # the same for PAD and START, which no caption predicts: e⁷ times less likely than an unseen word
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows does not say
+        memory = 1 << 40
+    if size > memory:
+        what = f"the weights of a {config.kind} model of these sizes take {size / 1e9:,.0f} GB"
+        raise ConfigError(f"{what}; this machine has {memory / 1e9:,.0f}", where="model", fix=FIX)
+    return config.build(vocab_size)
 
 
 def log_frequencies(captions: Tensor, vocab_size: int) -> Tensor:

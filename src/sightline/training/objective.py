@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -48,24 +48,16 @@ class Losses:
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What objectives may need besides model and batch.
+    """What objectives may need besides model and batch."""
 
-    Attributes:
-        vocabulary: of the model that is trained.
-        pools: by name, `train` first of all.
-        find: gives the checkpoint a name in a recipe stands for: `row:NAME`, `start`, or a path.
-        device: where training runs.
-        seed: of the run.
-    """
-
-    vocabulary: Vocabulary
-    pools: dict[str, Pool] = field(default_factory=dict)
+    vocabulary: Vocabulary  # of the model that is trained
+    pools: dict[str, Pool] = field(default_factory=dict)  # by name, `train` first of all
+    # gives the checkpoint a name in a recipe stands for: `row:NAME`, `start`, or a path
     find: Callable[[str], Checkpoint] | None = None
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    seed: int = 0
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))  # where training runs
+    seed: int = 0  # of the run
 
     def checkpoint(self, name: str) -> Checkpoint:
-        """The checkpoint `name` stands for."""
         if self.find is None:
             raise ConfigError(f"nothing here can find the model {name!r}", fix="give a path to a checkpoint")
         return self.find(name)
@@ -104,13 +96,11 @@ class FrozenModel(Generic[M]):
 
 
 def captioner(model: Any, by: str) -> Captioner:
-    """The model, if it is a captioner."""
     trained: Captioner = expect(model, Captioner, by, "captioners", "choose a captioner, or the objective triplet")
     return trained
 
 
 def matcher(model: Any, by: str) -> Any:
-    """The model, if it is a matcher."""
     return expect(model, Matcher, by, "matchers", "choose a matcher, or the objective cross-entropy")
 
 
@@ -134,14 +124,12 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 
 def scenes(batch: Batch, by: str) -> SceneBatch:
-    """The batch's photos."""
     if batch.scenes is None:
         raise ConfigError(f"the objective {by} needs photos", fix="set batch.pool to train, and give data.features")
     return batch.scenes
 
 
 def captions(batch: Batch, by: str) -> TextBatch:
-    """The batch's captions."""
     if batch.texts is None:
         raise ConfigError(f"the objective {by} needs captions", fix="set batch.of to images or pairs")
     return batch.texts
@@ -167,10 +155,7 @@ def no_gradients(device: torch.device) -> Iterator[None]:
 class Teacher(FrozenModel[Matcher]):
     """A matcher's checkpoint as a recipe names it. Two models meet at surface words, each with its own table of ids.
 
-    Args:
-        context: where training runs, and which finds the checkpoint.
-        name: of the checkpoint.
-        full_stop: captions are given to it with a full stop at the end, for matchers whose training captions had one.
+    With `full_stop`, captions are given to it with one at the end, for matchers whose training captions had one.
     """
 
     def __init__(self, context: Context, name: str, full_stop: bool = False) -> None:
@@ -195,13 +180,8 @@ class Teacher(FrozenModel[Matcher]):
         stop = ["."] if self.full_stop else []
         mark = getattr(self.model.config, "mark", None) if nouns is None else None
         texts = TextBatch.collate([[*words, *stop] for words in sentences], self.vocabulary, mark=mark).to(device)
-        if nouns is not None:
-            tagged = F.pad(nouns, (0, texts.ids.shape[1] - nouns.shape[1]))
-        elif texts.tagged is not None:
-            tagged = texts.tagged
-        else:
-            return texts
-        return TextBatch(texts.words, texts.ids, texts.mask, tagged & (texts.ids != UNK))
+        tagged = texts.tagged if nouns is None else F.pad(nouns, (0, texts.ids.shape[1] - nouns.shape[1]))
+        return texts if tagged is None else replace(texts, tagged=tagged & (texts.ids != UNK))
 
     def fit(self, scenes: SceneBatch, sentences: Sequence[Sequence[str]]) -> Tensor:
         """(N,) raw similarity of each sentence with its image; the N / B of an image are next to each other."""
@@ -213,13 +193,10 @@ class Teacher(FrozenModel[Matcher]):
         together = count if isinstance(self.model, GlobalMatcher) or device.type != "cpu" else 1
         parts = []
         for start in range(0, count, together):
-            some = _rows(images, start, start + together)
-            few = _rows(texts, start * copies, (start + together) * copies)
+            stop = start + together
+            some = {name: part[start:stop] for name, part in images.items()}
+            few = {name: part[start * copies : stop * copies] for name, part in texts.items()}
             scores = self.model.similarity(some, few)  # (b, b · copies)
             own = torch.arange(scores.shape[1], device=device)
             parts.append(scores[own // copies, own])
         return torch.cat(parts).float()
-
-
-def _rows(parts: Embedding, start: int, stop: int) -> Embedding:
-    return {name: part[start:stop] for name, part in parts.items()}

@@ -19,42 +19,33 @@ from sightline.files import PathLike, fingerprint
 from sightline.models.model_configs import ModelConfig
 from sightline.training.data import DataConfig
 from sightline.training.evaluation import Evaluation
+from sightline.training.new_model import CachedFeatures, Vision
 from sightline.training.stage import Stage
-from sightline.training.vision_config import CachedFeatures, Vision
 
 SHIPPED = Path(str(files("sightline.training"))) / "recipes"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One row of a table: a model, the data, and the stages of its training.
+    """One row of a table: a model, the data, and the stages of its training."""
 
-    Attributes:
-        model: what is trained.
-        data: on what.
-        stages: by name, in order; a row can change one, or drop one with null.
-        vision: features that were made before (`cached`), or a backbone that sees the photos at every step (`grid`).
-        start: the model to start from: `row:NAME` of the same table, `recipe:PAPER/TABLE#NAME`, or a path. "" starts
-            from random weights.
-        output_bias: where the bias of a captioner's output layer starts, if `start` is "": at the log `frequencies` of
-            words in the training captions (or the corpus), or at `zero`.
-        measure: instead of training: the trained models, named like `start`, that are measured here in another way or
-            on another split. Several are measured together, by the mean of their scores or probabilities.
-        evaluate: how it is measured.
-        seed: of everything random.
-        paper: what the paper's table says of this row, by metric.
-    """
-
-    model: ModelConfig
-    data: DataConfig
-    stages: dict[str, Stage | None]
+    model: ModelConfig  # what is trained
+    data: DataConfig  # on what
+    stages: dict[str, Stage | None]  # by name, in order; a row can change one, or drop one with null
+    # features that were made before (`cached`), or a backbone that sees the photos at every step (`grid`)
     vision: Vision = field(default_factory=CachedFeatures)
+    # the model to start from: `row:NAME` of the same table, `recipe:PAPER/TABLE#NAME`, or a path. "" starts from random
+    # weights.
     start: str = ""
+    # where the bias of a captioner's output layer starts, if `start` is "": at the log `frequencies` of words in the
+    # training captions (or the corpus), or at `zero`
     output_bias: Literal["frequencies", "zero"] = "frequencies"
+    # instead of training: the trained models, named like `start`, that are measured here in another way or on another
+    # split. Several are measured together, by the mean of their scores or probabilities.
     measure: tuple[str, ...] = ()
-    evaluate: Evaluation = field(default_factory=Evaluation)
-    seed: int = 0
-    paper: dict[str, float] = field(default_factory=dict)
+    evaluate: Evaluation = field(default_factory=Evaluation)  # how it is measured
+    seed: int = 0  # of everything random
+    paper: dict[str, float] = field(default_factory=dict)  # what the paper's table says of this row, by metric
 
     def stage_list(self) -> list[Stage]:
         """The stages that are there, each knowing its name; none where trained models are measured."""
@@ -95,7 +86,6 @@ def read_run_recipe(path: PathLike) -> Recipe:
 
 
 def shipped_recipes(folder: Path = SHIPPED) -> Iterator[Path]:
-    """The recipe files in `folder`: those that come with Sightline."""
     yield from sorted(folder.rglob("*.yaml"))
 
 
@@ -106,12 +96,7 @@ def read_rows(path: PathLike) -> dict[str, dict[str, Any]]:
     if unknown:
         raise ConfigError(f"unknown key `{unknown[0]}`", where=path, fix="a recipe has about, axis, base and rows")
     base, rows = values.get("base") or {}, values.get("rows") or {"base": {}}
-    _check_mapping("rows", rows, path)
-    for name, part in (("base", base), *rows.items()):
-        _check_mapping(name, part, path)
+    for name, part in (("rows", rows), ("base", base), *(rows.items() if isinstance(rows, dict) else ())):
+        if not isinstance(part, dict):
+            raise ConfigError(f"`{name}` is {reprlib.repr(part)}", where=path, fix="give a mapping of keys to values")
     return {str(name): merge(base, changes) for name, changes in rows.items()}
-
-
-def _check_mapping(name: object, part: object, path: PathLike) -> None:
-    if not isinstance(part, dict):
-        raise ConfigError(f"`{name}` is {reprlib.repr(part)}", where=path, fix="give a mapping of keys to values")

@@ -74,8 +74,7 @@ def _shared(captions: CaptionSet, shares: dict[str, float]) -> CaptionSet:
     for name in shares:
         if not sizes[name]:
             largest = sizes.most_common(1)[0][0]
-            moved = max((id for id, split in split_of.items() if split == largest), key=lambda id: place[id])
-            split_of[moved] = name
+            split_of[max((id for id, split in split_of.items() if split == largest), key=place.__getitem__)] = name
             sizes = Counter(split_of.values())
     return CaptionSet(tuple(replace(p, split=split_of.get(p.id)) for p in captions), captions.source)
 
@@ -99,8 +98,11 @@ def _by_role(config: DataConfig, captions: CaptionSet, notes: list[str]) -> dict
     if not any(name in wanted for name in known):
         fix = f"there are the splits {', '.join(known)}"
         raise ConfigError(f"no photo is in {' or '.join(wanted)}", where=captions.source, fix=fix)
-    _refuse_uncaptioned(by_role, captions.source)
-    kept = sum(map(len, by_role.values()))
+    listed = [photo for part in by_role.values() for photo in part]
+    bare, kept = [photo.id for photo in listed if not photo.sentences], len(listed)
+    if bare and len(bare) < kept:  # either all photos have captions or none has
+        what, fix = f"{plural(len(bare), 'photo')} without a caption", "caption them, or leave them out of the file"
+        raise MissingRecordError(f"{what}: {some(bare)}", where=captions.source, fix=fix)
     counts = ", ".join(f"{len(by_role[role]):,} {role}" for role in ROLES if role in by_role)
     left = f"; {plural(len(captions) - kept, 'photo')} in no split that is used" if kept < len(captions) else ""
     notes.append(f"Splits: {counts}{left}.")
@@ -119,21 +121,11 @@ def _without_novel(
     return photos | ({"train": kept} if kept else {})
 
 
-def _refuse_uncaptioned(by_role: dict[str, list[CaptionedPhoto]], source: str) -> None:
-    """Either all photos have captions or none has."""
-    photos = [photo for part in by_role.values() for photo in part]
-    bare = [photo.id for photo in photos if not photo.sentences]
-    if bare and len(bare) < len(photos):
-        fix = "caption them, or leave them out of the file"
-        raise MissingRecordError(f"{plural(len(bare), 'photo')} without a caption: {some(bare)}", where=source, fix=fix)
-
-
 def plural(count: int, noun: str) -> str:
     """`1 photo`, `2 photos`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """The first of many names."""
     listed = list(names)
     return ", ".join(listed[:most]) + (", …" if len(listed) > most else "")

@@ -37,7 +37,6 @@ class Splitter:
         self._known: dict[tuple[str, tuple[str, ...] | None], tuple[str, ...]] = {}
 
     def words(self, text: str, tokens: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        """The words of a caption, uncut."""
         key = (text, tokens if self.rule.given_tokens else None)
         if key not in self._known:
             self._known[key] = tuple(self.rule.all_words(text, tokens))
@@ -86,9 +85,6 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-Row = tuple[tuple[str, ...], Scene]  # words, and what they mention
-
-
 def read_corpus(path: PathLike, sentiment: Sentiment = "") -> tuple[str, ...]:
     """The sentences of a text file, a line each, or the captions of any format that holds some.
 
@@ -124,7 +120,7 @@ def corpus_pools(
     unknown = [sum(word not in vocabulary for word in words) / len(words) for _, words in fitting]
     known = [pair for pair, share in zip(fitting, unknown, strict=True) if share <= config.unknown]
     named = [()] * len(known) if dictionary is None else dictionary.find_all([words for _, words in known])
-    sides: dict[str, list[Row]] = {"corpus": [], "corpus-val": []}
+    sides: dict[str, list[tuple[tuple[str, ...], Scene]]] = {"corpus": [], "corpus-val": []}  # words, what they mention
     for number, ((text, words), names) in enumerate(zip(known, named, strict=True)):
         if dictionary is None or names:
             scene = Scene(f"sentence {number}", concepts=tuple(map(Concept, names)))

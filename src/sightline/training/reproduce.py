@@ -34,25 +34,16 @@ State = Literal["trained", "measured", "finished before", "failed", "not run"]
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-        table: PAPER/TABLE.
-        name: of the row.
-        recipe: with the changes that were asked for.
-        changes: those of them that it has a place for, as key=value.
-        seed: what was added to the seed of its recipe.
-    """
-
-    table: str
-    name: str
-    recipe: Recipe
-    changes: tuple[str, ...] = ()
-    seed: int = 0
+    table: str  # PAPER/TABLE
+    name: str  # of the row
+    recipe: Recipe  # with the changes that were asked for
+    changes: tuple[str, ...] = ()  # those of them that it has a place for, as key=value
+    seed: int = 0  # what was added to the seed of its recipe
 
     @property
     def address(self) -> str:
-        """PAPER/TABLE#ROW."""
         return f"{self.table}#{self.name}"
 
     @property
@@ -71,19 +62,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a row.
+    """What became of a row."""
 
-    Attributes:
-        row: the row.
-        state: what was done.
-        why: it failed, or was not run.
-        results: what its results.json holds.
-    """
-
-    row: Row
-    state: State
-    why: str = ""
-    results: dict[str, Any] = field(default_factory=dict)
+    row: Row  # the row
+    state: State  # what was done
+    why: str = ""  # it failed, or was not run
+    results: dict[str, Any] = field(default_factory=dict)  # what its results.json holds
 
 
 def tables_of(paper: str, folder: Path = SHIPPED) -> list[str]:
@@ -161,12 +145,10 @@ def _has(node: Any, keys: Sequence[str]) -> bool:
     if is_dataclass(node):
         return any(item.name == keys[0] for item in fields(node)) and _has(getattr(node, keys[0]), keys[1:])
     if isinstance(node, Mapping):
-        return _has(node[keys[0]], keys[1:]) if keys[0] in node else len(keys) == 1 and not _holds_stages(node)
+        if keys[0] in node:
+            return _has(node[keys[0]], keys[1:])
+        return len(keys) == 1 and not any(is_dataclass(value) or value is None for value in node.values())  # stages
     return False
-
-
-def _holds_stages(node: Mapping[str, Any]) -> bool:
-    return any(is_dataclass(value) or value is None for value in node.values())
 
 
 def _addresses(value: Any, table: str) -> Iterator[str]:
@@ -177,11 +159,8 @@ def _addresses(value: Any, table: str) -> Iterator[str]:
             yield f"{table}#{rest}"
         elif colon and kind == "recipe":
             yield rest
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _addresses(part, table)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
+    elif isinstance(value, (Mapping, list, tuple)):
+        for part in value.values() if isinstance(value, Mapping) else value:
             yield from _addresses(part, table)
 
 
@@ -194,15 +173,9 @@ def run(
     callbacks: Callable[[Row], Callbacks] = lambda row: Callbacks(),
     tell: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """Run rows in their order. One that is finished is not run again; where one fails, those that need it are left out.
+    """Run rows, as `plan` orders them, each in OUT/PAPER/TABLE/ROW; `tell` hears what became of it.
 
-    Args:
-        rows: as `plan` orders them.
-        out: rows are run in OUT/PAPER/TABLE/ROW.
-        device: as for `launch`.
-        base: what the data's root is relative to.
-        callbacks: gives those of a row.
-        tell: is called with what became of each row.
+    One that is finished is not run again; where one fails, those that need it are left out.
     """
     outcomes: dict[str, Outcome] = {}
     for row in rows:
@@ -295,50 +268,35 @@ def _measure(row: Row, folder: Path, device: str, base: Path, callbacks: Callbac
 
 @dataclass(frozen=True)
 class Check:
-    """What would happen if a row were run.
+    """What would happen if a row were run."""
 
-    Attributes:
-        stages: name to how long it takes, in words.
-        missing: files and folders that are not there.
-        wrong: what would fail, or leave no record.
-    """
-
-    stages: dict[str, str] = field(default_factory=dict)
-    missing: tuple[Path, ...] = ()
-    wrong: tuple[str, ...] = ()
+    stages: dict[str, str] = field(default_factory=dict)  # name to how long it takes, in words
+    missing: tuple[Path, ...] = ()  # files and folders that are not there
+    wrong: tuple[str, ...] = ()  # what would fail, or leave no record
 
     @property
     def good(self) -> bool:
-        """True where the row can be run."""
         return not self.missing and not self.wrong
 
 
-@dataclass
 class Checker:
-    """Checks rows; captions that several rows share are read once.
+    """Checks rows; captions that several rows share are read once. `base` is what the data's root is relative to."""
 
-    Attributes:
-        base: what the data's root is relative to.
-    """
-
-    base: Path
-    _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    def __init__(self, base: Path) -> None:
+        self.base, self._counts = base, dict[str, tuple[int, int]]()
 
     def __call__(self, recipe: Recipe, paper: str) -> Check:
         """Build the model of a row, look for its files, count its steps."""
         paths = dict.fromkeys(recipe.data.path(path, self.base) for path in files_of(recipe))
         missing = tuple(path for path in paths if not path.exists())
-        wrong: list[str] = []
-        stages: dict[str, str] = {}
+        counted = not any(recipe.data.path(path, self.base) in missing for path in captions_of(recipe.data))
         try:
             refuse_captions(paper, supervision(recipe, base=self.base))
             outline(recipe.model, len(SPECIALS))
-            read = {recipe.data.path(path, self.base) for path in captions_of(recipe.data)}
-            counted = not read.intersection(missing)
             stages = {stage.name: self.length(stage, recipe.data, counted) for stage in recipe.stage_list()}
         except SightlineError as error:
-            wrong.append(str(error))
-        return Check(stages, missing, tuple(wrong))
+            return Check({}, missing, (str(error),))
+        return Check(stages, missing)
 
     def length(self, stage: Stage, data: DataConfig, counted: bool = True) -> str:
         """How long a stage takes. Steps of an epoch are counted before photos without features are left out."""
@@ -352,7 +310,6 @@ class Checker:
         return f"{epochs} of {plural(max(1, batches // stage.accumulate), 'step')}"
 
     def _count(self, data: DataConfig) -> tuple[int, int]:
-        """Photos and captions to train on."""
         key = str((data.root, data.captions, data.splits, data.shares, data.images, data.train, data.max_photos))
         if key not in self._counts:
             photos = read_photos(data, self.base, []).get("train", ())[: data.max_photos or None]

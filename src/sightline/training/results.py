@@ -22,9 +22,9 @@ from sightline import __version__
 from sightline.config import build
 from sightline.errors import ConfigError
 from sightline.files import read_json, write_json
+from sightline.training.new_model import CachedFeatures
 from sightline.training.recipe import Recipe
 from sightline.training.recipe_photos import plural
-from sightline.training.vision_config import CachedFeatures
 
 RECORD = "record.json"  # in the folder of a run
 RECORDS = "records"  # the folder of the records of all rows
@@ -36,17 +36,11 @@ DECIMALS = 4
 
 @dataclass(frozen=True)
 class RecipeRecord:
-    """The recipe of a row.
+    """The recipe of a row."""
 
-    Attributes:
-        name: PAPER/TABLE#ROW, as `sightline reproduce` finds it.
-        fingerprint: of the recipe with its changes, at its own seed.
-        changes: what was changed in it, as given.
-    """
-
-    name: str
-    fingerprint: str
-    changes: tuple[str, ...] = ()
+    name: str  # PAPER/TABLE#ROW, as `sightline reproduce` finds it
+    fingerprint: str  # of the recipe with its changes, at its own seed
+    changes: tuple[str, ...] = ()  # what was changed in it, as given
 
 
 @dataclass(frozen=True)
@@ -80,44 +74,26 @@ class Metrics:
 
 @dataclass(frozen=True)
 class ResultRecord:
-    """A row that was measured.
+    """A row that was measured."""
 
-    Attributes:
-        paper: r2m, pos-scan, cl, vsrn or jran.
-        table: such as table-1.
-        row: of the table.
-        recipe: by which it was trained and measured.
-        commit: of the source tree; its version where it is in no repository.
-        seeds: what was added to the recipe's own seed, one a run.
-        data: what was read.
-        split: on which it was measured, with the list of its photos.
-        features: that it read.
-        supervision: what these learned from.
-        stage: the last stage of its training.
-        metrics: as percentages, the mean over seeds.
-        published: what the paper prints.
-        comparable: whether the paper's numbers are of the same task; if not, the first reason why: other data, another
-            split of it, or other features.
-        minutes: of one run, training and measuring, on this hardware with whatever else ran there.
-        hardware: and the version of torch.
-    """
-
-    paper: str
-    table: str
-    row: str
-    recipe: RecipeRecord
-    commit: str
-    seeds: tuple[int, ...]
-    data: DataRecord
-    split: str
-    features: Features
-    supervision: str
-    stage: str
-    metrics: Metrics
-    published: dict[str, float]
+    paper: str  # r2m, pos-scan, cl, vsrn or jran
+    table: str  # such as table-1
+    row: str  # of the table
+    recipe: RecipeRecord  # by which it was trained and measured
+    commit: str  # of the source tree; its version where it is in no repository
+    seeds: tuple[int, ...]  # what was added to the recipe's own seed, one a run
+    data: DataRecord  # what was read
+    split: str  # on which it was measured, with the list of its photos
+    features: Features  # that it read
+    supervision: str  # what these learned from
+    stage: str  # the last stage of its training
+    metrics: Metrics  # as percentages, the mean over seeds
+    published: dict[str, float]  # what the paper prints
+    # whether the paper's numbers are of the same task; if not, the first reason why: other data, another split of it,
+    # or other features
     comparable: Comparable
-    minutes: float
-    hardware: str
+    minutes: float  # of one run, training and measuring, on this hardware with whatever else ran there
+    hardware: str  # and the version of torch
 
     def __post_init__(self) -> None:
         if not self.recipe.fingerprint or not self.commit:
@@ -131,7 +107,6 @@ class ResultRecord:
 
     @property
     def address(self) -> str:
-        """PAPER/TABLE#ROW."""
         return self.recipe.name
 
     @property
@@ -172,15 +147,9 @@ def write_record(path: Path, record: ResultRecord) -> None:
 def record_of(
     recipe: Recipe, address: str, changes: Sequence[str], seed: int, results: Mapping[str, Any], base: Path = Path()
 ) -> ResultRecord:
-    """The record of one run.
+    """The record of one run of a recipe, `seed` added to its own.
 
-    Args:
-        recipe: that was run, `seed` added to its own.
-        address: PAPER/TABLE#ROW.
-        changes: to the recipe, as given.
-        seed: that was added.
-        results: of the run: metrics, split, photos, fingerprint (of the scenes), stage, minutes, commit, hardware.
-        base: what the data's root is relative to.
+    `results` holds metrics, split, photos, fingerprint (of the scenes), stage, minutes, commit and hardware.
     """
     table, _, row = address.partition("#")
     folder, _, table = table.partition("/")
@@ -240,10 +209,8 @@ def merge(runs: Sequence[ResultRecord]) -> ResultRecord:
     first = runs[0]
     for other in runs[1:]:
         for item in fields(ResultRecord):
-            if item.name in ("commit", "seeds", "metrics", "minutes", "hardware"):
-                continue
             one, two = getattr(first, item.name), getattr(other, item.name)
-            if one != two:
+            if one != two and item.name not in ("commit", "seeds", "metrics", "minutes", "hardware"):
                 raise ConfigError(
                     f"seeds {first.seeds[0]} and {other.seeds[0]} of {first.address} differ in {item.name}: "
                     f"{one}; {two}",
@@ -331,26 +298,21 @@ DETECTOR = (
     "ImageNet, COCO and Flickr8k training captions, machine boxes in their photos, Flickr30k Entities boxes and names "
     "of Flickr8k training photos"
 )
-COCO_BOXES = "ImageNet, machine boxes in COCO training photos"
-IMAGENET = "ImageNet"
 STORES = {  # the end of a store's name to what its vision model learned from
     "-detector": DETECTOR,
-    "-coco-boxes": COCO_BOXES,
-    "-lite2": IMAGENET,
+    "-coco-boxes": "ImageNet, machine boxes in COCO training photos",
+    "-lite2": "ImageNet",
 }
-CONCEPTS = {  # files of concepts that recipes name
-    "coco/pseudo_boxes.jsonl.gz": "boxes of COCO's classes by a detector trained on COCO's boxes",
-    "flickr8k/boxes.jsonl.gz": "boxes of COCO's classes by a detector trained on COCO's boxes",
-}
+CONCEPTS = dict.fromkeys(  # files of concepts that recipes name
+    ("coco/pseudo_boxes.jsonl.gz", "flickr8k/boxes.jsonl.gz"),
+    "boxes of COCO's classes by a detector trained on COCO's boxes",
+)
 
 
 def supervision(recipe: Recipe, fingerprint: str = "", base: Path = Path()) -> str:
     """What the features, and the concepts if they come from a file, learned from; "" where nobody says it.
 
-    Args:
-        recipe: one row.
-        fingerprint: of its scenes.
-        base: what the data's root is relative to.
+    `fingerprint` is that of its scenes, `base` what the data's root is relative to.
     """
     data = recipe.data
     if recipe.vision != CachedFeatures():
@@ -360,7 +322,7 @@ def supervision(recipe: Recipe, fingerprint: str = "", base: Path = Path()) -> s
     card = data.path(data.features, base) / CARD
     listed = next((source for end, source in STORES.items() if data.features.name.endswith(end)), "")
     features = card.read_text(encoding="utf-8").strip() if card.is_file() else listed
-    if fingerprint == SHIPPED_VISION and features != DETECTOR:
+    if fingerprint == SHIPPED_VISION:
         features = DETECTOR  # whatever the store is called
     if data.concepts is None or not features:
         return features

@@ -20,42 +20,25 @@ MAIN = ("CIDEr", "i2t R@1", "attention accuracy")  # of these, the first that a 
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-        name: of the row.
-        paper: what the paper prints, by metric.
-        results: what was measured; empty before it was run.
-        split: on which.
-        photos: on how many.
-        changes: what was changed in the recipe, as key=value.
-        note: what there is to say, such as why it failed.
-    """
-
-    name: str
-    paper: Mapping[str, float]
-    results: Mapping[str, float] = field(default_factory=dict)
-    split: str = ""
-    photos: int = 0
-    changes: tuple[str, ...] = ()
-    note: str = ""
+    name: str  # of the row
+    paper: Mapping[str, float]  # what the paper prints, by metric
+    results: Mapping[str, float] = field(default_factory=dict)  # what was measured; empty before it was run
+    split: str = ""  # on which
+    photos: int = 0  # on how many
+    changes: tuple[str, ...] = ()  # what was changed in the recipe, as key=value
+    note: str = ""  # what there is to say, such as why it failed
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a paper.
+    """A table of a paper."""
 
-    Attributes:
-        title: PAPER/TABLE.
-        about: what its recipe says of it.
-        lines: its rows.
-        charts: inline SVG of training curves, by what they show.
-    """
-
-    title: str
-    about: str
-    lines: Sequence[Line]
-    charts: Mapping[str, str] = field(default_factory=dict)
+    title: str  # PAPER/TABLE
+    about: str  # what its recipe says of it
+    lines: Sequence[Line]  # its rows
+    charts: Mapping[str, str] = field(default_factory=dict)  # inline SVG of training curves, by what they show
 
     @property
     def metrics(self) -> list[str]:
@@ -149,24 +132,19 @@ def curves_of(folder: Path) -> dict[tuple[str, str], Points]:
 
 def _cells(line: Line, metrics: Sequence[str]) -> list[list[str]]:
     """One or two lines of cells: here, and in the paper where it prints something."""
-    here = [line.name, "here", *(_number(line.results.get(name)) for name in metrics)]
-    if not line.paper:
-        return [here]
-    return [here, ["", "paper", *(_number(line.paper.get(name)) for name in metrics)]]
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+    rows = [(line.name, "here", line.results)] + ([("", "paper", line.paper)] if line.paper else [])
+    return [[*head, *(f"{found[name]:.2f}" if name in found else "–" for name in metrics)] for *head, found in rows]
 
 
 def _section(table: Table) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in ("row", "", *table.metrics))
     rows = []
-    for line in table.lines:
-        for cells in _cells(line, table.metrics):
-            kind = ' class="paper"' if cells[1] == "paper" else ""
-            shown = "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
-            rows.append(f'<tr{kind}><th scope="row">{escape(cells[0])}</th>{shown}</tr>')
+    for name, *cells in (cells for line in table.lines for cells in _cells(line, table.metrics)):
+        kind, shown = (
+            ' class="paper"' if cells[0] == "paper" else "",
+            "".join(f"<td>{escape(one)}</td>" for one in cells),
+        )
+        rows.append(f'<tr{kind}><th scope="row">{escape(name)}</th>{shown}</tr>')
     about = "".join(f"<p>{escape(part.strip())}</p>" for part in table.about.strip().split("\n\n"))
     listed = "".join(f"<li>{escape(note)}</li>" for note in notes(table))
     charts = "".join(

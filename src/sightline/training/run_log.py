@@ -7,10 +7,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -58,33 +58,22 @@ class Clock:
         return {"images/s": round(speed, 1), "seconds left": round(left * seconds / self.steps, 1)}
 
 
+@dataclass(eq=False)
 class StageLog:
     """The lines of metrics.jsonl of one stage, and the losses that wait to be written there.
 
     Losses stay on the device until a line, an evaluation or a state needs them: reading one waits for the device.
-
-    Args:
-        path: of metrics.jsonl.
-        stage: its name.
-        counters: of the run; they hold the losses since the last line, so that a resumed run logs the same means.
-        distributed: losses are summed over processes, and process 0 writes.
-        parameters: they must be finite whenever losses are read.
-        report: is given each line.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        stage: str,
-        counters: Counters,
-        distributed: Distributed,
-        parameters: Iterable[Tensor],
-        report: Callable[[dict[str, Any]], None],
-    ) -> None:
-        self.path, self.stage, self.counters, self.distributed = path, stage, counters, distributed
-        self.parameters, self.report, self.clock = list(parameters), report, Clock()
-        self._step: dict[str, Tensor] = {}
-        self._unread: list[dict[str, Tensor]] = []
+    path: Path  # of metrics.jsonl
+    stage: str
+    counters: Counters  # they hold the losses since the last line, so that a resumed run logs the same means
+    distributed: Distributed  # losses are summed over processes, and process 0 writes
+    parameters: Collection[Tensor]  # they must be finite whenever losses are read
+    report: Callable[[dict[str, Any]], None]  # is given each line
+    clock: Clock = field(default_factory=Clock)
+    _step: dict[str, Tensor] = field(default_factory=dict)
+    _unread: list[dict[str, Tensor]] = field(default_factory=list)
 
     def add(self, sums: dict[str, Tensor], weight: float) -> None:
         """Add the loss of a batch and its parts, each over the weight of the whole step."""
@@ -151,20 +140,17 @@ class Reporter:
     def __enter__(self) -> Reporter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._status is not None:
             self._status.stop()
 
     def say(self, sentence: str) -> None:
-        """Print a sentence that stays on the terminal."""
         self.console.print(sentence, markup=False)
 
     def report(self, line: dict[str, Any]) -> None:
         """A line of metrics.jsonl: evaluations stay, steps are shown until the next."""
         if any(name.startswith("val ") for name in line):
-            self.say(evaluation_line(line))
+            self.say(step_line(line))
         elif self.console.is_terminal:
             if self._status is None:
                 self._status = self.console.status("")
@@ -180,25 +166,18 @@ class Reporter:
 
 
 def step_line(line: dict[str, Any]) -> str:
-    """Stage, epoch, losses, speed, and the time that is left.
+    """Stage, epoch, losses or metrics, speed, and the time that is left.
 
     >>> step_line({"stage": "xe", "epoch": 0, "step": 50, "steps": 200, "rate": 1e-3, "loss": 3.21, "images/s": 812.5,
     ...            "seconds left": 75.0})
     'xe, epoch 1, step 50 of 200: loss 3.210; 812 images/s, 1 min 15 s left'
-    """
-    losses = ", ".join(f"{name} {value:.3f}" for name, value in line.items() if name not in PLACES)
-    speed = f"; {line['images/s']:.0f} images/s, {duration(line['seconds left'])} left" if "images/s" in line else ""
-    return f"{line['stage']}, epoch {line['epoch'] + 1}, step {line['step']:,} of {line['steps']:,}: {losses}{speed}"
-
-
-def evaluation_line(line: dict[str, Any]) -> str:
-    """The metrics of an evaluation.
-
-    >>> evaluation_line({"stage": "xe", "epoch": 4, "step": 500, "val CIDEr": 57.25})
+    >>> step_line({"stage": "xe", "epoch": 4, "step": 500, "val CIDEr": 57.25})
     'xe, epoch 5, step 500: val CIDEr 57.250'
     """
-    metrics = ", ".join(f"{name} {value:.3f}" for name, value in line.items() if name not in PLACES)
-    return f"{line['stage']}, epoch {line['epoch'] + 1}, step {line['step']:,}: {metrics}"
+    values = ", ".join(f"{name} {value:.3f}" for name, value in line.items() if name not in PLACES)
+    steps = f" of {line['steps']:,}" if "steps" in line else ""
+    speed = f"; {line['images/s']:.0f} images/s, {duration(line['seconds left'])} left" if "images/s" in line else ""
+    return f"{line['stage']}, epoch {line['epoch'] + 1}, step {line['step']:,}{steps}: {values}{speed}"
 
 
 def duration(seconds: float) -> str:

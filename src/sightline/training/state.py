@@ -26,31 +26,19 @@ PATTERN = "state-*.safetensors"
 
 @dataclass
 class Counters:
-    """How far a run is.
+    """How far a run is."""
 
-    Attributes:
-        stage: its number, from 0.
-        step: optimiser steps of the stage that are done.
-        best: the highest value of the metric by which the stage chooses (of the loss, its negative).
-        best_step: when that was.
-        without_better: evaluations since then.
-        lines: of metrics.jsonl that belong to this state.
-        done: whether the stage has ended.
-        recipe: fingerprint of what is run.
-        sums: losses and their parts, summed over the steps since the last line of metrics.jsonl.
-        summed: how many steps that were.
-    """
-
-    stage: int = 0
-    step: int = 0
-    best: float | None = None
-    best_step: int = 0
-    without_better: int = 0
-    lines: int = 0
-    done: bool = False
-    recipe: str = ""
+    stage: int = 0  # its number, from 0
+    step: int = 0  # optimiser steps of the stage that are done
+    best: float | None = None  # the highest value of the metric by which the stage chooses (of the loss, its negative)
+    best_step: int = 0  # when that was
+    without_better: int = 0  # evaluations since then
+    lines: int = 0  # of metrics.jsonl that belong to this state
+    done: bool = False  # whether the stage has ended
+    recipe: str = ""  # fingerprint of what is run
+    # losses and their parts, summed over the steps since the last line of metrics.jsonl
     sums: dict[str, float] = field(default_factory=dict)
-    summed: int = 0
+    summed: int = 0  # how many steps that were
 
 
 def save_state(
@@ -80,7 +68,6 @@ def save_state(
 
 
 def states(folder: Path) -> list[Path]:
-    """The states in a folder, oldest first."""
     return sorted(folder.glob(PATTERN))
 
 
@@ -100,7 +87,6 @@ def newest(folder: Path) -> str:
 
 
 def load_state(path: Path) -> tuple[Counters, dict[str, Tensor]]:
-    """Counters and tensors of a state."""
     try:
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
@@ -124,12 +110,10 @@ def cut(log: Path, lines: int) -> int:
     return min(lines, len(known))
 
 
-def restore(tensors: dict[str, Tensor], model: nn.Module | None = None, objective: nn.Module | None = None) -> None:
-    """Load the weights of a state into model and objective, those that are given."""
-    for prefix, module in (("model/", model), ("objective/", objective)):
-        if module is not None:
-            own = {name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)}
-            module.load_state_dict(own)
+def restore(tensors: dict[str, Tensor], module: nn.Module, prefix: str) -> None:
+    """Load the weights of a state whose names begin with `prefix` (`model/` or `objective/`)."""
+    own = {name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)}
+    module.load_state_dict(own)
 
 
 def restore_optimiser(

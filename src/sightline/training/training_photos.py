@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,11 @@ from sightline.batch import SceneBatch
 from sightline.data.image_list import photo_number, read_names
 from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionedPhoto
-from sightline.errors import ConfigError, CountError, ImageError, MissingRecordError, SightlineError
+from sightline.errors import ConfigError, CountError, ImageError, SightlineError
 from sightline.files import PathLike, existing_path
 from sightline.photo import Pixels
 from sightline.training.data_config import BoxedPhotos, DataConfig
-from sightline.training.features import SplitScenes, match, match_all
+from sightline.training.features import SplitScenes, match_all, match_some
 from sightline.training.recipe_photos import plural
 from sightline.training.true_boxes import MOST, BoxTable, PhotoBoxes, read_boxes
 from sightline.vision.grid_encoder import cell_boxes
@@ -42,12 +43,12 @@ class PoolFiles:
 
 
 def files_of_pools(
-    config: DataConfig, base: Path, photos: Mapping[str, Sequence[CaptionedPhoto]], notes: list[str]
+    config: DataConfig, photos: Mapping[str, Sequence[CaptionedPhoto]], notes: list[str]
 ) -> dict[str, PoolFiles]:
     """The files of the photos of each split, and those of `data.boxed`."""
     if config.images is None:
         raise ConfigError("a model that sees photos at every step needs them", fix="give data.images")
-    folder = existing_path(config.path(config.images, base))
+    folder = existing_path(config.path(config.images))
     listed = [photo for part in photos.values() for photo in part]
     fix = "check that captions and photos are named alike, or say --allow-missing"
     file_of, missing = match_all(config, listed, photo_files(folder), folder, "are not there", fix)
@@ -60,16 +61,16 @@ def files_of_pools(
             pools[role] = PoolFiles(kept, tuple(folder / file_of[photo.id] for photo in kept))
     if config.boxed is not None:
         spared = {photo_number(p.file or p.id) for role, part in photos.items() if role != "train" for p in part}
-        pools[BOXED] = _find_boxed(config, config.boxed, base, spared, notes)
+        pools[BOXED] = _find_boxed(config, config.boxed, spared, notes)
     return pools
 
 
-def _find_boxed(config: DataConfig, boxed: BoxedPhotos, base: Path, spared: set[str], notes: list[str]) -> PoolFiles:
+def _find_boxed(config: DataConfig, boxed: BoxedPhotos, spared: set[str], notes: list[str]) -> PoolFiles:
     """The photos with boxes and without captions; `spared` are the numbers of those that nothing may be trained on."""
-    folder = existing_path(config.path(boxed.images, base))
+    folder = existing_path(config.path(boxed.images))
     files = photo_files(folder)
     if boxed.photos is not None:
-        path = config.path(boxed.photos, base)
+        path = config.path(boxed.photos)
         listed = [CaptionedPhoto(name, (), name) for name in read_names(path)]
         fix = "correct data.boxed.photos or data.boxed.images, or say --allow-missing"
         file_of, _ = match_all(config, listed, files, folder, f"of {path} are not there", fix)
@@ -84,7 +85,7 @@ def _find_boxed(config: DataConfig, boxed: BoxedPhotos, base: Path, spared: set[
 
 
 def boxes_of_pools(
-    config: DataConfig, base: Path, pools: Mapping[str, PoolFiles], notes: list[str]
+    config: DataConfig, pools: Mapping[str, PoolFiles], notes: list[str]
 ) -> dict[str, list[PhotoBoxes | None]]:
     """The boxes of the photos of `train` and `boxed`, None where a photo has none. Other photos' boxes are not read."""
     sources = {"train": config.boxes, BOXED: None if config.boxed is None else config.boxed.boxes}
@@ -92,12 +93,9 @@ def boxes_of_pools(
     for pool, given in sources.items():
         if given is None or pool not in pools:
             continue
-        path, photos = config.path(given, base), pools[pool].photos
+        path, photos = config.path(given), pools[pool].photos
         boxes = read_boxes(path)
-        id_of = match(photos, boxes.ids, path)
-        if not id_of:
-            what = f"none of {plural(len(photos), 'photo')}, such as {photos[0].id}, is among its {len(boxes.ids):,}"
-            raise MissingRecordError(what, where=path, fix="photos and boxes must be named alike")
+        id_of = match_some(photos, boxes.ids, path, fix="photos and boxes must be named alike")
         drawn[pool] = [boxes.of(id_of[photo.id]) if photo.id in id_of else None for photo in photos]
         known = [one for one in drawn[pool] if one is not None]
         named = sum(int((one.names[:, 0] >= 0).sum()) for one in known)
@@ -114,18 +112,11 @@ GREY = 128
 
 
 class PixelTable:
-    """Scenes that hold pixels.
+    """Scenes that hold pixels, of photos squashed to squares of `size`.
 
     A photo that turns out to be unreadable is grey and has no boxes, and a warning tells of it: training goes on.
-
-    Args:
-        paths: of the photos.
-        ids: of the photos.
-        size: photos are squashed to squares of so many pixels.
-        keep: keep pixels in memory once they were read (size² · 3 bytes a photo).
-        fingerprint: of the backbone that will look at them; "" while its weights change.
-        things: what is truly in them.
-        cells: give also the boxes of the cells that a grid backbone will make of them.
+    `keep` keeps pixels in memory once they were read (size² · 3 bytes a photo); `things` are what is truly in photos;
+    `cells` gives also the boxes of the cells that a grid backbone will make of them.
     """
 
     def __init__(
@@ -135,15 +126,14 @@ class PixelTable:
         size: int,
         *,
         keep: bool = False,
-        fingerprint: str = "",
         things: BoxTable | None = None,
         cells: bool = True,
     ) -> None:
         for others, what in ((paths, "paths"), (things, "rows of boxes")):
             if others is not None and len(others) != len(ids):
                 raise CountError(f"{len(others)} {what} for {len(ids)} photos")
-        self.paths, self.ids, self.size, self.fingerprint = tuple(paths), tuple(ids), size, fingerprint
-        self.things, self.cells = things, cells
+        self.paths, self.ids, self.size, self.things, self.cells = tuple(paths), tuple(ids), size, things, cells
+        self.left = np.arange(len(ids))  # the photos that rows count
         self._sizes = np.zeros((len(ids), 2), np.int64)
         self._bad: set[int] = set()
         self._kept: Pixels | None = np.empty((len(ids), size, size, 3), np.uint8) if keep else None
@@ -151,48 +141,33 @@ class PixelTable:
         self._readers = ThreadPoolExecutor(READERS)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.left)
 
-    def read_all(self, bad: Callable[[SightlineError], None], progress: Progress = iter) -> list[int]:
-        """Read all photos into memory at once; gives the rows of those that cannot be read, for `without`."""
+    def read_all(self, bad: Callable[[SightlineError], None], progress: Progress = iter) -> None:
+        """Read all photos into memory at once; those that cannot be read are told to `bad` and left out."""
         if self._kept is None:
             raise CountError("these pictures are not kept in memory", fix="make them with keep=True")
         row_of: dict[PathLike, int] = {path: row for row, path in enumerate(self.paths)}
         for photo in read_pictures(self.paths, self.size, bad=bad, progress=progress):
             row = row_of[photo.path]
             self._kept[row], self._sizes[row], self._held[row] = photo.pixels, photo.size, True
-        return np.flatnonzero(~self._held).tolist()
-
-    def without(self, rows: Sequence[int]) -> PixelTable:
-        """These pictures without some rows. What is kept in memory is moved, not copied: do not use the old ones."""
-        if not rows:
-            return self
-        left = np.delete(np.arange(len(self)), rows)
-        things = None if self.things is None else self.things.without(rows)
-        paths, ids = [self.paths[row] for row in left], [self.ids[row] for row in left]
-        fewer = PixelTable(paths, ids, self.size, fingerprint=self.fingerprint, things=things, cells=self.cells)
-        fewer._sizes, fewer._held = self._sizes[left], self._held[left]
-        if self._kept is not None:
-            for to, row in enumerate(left):  # ascending, so that no photo is overwritten before it was moved
-                self._kept[to] = self._kept[row]
-            fewer._kept = self._kept[: len(left)]
-        return fewer
+        self.left = np.flatnonzero(self._held)
 
     def batch(self, rows: Tensor) -> SceneBatch:
         """The photos of `rows`: pixels (B, 3, size, size), uint8, channels last in memory; things where known."""
-        chosen = rows.numpy()
+        chosen = self.left[rows.numpy()]
         pixels = self._pixels(chosen)
-        things = {} if self.things is None else self.things.batch(rows)
-        if things and self._bad:
-            things["thing_mask"][[row in self._bad for row in chosen.tolist()]] = False
-        return SceneBatch(
-            ids=tuple(self.ids[row] for row in chosen),
-            pixels=pixels.permute(0, 3, 1, 2),
-            sizes=torch.from_numpy(self._sizes[chosen]),
-            fingerprint=self.fingerprint,
-            **things,  # type: ignore[arg-type]
-            **(self._cells(len(chosen)) if self.cells else {}),  # type: ignore[arg-type]
-        )
+        parts: dict[str, Any] = {} if self.things is None else dict(self.things.batch(torch.from_numpy(chosen)))
+        if parts and self._bad:
+            parts["thing_mask"][[row in self._bad for row in chosen.tolist()]] = False
+        if self.cells:
+            side = -(-self.size // 32)
+            boxes = torch.from_numpy(cell_boxes(side, side)).expand(len(chosen), -1, -1)
+            everywhere = torch.ones(boxes.shape[:2], dtype=torch.bool)
+            parts |= {"boxes": boxes, "region_mask": everywhere, "grid_mask": everywhere}
+            parts["grid_shapes"] = ((side, side),) * len(chosen)
+        ids, sizes = tuple(self.ids[row] for row in chosen), torch.from_numpy(self._sizes[chosen])
+        return SceneBatch(ids=ids, pixels=pixels.permute(0, 3, 1, 2), sizes=sizes, **parts)
 
     def _pixels(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """(B, size, size, 3), in memory that a GPU fetches by itself while it computes."""
@@ -216,17 +191,9 @@ class PixelTable:
             return np.full((self.size, self.size, 3), GREY, np.uint8)
         return pixels
 
-    def _cells(self, count: int) -> dict[str, object]:
-        side = -(-self.size // 32)
-        boxes = torch.from_numpy(cell_boxes(side, side)).expand(count, -1, -1)
-        everywhere = torch.ones(boxes.shape[:2], dtype=torch.bool)
-        shapes = ((side, side),) * count
-        return {"boxes": boxes, "region_mask": everywhere, "grid_mask": everywhere, "grid_shapes": shapes}
-
 
 def pixel_pools(
     config: DataConfig,
-    base: Path,
     photos: Mapping[str, Sequence[CaptionedPhoto]],
     size: int,
     notes: list[str],
@@ -238,14 +205,14 @@ def pixel_pools(
     Photos that are not in `data.images` are an error, unless allowed. Where `data.cache` is `memory` all are read now,
     and those that cannot be read are left out; where it is `auto`, they are kept once they were read, if they fit.
     """
-    files = files_of_pools(config, base, photos, notes)
+    files = files_of_pools(config, photos, notes)
     gigabytes = sum(len(part.photos) for part in files.values()) * 3 * size**2 / (1 << 30)
     keep = config.cache == "memory" or (config.cache == "auto" and gigabytes <= config.budget)
     notes.append(
         f"Photos are read at {size} × {size} pixels"
         + (f", and kept in memory: {gigabytes:.2f} GiB." if keep else ", from disk as they are needed.")
     )
-    things = {role: BoxTable.build(drawn) for role, drawn in boxes_of_pools(config, base, files, notes).items()}
+    things = {role: BoxTable.build(drawn) for role, drawn in boxes_of_pools(config, files, notes).items()}
     notes.extend(
         f"Of {role}, boxes beyond {MOST} of a photo are left out: {own.cut:,}."
         for role, own in things.items()
@@ -255,21 +222,18 @@ def pixel_pools(
     for role, part in files.items():
         ids = [photo.id for photo in part.photos]
         pictures = PixelTable(part.paths, ids, size, keep=keep, things=things.get(role), cells=cells)
-        scenes[role] = (
-            _read_now(part, pictures, role, notes) if config.cache == "memory" else SplitScenes(part.photos, pictures)
-        )
+        if config.cache == "memory":
+            _read_now(pictures, role, notes)
+        scenes[role] = SplitScenes(tuple(part.photos[row] for row in pictures.left), pictures)
     return scenes
 
 
-def _read_now(part: PoolFiles, pictures: PixelTable, role: str, notes: list[str]) -> SplitScenes:
+def _read_now(pictures: PixelTable, role: str, notes: list[str]) -> None:
     bad: list[SightlineError] = []
     start = time.monotonic()
-    rows = pictures.read_all(bad.append, progress_bar(f"Reading photos of {role}"))
-    if len(rows) == len(pictures):
+    pictures.read_all(bad.append, progress_bar(f"Reading photos of {role}"))
+    if not len(pictures):
         raise ImageError(f"no photo of {role} can be read", where=bad[0].where, fix=bad[0].fix)
-    notes.append(f"{plural(len(pictures) - len(rows), 'photo')} of {role} read in {time.monotonic() - start:.0f} s.")
+    notes.append(f"{plural(len(pictures), 'photo')} of {role} read in {time.monotonic() - start:.0f} s.")
     if bad:
         notes.append(f"Of {role}, {left_out(bad)}")
-    gone = set(rows)
-    photos = tuple(photo for row, photo in enumerate(part.photos) if row not in gone)
-    return SplitScenes(photos, pictures.without(rows))

@@ -99,12 +99,10 @@ def of_instances(photo: InstancePhoto, index: Mapping[str, int]) -> PhotoBoxes:
 def of_machine(machine: MachineBoxes, id: str, classes: Ids) -> PhotoBoxes:
     """A machine's boxes; `classes` are the ids of COCO's 80 classes."""
     rows = machine.rows(id)
-    names = np.full((len(rows), NAMES), -1, np.int16)
-    names[:, 0] = classes[rows[:, 0].astype(np.int64)]
-    return PhotoBoxes(rows[:, 2:] / np.float32(1000), names, rows[:, 1])
+    return _drawn(rows[:, 2:] / np.float32(1000), classes[rows[:, 0].astype(np.int64), None], rows[:, 1])
 
 
-def _drawn(boxes: Floats, ids: Sequence[Sequence[int]], weights: Floats) -> PhotoBoxes:
+def _drawn(boxes: Floats, ids: Sequence[Sequence[int]] | Ids, weights: Floats) -> PhotoBoxes:
     names = np.full((len(boxes), NAMES), -1, np.int16)
     for row, own in zip(names, ids, strict=True):
         row[: len(own)] = own
@@ -113,21 +111,13 @@ def _drawn(boxes: Floats, ids: Sequence[Sequence[int]], weights: Floats) -> Phot
 
 @dataclass(frozen=True, eq=False)
 class BoxTable:
-    """The boxes of all photos of a split, padded.
+    """The boxes of all photos of a split, padded."""
 
-    Attributes:
-        boxes: (P, m, 4) normalised.
-        names: (P, m, 3) ids, -1 where there are no more.
-        weights: (P, m), 0 in padding.
-        counts: (P,) boxes of each photo.
-        cut: boxes that were left out, of photos with more than the most.
-    """
-
-    boxes: Tensor
-    names: Tensor
-    weights: Tensor
-    counts: Tensor
-    cut: int = 0
+    boxes: Tensor  # (P, m, 4) normalised
+    names: Tensor  # (P, m, 3) ids, -1 where there are no more
+    weights: Tensor  # (P, m), 0 in padding
+    counts: Tensor  # (P,) boxes of each photo
+    cut: int = 0  # boxes that were left out, of photos with more than the most
 
     @classmethod
     def build(cls, photos: Iterable[PhotoBoxes | None], most: int = MOST) -> BoxTable:
@@ -147,12 +137,6 @@ class BoxTable:
 
     def __len__(self) -> int:
         return len(self.counts)
-
-    def without(self, rows: Sequence[int]) -> BoxTable:
-        """The same without some photos."""
-        keep = torch.ones(len(self), dtype=torch.bool)
-        keep[list(rows)] = False
-        return BoxTable(self.boxes[keep], self.names[keep], self.weights[keep], self.counts[keep], self.cut)
 
     def batch(self, rows: Tensor) -> dict[str, Tensor]:
         """The parts of a SceneBatch that detectors learn from, as wide as the photo with most boxes needs."""

@@ -9,7 +9,7 @@ accuracy is measured on people's sentences, F1 on the model's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -23,7 +23,7 @@ from sightline.caption import Caption
 from sightline.data.records import GroundedPhoto, GroundedSentence
 from sightline.errors import ConfigError, CountError, DataError
 from sightline.metrics.bootstrap import PRECISION, RECALL, PerImage
-from sightline.metrics.grounding_accuracy import AccuracyScores, AttentionAccuracy, GroundingF1, mentions
+from sightline.metrics.grounding_accuracy import AttentionAccuracy, GroundingF1, mentions
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Array, Box, box_iou
@@ -125,59 +125,58 @@ def _table(words: Sequence[str], sentences: Sequence[GroundedSentence], regions:
     return table
 
 
-GroundedSplit = Mapping[str, GroundedPhoto]
-AttentionBoxes = Callable[[SceneBatch, TextBatch, Tensor], Tensor]  # with annotated places: (sentences, words, regions)
-
-
-def accuracy_of_captioner(
-    model: Captioner,
+def attention_accuracy(
+    model: Captioner | AligningMatcher,
     vocabulary: Vocabulary,
     rule: Rule,
     pool: Pool,
-    grounded: GroundedSplit,
+    grounded: Mapping[str, GroundedPhoto],
     per_image: PerImage | None = None,
 ) -> dict[str, float]:
-    """Teacher-force people's sentences; does the region a word attends to most overlap the word's box?
+    """On people's sentences, does the region a word attends to most overlap the word's box?
 
-    Sentences are split by `rule`, that of the model's training captions, and are not cut.
+    Sentences are split by `rule`, that of the model's training captions, and are not cut. A captioner is
+    teacher-forced; of a matcher it is the alignment, and annotated words take part whatever the tagger calls them:
+    `forced words` is the share of those that are not of its parts of speech.
     """
-
-    def attended(scenes: SceneBatch, texts: TextBatch, annotated: Tensor) -> Tensor:
-        regions: Tensor | None = model(model.encode(scenes), texts.ids).trace.regions
-        if regions is None:
-            raise ConfigError("this captioner attends to no regions", fix="measure grounding on one that does")
-        return regions  # (S, T, n): step t predicts word t
-
-    splits = _Splits(vocabulary, rule)
-    return _as_percentages(_accuracy(attended, splits, next(model.parameters()).device, pool, grounded, per_image))
-
-
-def accuracy_of_matcher(
-    model: AligningMatcher,
-    vocabulary: Vocabulary,
-    rule: Rule,
-    pool: Pool,
-    grounded: GroundedSplit,
-    per_image: PerImage | None = None,
-) -> dict[str, float]:
-    """The same for a matcher's alignment; annotated words take part whatever the tagger calls them.
-
-    `forced words` is the share of annotated words that are not of the matcher's parts of speech.
-    """
-    tagged = annotated_words = 0
-
-    def attended(scenes: SceneBatch, texts: TextBatch, annotated: Tensor) -> Tensor:
-        nonlocal tagged, annotated_words
-        annotated_words += int(annotated.sum())
+    mark = getattr(model.config, "mark", None) if isinstance(model, AligningMatcher) else None  # POS-SCAN's nouns
+    splits, device = _Splits(vocabulary, rule, mark), next(model.parameters()).device
+    metric, tagged, total = AttentionAccuracy(), 0, 0
+    for row, photo, size, scenes in _annotated_photos(pool, grounded):
+        boxes = _pixel_boxes(scenes, size)
+        texts, places = splits.read(photo.sentences, pool.references[row] if pool.references else ())
+        annotated = torch.zeros_like(texts.mask)
+        for number, sentence in enumerate(photo.sentences):
+            for word in sentence.words:
+                annotated[number, places[number][word.index] + 1] = True
+        annotated[:, 0] = False  # where a token without a place was written
+        total += int(annotated.sum())
         tagged += int((annotated if texts.tagged is None else annotated & texts.tagged).sum())
+        best = _attended(model, scenes.to(device), texts.to(device), annotated.to(device)).argmax(-1).tolist()
+        pointed = [
+            {word.index: boxes[best[number][at]] for word in sentence.words if (at := places[number][word.index]) >= 0}
+            for number, sentence in enumerate(photo.sentences)
+        ]
+        metric.update(photo, pointed, boxes)
+    if per_image is not None:
+        per_image.add_classes("attention accuracy", metric.by_class())
+    scores = metric.compute()
+    metrics: dict[str, float] = {}
+    for name, rate in (("attention accuracy", scores.accuracy), ("attention oracle", scores.oracle)):
+        if rate is not None:
+            metrics |= {name: 100 * rate.macro, f"{name} micro": 100 * rate.micro}
+    return metrics if mark is None else metrics | {"forced words": 100 * (1 - tagged / max(1, total))}
+
+
+def _attended(model: Captioner | AligningMatcher, scenes: SceneBatch, texts: TextBatch, annotated: Tensor) -> Tensor:
+    """(S, T, n) the regions that the words of S sentences of one photo attend to."""
+    if isinstance(model, AligningMatcher):
         images = {name: part.expand(len(texts), *part.shape[1:]) for name, part in model.embed_images(scenes).items()}
         return model.alignment(images, model.embed_texts(texts), annotated)[:, 1:]  # START is no word
-
-    splits = _Splits(vocabulary, rule, getattr(model.config, "mark", None))  # POS-SCAN's parts of speech
-    scores = _as_percentages(_accuracy(attended, splits, next(model.parameters()).device, pool, grounded, per_image))
-    if splits.mark is not None:
-        scores["forced words"] = 100 * (1 - tagged / max(1, annotated_words))
-    return scores
+    regions: Tensor | None = model(model.encode(scenes), texts.ids).trace.regions
+    if regions is None:
+        raise ConfigError("this captioner attends to no regions", fix="measure grounding on one that does")
+    return regions  # step t predicts word t
 
 
 @dataclass(frozen=True)
@@ -201,61 +200,31 @@ class _Splits:
         places = align(words, tokens) if words else None
         if places is not None:
             return words, places
-        parts = [self.rule.all_words(token) for token in tokens]
-        ends = accumulate(map(len, parts))
-        return [word for part in parts for word in part], [
-            end - 1 if part else -1 for part, end in zip(parts, ends, strict=True)
-        ]
-
-
-def _accuracy(
-    attended: AttentionBoxes,
-    splits: _Splits,
-    device: torch.device,
-    pool: Pool,
-    grounded: GroundedSplit,
-    per_image: PerImage | None = None,
-) -> AccuracyScores:
-    metric = AttentionAccuracy()
-    for row, id in enumerate(pool.ids):
-        photo = grounded.get(id)
-        if photo is None or photo.size is None or not photo.sentences:
-            continue
-        assert pool.scenes is not None
-        scenes = pool.scenes.batch(torch.tensor([row])).to(device)
-        boxes = _pixel_boxes(scenes, photo.size)
-        texts, places = splits.read(photo.sentences, pool.references[row] if pool.references else ())
-        annotated = torch.zeros_like(texts.mask)
-        for number, sentence in enumerate(photo.sentences):
-            for word in sentence.words:
-                annotated[number, places[number][word.index] + 1] = True
-        annotated[:, 0] = False  # where a token without a place was written
-        best = attended(scenes, texts.to(device), annotated.to(device)).argmax(-1).tolist()
-        pointed = [
-            {word.index: boxes[best[number][at]] for word in sentence.words if (at := places[number][word.index]) >= 0}
-            for number, sentence in enumerate(photo.sentences)
-        ]
-        metric.update(photo, pointed, boxes)
-    if per_image is not None:
-        per_image.add_classes("attention accuracy", metric.by_class())
-    return metric.compute()
+        words, places = [], []
+        for token in tokens:
+            part = self.rule.all_words(token)
+            words += part
+            places.append(len(words) - 1 if part else -1)
+        return words, places
 
 
 def f1_of_captions(
-    captions: Mapping[str, Caption], pool: Pool, grounded: GroundedSplit, per_image: PerImage | None = None
+    captions: Mapping[str, Caption],
+    pool: Pool,
+    grounded: Mapping[str, GroundedPhoto],
+    per_image: PerImage | None = None,
 ) -> dict[str, float]:
-    """F1_all and F1_loc of generated captions that carry their attention."""
+    """F1_all and F1_loc of generated captions that carry their attention: a word is at the box it attends to most."""
     classes = {word.label for photo in grounded.values() for sentence in photo.sentences for word in sentence.words}
     metric = GroundingF1()
-    for row, id in enumerate(pool.ids):
-        photo = grounded.get(id)
-        if photo is None or photo.size is None or not photo.sentences:
-            continue
-        assert pool.scenes is not None
-        scenes = pool.scenes.batch(torch.tensor([row]))
-        pixel = _pixel_boxes(scenes, (1, 1))
-        caption = _pointing(captions[id], pixel)
-        metric.update(photo, mentions(caption, photo.size, classes), _pixel_boxes(scenes, photo.size))
+    for _, photo, size, scenes in _annotated_photos(pool, grounded):
+        boxes, caption = _pixel_boxes(scenes, (1, 1)), captions[photo.id]
+        trace = tuple(
+            word if word.regions is None else replace(word, box=boxes[int(word.regions.argmax())])
+            for word in caption.trace
+        )
+        said = mentions(Caption(caption.words, caption.log_prob, trace), size, classes)
+        metric.update(photo, said, _pixel_boxes(scenes, size))
     if per_image is not None:
         for name in ("all", "loc"):
             for part in (PRECISION, RECALL):
@@ -270,29 +239,18 @@ def f1_of_captions(
     }
 
 
-def _pointing(caption: Caption, boxes: Sequence[Box]) -> Caption:
-    """The caption with each word at the box it attends to most."""
-    trace = tuple(
-        word if word.regions is None else replace(word, box=boxes[int(word.regions.argmax())]) for word in caption.trace
-    )
-    return Caption(caption.words, caption.log_prob, trace)
+def _annotated_photos(
+    pool: Pool, grounded: Mapping[str, GroundedPhoto]
+) -> Iterator[tuple[int, GroundedPhoto, tuple[int, int], SceneBatch]]:
+    """The photos of a pool with annotated sentences: row, annotation, size in pixels, scene."""
+    for row, id in enumerate(pool.ids):
+        photo = grounded.get(id)
+        if photo is not None and photo.size is not None and photo.sentences:
+            assert pool.scenes is not None
+            yield row, photo, photo.size, pool.scenes.batch(torch.tensor([row]))
 
 
 def _pixel_boxes(scenes: SceneBatch, size: tuple[int, int]) -> list[Box]:
-    boxes = scenes.part("boxes", by="grounding")[0]
-    mask = scenes.part("region_mask", by="grounding")[0]
+    boxes, mask = scenes.part("boxes", by="grounding")[0], scenes.part("region_mask", by="grounding")[0]
     width, height = size
     return [(x1 * width, y1 * height, x2 * width, y2 * height) for x1, y1, x2, y2 in boxes[mask].float().cpu().tolist()]
-
-
-def _as_percentages(scores: AccuracyScores) -> dict[str, float]:
-    shares = {
-        "attention accuracy": 100 * scores.accuracy.macro,
-        "attention accuracy micro": 100 * scores.accuracy.micro,
-    }
-    if scores.oracle is not None:
-        shares |= {
-            "attention oracle": 100 * scores.oracle.macro,
-            "attention oracle micro": 100 * scores.oracle.micro,
-        }
-    return shares

@@ -294,7 +294,9 @@ def test_a_copied_reference_is_part_of_the_state_and_resuming_is_exact(pool, tmp
     path = save_state(tmp_path, Counters(), target, loss, None, {})
 
     resumed, again = updown(seed=5), objective(pool)
-    restore(load_state(path)[1], resumed, again)
+    tensors = load_state(path)[1]
+    restore(tensors, resumed, "model/")
+    restore(tensors, again, "objective/")
     assert mean_loss(resumed, again, batch) == mean_loss(target, loss, batch)
     descend(target, loss, batch, steps=3)
     descend(resumed, again, batch, steps=3)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from captioner_contract import GRID_WIDTH, REGION_WIDTH, VECTOR_WIDTH, WORDS
+from captioner_contract import GRID_WIDTH, REGION_WIDTH, VECTOR_WIDTH, WORDS, random_scenes
 from objective_samples import (
     CAPTIONERS,
     descend,
@@ -23,6 +23,7 @@ from objective_samples import (
     scene_of,
     updown,
 )
+from sightline.batch import TextBatch
 from sightline.config import build
 from sightline.errors import ConfigError
 from sightline.models import captioner as captioner_module
@@ -31,12 +32,15 @@ from sightline.models.jran_trans import JRANTransConfig
 from sightline.models.jrln import JRLNConfig
 from sightline.models.neuraltalk2 import NeuralTalk2Config
 from sightline.models.r2m import R2MConfig
+from sightline.models.scene_trans import SceneTransConfig
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.updown import UpDown
-from sightline.text.vocabulary import PAD
+from sightline.text.vocabulary import PAD, Vocabulary
 from sightline.training.batches import Batch, Batches, Batching
 from sightline.training.objective import Progress
 from sightline.training.objectives.cross_entropy import CrossEntropyConfig, ScheduledSampling
+from sightline.training.objectives.name_variation import NameVariation
+from sightline.vision.concept_tokens import token_names
 
 ALWAYS = ScheduledSampling(increase=1.0, every=1, limit=1.0)
 SECOND_EPOCH = Progress(epoch=1)
@@ -273,3 +277,37 @@ def test_matchers_and_batches_without_captions_or_photos_are_refused(pool, batch
         loss.weight(Batch(batch.photos, batch.scenes))
     with pytest.raises(ConfigError, match="needs photos"):
         loss(updown(), Batch(batch.photos, None, batch.texts, batch.captions), Progress())
+
+
+def test_names_vary_in_training_alone_and_renamed_captions_are_what_is_learned():
+    """All photos are renamed: what is learned is what `NameVariation.rename` gives for the same draw."""
+    vocabulary = Vocabulary(["a", "an", "dog", "cat", "wallaby", "owl", "dogs", "cats", "owls", "runs"])
+    names = token_names()
+    config = SceneTransConfig(
+        region_width=REGION_WIDTH, grid_width=GRID_WIDTH, hidden_size=16, layers=1, heads=4, ffn_size=16, dropout=0.0,
+        concepts=len(names), copy=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = config.build(len(vocabulary))
+    model.names.set_words(names, vocabulary)
+    scenes = replace(
+        random_scenes(2),
+        names=torch.full((2, 2), names.index("dog")),
+        name_scores=torch.full((2, 2, 2), 0.5),
+        name_boxes=torch.rand(2, 2, 4),
+    )
+    texts = TextBatch.collate([["a", "dog", "runs"]] * 2, vocabulary)
+    batch = Batch(torch.arange(2), scenes, texts)
+    context = replace(make_context(make_pool()), vocabulary=vocabulary)
+    plain, varied = (CrossEntropyConfig(rename=share).build(context) for share in (0.0, 1.0))
+    with torch.no_grad():
+        model.eval()
+        assert varied(model, batch, Progress()).total == plain(model, batch, Progress()).total
+        model.train()
+        torch.manual_seed(3)
+        found = varied(model, batch, Progress()).total
+        torch.manual_seed(3)
+        variation = NameVariation(names, vocabulary)
+        renamed, words = variation.rename(variation.leave_out(scenes, 0.0), texts.ids, 1.0)
+        assert not torch.equal(words, texts.ids)
+        torch.testing.assert_close(found, -model.log_prob(model.encode(renamed), words).sum())

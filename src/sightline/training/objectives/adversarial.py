@@ -43,34 +43,22 @@ NAME: Final = "adversarial"
 
 @dataclass(frozen=True)
 class AdversarialConfig:
-    """The choices of adversarial learning.
-
-    Attributes:
-        part: what the evaluator sees of an image: its `vector`, or the mean of its `grid` or `regions`.
-        word_size: width of the evaluator's word embedding.
-        hidden_size: width in which its image and text meet.
-        generated: α, how much generated captions count in its loss.
-        mismatched: β, how much captions of other images count in it.
-        rollouts: captions drawn to judge each word; 0 gives every word the reward of the whole caption.
-        depth: the most words of a roll-out; 0 goes to its end. The evaluator judges what was said by then.
-        max_words: the most words of a drawn caption.
-        sample_in: `eval` draws captions without dropout, `train` with it.
-        baseline: `mean` subtracts the batch's mean reward from each; `none`, as printed, does not.
-        warmup: steps in which only the evaluator learns.
-    """
+    """The choices of adversarial learning."""
 
     kind: Literal["adversarial"] = NAME
+    # what the evaluator sees of an image: its `vector`, or the mean of its `grid` or `regions`
     part: Literal["vector", "grid", "regions"] = "vector"
-    word_size: int = 512
-    hidden_size: int = 512
-    generated: float = 1.0
-    mismatched: float = 1.0
-    rollouts: int = 4
-    depth: int = 0
-    max_words: int = 20
-    sample_in: Literal["eval", "train"] = "eval"
+    word_size: int = 512  # width of the evaluator's word embedding
+    hidden_size: int = 512  # width in which its image and text meet
+    generated: float = 1.0  # α, how much generated captions count in its loss
+    mismatched: float = 1.0  # β, how much captions of other images count in it
+    rollouts: int = 4  # captions drawn to judge each word; 0 gives every word the reward of the whole caption
+    depth: int = 0  # the most words of a roll-out; 0 goes to its end. The evaluator judges what was said by then.
+    max_words: int = 20  # the most words of a drawn caption
+    sample_in: Literal["eval", "train"] = "eval"  # `eval` draws captions without dropout, `train` with it
+    # `mean` subtracts the batch's mean reward from each; `none`, as printed, does not
     baseline: Literal["none", "mean"] = "none"
-    warmup: int = 0
+    warmup: int = 0  # steps in which only the evaluator learns
 
     def __post_init__(self) -> None:
         check_ranges(self, word_size="[1, ∞)", hidden_size="[1, ∞)", max_words="[1, ∞)")
@@ -145,7 +133,6 @@ class Adversarial(Objective):
         self.config, self.evaluator = config, evaluator
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """The sums over captions."""
         model = captioner(model, NAME)
         images, true = scenes(batch, NAME), captions(batch, NAME).ids
         if len(batch.negatives) != 1:
@@ -210,15 +197,10 @@ class Adversarial(Objective):
 
 @torch.no_grad()
 def roll_out(model: Captioner, memory: Memory, words: Tensor, state: State, rules: WordRules, depth: int = 0) -> Tensor:
-    """Complete captions (N, …) from their beginnings.
+    """Complete captions (N, …) from their beginnings, `words` (N, 1 + t): START and t words.
 
-    Args:
-        model: in the mode in which it is to draw.
-        memory: of the images.
-        words: (N, 1 + t) START and t words; a row that has its END already is left alone.
-        state: N rows, after all of `words` but its last word was read.
-        rules: what may be written; a caption that reaches `max_words` ends there.
-        depth: the most words that are drawn, END counted; what is not ended by then gets its END there. 0: no limit.
+    A row that has its END already is left alone. `state` has N rows, after all of `words` but its last word was read.
+    A caption ends at the rules' `max_words`; at most `depth` words are drawn, END counted, 0 being no limit.
     """
     pick = sampler(Sample(), words.device)
     going = (words[:, -1] != END) & (words[:, -1] != PAD)

@@ -19,7 +19,7 @@ from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
-from sightline.text.vocabulary import PAD, Vocabulary
+from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
 from sightline.training.objective import (
     Context,
@@ -39,30 +39,21 @@ START = "start"
 
 @dataclass(frozen=True)
 class ContrastiveConfig:
-    """The choices of contrastive learning; the defaults are the paper's, but for `target_dropout`.
-
-    Attributes:
-        reference: `start`, a copy of the model at the beginning of the stage; or a checkpoint, `row:NAME` or a path, of
-            any captioner with the same words.
-        negatives: K, mismatched captions for each true one.
-        nu: ν, how many mismatched pairs there are for each true one; see Eq. 3.
-        terms: `full`; `positive`, true pairs alone, CL(P); `negative`, mismatched pairs alone, CL(N).
-        ratio: true for G and h of Eq. 7-9; false for the difference D of Eq. 5-6.
-        scale: D is multiplied by it. Probabilities of captions are about 1e-8, says section 4.2.
-        replace_every: epochs after which the reference becomes a copy of the model as it is then, again and again;
-            0 never.
-        target_dropout: whether ln p_m is computed with dropout, as in the released code; see `Contrastive`.
-    """
+    """The choices of contrastive learning; the defaults are the paper's, but for `target_dropout`."""
 
     kind: Literal["contrastive"] = NAME
+    # `start`, a copy of the model at the beginning of the stage; or a checkpoint, `row:NAME` or a path, of any
+    # captioner with the same words
     reference: str = START
-    negatives: int = 5
-    nu: float = 1.0
+    negatives: int = 5  # K, mismatched captions for each true one
+    nu: float = 1.0  # ν, how many mismatched pairs there are for each true one; see Eq. 3.
+    # `full`; `positive`, true pairs alone, CL(P); `negative`, mismatched pairs alone, CL(N)
     terms: Literal["full", "positive", "negative"] = "full"
-    ratio: bool = True
-    scale: float = 1e8
+    ratio: bool = True  # true for G and h of Eq. 7-9; false for the difference D of Eq. 5-6.
+    scale: float = 1e8  # D is multiplied by it. Probabilities of captions are about 1e-8, says section 4.2.
+    # epochs after which the reference becomes a copy of the model as it is then, again and again; 0 never
     replace_every: int = 0
-    target_dropout: bool = False
+    target_dropout: bool = False  # whether ln p_m is computed with dropout, as in the released code; see `Contrastive`
 
     def __post_init__(self) -> None:
         if not self.reference:
@@ -70,12 +61,18 @@ class ContrastiveConfig:
         check_ranges(self, negatives="[1, ∞)", nu="(0, ∞)", scale="(0, ∞)", replace_every="[0, ∞)")
 
     def build(self, context: Context) -> Contrastive:
-        """The objective."""
         if self.reference == START:
             return Contrastive(self, Reference())
         checkpoint = context.checkpoint(self.reference)
+        if checkpoint.vocabulary != context.vocabulary:
+            theirs, ours = len(checkpoint.vocabulary), len(context.vocabulary)
+            raise ConfigError(
+                f"the reference knows {theirs} words and the trained model {ours}, or the same words in another order",
+                where=self.reference,
+                fix="train both with one word list: the same captions, data.rule and words",
+            )
         checkpoint.model.to(context.device)
-        return Contrastive(self, Reference.of(checkpoint, context.vocabulary, self.reference))
+        return Contrastive(self, Reference(checkpoint, self.reference))
 
 
 class Contrastive(Objective):
@@ -115,7 +112,6 @@ class Contrastive(Objective):
         self.negatives = 0 if config.terms == "positive" else config.negatives
 
     def begin(self, model: Any) -> None:
-        """Copy the model, if it is its own reference."""
         if self.config.reference == START:
             self.reference.replace(captioner(model, NAME))
 
@@ -125,7 +121,6 @@ class Contrastive(Objective):
             self.reference.replace(captioner(model, NAME))
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """The sum over captions."""
         model = captioner(model, NAME)
         images = scenes(batch, NAME)
         texts = self._texts(batch)
@@ -193,34 +188,17 @@ class Reference(nn.Module):
         self._frozen = None if checkpoint is None else FrozenModel(checkpoint.captioner(name))
         self._copied = False
         self._restored: dict[str, Tensor] = {}
-        self.register_state_dict_post_hook(_add_copy)  # type: ignore[no-untyped-call]
-        self.register_load_state_dict_pre_hook(_take_copy)  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint, vocabulary: Vocabulary, name: str) -> Reference:
-        """A checkpoint as the reference of a model with `vocabulary`, which must be the checkpoint's too."""
-        if checkpoint.vocabulary != vocabulary:
-            raise ConfigError(
-                f"the reference knows {len(checkpoint.vocabulary)} words and the trained model {len(vocabulary)}, "
-                "or the same words in another order",
-                where=name,
-                fix="train both with one word list: the same captions, data.rule and words",
-            )
-        return cls(checkpoint, name)
 
     def replace(self, model: Captioner) -> None:
-        """Become a copy of `model` as it is now."""
         self._frozen, self._fingerprint = FrozenModel(copy.deepcopy(model)), ""
         self._copied, self._restored = True, {}
 
     def get(self, model: Captioner, scenes: SceneBatch) -> Captioner:
-        """The reference of `model`, for these scenes."""
         if self._restored:
             weights = self._restored
             self.replace(model)
             self._current().load_state_dict(weights)
-        known = {self._fingerprint, scenes.fingerprint} - {""}
-        if len(known) > 1:
+        if self._fingerprint and scenes.fingerprint and self._fingerprint != scenes.fingerprint:
             what = f"the reference was trained on scenes of {self._fingerprint}, and these are of {scenes.fingerprint}"
             raise ConfigError(what, fix="give a reference that was trained on the same features")
         return self._current()
@@ -230,19 +208,11 @@ class Reference(nn.Module):
             raise ConfigError("there is no reference yet", fix="call the objective's `begin` before the first batch")
         return self._frozen.model
 
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        weights = self._current().state_dict() if self._copied and not self._restored else self._restored
+        destination.update({f"{prefix}{PREFIX}{name}": part for name, part in weights.items()})
 
-def _add_copy(reference: nn.Module, state: dict[str, Any], prefix: str, metadata: object) -> None:
-    """Put the weights of a copy into a state that is being made."""
-    assert isinstance(reference, Reference)
-    weights = reference._restored
-    if reference._copied and not weights:
-        weights = reference._current().state_dict()
-    state.update({f"{prefix}{PREFIX}{name}": part for name, part in weights.items()})
-
-
-def _take_copy(reference: nn.Module, state: dict[str, Any], prefix: str, *unused: object) -> None:
-    """Take the weights of a copy out of a state that is being loaded."""
-    assert isinstance(reference, Reference)
-    start = prefix + PREFIX
-    names = [name for name in state if name.startswith(start)]
-    reference._restored = {name.removeprefix(start): state.pop(name) for name in names}
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        names = [name for name in state if name.startswith(prefix + PREFIX)]
+        self._restored = {name.removeprefix(prefix + PREFIX): state.pop(name) for name in names}
+        super()._load_from_state_dict(state, prefix, *others)

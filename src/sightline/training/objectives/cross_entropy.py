@@ -12,9 +12,12 @@ from torch import Tensor
 from sightline.config import check_ranges
 from sightline.decoding.sampling import draw
 from sightline.models.captioner import Captioner, Memory, expand
+from sightline.models.end_to_end import frozen_scenes
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Losses, Objective, Progress, captioner, captions, count_words, scenes
+from sightline.training.objectives.name_variation import NameVariation
+from sightline.vision.concept_tokens import token_names
 
 NAME: Final = "cross-entropy"
 
@@ -25,47 +28,39 @@ class ScheduledSampling:
 
     The probability is 0 at first and grows by `increase` each `every` epochs, up to `limit`. The defaults are those of
     self-critical code, which the POS-SCAN paper trains with.
-
-    Attributes:
-        start: the epoch (from 0) in which the counting begins.
-        increase: added each time.
-        every: epochs between two additions.
-        limit: the highest probability.
     """
 
-    start: int = 0
-    increase: float = 0.05
-    every: int = 5
-    limit: float = 0.25
+    start: int = 0  # the epoch (from 0) in which the counting begins
+    increase: float = 0.05  # added each time
+    every: int = 5  # epochs between two additions
+    limit: float = 0.25  # the highest probability
 
     def __post_init__(self) -> None:
         where = "scheduled_sampling."
         check_ranges(self, where, start="[0, ∞)", every="[1, ∞)", increase="[0, 1]", limit="[0, 1]")
 
     def at(self, epoch: int) -> float:
-        """The probability in `epoch`."""
         return min(self.limit, self.increase * (max(0, epoch - self.start) // self.every))
 
 
 @dataclass(frozen=True)
 class CrossEntropyConfig:
-    """The choices of cross-entropy.
-
-    Attributes:
-        smoothing: ε, the probability that the target distribution moves from the caption's word to all other words.
-        scheduled_sampling: when the model reads words of its own; null never.
-    """
+    """The choices of cross-entropy."""
 
     kind: Literal["cross-entropy"] = NAME
+    # ε, the probability that the target distribution moves from the caption's word to all other words
     smoothing: float = 0.0
-    scheduled_sampling: ScheduledSampling | None = None
+    scheduled_sampling: ScheduledSampling | None = None  # when the model reads words of its own; null never
+    leave_out: float = 0.0  # the share of the names a captioner reads (`SceneTrans.names`) that are left out
+    # the share of photos in which a name and the captions become another of its kind (`name_variation`)
+    rename: float = 0.0
 
     def __post_init__(self) -> None:
-        check_ranges(self, smoothing="[0, 0.5)")
+        check_ranges(self, smoothing="[0, 0.5)", leave_out="[0, 1)", rename="[0, 1]")
 
     def build(self, context: Context) -> CrossEntropy:
-        """The objective."""
-        return CrossEntropy(self)
+        varied = self.leave_out or self.rename
+        return CrossEntropy(self, NameVariation(token_names(), context.vocabulary) if varied else None)
 
 
 class CrossEntropy(Objective):
@@ -88,19 +83,21 @@ class CrossEntropy(Objective):
     for attention; `self-critical` continues it.
     """
 
-    def __init__(self, config: CrossEntropyConfig) -> None:
+    def __init__(self, config: CrossEntropyConfig, variation: NameVariation | None = None) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.variation = config, variation
 
     def weight(self, batch: Batch) -> float:
-        """Words and ENDs."""
         return count_words(batch, NAME)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """The sum over words and ENDs."""
         model = captioner(model, NAME)
-        words = captions(batch, NAME).ids  # (N, T + 1)
-        memory = model.encode(scenes(batch, NAME))
+        seen, words = scenes(batch, NAME), captions(batch, NAME).ids  # (N, T + 1)
+        if self.variation is not None and model.training:
+            with torch.no_grad():  # a vision model that learns is taught by `detect-and-caption`
+                seen = self.variation.leave_out(frozen_scenes(model, seen), self.config.leave_out)
+            seen, words = self.variation.rename(seen, words, self.config.rename)
+        memory = model.encode(seen)
         plan = self.config.scheduled_sampling
         probability = plan.at(progress.epoch) if plan is not None and model.training else 0.0
         smoothing = self.config.smoothing

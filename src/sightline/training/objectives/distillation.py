@@ -46,25 +46,17 @@ Form = Literal["kl", "kl-reversed", "nll", "sum", "extend-nll"]
 
 @dataclass(frozen=True)
 class DistillationConfig:
-    """Cross-entropy with guided attention.
+    """Cross-entropy with guided attention."""
 
-    Attributes:
-        teacher: the checkpoint of a matcher that aligns words with regions (pos-scan, scan), or `boxes`.
-        form: how attention β follows the teacher's α: `kl`, KL(β‖α) as printed; `kl-reversed`, KL(α‖β), the released
-            code; `nll`, −log β of the region with the largest α. With boxes α is softmax(IoU / 0.5), `nll` takes the
-            region with the largest IoU, and there are `sum`, Eq. 16 over all positive regions, and `extend-nll`, their
-            mean.
-        weight: λ₁ of the attention term.
-        scheduled_sampling: when the model reads words of its own; null never.
-        full_stop: captions are given to the teacher with a full stop at the end.
-    """
-
-    teacher: str
+    teacher: str  # the checkpoint of a matcher that aligns words with regions (pos-scan, scan), or `boxes`
     kind: Literal["distillation"] = NAME
+    # how attention β follows the teacher's α: `kl`, KL(β‖α) as printed; `kl-reversed`, KL(α‖β), the released code;
+    # `nll`, −log β of the region with the largest α. With boxes α is softmax(IoU / 0.5), `nll` takes the region with
+    # the largest IoU, and there are `sum`, Eq. 16 over all positive regions, and `extend-nll`, their mean.
     form: Form = "kl"
-    weight: float = 0.1
-    scheduled_sampling: ScheduledSampling | None = None
-    full_stop: bool = False
+    weight: float = 0.1  # λ₁ of the attention term
+    scheduled_sampling: ScheduledSampling | None = None  # when the model reads words of its own; null never
+    full_stop: bool = False  # captions are given to the teacher with a full stop at the end
 
     def __post_init__(self) -> None:
         check_ranges(self, weight="[0, ∞)")
@@ -103,11 +95,9 @@ class Distillation(Objective):
             raise ConfigError(what, fix="give a pos-scan or scan model")
 
     def weight(self, batch: Batch) -> float:
-        """Words and ENDs."""
         return count_words(batch, NAME)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """The sums over this batch."""
         model, texts = captioner(model, NAME), captions(batch, NAME)
         memory = model.encode(scenes(batch, NAME))
         hidden, trace = model.unroll(memory, self._read(model, memory, texts.ids[:, :-1], progress))

@@ -49,28 +49,19 @@ def info_nce(logits: Tensor, owner: Tensor, same: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class InfoNCEConfig:
-    """The choices of InfoNCE.
-
-    Attributes:
-        temperature: that divides cosines; where it is learned, the one it starts from.
-        learned: whether the temperature is a parameter, `objective.log_scale`; it stays between 0.01 and 1.
-        local: weight of the same loss on the matcher's `local_similarity`, with a temperature of its own.
-        hardest: weight of the triplet loss with the hardest negatives, on the global similarity.
-        margin: of that.
-    """
+    """The choices of InfoNCE."""
 
     kind: Literal["info-nce"] = NAME
-    temperature: float = 0.05
-    learned: bool = True
-    local: float = 0.0
-    hardest: float = 0.0
-    margin: float = 0.2
+    temperature: float = 0.05  # that divides cosines; where it is learned, the one it starts from
+    learned: bool = True  # whether the temperature is a parameter, `objective.log_scale`; it stays between 0.01 and 1
+    local: float = 0.0  # weight of the same loss on the matcher's `local_similarity`, with a temperature of its own
+    hardest: float = 0.0  # weight of the triplet loss with the hardest negatives, on the global similarity
+    margin: float = 0.2  # of that
 
     def __post_init__(self) -> None:
         check_ranges(self, local="[0, ∞)", hardest="[0, ∞)", margin="[0, ∞)", temperature=f"[{LEAST}, {MOST:g}]")
 
     def build(self, context: Context) -> InfoNCE:
-        """The objective."""
         return InfoNCE(self)
 
 
@@ -95,7 +86,6 @@ class InfoNCE(Objective):
         self.log_scale = nn.Parameter(start, requires_grad=config.learned)  # ln(1 / temperature): global, local
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """The sums over captions."""
         config, texts = self.config, captions(batch, NAME)
         model = _matcher(model, config.local > 0)
         sentences = model.embed_texts(texts)  # first: readers that ask for lengths then wait for no photo

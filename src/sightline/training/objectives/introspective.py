@@ -16,16 +16,7 @@ from torch import Tensor
 from sightline.config import check_ranges
 from sightline.errors import ConfigError, CountError
 from sightline.training.batches import Batch
-from sightline.training.objective import (
-    Context,
-    Losses,
-    Objective,
-    Progress,
-    captioner,
-    captions,
-    mode,
-    scenes,
-)
+from sightline.training.objective import Context, Losses, Objective, Progress, captioner, captions, mode, scenes
 from sightline.training.tensor_tables import Pool, Scenes
 
 NAME: Final = "introspective"
@@ -34,18 +25,13 @@ DRAW = 0x494C  # sets this draw apart from those of batches
 
 @dataclass(frozen=True)
 class IntrospectiveConfig:
-    """The choices of introspective learning.
-
-    Attributes:
-        loss: `log-sigmoid`, or `max-margin`.
-        margin: of max-margin, by how much ln p(c | I) must exceed ln p(c | I′).
-        target_dropout: whether log-probabilities are computed with dropout. Both are the target's, but each with units
-            of its own dropped, so that their difference is partly noise.
-    """
+    """The choices of introspective learning."""
 
     kind: Literal["introspective"] = NAME
-    loss: Literal["log-sigmoid", "max-margin"] = "log-sigmoid"
-    margin: float = 1.0
+    loss: Literal["log-sigmoid", "max-margin"] = "log-sigmoid"  # `log-sigmoid`, or `max-margin`
+    margin: float = 1.0  # of max-margin, by how much ln p(c | I) must exceed ln p(c | I′)
+    # whether log-probabilities are computed with dropout. Both are the target's, but each with units of its own
+    # dropped, so that their difference is partly noise.
     target_dropout: bool = False
 
     def __post_init__(self) -> None:
@@ -81,7 +67,6 @@ class Introspective(Objective):
         self.config, self.pool, self.others = config, pool, others
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """The sum over captions."""
         model = captioner(model, NAME)
         images, words = scenes(batch, NAME), captions(batch, NAME).ids
         assert batch.captions is not None

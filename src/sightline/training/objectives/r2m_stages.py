@@ -5,7 +5,6 @@ Guo et al., "Recurrent Relational Memory Network for Unsupervised Image Captioni
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -31,11 +30,12 @@ from sightline.training.objective import (
     captions,
     count_words,
     expect,
+    mode,
     no_gradients,
     scenes,
 )
 from sightline.training.objectives.triplet import hinge
-from sightline.training.tensor_tables import Pool, TextTable
+from sightline.training.tensor_tables import Pool
 
 TEXT, IMAGE = "r2m-text", "r2m-image"  # what recipes call the two objectives
 
@@ -44,25 +44,20 @@ Reduction = Literal["mean", "sum"]
 
 @dataclass(frozen=True)
 class R2MTextConfig:
-    """The choices of R²M's text stages.
-
-    Attributes:
-        beta: β of Eq. 11, the weight of L_rec; 0 is the first stage, L_XE alone, which leaves the reconstructor out.
-        reconstruction: over the d dimensions of v, L_rec is their `mean`, as in the authors' code, or their `sum`, as
-            printed, which weighs d times more beside L_XE.
-        graphs: on a CUDA device, run the recurrence as CUDA graphs: the same losses several times sooner.
-    """
+    """The choices of R²M's text stages."""
 
     kind: Literal["r2m-text"] = "r2m-text"
+    # β of Eq. 11, the weight of L_rec; 0 is the first stage, L_XE alone, which leaves the reconstructor out.
     beta: float = 0.0
+    # over the d dimensions of v, L_rec is their `mean`, as in the authors' code, or their `sum`, as printed, which
+    # weighs d times more beside L_XE
     reconstruction: Reduction = "mean"
-    graphs: bool = True
+    graphs: bool = True  # on a CUDA device, run the recurrence as CUDA graphs: the same losses several times sooner
 
     def __post_init__(self) -> None:
         check_ranges(self, beta="[0, ∞)")
 
     def build(self, context: Context) -> R2MText:
-        """The objective."""
         return R2MText(self)
 
 
@@ -91,11 +86,9 @@ class R2MText(Objective):
         self._graphs = Graphs(config.graphs)
 
     def weight(self, batch: Batch) -> float:
-        """Words and ENDs."""
         return count_words(batch, TEXT)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """The sums over this batch."""
         model, texts, concepts = r2m(model, TEXT), captions(batch, TEXT), scenes(batch, TEXT)
         if len(texts) != len(concepts):
             fix = "set batch.of to pairs: each sentence has its own concepts"
@@ -119,35 +112,20 @@ def text_loss(model: Any, pool: Pool, config: R2MTextConfig, batch: int = 64) ->
 
     L_XE is the mean over all words and ENDs, L_rec the mean over all sentences.
     """
-    objective, device = R2MText(replace(config, graphs=False)), next(model.parameters()).device
-    means: dict[str, float] = {}
-    for part in _batches(pool, 2 * batch):
-        words = objective.weight(part)
-        for name, total in objective(model, part.to(device), Progress()).parts.items():
-            share = words / _words(pool) if name == "cross-entropy" else len(part.photos) / len(_texts(pool))
-            means[name] = means.get(name, 0.0) + float(total) / words * share
-    return {"loss": means["cross-entropy"] + config.beta * means.get("reconstruction", 0.0), **means}  # Eq. 11
-
-
-def _batches(pool: Pool, size: int) -> Iterator[Batch]:
-    """Every sentence of a pool once, with its concepts."""
-    assert pool.scenes is not None
-    assert pool.first is not None
-    texts = _texts(pool)
-    owner = torch.from_numpy(np.repeat(np.arange(len(pool)), np.diff(pool.first)))
-    for rows in torch.split(torch.arange(len(texts)), size):
-        yield Batch(owner[rows], pool.scenes.batch(owner[rows]), texts.batch(rows), rows)
-
-
-def _texts(pool: Pool) -> TextTable:
     if pool.texts is None:
         raise ConfigError(f"{TEXT} is measured on sentences, and there are none", fix="give data.corpus")
-    return pool.texts
-
-
-def _words(pool: Pool) -> float:
-    """Words and ENDs of a pool."""
-    return float((_texts(pool).lengths - 1).sum())
+    assert pool.scenes is not None
+    assert pool.first is not None
+    objective, device = R2MText(replace(config, graphs=False)), next(model.parameters()).device
+    owner = torch.from_numpy(np.repeat(np.arange(len(pool)), np.diff(pool.first)))
+    tokens, means = float((pool.texts.lengths - 1).sum()), dict[str, float]()
+    for rows in torch.split(torch.arange(len(pool.texts)), 2 * batch):  # every sentence once, with its concepts
+        part = Batch(owner[rows], pool.scenes.batch(owner[rows]), pool.texts.batch(rows), rows)
+        words = objective.weight(part)
+        for name, total in objective(model, part.to(device), Progress()).parts.items():
+            share = words / tokens if name == "cross-entropy" else len(rows) / len(pool.texts)
+            means[name] = means.get(name, 0.0) + float(total) / words * share
+    return {"loss": means["cross-entropy"] + config.beta * means.get("reconstruction", 0.0), **means}  # Eq. 11
 
 
 def reconstruction(v: Tensor, rebuilt: Tensor, reduce: Reduction) -> Tensor:
@@ -160,17 +138,11 @@ def shuffle_concepts(scenes: SceneBatch) -> SceneBatch:
     """Each scene's concepts in a random order of their own, drawn from torch's generator; padding comes last."""
     concepts, mask = scenes.part("concepts", by="R²M"), scenes.part("concept_mask", by="R²M")
     order = torch.rand(concepts.shape, device=concepts.device).masked_fill(~mask, 2).argsort(1)
-    scores = scenes.concept_scores
-    return replace(
-        scenes,
-        concepts=concepts.gather(1, order),
-        concept_mask=mask.gather(1, order),
-        concept_scores=None if scores is None else scores.gather(1, order),
-    )
+    parts: dict[str, Any] = {"concepts": concepts, "concept_mask": mask, "concept_scores": scenes.concept_scores}
+    return replace(scenes, **{name: part.gather(1, order) for name, part in parts.items() if part is not None})
 
 
 def r2m(model: Any, by: str) -> R2M:
-    """The model, if it is R²M."""
     trained: R2M = expect(model, R2M, by, "the model r2m", "set model.kind to r2m, or train otherwise")
     return trained
 
@@ -180,43 +152,32 @@ Negatives = Literal["mean", "hardest"]
 
 @dataclass(frozen=True)
 class R2MImageConfig:
-    """The choices of R²M's image stages.
-
-    Attributes:
-        gamma: γ of Eq. 13, the weight of L_rec; 0 is the third stage, L_M alone.
-        margin: m of Eq. 12.
-        negatives: L_M is the `mean` over all negatives, or takes the `hardest` alone, as printed. The hardest of many
-            make all scores equal: ṽ shrinks, and the language breaks.
-        text: sentences of the corpus beside every batch of photos, whose L_S is added; 0 is photos alone, as in the
-            paper. L_I gives the matrix of words, W_d, no gradient while the memories that it reads move.
-        beta: β of that L_S.
-        reconstruction: `mean` or `sum` over dimensions, as in `r2m-text`.
-        max_steps: words that are said at most, END counted; 40 in the authors' code.
-        dropout_in_decoding: whether captions are said with dropout acting, as training finds the model; otherwise they
-            are those the model would say.
-        released_code: as the authors' code: L_M is `released_matching`, whatever `negatives` says, and the unknown word
-            may be said.
-        graphs: on a CUDA device, run the recurrence as CUDA graphs.
-    """
+    """The choices of R²M's image stages."""
 
     kind: Literal["r2m-image"] = "r2m-image"
-    gamma: float = 0.0
-    margin: float = 0.2
+    gamma: float = 0.0  # γ of Eq. 13, the weight of L_rec; 0 is the third stage, L_M alone.
+    margin: float = 0.2  # m of Eq. 12.
+    # L_M is the `mean` over all negatives, or takes the `hardest` alone, as printed. The hardest of many make all
+    # scores equal: ṽ shrinks, and the language breaks.
     negatives: Negatives = "mean"
+    # sentences of the corpus beside every batch of photos, whose L_S is added; 0 is photos alone, as in the paper. L_I
+    # gives the matrix of words, W_d, no gradient while the memories that it reads move.
     text: int = 256
-    beta: float = 1.0
-    reconstruction: Reduction = "mean"
-    max_steps: int = 40
+    beta: float = 1.0  # β of that L_S
+    reconstruction: Reduction = "mean"  # `mean` or `sum` over dimensions, as in `r2m-text`
+    max_steps: int = 40  # words that are said at most, END counted; 40 in the authors' code
+    # whether captions are said with dropout acting, as training finds the model; otherwise they are those the model
+    # would say
     dropout_in_decoding: bool = False
+    # as the authors' code: L_M is `released_matching`, whatever `negatives` says, and the unknown word may be said
     released_code: bool = False
-    graphs: bool = True
+    graphs: bool = True  # on a CUDA device, run the recurrence as CUDA graphs
 
     def __post_init__(self) -> None:
         check_ranges(self, gamma="[0, ∞)", margin="[0, ∞)", text="[0, ∞)", beta="[0, ∞)")
         check_ranges(self, max_steps="[2, ∞)")  # a word and END
 
     def build(self, context: Context) -> R2MImage:
-        """The objective."""
         return R2MImage(self)
 
 
@@ -256,11 +217,9 @@ class R2MImage(Objective):
             self.beside = Batching("pairs", config.text, pool="corpus", by_length=True)
 
     def weight(self, batch: Batch) -> float:
-        """Images."""
         return float(len(scenes(batch, IMAGE)))
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """The sums over this batch."""
         model, images = r2m(model, IMAGE), scenes(batch, IMAGE)
         if len(images) < 2:
             raise ConfigError("one image has no negatives", fix="set batch.size to at least 2 per process")
@@ -305,14 +264,10 @@ class R2MImage(Objective):
 
     def _say(self, model: R2M, images: SceneBatch) -> Tensor:
         """The most probable words, (B, T + 1) with START and END."""
-        training = model.training
         rules = Rules(max_words=self.config.max_steps - 1, suppress_unk=not self.config.released_code)
-        model.train(training and self.config.dropout_in_decoding)
-        try:
-            with no_gradients(images.part("concepts", by="R²M").device):
-                return decode(model, model.encode(images), Greedy(), rules).words[:, 0]
-        finally:
-            model.train(training)
+        device = images.part("concepts", by="R²M").device
+        with mode(model, model.training and self.config.dropout_in_decoding), no_gradients(device):
+            return decode(model, model.encode(images), Greedy(), rules).words[:, 0]
 
 
 def same_concepts(images: SceneBatch) -> Tensor:

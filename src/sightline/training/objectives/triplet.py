@@ -52,36 +52,28 @@ def _costs(scores: Tensor, margin: float, hardest: bool, mask: Tensor, semi: boo
 
 @dataclass(frozen=True)
 class TripletConfig:
-    """The triplet loss, with the hardest negatives of the batch.
-
-    Attributes:
-        margin: m of the equations.
-        hardest: only the hardest negative of each pair counts; otherwise all are summed, as in the first VSE.
-        reduce: `sum` over the pairs of a batch (the released code of SCAN and VSRN), or their `mean`.
-        warmup: optimiser steps at the beginning that take the milder loss of `warmup_by`. Hardest negatives can make an
-            untrained model collapse: all scores become equal, and the loss stays at 2 · batch · margin.
-        warmup_epochs: the same, in epochs.
-        warmup_by: `all` negatives, or the hardest of those below the pair (`semi-hard`).
-        same_image: whether a caption of the same image counts as a negative. It is none, but the released code, which
-            does not look, takes it as one.
-        generation: weight of VSRN's L_G (Eq. 9), the likelihood of captions; 1 is Eq. 10, 0 leaves it out.
-    """
+    """The triplet loss, with the hardest negatives of the batch."""
 
     kind: Literal["triplet"] = NAME
-    margin: float = 0.2
-    hardest: bool = True
+    margin: float = 0.2  # m of the equations
+    hardest: bool = True  # only the hardest negative of each pair counts; otherwise all are summed, as in the first VSE
+    # `sum` over the pairs of a batch (the released code of SCAN and VSRN), or their `mean`
     reduce: Literal["sum", "mean"] = "sum"
+    # optimiser steps at the beginning that take the milder loss of `warmup_by`. Hardest negatives can make an untrained
+    # model collapse: all scores become equal, and the loss stays at 2 · batch · margin.
     warmup: int = 0
-    warmup_epochs: int = 0
+    warmup_epochs: int = 0  # the same, in epochs
+    # `all` negatives, or the hardest of those below the pair (`semi-hard`)
     warmup_by: Literal["all", "semi-hard"] = "all"
+    # whether a caption of the same image counts as a negative. It is none, but the released code, which does not look,
+    # takes it as one.
     same_image: bool = False
-    generation: float = 0.0
+    generation: float = 0.0  # weight of VSRN's L_G (Eq. 9), the likelihood of captions; 1 is Eq. 10, 0 leaves it out.
 
     def __post_init__(self) -> None:
         check_ranges(self, **dict.fromkeys(("margin", "warmup", "warmup_epochs", "generation"), "[0, ∞)"))
 
     def build(self, context: Context) -> Triplet:
-        """The objective."""
         return Triplet(self)
 
 
