@@ -3,6 +3,7 @@
     make bench                     # all of it: hours on two cores
     make bench ONLY=metrics        # one part; records of the others stay as they were
     python benchmarks/bench.py --only text startup --quick
+    python benchmarks/bench.py --only roofline --printed gpu.json  # by gpu.py --json on a machine that has one
 
 A part that cannot run here (no Java, no dataset, no GPU) is told and left out.
 """
@@ -96,16 +97,19 @@ PARTS: dict[str, tuple[Benchmark, ...]] = {
         Benchmark("updown_training.py", records.training_step("Up-Down, cross-entropy"), "--device cuda --images 128"),
         Benchmark("scst_step.py", records.training_step("Up-Down, self-critical"), "--device cuda --images 64"),
         Benchmark("beam_decoding.py", records.beam_decoding, "--device cuda --images 2000"),
-        Benchmark("scan_similarity.py", records.scan_similarity, "--device cuda --images 5000 --captions 25000"),
         Benchmark("r2m_training.py", records.r2m_training, "--device cuda"),
     ),
+    "roofline": (Benchmark("gpu.py", records.gpu, quick="--device cpu --quick"),),
     "scaling": (Benchmark("scaling.py", records.scaling, quick="captions vocabulary --quick"),),
 }
 ALWAYS_JSON = {"serve_load.py", "page_photos.py"}
 
 
-def run(benchmark: Benchmark, quick: bool) -> tuple[list[Record], Report]:
-    """Run a script in a process of its own; its records, each with its command, and what it printed."""
+def run(benchmark: Benchmark, quick: bool, printed: Path | None = None) -> tuple[list[Record], Report]:
+    """Run a script in a process of its own; its records, each with its command, and what it printed.
+
+    Where it ran on another machine, `printed` is the file of what it printed there.
+    """
     data = Path(os.environ.get("SIGHTLINE_DATA", ""))
     missing = [name for name in benchmark.needs if not (data / name).exists()]
     if missing:
@@ -113,12 +117,16 @@ def run(benchmark: Benchmark, quick: bool) -> tuple[list[Record], Report]:
     arguments = (benchmark.quick if quick else benchmark.arguments).split()
     given = [*(str(data / name) for name in benchmark.needs), *arguments]
     switch = [] if benchmark.script in ALWAYS_JSON else ["--json"]
-    command = [sys.executable, str(HERE / benchmark.script), *given, *switch]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=180 * MINUTES)
-    start = done.stdout.find("{")
-    if done.returncode or start < 0:
-        raise LookupError(done.stdout.strip() or f"ended with exit code {done.returncode}")
-    report = json.loads(done.stdout[start:])
+    if printed is None:
+        command = [sys.executable, str(HERE / benchmark.script), *given, *switch]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=180 * MINUTES)
+        text, failed = done.stdout, done.returncode
+    else:
+        text, failed = printed.read_text("utf-8"), 0
+    start = text.find("{")
+    if failed or start < 0:
+        raise LookupError(text.strip() or f"ended with exit code {failed}")
+    report = json.loads(text[start:])
     named = " ".join([*benchmark.needs, *arguments])
     made = list(benchmark.records(report))
     for record in made:
@@ -126,7 +134,7 @@ def run(benchmark: Benchmark, quick: bool) -> tuple[list[Record], Report]:
     return made, report
 
 
-def gather(parts: Sequence[str], quick: bool, out: Path) -> dict[str, Any]:
+def gather(parts: Sequence[str], quick: bool, out: Path, printed: Path | None = None) -> dict[str, Any]:
     """Run parts and put their records in the place of those that the report had of them."""
     path = out / "report.json"
     report: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {"records": [], "curves": {}}
@@ -135,13 +143,13 @@ def gather(parts: Sequence[str], quick: bool, out: Path) -> dict[str, Any]:
         for benchmark in PARTS[part]:
             print(f"{part}: {benchmark.script}", file=sys.stderr, flush=True)
             try:
-                made, printed = run(benchmark, quick)
+                made, measured = run(benchmark, quick, printed)
             except (LookupError, KeyError, subprocess.TimeoutExpired) as error:
                 print(f"  left out: {error}", file=sys.stderr, flush=True)
                 continue
             found += made
             if part == "scaling":
-                report["curves"] |= printed
+                report["curves"] |= measured
         if found:
             others = [record for record in report["records"] if record["part"] != part]
             report["records"] = others + [{"part": part, **record.as_json()} for record in found]
@@ -226,8 +234,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--quick", action="store_true", help="few images and rounds: does it run?")
     parser.add_argument("--out", type=Path, default=HERE, help="where the report is")
+    parser.add_argument("--printed", type=Path, help="what the one script of --only printed, with --json, elsewhere")
     options = parser.parse_args(argv)
-    report = gather(options.only, options.quick, options.out)
+    if options.printed and sum(len(PARTS[part]) for part in options.only) != 1:
+        parser.error("--printed is of one script: give --only a part that has one")
+    report = gather(options.only, options.quick, options.out, options.printed)
     (options.out / "report.md").write_text(markdown(report), "utf-8")
     draw(report, options.out)
     print(f"{len(report['records'])} records in {options.out / 'report.md'}")

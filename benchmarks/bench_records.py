@@ -73,6 +73,8 @@ def language_metrics(report: Report) -> Iterator[Record]:
         goal = goals.get(row["metric"]) if whole else None
         name = f"{row['metric']}, {report['images']:,} images"
         yield Record(name, row["sightline_s"], row["pycocoevalcap_s"], "CPU s", "pycocoevalcap", goal=goal)
+        if row["torchmetrics_s"] is not None:
+            yield Record(name, row["sightline_s"], row["torchmetrics_s"], "CPU s", "torchmetrics", goal=goal)
 
 
 def meteor(report: Report) -> Iterator[Record]:
@@ -119,7 +121,7 @@ def tagger(report: Report) -> Iterator[Record]:
 
 
 def caption_speed(report: Report) -> Iterator[Record]:
-    """Photos to captions beside BLIP-base, with the most threads that were measured."""
+    """Photos to captions beside BLIP-base and GIT-base, with the most threads that were measured."""
     threads, found = max(report["threads"].items(), key=lambda pair: int(pair[0]))
     blip = found.get("blip_per_s")
     name = f"captions, {threads} threads: "
@@ -127,6 +129,9 @@ def caption_speed(report: Report) -> Iterator[Record]:
     yield Record(f"{name}a folder", found["photos_per_s"], blip, "photos/s", "BLIP-base", more=True, goal=40)
     cpu = found.get("blip_cpu_ms")
     yield Record(f"{name}CPU time in a folder", found["folder_cpu_ms"], cpu, "CPU ms a photo", "BLIP-base")
+    git, git_cpu = found.get("git_per_s"), found.get("git_cpu_ms")
+    yield Record(f"{name}a folder", found["photos_per_s"], git, "photos/s", "GIT-base", more=True, goal=40)
+    yield Record(f"{name}CPU time in a folder", found["folder_cpu_ms"], git_cpu, "CPU ms a photo", "GIT-base")
     yield Record(f"{name}cold command", found["cold_s"], None, "s", "", goal=3)
     yield Record(f"{name}peak memory", found["peak_mb"], None, "MB", "", goal=900)
 
@@ -179,6 +184,21 @@ def scan_similarity(report: Report) -> Iterator[Record]:
     name = f"SCAN, {report['images']:,} photos × {report['captions']:,} captions, {report['device']}"
     goal = 10 if (report["images"], report["captions"]) == (5000, 25000) else None
     yield Record(name, report["sightline_seconds"], report["usual_seconds"], "s", "a loop over captions", goal=goal)
+
+
+def gpu(report: Report) -> Iterator[Record]:
+    """Shares of what a GPU could do at most; SCAN beside the usual loop. The machine is the one that printed it."""
+    where: Report = {"machine": f"{report['device']}, torch {report['torch']}", "date": report["date"]}
+    for row in report["rows"]:
+        ours, name = row["images_per_s"], f"{row['name']}, {row['images']} images at once"
+        yield Record(name, ours, row["roofline_images_per_s"], "images/s", "the roofline", more=True, **where)
+        limit = row["operators_images_per_s"]
+        yield Record(name, ours, limit, "images/s", "the sum of its operators' limits", more=True, **where)
+    scan = report["scan"]
+    name = f"SCAN, {scan['images']:,} photos × {scan['captions']:,} captions"
+    ours, goal = scan["sightline_seconds"], 10 if (scan["images"], scan["captions"]) == (5000, 25000) else None
+    yield Record(name, ours, scan["usual_seconds"], "s", "a loop over captions", goal=goal, **where)
+    yield Record(name, ours, scan["roofline_seconds"], "s", "the roofline", goal=goal, **where)
 
 
 def index_million(report: Report) -> Iterator[Record]:

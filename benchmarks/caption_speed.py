@@ -1,4 +1,4 @@
-"""From photos to grounded captions on this CPU, beside BLIP-base of Hugging Face transformers in the same run.
+"""From photos to grounded captions on this CPU, beside BLIP-base and GIT-base of Hugging Face transformers.
 
     python benchmarks/caption_speed.py [--model FILE] [--threads 1 2] [--folder 64] [--blip 8] [--json]
 
@@ -7,14 +7,15 @@ beam 3. Every measurement runs in a process of its own. Where the package has no
 random weights is measured, which is told to say ten words: it takes the same time, since a product costs the same
 whatever is multiplied, and END, which ends a trained model's captions, would come at random.
 
-BLIP-base is built from its default configuration (ViT-B/16 at 384 pixels, 224 M weights, float32) with random weights
-for the same reason. It has the same beam, and says as many words (pieces of words) as Sightline's captions have on
-average, by min_length = max_length. Its prompt, its END and its boxes (it has none) are not counted, in its favour;
-photos are read, resized and normalised on both sides. It is measured one by one and in batches, and the faster counts.
-Both sides take turns; the best turn of each counts for photos/s. CPU time stands beside, in which threads that spin
-while they wait count too: compare that of one thread. Measure on an idle machine: where other jobs want the cores, two
-threads wait for each other many times in a caption, and both sides become several times slower.
-BLIP is left out where transformers is not installed (`make bench` installs it).
+The peers are built from their default configurations, in float32, with random weights for the same reason: BLIP-base
+(ViT-B/16 at 384 pixels, 224 M weights) and GIT-base (ViT-B/16 at 224 pixels, a decoder of six layers that reads the
+picture's 197 places as a prefix). They have the same beam, and say as many words (pieces of words) as Sightline's
+captions have on average, by min_length = max_length. Their prompt, their END and their boxes (they have none) are not
+counted, in their favour; photos are read, resized and normalised on all sides. Each is measured one by one and in
+batches, and the faster counts. All sides take turns in the same run; the best turn of each counts for photos/s. CPU
+time stands beside, in which threads that spin while they wait count too: compare that of one thread. Measure on an idle
+machine: where other jobs want the cores, two threads wait for each other many times in a caption, and all sides become
+several times slower. Peers are left out where transformers is not installed (`make bench` installs it).
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ ROWS = {  # key of a thread setting's results: what people read, decimals
     "blip_cpu_ms": ("BLIP-base, CPU time a photo, ms", 0),
     "ratio": ("Sightline : BLIP-base, photos/s", 1),
     "cpu_ratio": ("BLIP-base : Sightline, CPU time", 1),
+    "git_per_s": ("GIT-base, photos/s", 2),
+    "git_cpu_ms": ("GIT-base, CPU time a photo, ms", 0),
+    "git_ratio": ("Sightline : GIT-base, photos/s", 1),
 }
+PEERS = {"blip": ("BLIP-base", 384), "git": ("GIT-base", 224)}  # names, and pixels a side
 Result = dict[str, Any]
 
 
@@ -87,33 +92,49 @@ def folder(task: Result) -> Result:
     return {"per_s": len(said) / wall, "cpu": 1e3 * cpu / len(said), "words": statistics.mean(said), "peak_mb": peak}
 
 
-def blip(task: Result) -> Result:
-    """BLIP-base, one by one and in batches: the better photos/s and CPU time of each."""
+def peer(task: Result) -> Result:
+    """BLIP-base or GIT-base, one by one and in batches: the better photos/s and CPU time of each."""
     import torch
 
     torch.set_num_threads(task["threads"])
-    torch.manual_seed(0)
-    transformers: Any = importlib.import_module("transformers")
-    transformers.logging.set_verbosity_error()
-    model = transformers.BlipForConditionalGeneration(transformers.BlipConfig()).eval()
-    length = task["words"] + 1  # START is counted
+    say, paths = _peer(task["peer"], task["words"]), task["photos"]
     found = []
     with torch.inference_mode():
         for size in (1, BATCH):
-            paths = task["photos"]
-            model.generate(pixel_values=blip_pixels(paths[:1]), num_beams=BEAM, min_length=length, max_length=length)
+            say(paths[:1])
             start, used = time.perf_counter(), time.process_time()
             for first in range(0, len(paths), size):
-                pixels = blip_pixels(paths[first : first + size])
-                said = model.generate(pixel_values=pixels, num_beams=BEAM, min_length=length, max_length=length)
-                assert said.shape[1] == length
+                say(paths[first : first + size])
             cpu = 1e3 * (time.process_time() - used) / len(paths)
             found.append((len(paths) / (time.perf_counter() - start), cpu))
     return {"per_s": max(speed for speed, _ in found), "cpu": min(cpu for _, cpu in found)}
 
 
-def blip_pixels(paths: Sequence[str]) -> Any:
-    """(B, 3, 384, 384), as BLIP's processor makes them: squashed, normalised by CLIP's mean and deviation."""
+def _peer(name: str, words: int) -> Callable[[Sequence[str]], None]:
+    """A peer's way from some photos to so many words each, with random weights."""
+    import torch
+
+    torch.manual_seed(0)
+    transformers: Any = importlib.import_module("transformers")
+    transformers.logging.set_verbosity_error()
+    length, side = words + 1, PEERS[name][1]  # START is counted
+    if name == "blip":
+        model = transformers.BlipForConditionalGeneration(transformers.BlipConfig()).eval()
+    else:
+        model = transformers.GitForCausalLM(transformers.GitConfig()).eval()
+
+    def say(paths: Sequence[str]) -> None:
+        given = {"pixel_values": peer_pixels(paths, side)}
+        if name == "git":  # which has no START of its own
+            given["input_ids"] = torch.full((len(paths), 1), model.config.bos_token_id)
+        said = model.generate(**given, num_beams=BEAM, min_length=length, max_length=length)
+        assert said.shape[1] == length
+
+    return say
+
+
+def peer_pixels(paths: Sequence[str], side: int) -> Any:
+    """(B, 3, side, side), as the peers' processors make them: squashed, normalised by CLIP's mean and deviation."""
     import numpy as np
     import torch
     from PIL import Image
@@ -122,12 +143,12 @@ def blip_pixels(paths: Sequence[str]) -> Any:
     photos = []
     for path in paths:
         with Image.open(path) as image:
-            pixels = np.asarray(image.convert("RGB").resize((384, 384), Image.Resampling.BICUBIC), np.float32)
+            pixels = np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BICUBIC), np.float32)
         photos.append((pixels / 255 - mean) / deviation)
     return torch.from_numpy(np.stack(photos).astype(np.float32)).permute(0, 3, 1, 2)
 
 
-WORKERS: dict[str, Callable[[Result], Result]] = {"one": one, "folder": folder, "blip": blip}
+WORKERS: dict[str, Callable[[Result], Result]] = {"one": one, "folder": folder, "peer": peer}
 
 
 def _sightline(task: Result) -> tuple[Any, Any]:
@@ -182,15 +203,15 @@ def measure(options: argparse.Namespace, model: Path, trained: bool, photos: Res
         large = in_a_process("one", {**task, "photos": photos["large"]})
         large_folder = in_a_process("folder", {**task, "photos": photos["large"]})
         turns: list[Result] = []
-        peers: list[Result] = []
+        peers: dict[str, list[Result]] = {name: [] for name in PEERS}
         for _ in range(options.turns):
             tell(f"{threads} thread(s): the folder")
             turns.append(in_a_process("folder", {**task, "photos": photos["small"]}))
-            if options.blip:
-                tell(f"{threads} thread(s): BLIP-base")
-                words = round(turns[-1]["words"])
-                some = photos["small"][: options.blip]
-                peers.append(in_a_process("blip", {"threads": threads, "photos": some, "words": words}))
+            words, some = round(turns[-1]["words"]), photos["small"][: options.blip]
+            for name, (title, _) in PEERS.items() if some else ():
+                tell(f"{threads} thread(s): {title}")
+                given = {"peer": name, "threads": threads, "photos": some, "words": words}
+                peers[name].append(in_a_process("peer", given))
         tell(f"{threads} thread(s): cold command")
         started = cold(model, Path(photos["small"][0]), threads, options.cold)
         columns[str(threads)] = column(alone, turns, peers, started, large, large_folder)
@@ -200,7 +221,7 @@ def measure(options: argparse.Namespace, model: Path, trained: bool, photos: Res
 def column(
     alone: Result,
     turns: Sequence[Result],
-    peers: Sequence[Result],
+    peers: dict[str, list[Result]],
     started: Sequence[float],
     large: Result,
     many: Result,
@@ -219,11 +240,15 @@ def column(
         "large_ms": large["median"],
         "large_per_s": many["per_s"],
     }
-    if peers:
-        found["blip_per_s"] = max(peer["per_s"] for peer in peers)
-        found["blip_cpu_ms"] = min(peer["cpu"] for peer in peers)
+    for name, theirs in peers.items():
+        if theirs:
+            found[f"{name}_per_s"] = max(turn["per_s"] for turn in theirs)
+            found[f"{name}_cpu_ms"] = min(turn["cpu"] for turn in theirs)
+    if peers.get("blip"):
         found["ratio"] = found["photos_per_s"] / found["blip_per_s"]
         found["cpu_ratio"] = found["blip_cpu_ms"] / found["folder_cpu_ms"]
+    if peers.get("git"):
+        found["git_ratio"] = found["photos_per_s"] / found["git_per_s"]
     return found
 
 
@@ -312,8 +337,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--one", type=int, default=40, help="photos that are captioned one by one")
     parser.add_argument("--folder", type=int, default=64, help="photos of the folder")
     parser.add_argument("--large", type=int, default=8, help="12-megapixel photos")
-    parser.add_argument("--blip", type=int, default=8, help="photos that BLIP-base captions in a turn; 0 leaves it out")
-    parser.add_argument("--turns", type=int, default=2, help="of folder and BLIP-base")
+    parser.add_argument("--blip", type=int, default=8, help="photos that peers caption in a turn; 0 leaves them out")
+    parser.add_argument("--turns", type=int, default=2, help="of folder and peers")
     parser.add_argument("--cold", type=int, default=5, help="runs of the cold command")
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     parser.add_argument("--worker", nargs=2, metavar=("NAME", "TASK"), help=argparse.SUPPRESS)
@@ -323,7 +348,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(json.dumps(WORKERS[name](json.loads(task))))
         return
     if options.blip and importlib.util.find_spec("transformers") is None:
-        tell("transformers is not installed, so BLIP-base is left out: pip install -c constraints.txt -e '.[bench]'")
+        tell("transformers is not installed, so peers are left out: pip install -c constraints.txt -e '.[bench]'")
         options.blip = 0
     from speed_material import make_photos
 

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sightline.data.caption_lines import Judgement, read_judgements
-from sightline.data.caption_lines import read_flickr as read_captions
+from sightline.data.text_lists import Judgement, read_judgements
+from sightline.data.text_lists import read_flickr as read_captions
 from sightline.errors import DataError
 from sightline.metrics.scorecard import METRICS, default_metrics
 from sightline.text.tokenizer import ptb_tokenize_all

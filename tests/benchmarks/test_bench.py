@@ -54,6 +54,27 @@ def test_what_cannot_run_is_told_and_left_out(tmp_path, capsys, monkeypatch):
     assert "left out: needs flickr8k/images" in capsys.readouterr().err
 
 
+def test_what_a_gpu_printed_elsewhere_becomes_records_of_that_machine(tmp_path):
+    row = {"name": "Up-Down, training", "images": 128, "images_per_s": 50.0}
+    limits = {"roofline_images_per_s": 200.0, "operators_images_per_s": 100.0}
+    scan = {"images": 5000, "captions": 25000, "sightline_seconds": 5.0, "usual_seconds": 50.0, "roofline_seconds": 2.0}
+    where = {"device": "NVIDIA X", "torch": "2.11", "date": "2026-01-02"}
+    (tmp_path / "gpu.json").write_text(json.dumps({**where, "rows": [row | limits], "scan": scan}))
+    given = ["--only", "roofline", "--printed", str(tmp_path / "gpu.json"), "--out", str(tmp_path)]
+    assert bench.main(given) == 0
+    records = json.loads((tmp_path / "report.json").read_text())["records"]
+    assert [record["ratio"] for record in records] == [0.25, 0.5, 10, 0.4]
+    assert {record["machine"] for record in records} == {"NVIDIA X, torch 2.11"}
+    assert {record["date"] for record in records} == {"2026-01-02"}
+    assert [record["reached"] for record in records] == [None, None, True, True]
+
+
+def test_what_was_printed_elsewhere_is_of_one_script(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--only", "text", "--printed", str(tmp_path / "text.json")])
+    assert "of one script" in capsys.readouterr().err
+
+
 def test_every_benchmark_that_readme_and_docs_quote_is_part_of_the_report():
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     quoted = {name for page in pages for name in re.findall(r"benchmarks/(\w+\.py)", page.read_text("utf-8"))}

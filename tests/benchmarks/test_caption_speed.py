@@ -58,7 +58,12 @@ def turn(per_s, cpu, peak=500.0):
     return {"per_s": per_s, "cpu": cpu, "words": 9.5, "peak_mb": peak}
 
 
-def column(peers=({"per_s": 0.5, "cpu": 3000.0}, {"per_s": 0.4, "cpu": 2400.0})):
+BLIP = [{"per_s": 0.5, "cpu": 3000.0}, {"per_s": 0.4, "cpu": 2400.0}]
+GIT = [{"per_s": 1.0, "cpu": 1500.0}, {"per_s": 2.0, "cpu": 1600.0}]
+
+
+def column(blip=BLIP, git=GIT):
+    peers = {"blip": blip, "git": git}
     alone = {"median": 80.0, "p90": 95.0, "cpu": 70.0}
     return speed.column(alone, [turn(10.0, 60.0), turn(20.0, 80.0, 600.0)], peers, [2.0, 1.0, 9.0], alone, turn(5, 1))
 
@@ -69,12 +74,13 @@ def test_the_best_turn_of_each_side_makes_the_ratio():
     assert found["blip_per_s"] == 0.5
     assert found["ratio"] == 40
     assert found["cpu_ratio"] == 2400 / 60
+    assert (found["git_per_s"], found["git_cpu_ms"], found["git_ratio"]) == (2, 1500, 10)
     assert found["peak_mb"] == 600
     assert found["cold_s"] == 2
 
 
 def test_without_blip_there_is_no_ratio():
-    assert "ratio" not in column(peers=())
+    assert "ratio" not in column(blip=[])
 
 
 def report(**columns):
@@ -93,17 +99,18 @@ def test_the_printed_report_has_every_row_with_its_bar_and_both_ciders():
 
 
 def test_rows_that_nobody_measured_are_not_printed():
-    text = speed.printed(report(**{"2": column(peers=())}))
+    text = speed.printed(report(**{"2": column([], [])}))
     assert "BLIP" not in text
+    assert "GIT" not in text
 
 
-def test_blip_sees_squares_that_are_normalised(tmp_path):
+def test_peers_see_squares_that_are_normalised(tmp_path):
     path = tmp_path / "grey.png"
     Image.new("RGB", (30, 20), (128, 128, 128)).save(path)
-    pixels = speed.blip_pixels([str(path)] * 2)
-    assert pixels.shape == (2, 3, 384, 384)
+    pixels = speed.peer_pixels([str(path)] * 2, 96)
+    assert pixels.shape == (2, 3, 96, 96)
     expected = (128 / 255 - np.array([0.48145466, 0.4578275, 0.40821073])) / [0.26862954, 0.26130258, 0.27577711]
-    np.testing.assert_allclose(pixels[1, :, 7, 200].numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(pixels[1, :, 7, 50].numpy(), expected, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +139,8 @@ def test_a_whole_run_without_blip_prints_json(model):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     found = json.loads(run.stdout)
-    assert set(found["threads"]["1"]) == set(speed.ROWS) - {"blip_per_s", "blip_cpu_ms", "ratio", "cpu_ratio"} | {
-        "words"
-    }
+    of_peers = {"blip_per_s", "blip_cpu_ms", "ratio", "cpu_ratio", "git_per_s", "git_cpu_ms", "git_ratio"}
+    assert set(found["threads"]["1"]) == set(speed.ROWS) - of_peers | {"words"}
     assert found["trained"]
 
 
