@@ -55,9 +55,9 @@ from sightline.photo import Photo, PhotoEmbedding
 from sightline.scene import Array, Concept
 from sightline.text.vocabulary import rule
 from sightline.vision.detector import Detector
+from sightline.vision.encoder import scenes_fingerprint
 from sightline.vision.find_photos import is_picture
 from sightline.vision.images import Source, read_pixels
-from sightline.vision.inference_encoder import scenes_fingerprint
 from sightline.vision.int8_backbone import fold_int8
 from sightline.vision.photo_reader import Progress, left_out
 from sightline.vision.plain_photos import plain_photo

@@ -21,12 +21,11 @@ from sightline.errors import ConfigError, DataError
 from sightline.jobs.extract_job import LEDGER, SceneMaker, extract
 from sightline.photo import Photo
 from sightline.scene import Concept
-from sightline.vision.box_rule import BoxRule
 from sightline.vision.detector import Detector, DetectorConfig
+from sightline.vision.encoder import BoxRule, InferenceEncoder
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.grid_encoder import GridEncoder, cell_boxes
 from sightline.vision.images import read_pixels
-from sightline.vision.inference_encoder import InferenceEncoder
 
 torch.set_num_threads(1)
 DOCS = Path(__file__).parents[2] / "docs" / "scenes.md"

@@ -43,7 +43,7 @@ from sightline.models.end_to_end import EndToEnd, Reader
 from sightline.models.matcher import Matcher
 from sightline.models.model_configs import CaptionerConfig, MatcherConfig
 from sightline.text.vocabulary import Vocabulary
-from sightline.vision.vision_models import VisionConfig, VisionModel
+from sightline.vision.encoder import VisionConfig, VisionModel
 
 DEFAULT = ("weights", "sightline.safetensors")  # inside the package
 

@@ -28,7 +28,7 @@ from sightline.models.end_to_end import EndToEnd, end_to_end
 from sightline.models.matcher import Matcher
 from sightline.models.model_configs import ModelConfig
 from sightline.text.vocabulary import Vocabulary
-from sightline.vision.vision_models import VisionConfig
+from sightline.vision.encoder import VisionConfig
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from sightline.cli.arguments import Arg
 from sightline.cli.output import show
 from sightline.errors import ConfigError, printable
-from sightline.vision.box_rule import BoxRule
 
 if TYPE_CHECKING:
     from sightline.jobs.job import Report
@@ -51,17 +50,17 @@ def extract(
     for name, value in (("batch", batch), ("threads", threads)):
         if value is not None and value < 1:
             raise ConfigError(f"`{name}` is {value}", fix="give 1 or more")
-    rule = None if boxes is None else BoxRule.parse(boxes)
     import torch
 
     from sightline.devices import choose_device
     from sightline.jobs import extract_job
     from sightline.jobs.cluster import executor_of
     from sightline.jobs.extract_job import vision_of
+    from sightline.vision.encoder import BoxRule, InferenceEncoder
     from sightline.vision.feature_store import FeatureStore
-    from sightline.vision.inference_encoder import InferenceEncoder
     from sightline.vision.photo_reader import progress_bar
 
+    rule = None if boxes is None else BoxRule.parse(boxes)
     if threads is not None:
         torch.set_num_threads(threads)
     choose_device(device)  # a wrong one is told before anything is done

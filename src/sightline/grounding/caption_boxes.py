@@ -18,7 +18,7 @@ from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.scene import Array
 from sightline.text.tagger import NOUNS
 from sightline.text.vocabulary import UNK
-from sightline.vision.vision_models import VisionModel
+from sightline.vision.encoder import VisionModel
 
 
 class GroundingModels(Protocol):

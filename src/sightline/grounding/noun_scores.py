@@ -26,7 +26,7 @@ from sightline.scene import Array, Concept
 from sightline.text.tagger import NOUNS, Tagger
 from sightline.text.vocabulary import UNK, Rule, Vocabulary, rule
 from sightline.vision.detector import Detector
-from sightline.vision.vision_models import VisionModel
+from sightline.vision.encoder import VisionModel
 
 LIKELY = 0.3  # what is seen in the place of a noun is told from this probability on
 MOST_INSTEAD = 3  # of it, at most

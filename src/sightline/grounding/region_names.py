@@ -17,7 +17,7 @@ from sightline.text.lemmas import lemma
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.concept_names import Table, name_of, relations
 from sightline.vision.detector import Detector
-from sightline.vision.vision_models import VisionModel
+from sightline.vision.encoder import VisionModel
 
 
 class RegionNames:

@@ -29,13 +29,11 @@ from sightline.jobs.ledger import Ledger
 from sightline.models.end_to_end import EndToEnd
 from sightline.photo import Photo
 from sightline.scene import Array, Scene
-from sightline.vision.encoder import ConceptEncoder, Encoder
+from sightline.vision.encoder import ConceptEncoder, Encoder, InferenceEncoder, VisionModel
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.grid_encoder import GridEncoder
-from sightline.vision.inference_encoder import InferenceEncoder
 from sightline.vision.photo_reader import Progress
 from sightline.vision.store_layout import EXACT, PARTS
-from sightline.vision.vision_models import VisionModel
 
 Precision = Literal["float16", "float32"]
 LEDGER = "ledger.jsonl"

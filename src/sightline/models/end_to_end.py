@@ -18,8 +18,7 @@ from sightline.errors import CheckpointError, ConfigError
 from sightline.models.captioner import Captioner, Memory, WrappedCaptioner
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.text.vocabulary import Vocabulary
-from sightline.vision.inference_encoder import pool_grid
-from sightline.vision.vision_models import VisionModel
+from sightline.vision.encoder import VisionModel, pool_grid
 
 VISION_PARTS = ("regions", "boxes", "grid", "vector")  # the scene parts that the backbone makes
 

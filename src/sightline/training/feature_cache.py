@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -22,9 +22,9 @@ from sightline.training.augmentation import cut_windows, random_windows
 from sightline.training.data_config import BACKBONES, DETECTOR, DataConfig
 from sightline.training.tensor_tables import Pool, SceneTable
 from sightline.vision.efficientnet_lite import Variant
+from sightline.vision.encoder import VisionModel
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.fold_batch_norm import fold
-from sightline.vision.vision_models import VisionModel
 
 BATCH = 256
 KEPT = (
@@ -110,9 +110,6 @@ def _gigabytes(parts: dict[str, Tensor]) -> float:
     return sum(part.numel() * part.element_size() for part in parts.values()) / (1 << 30)
 
 
-if TYPE_CHECKING:
-    from sightline.vision.vision_models import VisionModel
-
 Progress = Callable[[Sequence[Path]], Iterable[Path]]
 SIZE = 224  # pixels of a side for ImageNet's backbones; photos are squashed to squares
 POOL = 2  # a detector's grid of 10 · 10 cells is kept as 5 · 5 means: 110,000 photos are 12 GB instead of 33
@@ -144,7 +141,7 @@ def extract(
     held = set(FeatureStore(store).ids()) if store.exists() else set()
     if not held.issuperset(photo_files(images)):
         from sightline.jobs import extract_job
-        from sightline.vision.inference_encoder import InferenceEncoder
+        from sightline.vision.encoder import InferenceEncoder
         from sightline.vision.photo_reader import left_out
 
         pool = 1 if config.encoder in BACKBONES else POOL

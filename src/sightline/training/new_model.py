@@ -27,8 +27,8 @@ from sightline.text.vocabulary import PAD, START
 from sightline.vision.concept_names import concept_names
 from sightline.vision.detector import Detector, DetectorConfig
 from sightline.vision.efficientnet_lite import Variant
+from sightline.vision.encoder import VisionModel
 from sightline.vision.grid_encoder import GridEncoder
-from sightline.vision.vision_models import VisionModel
 
 FIX = "check the numbers under `model` in the recipe"
 UNSEEN = 1.0  # occurrences that an id without any is given, so that its logarithm is finite and it can be learned
