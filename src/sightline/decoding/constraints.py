@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,9 @@ class WordRules:
         _check_wanted(rules, wanted, unwanted)
         self.wanted = [self._tensor(phrase) for phrase in wanted]
         self.wanted_words = sum(map(len, wanted))
-        self._unwanted = [self._tensor(phrase) for phrase in unwanted if len(phrase) > 1]
+        # By length, so that all phrases of one length are compared in one go: (phrases, words).
+        longer = sorted((phrase for phrase in unwanted if len(phrase) > 1), key=len)
+        self._unwanted = [self._tensor(list(phrases)) for _, phrases in itertools.groupby(longer, len)]
         unknown = [UNK] if rules.suppress_unk else []
         self._never = self._tensor([PAD, START, *unknown, *(phrase[0] for phrase in unwanted if len(phrase) == 1)])
         self._bad = self._tensor(_known(NEVER_LAST if rules.bad_endings else (), vocabulary))
@@ -82,10 +85,11 @@ class WordRules:
             yield torch.where(matches, used, _NOTHING)
         if self._nouns is not None:
             yield self._nouns.forbid(said)
-        for phrase in self._unwanted:
-            if said.shape[1] >= len(phrase):
-                begun = (said[:, 1 - len(phrase) :] == phrase[:-1]).all(1, keepdim=True)
-                yield torch.where(begun, phrase[-1], _NOTHING)
+        for phrases in self._unwanted:  # (p, length)
+            length = phrases.shape[1]
+            if said.shape[1] >= length:
+                begun = (said[:, None, 1 - length :] == phrases[:, :-1]).all(2)  # (N, p)
+                yield torch.where(begun, phrases[:, -1], _NOTHING)
         if self.wanted:
             met, _ = progress(said, self.wanted)
             yield torch.where(met < self.wanted_words, END, _NOTHING)[:, None]
@@ -96,7 +100,7 @@ class WordRules:
         used, matches = follows(said[:, 1:], 3)
         return Penalties(used, matches * self.rules.repeat_penalty)
 
-    def _tensor(self, ids: list[int]) -> Tensor:
+    def _tensor(self, ids: list[int] | list[list[int]]) -> Tensor:
         return torch.tensor(ids, dtype=torch.long, device=self.device)
 
 
