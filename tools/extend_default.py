@@ -26,9 +26,8 @@ from sightline.models.end_to_end import end_to_end
 from sightline.models.scene_trans import SceneTrans
 from sightline.text.lemmas import lemma
 from sightline.text.vocabulary import Vocabulary
-from sightline.vision.concept_tokens import token_names
+from sightline.vision.concept_tokens import imagenet_forest, token_names
 from sightline.vision.detector import Detector
-from sightline.vision.imagenet_concepts import kinds
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -79,7 +78,7 @@ def extended(
             weights[name][: len(tensor)] = tensor
         else:
             weights[name] = tensor
-    above = {chain[0]: chain[1:] for chain in kinds().chains}
+    above = {chain[0]: chain[1:] for chain in imagenet_forest().chains}
     embedding = weights["embedding.weight"]
     for word in longer.words:
         if word in vocabulary:

@@ -3,10 +3,9 @@
     python tools/fit_hedging.py --data DATA [--model FILE] [--photos 1000] [--out hedging.json] [--json]
 
 DATA holds `flickr8k/`. Photos are the first of the official dev split, squashed; names are those that
-`imagenet_concepts.hedged` tells at the temperature 1 about the classes of a model's file, or of EfficientNet-Lite2 as
-downloaded. A name is right if one of
-the photo's captions says it, or a noun that WordNet calls a kind of it. People do not name everything that is there, so
-right ones are undercounted, most of all small things.
+`concept_tokens.hedged_probabilities` tells at the temperature 1 about the classes of a model's file, or of
+EfficientNet-Lite2 as downloaded. A name is right if one of the photo's captions says it, or a noun that WordNet calls a
+kind of it. People do not name everything that is there, so right ones are undercounted, most of all small things.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from measure_forgetting import logits, reader
 from measured_options import parser, told
 from measured_photos import TestPhoto, flickr8k
@@ -24,14 +24,15 @@ from torch import Tensor
 
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
-from sightline.vision.imagenet_concepts import Hedging, fit_temperature, hedge, kinds, name_probabilities
+from sightline.vision.concept_tokens import hedged_probabilities, imagenet_forest, name_probabilities
 
 USUAL = 2  # senses of a word that count: the most frequent ones
 EDGES = (0.2, 0.4, 0.6, 0.8, 1.0)
+TEMPERATURES = tuple(2 ** (step / 12) for step in range(-24, 25))  # that are tried: a quarter to 4
 
 
 class Told(NamedTuple):
-    """A name that was told: of which photo, its place in `kinds`, and whether people say so."""
+    """A name that was told: of which photo, its place in `imagenet_forest`, and whether people say so."""
 
     photo: int
     place: int
@@ -65,12 +66,29 @@ def _above(noun: str) -> frozenset[int]:
 
 def judged(answers: Tensor, photos: Sequence[TestPhoto]) -> list[Told]:
     """The names that are told about photos at the temperature 1."""
-    forest = kinds()
+    chains = imagenet_forest().chains
     return [
-        Told(row, forest.place(concept.name), said(concept.name, photo.references))
-        for row, (concepts, photo) in enumerate(zip(hedge(answers, Hedging(temperature=1.0)), photos, strict=True))
-        for concept in concepts
+        Told(row, place, said(chains[place][0], photos[row].references))
+        for row, place in hedged_probabilities(answers, 1.0).nonzero().tolist()
     ]
+
+
+def fit_temperature(answers: Tensor, names: Sequence[Told]) -> float:
+    """The temperature at which the probabilities of the names are most honest (Guo et al. 2017)."""
+    logits = answers[[one.photo for one in names]].float().cpu()  # (n, 1000)
+    members = imagenet_forest().members[[one.place for one in names]].bool()  # (n, 1000)
+    truth = torch.tensor([float(one.right) for one in names])
+    costs = {}
+    for temperature in TEMPERATURES:
+        scaled = logits / temperature
+        odds = _log_sum(scaled, members) - _log_sum(scaled, ~members)  # of the name against everything else
+        costs[temperature] = float(F.binary_cross_entropy_with_logits(odds, truth))
+    return min(costs, key=costs.__getitem__)
+
+
+def _log_sum(logits: Tensor, chosen: Tensor) -> Tensor:
+    """(n,) log Σ exp over the chosen of each row."""
+    return logits.masked_fill(~chosen, -torch.inf).logsumexp(-1)
 
 
 def reliability(answers: Tensor, names: Sequence[Told], temperature: float) -> list[dict[str, float]]:
@@ -100,9 +118,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     with torch.inference_mode():
         answers = logits(reads, size, photos, device, "dev")
     names = judged(answers, photos)
-    temperature = fit_temperature(
-        answers[[one.photo for one in names]], [one.place for one in names], [one.right for one in names]
-    )
+    temperature = fit_temperature(answers, names)
     results = {
         "photos": len(photos),
         "names": len(names),

@@ -26,11 +26,11 @@ from torch import Tensor
 
 from sightline.errors import ConfigError
 from sightline.jobs.extract_job import vision_of
+from sightline.vision.concept_tokens import hedged_probabilities, imagenet_forest
 from sightline.vision.detector import Detector
 from sightline.vision.efficientnet_lite import SCALES
 from sightline.vision.fold_batch_norm import fold
-from sightline.vision.imagenet_classifier import ImageNetClassifier
-from sightline.vision.imagenet_concepts import hedge
+from sightline.vision.grid_encoder import ImageNetClassifier
 from sightline.vision.imagenet_names import imagenet_classes
 from sightline.vision.int8_backbone import fold_int8
 
@@ -47,7 +47,7 @@ def agreement(downloaded: Tensor, measured: Tensor, sure: float = SURE) -> dict[
         return {"photos": 0}
     classes, pairs = imagenet_classes(), list(zip(ours.argmax(-1).tolist(), theirs.argmax(-1).tolist(), strict=True))
     names = [(classes[a].name, classes[b].name) for a, b in pairs]
-    hedges = [(_first(a), _first(b)) for a, b in zip(hedge(ours), hedge(theirs), strict=True)]
+    hedges = list(zip(hedged_names(ours), hedged_names(theirs), strict=True))
     return {
         "photos": count,
         "class": 100 * sum(a == b for a, b in pairs) / count,
@@ -56,8 +56,11 @@ def agreement(downloaded: Tensor, measured: Tensor, sure: float = SURE) -> dict[
     }
 
 
-def _first(concepts: Sequence[Any]) -> str:
-    return concepts[0].name if concepts else ""
+def hedged_names(logits: Tensor) -> list[str]:
+    """The likeliest name that is told of each photo; "" where none is likely enough."""
+    probabilities, places = hedged_probabilities(logits).max(1)
+    chains = imagenet_forest().chains
+    return [chains[place][0] if probabilities[row] > 0 else "" for row, place in enumerate(places.tolist())]
 
 
 def _related(one: str, other: str) -> bool:

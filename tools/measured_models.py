@@ -20,17 +20,17 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.checkpoint.bundle import Bundle
 from sightline.data.entities import EntitiesPhoto, ground, read_classes
 from sightline.data.records import GroundedPhoto
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, DataError
 from sightline.metrics.grounding_accuracy import AttentionAccuracy
 from sightline.metrics.retrieval import consecutive_folds, evaluate_retrieval
 from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher
 from sightline.models.scene_matcher import SceneMatcher
 from sightline.photo import Pixels
+from sightline.scene import box_iou
 from sightline.text.vocabulary import rule
 from sightline.training.tensor_tables import Pool, SceneTable
 from sightline.training.true_boxes import of_entities
 from sightline.training.word_boxes import attention_accuracy
-from sightline.vision.coverage import coverage
 from sightline.vision.detector import Detector, Maps
 from sightline.vision.int8_backbone import fold_int8
 from sightline.vision.photo_reader import progress_bar, read_photos
@@ -104,8 +104,23 @@ def boxes_of(vision: Detector, maps: Maps) -> list[Boxes]:
 def regions(boxes: Sequence[Boxes], truth: Sequence[EntitiesPhoto]) -> dict[str, float]:
     """The share of the boxes people drew that the best k boxes of the detector overlap with an IoU above one half."""
     real = [of_entities(photo, {}).boxes for photo in truth]
-    found = coverage(zip(boxes, real, strict=True), COUNTS)
+    found = coverage(boxes, real)
     return {f"{k} boxes": 100 * share for k, share in found.items()} | {"boxes people drew": float(sum(map(len, real)))}
+
+
+def coverage(boxes: Sequence[Boxes], truth: Sequence[Boxes]) -> dict[int, float]:
+    """For each k of `COUNTS`, the share of all true boxes that one of their photo's first k boxes overlaps.
+
+    That is an IoU strictly above one half. Every true box weighs the same.
+    """
+    found, total = dict.fromkeys(COUNTS, 0), sum(map(len, truth))
+    if not total:
+        raise DataError("no photo has a true box, so there is no share of them", fix="give photos with annotated boxes")
+    for own, real in zip(boxes, truth, strict=True):
+        overlaps = box_iou(np.asarray(own, np.float64).reshape(-1, 4), np.asarray(real, np.float64).reshape(-1, 4))
+        for k in COUNTS:
+            found[k] += int((overlaps[:k].max(0, initial=0) > 0.5).sum())
+    return {k: count / total for k, count in found.items()}
 
 
 @torch.inference_mode()

@@ -20,7 +20,8 @@ from sightline.models.model_configs import ModelConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.text.vocabulary import Vocabulary
-from sightline.vision.grid_encoder import WIDTH, GridEncoder
+from sightline.vision.efficientnet_lite import HEAD as WIDTH
+from sightline.vision.grid_encoder import GridEncoder
 
 VOCABULARY = Vocabulary(["a", "café", "dog"])
 

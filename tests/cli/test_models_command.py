@@ -18,7 +18,8 @@ from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.recipe import read_rows, shipped_recipes
-from sightline.vision.grid_encoder import WIDTH, GridEncoder
+from sightline.vision.efficientnet_lite import HEAD as WIDTH
+from sightline.vision.grid_encoder import GridEncoder
 
 torch.set_num_threads(1)
 VOCABULARY = Vocabulary(["a", "café", "dog"])

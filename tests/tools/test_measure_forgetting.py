@@ -12,7 +12,7 @@ import torch
 from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.checkpoint.bundle import save_bundle
 from sightline.errors import ConfigError
-from sightline.vision.imagenet_classifier import ImageNetClassifier
+from sightline.vision.grid_encoder import ImageNetClassifier
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 

@@ -32,7 +32,8 @@ from sightline.training.objectives.triplet import TripletConfig
 from sightline.training.recipe import read_recipe
 from sightline.training.stage import Optimiser, Selection, Stage
 from sightline.training.training_photos import PixelTable
-from sightline.vision.grid_encoder import WIDTH, GridEncoder
+from sightline.vision.efficientnet_lite import HEAD as WIDTH
+from sightline.vision.grid_encoder import GridEncoder
 from sightline.vision.images import read_pixels
 
 torch.set_num_threads(1)

@@ -8,7 +8,7 @@ from sightline.data.entities import read_classes
 from sightline.errors import DataError
 from sightline.text import wordnet
 from sightline.vision import concept_names as module
-from sightline.vision.concept_names import ALIASES, NOT_THINGS, PLURALS, concept_names, merge_names, name_of, relations
+from sightline.vision.concept_names import ALIASES, NOT_THINGS, PLURALS, concept_names, name_of, relations
 
 NAMES = concept_names()
 
@@ -23,7 +23,8 @@ def rows(table, name):
 
 
 def test_the_list_is_what_its_rule_makes_of_classes_and_heads():
-    assert merge_names(COCO_80, read_classes()) == NAMES
+    things = (PLURALS.get(head, ALIASES.get(head, head)) for head in read_classes() if head not in NOT_THINGS)
+    assert tuple(dict.fromkeys((*COCO_80, *things))) == NAMES
     assert len(set(NAMES)) == len(NAMES)
 
 
@@ -36,15 +37,6 @@ def test_only_heads_that_exist_are_dropped_or_renamed():
     assert heads >= NOT_THINGS | set(PLURALS)
     assert (NOT_THINGS & set(NAMES)) == {"orange"}  # the fruit is COCO's
     assert set(ALIASES.values()) <= set(NAMES)
-
-
-def test_the_same_thing_has_one_id():
-    assert merge_names(("skis", "cell phone"), ("ski", "cellphone", "red", "short", "dog")) == (
-        "skis",
-        "cell phone",
-        "shorts",
-        "dog",
-    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from sightline.errors import ConfigError, MissingPartError
 from sightline.vision.boxes import pairwise_iou
 from sightline.vision.detector import Detector, DetectorConfig
 from sightline.vision.fold_batch_norm import fold
-from sightline.vision.roi_align import roi_align
+from sightline.vision.roi_align import roi_mean
 
 SIZE, NAMES = 64, ("dog", "cat", "tree")
 
@@ -89,7 +89,7 @@ def test_a_cell_tells_how_far_the_sides_of_its_box_are(model, pixels):
 def test_a_region_is_what_both_maps_hold_inside_its_box(model, pixels):
     maps, corners = model(pixels), torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(2))
     boxes = torch.cat([corners.amin(2), corners.amax(2)], -1)
-    seen = torch.cat([roi_align(part, boxes, 3).mean((-1, -2)) for part in (maps.cells, maps.fine)], -1)
+    seen = torch.cat([roi_mean(part, boxes, 3) for part in (maps.cells, maps.fine)], -1)
     torch.testing.assert_close(model.describe(maps, boxes), model.region(seen).relu(), atol=1e-4, rtol=1e-4)
 
 

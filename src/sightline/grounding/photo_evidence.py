@@ -18,7 +18,7 @@ from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
 from sightline.scene import Array, Concept
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
-from sightline.vision.imagenet_names import imagenet_classes
+from sightline.vision.imagenet_names import imagenet_chains
 
 REMEMBERED = 20_000  # nouns whose vectors are kept
 USUAL = 2  # senses of a noun that count
@@ -133,7 +133,7 @@ def concept_odds(noun: str, concepts: Sequence[Concept]) -> float:
 @lru_cache(wordnet.REMEMBERED)
 def implies(concept: str, noun: str) -> bool:
     """Whether what is called by the name of a concept is what the noun names: the same, or a kind of it."""
-    base, chain = lemma(noun, "n"), _chains().get(concept, (concept,))
+    base, chain = lemma(noun, "n"), imagenet_chains().get(concept, (concept,))
     if any(base in (name, name.rpartition(" ")[2]) for name in chain):
         return True
     own = frozenset(wordnet.senses(base, "n")[:USUAL])
@@ -155,7 +155,7 @@ def excludes(concept: str, noun: str) -> bool:
 
 @lru_cache(wordnet.REMEMBERED)
 def _family(name: str) -> str | None:
-    family = _chains()[name][-1] if name in _chains() else family_of(name)
+    family = imagenet_chains()[name][-1] if name in imagenet_chains() else family_of(name)
     return family if family in ("animal", "vehicle") and name != family else None
 
 
@@ -189,12 +189,6 @@ def _used() -> frozenset[int]:
 def _senses(name: str) -> Sequence[int]:
     """The usual meanings of a name, or of its last word where WordNet does not have it whole."""
     return wordnet.senses(name, "n")[:USUAL] or wordnet.senses(lemma(name.rpartition(" ")[2], "n"), "n")[:USUAL]
-
-
-@lru_cache(1)
-def _chains() -> dict[str, tuple[str, ...]]:
-    """Of each name of a class of ImageNet, itself and what it is a kind of."""
-    return {one.chain[place]: one.chain[place:] for one in imagenet_classes() for place in range(len(one.chain))}
 
 
 def _odds(score: float) -> float:

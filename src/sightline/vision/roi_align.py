@@ -1,7 +1,7 @@
-"""RoIAlign (He et al. 2017, Section 3): what a feature map holds inside each box, by bilinear samples.
+"""The mean of RoIAlign (He et al. 2017, Section 3): what a feature map holds inside each box, by bilinear samples.
 
-A bilinear weight is a product of one over rows and one over columns, so the samples are matrix products, on a CPU
-faster than gathering them. Half-pixel convention (`aligned=True` elsewhere): the centre of cell i of W lies at
+A bilinear weight is a product of one over rows and one over columns, so the mean is a matrix product, on a CPU faster
+than gathering samples. Half-pixel convention (`aligned=True` elsewhere): the centre of cell i of W lies at
 (i + 0.5) / W. Samples outside the outermost cell centres take the value of the nearest cell; other implementations
 give 0 from one cell outside on, which only boxes that leave the picture would notice.
 """
@@ -11,23 +11,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+SAMPLES = 2  # along each side of a bin
 
-def roi_align(maps: Tensor, boxes: Tensor, size: int, samples: int = 2) -> Tensor:
-    """Features of `size`·`size` bins of every box, each the mean of `samples`·`samples` points.
 
-    `maps` (B, C, H, W) and `boxes` (B, n, 4) to (B, n, C, size, size). Gradients reach the maps, not the boxes.
+def roi_mean(maps: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """The mean over `size` · `size` bins of every box, each of 2 · 2 points: all points of a box weigh the same.
+
+    `maps` (B, C, H, W) and `boxes` (B, n, 4) to (B, n, C). Gradients reach the maps, not the boxes.
     """
-    channels, height, width = maps.shape[1:]
-    x, y = _points(boxes, size * samples).view(*boxes.shape[:2], 2, size, samples).unbind(2)  # (B, n, size, samples)
-    rows = _weights(y, height).to(maps.dtype).flatten(1, 2) @ maps.permute(0, 2, 3, 1).flatten(2)  # (B, n·size, W·C)
-    bins = _weights(x, width).to(maps.dtype)[:, :, None] @ rows.view(*x.shape[:3], width, channels)
-    return bins.movedim(-1, 2)  # from (B, n, size, size, C)
-
-
-def roi_mean(maps: Tensor, boxes: Tensor, size: int, samples: int = 2) -> Tensor:
-    """The mean of `roi_align` over its bins, (B, n, C), without them: all points of a box weigh the same."""
     height, width = maps.shape[-2:]
-    x, y = _points(boxes, size * samples).unbind(2)  # (B, n, s)
+    x, y = _points(boxes, size * SAMPLES).unbind(2)  # (B, n, s)
     weights = _weights(y, height)[..., :, None] * _weights(x, width)[..., None, :]  # (B, n, H, W)
     return weights.flatten(2).to(maps.dtype) @ maps.flatten(2).mT
 

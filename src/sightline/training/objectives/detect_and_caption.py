@@ -23,7 +23,7 @@ from sightline.vision.boxes import crop, flip
 from sightline.vision.concept_names import concept_names, relations
 from sightline.vision.concept_tokens import token_names
 from sightline.vision.detector import Detector, Maps
-from sightline.vision.imagenet_classifier import ImageNetClassifier
+from sightline.vision.grid_encoder import ImageNetClassifier
 
 NAME: Final = "detect-and-caption"
 POOL = "boxed"  # photos that have boxes and no captions

@@ -40,9 +40,7 @@ def box_losses(maps: Maps, things: Things, doubt: float) -> tuple[Tensor, Tensor
     is there, so beside them it counts `doubt` times.
     """
     with torch.no_grad():
-        places = maps.places
-        where = places.centres, places.cell, places.counts
-        chosen = assign_by_overlap(*where, things.boxes, things.mask, anchor=ANCHOR, each=True)
+        chosen = assign_by_overlap(maps.places, things.boxes, things.mask, anchor=ANCHOR)
         has = chosen >= 0  # (B, L)
         index = chosen.clamp(min=0)
         truth = things.boxes.gather(1, index[..., None].expand(-1, -1, 4))

@@ -21,7 +21,7 @@ from sightline.text import wordnet
 from sightline.text.grammar import indefinite_article
 from sightline.text.vocabulary import PAD, UNK, Vocabulary
 from sightline.vision.concept_names import name_senses
-from sightline.vision.imagenet_concepts import kinds
+from sightline.vision.concept_tokens import imagenet_forest
 
 FEWEST = 4  # names of a kind, below which there is little to choose from
 PERSON = "person"  # whose kinds are not mistaken for each other: a name says less of people than a photo does
@@ -139,7 +139,7 @@ class NameVariation(nn.Module):
 
 def kinds_of(names: Sequence[str]) -> list[str]:
     """The subject that each name is a kind of (animal, vehicle, food …); "" where it is none of ImageNet's."""
-    subject = {chain[0]: chain[-1] for chain in kinds().chains}
+    subject = {chain[0]: chain[-1] for chain in imagenet_forest().chains}
     tops = [top for top in dict.fromkeys(subject.values()) if wordnet.has(top, "n")]
     synset = {wordnet.senses(top, "n")[0]: top for top in tops}
     found = []
