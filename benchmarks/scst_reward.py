@@ -96,7 +96,7 @@ def main() -> None:
     written = [[" ".join(map(str, [*sentence, END])) for sentence in of] for of in ids]
     df = DocumentFrequencies.of(written)
     start = time.process_time()
-    reward = CiderDReward(ids, df, end_id=END)
+    reward = CiderDReward(ids)
     cook = time.process_time() - start
     rows = []
     for samples_an_image in (5, 1):

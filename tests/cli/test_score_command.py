@@ -300,7 +300,7 @@ def test_meteor_is_on_the_scorecard_and_its_alignment_on_the_page():
     assert 0 < card.scores.corpus["METEOR"] < 1
     assert "meteor:1.5-en-norm" in card.signature
     why = report_data({"ours": card}, rounds=5)["images"][0]["systems"][0]["why"]["meteor"]
-    assert ["dog", "dog", "exact"] in why["pairs"]
+    assert ("dog", "dog", "exact") in why["pairs"]
 
 
 @pytest.mark.skipif("meteor" not in default_metrics(), reason="the data of the extra `meteor` is not installed")

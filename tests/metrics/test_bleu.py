@@ -115,19 +115,16 @@ def test_no_image_at_all_scores_zero():
 
 
 def test_explain_tells_matches_up_to_the_richest_reference():
-    matches = {m.words: (m.count, m.matched) for m in Bleu().explain("a a a cat", ["a a dog", "a cat"])}
-    assert matches[("a",)] == (3, 2)
-    assert matches[("a", "cat")] == (1, 1)
-    assert matches[("a", "a", "a")] == (1, 0)
+    matches = Bleu().explain("a a a cat", ["a a dog", "a cat"])
+    assert matches == {("a",): 2, ("cat",): 1, ("a", "a"): 1, ("a", "cat"): 1}
 
 
 @given(SENTENCE, st.lists(SENTENCE, min_size=1, max_size=4))
 def test_explained_matches_are_the_matches_that_score(said, references):
     explained = Bleu().explain(said, references)
-    matched, total, _, _ = naive_statistics(said, references)
+    matched, _, _, _ = naive_statistics(said, references)
     for n in range(1, 5):
-        assert sum(m.matched for m in explained if len(m.words) == n) == matched[n - 1]
-        assert sum(m.count for m in explained if len(m.words) == n) == total[n - 1]
+        assert sum(count for words, count in explained.items() if len(words) == n) == matched[n - 1]
 
 
 def test_an_image_given_twice_or_without_references_is_refused():

@@ -5,24 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from sightline.metrics.language_metric import LanguageMetric, Scores
-from sightline.metrics.ngrams import ORDERS, FloatArray, IntArray, Lineup, NGrams, count_ngrams, ngram_counts
+from sightline.metrics.ngrams import ORDERS, FloatArray, IntArray, Lineup, NGrams, Words, count_ngrams, ngram_counts
 
 TINY = 1e-15  # added to counts, so that no match gives a score just above zero
 SMALL = 1e-9  # added to what is divided by, so that an empty sentence is no division by zero
-
-
-@dataclass(frozen=True)
-class NGramMatch:
-    """One n-gram of a hypothesis: how often it stands there, and how many of these a reference covers."""
-
-    words: tuple[str, ...]
-    count: int
-    matched: int
 
 
 class Bleu(LanguageMetric):
@@ -46,12 +36,12 @@ class Bleu(LanguageMetric):
         summed = self._statistics() @ weights.T
         return {key: np.array(row) for key, row in zip(self.keys, _bleu(summed), strict=True)}
 
-    def explain(self, hypothesis: str, references: Sequence[str]) -> list[NGramMatch]:
-        """Every n-gram of the hypothesis with the number of matches it earns, single words first."""
-        most: Counter[tuple[str, ...]] = Counter()
+    def explain(self, hypothesis: str, references: Sequence[str]) -> Counter[Words]:
+        """The n-grams of the hypothesis that references cover and how often each counts, single words first."""
+        most: Counter[Words] = Counter()
         for reference in references:
             most |= ngram_counts(reference)
-        return [NGramMatch(words, count, min(count, most[words])) for words, count in ngram_counts(hypothesis).items()]
+        return ngram_counts(hypothesis) & most
 
     def _statistics(self) -> IntArray:
         """(10, I): matched n-grams of one to four words, all such n-grams, length, closest reference length."""

@@ -64,17 +64,6 @@ class DocumentFrequencies:
         return idf_weights(np.array([self.counts.get(words, 0.0) for words in ngrams]), self.images)
 
 
-@dataclass(frozen=True)
-class WeightedMatch:
-    """One n-gram of a hypothesis, its idf, in how many references it stands, and what it adds to the score."""
-
-    words: Words
-    count: int
-    idf: float
-    references: int
-    share: float
-
-
 class CIDErD(LanguageMetric):
     """CIDEr-D: counts clipped at the reference's, and a penalty for a different length. Corpus: the mean.
 
@@ -82,9 +71,8 @@ class CIDErD(LanguageMetric):
         frequencies: document frequencies to use; by default they are counted on the references scored.
     """
 
-    keys: tuple[str, ...] = ("CIDEr",)
+    keys = ("CIDEr",)
     title = "CIDEr-D"
-    clipped = True
 
     def __init__(self, frequencies: DocumentFrequencies | None = None) -> None:
         super().__init__()
@@ -98,33 +86,28 @@ class CIDErD(LanguageMetric):
     def compute(self) -> Scores:
         """Scores of everything since the last reset; zero for no image, and for one alone (see `ONE_IMAGE`)."""
         scores = self._scores().tolist() if self._hypotheses else []
-        return mean_scores(self.keys[0], dict(zip(self._hypotheses, scores, strict=True)))
+        return mean_scores("CIDEr", dict(zip(self._hypotheses, scores, strict=True)))
 
-    def explain(self, hypothesis: str, references: Sequence[str]) -> list[WeightedMatch]:
-        """Every n-gram of the hypothesis with its share of the score (they add up to it), single words first.
+    def explain(self, hypothesis: str, references: Sequence[str]) -> dict[Words, float]:
+        """What every n-gram of the hypothesis adds to the score, single words first.
 
         Weights come from the given document frequencies, or from all references updated so far.
         """
-        df = self.frequencies or self._count()
-        said = _weigh(hypothesis, df)
-        shares: dict[Words, float] = dict.fromkeys(said, 0.0)
-        holders = dict.fromkeys(said, 0)
-        lengths_said = _lengths(said)
+        frequencies = self.frequencies or self._count()
+        weights = _weigh(hypothesis, frequencies)
+        own_norms = _norms(weights)
+        shares: dict[Words, float] = dict.fromkeys(weights, 0.0)
         bigrams = np.array([max(len(text.split()) - 1, 0) for text in (hypothesis, *references)])
-        penalties = length_penalty(bigrams[1:] - bigrams[0]) if self.clipped else np.ones(len(references))
+        penalties = length_penalty(bigrams[1:] - bigrams[0])
         for reference, penalty in zip(references, penalties.tolist(), strict=True):
-            heard = _weigh(reference, df)
+            reference_weights = _weigh(reference, frequencies)
+            reference_norms = _norms(reference_weights)
             scale = 10 / (ORDERS * len(references)) * penalty
-            lengths = [ours * theirs for ours, theirs in zip(lengths_said, _lengths(heard), strict=True)]
-            for words in said.keys() & heard.keys():
-                holders[words] += 1
-                weight = min(said[words], heard[words]) if self.clipped else said[words]
-                shares[words] += scale * weight * heard[words] / (lengths[len(words) - 1] or 1.0)
-        idf = df.weights(said)
-        return [
-            WeightedMatch(words, count, float(weight), holders[words], shares[words])
-            for (words, count), weight in zip(ngram_counts(hypothesis).items(), idf, strict=True)
-        ]
+            for words in weights.keys() & reference_weights.keys():
+                product = min(weights[words], reference_weights[words]) * reference_weights[words]
+                n = len(words) - 1
+                shares[words] += scale * product / (own_norms[n] * reference_norms[n] or 1.0)
+        return shares
 
     def _count(self) -> DocumentFrequencies:
         if self._counted is None or self._counted.images != len(self._references):
@@ -134,46 +117,40 @@ class CIDErD(LanguageMetric):
     def _scores(self) -> FloatArray:
         """(I,) the score of each image."""
         lineup = Lineup.of(self._hypotheses, self._references)
-        sentences, ours = lineup.tokens.sentences, lineup.hypothesis[lineup.image]  # ours: each sentence's hypothesis
+        sentences = lineup.tokens.sentences
+        hypothesis = lineup.hypothesis[lineup.image]  # (S,) of each sentence, the hypothesis of its image
         total = len(lineup.image)
-        dots, lengths = np.zeros((ORDERS, total)), np.zeros((ORDERS, total))
+        is_reference = hypothesis != np.arange(total)
+        products, lengths = np.zeros((ORDERS, total)), np.zeros((ORDERS, total))
         names: list[Words] = [()]
         for n, ngrams in enumerate(count_ngrams(lineup.tokens)):
             if self.frequencies is None:
-                image, heard = lineup.image[ngrams.sentence], ours[ngrams.sentence] != ngrams.sentence
-                idf = idf_weights(
-                    images_with(ngrams.gram[heard], image[heard], len(ngrams.last)), len(lineup.hypothesis)
-                )
+                in_reference = is_reference[ngrams.sentence]
+                image = lineup.image[ngrams.sentence[in_reference]]
+                counts = images_with(ngrams.gram[in_reference], image, len(ngrams.last))
+                idf = idf_weights(counts, len(lineup.hypothesis))
             else:
                 names = name_ngrams(ngrams, names, lineup.tokens.vocabulary)
                 idf = self.frequencies.weights(names)
             weights = ngrams.count * idf[ngrams.gram]
             lengths[n] = norms(ngrams, weights, sentences, total)
-            dots[n] = self._products(lineup, ngrams, weights)
+            products[n] = _products(lineup, ngrams, weights)
         bigrams = np.maximum(lineup.tokens.lengths - 1, 0)
-        penalty = length_penalty(bigrams[ours] - bigrams) if self.clipped else np.ones(total)
-        theirs = ours != np.arange(total)
-        agreement = (cosines(dots, lengths[:, ours], lengths) * penalty)[:, theirs]
-        return mean_agreement(agreement, lineup.image[theirs], len(lineup.hypothesis))
-
-    def _products(self, lineup: Lineup, ngrams: NGrams, weights: FloatArray) -> FloatArray:
-        """(S,) dot product of every reference with its hypothesis."""
-        batches = list(lineup.matches(ngrams))
-        if not batches:
-            return np.zeros(len(lineup.image))
-        ours, theirs = (np.concatenate(part) for part in zip(*batches, strict=True))
-        order = np.argsort(ngrams.first[ours], kind="stable")
-        ours, theirs = ours[order], theirs[order]
-        weight = np.minimum(weights[ours], weights[theirs]) if self.clipped else weights[ours]
-        return np.bincount(ngrams.sentence[theirs], weight * weights[theirs], len(lineup.image)).astype(np.float64)
+        penalty = length_penalty(bigrams[hypothesis] - bigrams)
+        agreement = (cosines(products, lengths[:, hypothesis], lengths) * penalty)[:, is_reference]
+        return mean_agreement(agreement, lineup.image[is_reference], len(lineup.hypothesis))
 
 
-class CIDEr(CIDErD):
-    """Plain CIDEr: cosines of tf-idf vectors, without clipping and length penalty. Times ten, like CIDEr-D."""
-
-    keys = ("CIDEr_plain",)
-    title = "CIDEr (plain)"
-    clipped = False
+def _products(lineup: Lineup, ngrams: NGrams, weights: FloatArray) -> FloatArray:
+    """(S,) clipped dot product of every reference with its hypothesis."""
+    batches = list(lineup.matches(ngrams))
+    if not batches:
+        return np.zeros(len(lineup.image))
+    ours, theirs = (np.concatenate(part) for part in zip(*batches, strict=True))
+    order = np.argsort(ngrams.first[ours], kind="stable")
+    ours, theirs = ours[order], theirs[order]
+    product = np.minimum(weights[ours], weights[theirs]) * weights[theirs]
+    return np.bincount(ngrams.sentence[theirs], product, len(lineup.image)).astype(np.float64)
 
 
 def idf_weights(frequency: FloatArray | IntArray, images: float) -> FloatArray:
@@ -189,10 +166,10 @@ def length_penalty(difference: IntArray) -> FloatArray:
     return np.array(table)[distance]
 
 
-def cosines(dots: FloatArray, ours: FloatArray, theirs: FloatArray) -> FloatArray:
+def cosines(products: FloatArray, ours: FloatArray, theirs: FloatArray) -> FloatArray:
     """Dot products over both norms; a vector of length zero agrees with nothing."""
     scale = ours * theirs
-    return np.divide(dots, scale, out=np.zeros_like(dots), where=scale != 0)
+    return np.divide(products, scale, out=np.zeros_like(products), where=scale != 0)
 
 
 def mean_agreement(agreement: FloatArray, hypothesis: IntArray, hypotheses: int) -> FloatArray:
@@ -202,10 +179,13 @@ def mean_agreement(agreement: FloatArray, hypothesis: IntArray, hypotheses: int)
     return scores
 
 
-def _weigh(sentence: str, df: DocumentFrequencies) -> dict[Words, float]:
+def _weigh(sentence: str, frequencies: DocumentFrequencies) -> dict[Words, float]:
+    """tf-idf of the sentence's n-grams."""
     counts = ngram_counts(sentence)
-    return {words: n * float(idf) for (words, n), idf in zip(counts.items(), df.weights(counts), strict=True)}
+    weights = frequencies.weights(counts)
+    return {words: n * float(idf) for (words, n), idf in zip(counts.items(), weights, strict=True)}
 
 
-def _lengths(weights: Mapping[Words, float]) -> list[float]:
+def _norms(weights: Mapping[Words, float]) -> list[float]:
+    """The length of the tf-idf vector of each n."""
     return [math.sqrt(sum(w * w for words, w in weights.items() if len(words) == n)) for n in range(1, ORDERS + 1)]

@@ -11,7 +11,6 @@ import io
 import shutil
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.errors import DataError, MissingExtraError, TruncatedError
-from sightline.files import cache_dir, fingerprint, lock, open_bytes, read_json, sync_folder, write_json
+from sightline.files import cache_dir, fingerprint, open_bytes, read_json, sync_folder, write_json
 from sightline.metrics.ngrams import IntArray, spans
 
 LAYOUT = "4"  # a new one makes old caches useless
@@ -53,7 +52,14 @@ def open_data() -> MeteorIndex:
     source = Source.from_wheel()
     folder = cache_dir() / f"meteor-1.5-{source.fingerprint}"
     if not folder.exists():
-        _compile_once(source, folder)
+        try:
+            compile_index(source, folder)
+        except OSError as error:
+            raise DataError(
+                f"the METEOR index cannot be written: {error.strerror}",
+                where=folder,
+                fix="set SIGHTLINE_CACHE to a folder you can write to",
+            ) from error
     return MeteorIndex.open(folder)
 
 
@@ -69,9 +75,9 @@ class Source:
         """Inside the wheel, which is found without importing anything of it."""
         spec = importlib.util.find_spec("pycocoevalcap")
         for place in (spec.submodule_search_locations or ()) if spec else ():
-            found = cls(Path(place) / "meteor/meteor-1.5.jar", Path(place) / "meteor/data/paraphrase-en.gz")
-            if found.jar.is_file() and found.paraphrases.is_file():
-                return found
+            source = cls(Path(place) / "meteor/meteor-1.5.jar", Path(place) / "meteor/data/paraphrase-en.gz")
+            if source.jar.is_file() and source.paraphrases.is_file():
+                return source
         raise MissingExtraError.of("pycocoevalcap", "meteor", "METEOR")
 
     @cached_property
@@ -103,48 +109,36 @@ class Source:
             ) from error
 
 
-def _compile_once(source: Source, folder: Path) -> None:
-    """Compile, or wait while another process does."""
-    while not folder.exists():
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with lock(folder.with_name(folder.name + ".lock")):
-                if not folder.exists():
-                    compile_index(source, folder)
-        except OSError as error:
-            raise DataError(
-                f"the METEOR index cannot be written: {error.strerror}",
-                where=folder,
-                fix="set SIGHTLINE_CACHE to a folder you can write to",
-            ) from error
-        except DataError as error:
-            if "another process" not in error.what:
-                raise
-            time.sleep(0.2)
-
-
 def compile_index(source: Source, folder: Path) -> None:
-    """Compile the index; the folder appears when it is complete."""
+    """Compile the index; the folder appears when it is complete. Of several processes the first one's stays."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         longest = _compile_paraphrases(source, work)
-        prefixes = [line for line in source.lines("nonbreaking/english.prefixes") if line and line[0] != "#"]
         synsets, irregular = _synonyms(source)
         small = {
             "longest_phrase": longest,
             "function_words": source.lines("function/english.words"),
-            "prefixes": {line.split()[0]: "#NUMERIC_ONLY#" in line for line in prefixes},
+            "prefixes": _prefixes(source),
             "synsets": synsets,
             "irregular": irregular,
         }
         write_json(work / SMALL, small)
         work.chmod(0o755)
-        work.rename(folder)
+        try:
+            work.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
         sync_folder(folder.parent)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)  # gone already where it became the folder
+
+
+def _prefixes(source: Source) -> dict[str, bool]:
+    """Words whose final full stop stays; True: only before a number."""
+    lines = source.lines("nonbreaking/english.prefixes")
+    return {line.split()[0]: "#NUMERIC_ONLY#" in line for line in lines if line and line[0] != "#"}
 
 
 def _synonyms(source: Source) -> tuple[dict[str, str], dict[str, str]]:
@@ -201,12 +195,12 @@ def _read_pairs(source: Source) -> tuple[U64, int]:
         for chunk in chunks:
             text, newline, rest = (rest + chunk).rpartition(b"\n")
             text += newline
-            found = line_hashes(text)
-            parts.append(found[np.arange(lines, lines + len(found)) % 3 != 0])
+            hashes = line_hashes(text)
+            parts.append(hashes[np.arange(lines, lines + len(hashes)) % 3 != 0])  # not the scores
             characters = np.frombuffer(text, np.uint8)
             spaces = np.cumsum(characters == ord(" "))[characters == ord("\n")]
             longest = max(longest, int(np.diff(spaces, prepend=0).max(initial=0)) + 1)
-            lines += len(found)
+            lines += len(hashes)
     if lines % 3 or rest:
         raise TruncatedError(
             "the paraphrase table ends within a record", where=source.paraphrases, fix="install pycocoevalcap again"
@@ -240,27 +234,17 @@ def line_hashes(text: bytes) -> U64:
 
 @dataclass(frozen=True, eq=False)
 class MeteorIndex:
-    """METEOR's data: small tables in memory, large arrays memory-mapped.
-
-    Attributes:
-        phrases: (P,) hashes, ascending; a phrase goes by its place here.
-        starts: (P + 1,) where the pairs of each phrase begin in `partners`.
-        partners: the other phrase of a pair and, in the last two bits, the directions.
-        longest_phrase: in words.
-        prefixes: words whose final full stop stays; True: only before a number.
-        synsets: the numbers of a lemma's synonym sets, parted by spaces.
-        irregular: the same of inflected forms that WordNet lists as irregular, by their lemmas.
-    """
+    """METEOR's data: small tables in memory, large arrays memory-mapped."""
 
     folder: Path
-    phrases: U64
-    starts: U32
-    partners: U32
-    longest_phrase: int
+    phrases: U64  # (P,) hashes, ascending; a phrase goes by its place here
+    starts: U32  # (P + 1,) where the pairs of each phrase begin in `partners`
+    partners: U32  # the other phrase of a pair and, in the last two bits, the directions
+    longest_phrase: int  # in words
     function_words: frozenset[str]
-    prefixes: dict[str, bool]
-    synsets: dict[str, str]
-    irregular: dict[str, str]
+    prefixes: dict[str, bool]  # words whose final full stop stays; True: only before a number
+    synsets: dict[str, str]  # the numbers of a lemma's synonym sets, parted by spaces
+    irregular: dict[str, str]  # the same of inflected forms that WordNet lists as irregular, by their lemmas
 
     @classmethod
     def open(cls, folder: Path) -> MeteorIndex:
@@ -287,8 +271,8 @@ class MeteorIndex:
         """Every pair that some phrases are in: which of them, the other phrase, and the directions."""
         starts = self.starts[phrases].astype(np.int64)
         counts = self.starts[phrases + 1].astype(np.int64) - starts
-        found = self.partners[spans(starts, counts)]
-        return np.repeat(np.arange(len(phrases)), counts), found >> 2, found & 3
+        partners = self.partners[spans(starts, counts)]
+        return np.repeat(np.arange(len(phrases)), counts), partners >> 2, partners & 3
 
     def synsets_of(self, word: str) -> frozenset[str]:
         """The synonym sets of a word, and of its irregular base or else of the first base that its ending leads to."""

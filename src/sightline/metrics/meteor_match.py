@@ -31,14 +31,13 @@ _MATCH, _CHUNK = 1 << 60, 1 << 40  # one number orders partial alignments: the d
 # words of the reference it takes, its module.
 Match = tuple[int, int, int, int, int, int]
 Alignment = tuple[int, Match]  # with its place in the reference
-# The matches that start at one word of the reference, in METEOR's order of preference; masks of the words of the
-# hypothesis that they take, take exactly, take more than once.
-Place = tuple[list[Match], int, int, int]
+# The matches of one word of the reference, in METEOR's order of preference; masks of the words of the hypothesis that
+# they take, take exactly, take more than once.
+_WordMatches = tuple[list[Match], int, int, int]
 _Trace = tuple["_Trace", int, Match] | None
 _Path = tuple[int, int, int, int, _Trace]  # order, hypothesis words taken, ends of the last match in both, how it came
 
 _order = itemgetter(0)
-NOTHING: Place = ([], 0, 0, 0)
 
 
 def match(start: int, length: int, width: int, module: int) -> Match:
@@ -47,17 +46,17 @@ def match(start: int, length: int, width: int, module: int) -> Match:
     return (-gain * _MATCH, start, start + length, ((1 << length) - 1) << start, width, module)
 
 
-def align(places: Sequence[Place], fixed: int) -> list[Alignment]:
+def align(places: Sequence[list[Match]], fixed: int) -> list[Alignment]:
     """The best alignment.
 
     Args:
-        places: the matches at each word of the reference.
+        places: the matches that start at each word of the reference.
         fixed: bit mask of the reference words whose only match competes with no other.
     """
-    if all(fixed >> at & 1 for at, place in enumerate(places) if place[0]):  # there is no choice
-        return [(at, place[0][0]) for at, place in enumerate(places) if place[0]]
+    if all(fixed >> at & 1 for at, matches in enumerate(places) if matches):  # there is no choice
+        return [(at, matches[0]) for at, matches in enumerate(places) if matches]
     paths: list[_Path] = [(0, 0, -1, -1, None)]
-    for here, (matches, _, _, _) in enumerate(places):
+    for here, matches in enumerate(places):
         extended: list[_Path] = []
         for path in paths:
             order, used, reached, end, trace = path
@@ -90,22 +89,22 @@ _Paraphrases = dict[int, list[tuple[int, int, int]]]  # for a phrase: start, num
 class Candidates:
     """What could be matched between a hypothesis and one reference; words are bits of masks."""
 
-    places: list[Place]  # for each word of the reference, the matches that start there
-    said: int  # words of the hypothesis that some match takes
-    said_exactly: int
-    said_twice: int  # that several matches take
-    heard: int  # words of the reference that some match takes
-    heard_exactly: int
-    heard_twice: int
+    places: list[list[Match]]  # for each word of the reference, the matches that start there
+    hyp_matched: int  # words of the hypothesis that some match takes
+    hyp_exact: int
+    hyp_contested: int  # that several matches take
+    ref_matched: int  # words of the reference that some match takes
+    ref_exact: int
+    ref_contested: int
     word_by_word: bool = True  # no match takes several words
 
     def sole_starts(self) -> int:
         """The words of the reference where a match starts that competes with no other, as a mask."""
         fixed = 0
-        for at, (matches, taken, _, _) in enumerate(self.places):
-            if len(matches) == 1 and not taken & self.said_twice:
-                width = matches[0][4]
-                if not ((1 << width) - 1) << at & self.heard_twice:
+        for at, matches in enumerate(self.places):
+            if len(matches) == 1:
+                _, _, _, mask, width, _ = matches[0]
+                if not mask & self.hyp_contested and not ((1 << width) - 1) << at & self.ref_contested:
                     fixed |= 1 << at
         return fixed
 
@@ -119,38 +118,39 @@ class Matcher:
         self._partners = _partners(lexicon.index, hypotheses, references)
 
     def candidates(self, hypothesis: Sentence, references: Sequence[Sentence]) -> list[Candidates]:
+        """What could be matched with each reference."""
         words = self._words(hypothesis, set().union(*[reference.ids for reference in references]))
         phrases = self._paraphrases(hypothesis, set().union(*[reference.phrases for reference in references]))
-        found = []
+        candidates = []
         for reference in references:
             if self._lexicon.same(hypothesis, reference):
-                found.append(_word_candidates(reference, _exact_only(words)))
+                candidates.append(_word_candidates(reference, _exact_only(words)))
                 continue
             pair = _word_candidates(reference, words)
             if not phrases.keys().isdisjoint(reference.phrases):
                 _add_paraphrases(pair, hypothesis, reference, phrases)
-            found.append(pair)
-        return found
+            candidates.append(pair)
+        return candidates
 
-    def _words(self, hypothesis: Sentence, wanted: set[int]) -> dict[int, Place]:
+    def _words(self, hypothesis: Sentence, reference_words: set[int]) -> dict[int, _WordMatches]:
         """For each word of the references its matches with single words of the hypothesis."""
         table: dict[int, tuple[list[Match], list[Match], list[Match]]] = defaultdict(lambda: ([], [], []))
         for start, number in enumerate(hypothesis.ids):
             if number not in self._related:
                 self._related[number] = self._lexicon.relatives(number)
-            known = self._related[number]
-            for other in known.keys() & wanted:
-                for module in known[other]:
+            related = self._related[number]
+            for other in related.keys() & reference_words:
+                for module in related[other]:
                     table[other][module].append(_single(start, module))
-        return {other: _place(*by_module) for other, by_module in table.items()}
+        return {other: _word_matches(*by_module) for other, by_module in table.items()}
 
-    def _paraphrases(self, hypothesis: Sentence, wanted: set[int]) -> _Paraphrases:
+    def _paraphrases(self, hypothesis: Sentence, reference_phrases: set[int]) -> _Paraphrases:
         """For each phrase of the references its paraphrases in the hypothesis."""
         table: _Paraphrases = defaultdict(list)
         for start, length, phrase in zip(hypothesis.starts, hypothesis.lengths, hypothesis.phrases, strict=True):
-            found = self._partners.get(phrase, {})
-            for other in found.keys() & wanted:
-                table[other].append((start, length, found[other]))
+            partners = self._partners.get(phrase, {})
+            for other in partners.keys() & reference_phrases:
+                table[other].append((start, length, partners[other]))
         return table
 
 
@@ -159,47 +159,46 @@ def _single(start: int, module: int) -> Match:
     return match(start, 1, 1, module)
 
 
-def _place(exact: list[Match], stems: list[Match], synonyms: list[Match]) -> Place:
+def _word_matches(exact: list[Match], stems: list[Match], synonyms: list[Match]) -> _WordMatches:
     matches = exact + stems + synonyms
-    exactly = said = twice = 0
-    for found in exact:
-        exactly |= found[3]
-    for found in matches:
-        twice |= said & found[3]
-        said |= found[3]
-    return matches, said, exactly, twice
+    exact_mask = mask = contested = 0
+    for one in exact:
+        exact_mask |= one[3]
+    for one in matches:
+        contested |= mask & one[3]
+        mask |= one[3]
+    return matches, mask, exact_mask, contested
 
 
-def _exact_only(words: dict[int, Place]) -> dict[int, Place]:
+def _exact_only(words: dict[int, _WordMatches]) -> dict[int, _WordMatches]:
     """METEOR compares identical sentences by exact matches alone."""
     return {
-        number: _place([found for found in matches if found[5] == EXACT], [], [])
-        for number, (matches, _, exactly, _) in words.items()
-        if exactly
+        number: _word_matches([one for one in matches if one[5] == EXACT], [], [])
+        for number, (matches, _, exact_mask, _) in words.items()
+        if exact_mask
     }
 
 
-def _word_candidates(reference: Sentence, words: dict[int, Place]) -> Candidates:
-    places: list[Place] = []
-    said = said_exactly = said_twice = heard = heard_exactly = heard_twice = 0
+def _word_candidates(reference: Sentence, words: dict[int, _WordMatches]) -> Candidates:
+    places: list[list[Match]] = []
+    hyp_matched = hyp_exact = hyp_contested = ref_matched = ref_exact = ref_contested = 0
     bit = 1
     for number in reference.ids:
         if number in words:
-            place = words[number]
-            matches, taken, exactly, twice = place
-            places.append(place)
-            said_twice |= said & taken | twice
-            said |= taken
-            heard |= bit
+            matches, mask, exact_mask, contested = words[number]
+            places.append(matches)
+            hyp_contested |= hyp_matched & mask | contested
+            hyp_matched |= mask
+            ref_matched |= bit
             if len(matches) > 1:
-                heard_twice |= bit
-            if exactly:
-                said_exactly |= exactly
-                heard_exactly |= bit
+                ref_contested |= bit
+            if exact_mask:
+                hyp_exact |= exact_mask
+                ref_exact |= bit
         else:
-            places.append(NOTHING)
+            places.append([])
         bit <<= 1
-    return Candidates(places, said, said_exactly, said_twice, heard, heard_exactly, heard_twice)
+    return Candidates(places, hyp_matched, hyp_exact, hyp_contested, ref_matched, ref_exact, ref_contested)
 
 
 def _add_paraphrases(pair: Candidates, hypothesis: Sentence, reference: Sentence, phrases: _Paraphrases) -> None:
@@ -208,30 +207,28 @@ def _add_paraphrases(pair: Candidates, hypothesis: Sentence, reference: Sentence
     It looks first for the paraphrases of the reference's phrases, in the order of the table, then for those of the
     hypothesis' phrases. A pair that stands in the table in both directions gives two matches, which compete.
     """
-    by_start: dict[int, list[tuple[tuple[int, int, str, int], Match]]] = {}
+    by_start: dict[int, list[tuple[tuple[int, int, str, int], Match]]] = {}  # each with what sorts it
     for phrase, start, width in zip(reference.phrases, reference.starts, reference.lengths, strict=True):
         if phrase in phrases:
-            here = by_start.setdefault(start, [])
+            matches = by_start.setdefault(start, [])
             for place, length, directions in phrases[phrase]:
-                found = match(place, length, width, PARAPHRASE)
+                paraphrase = match(place, length, width, PARAPHRASE)
                 if directions & BACKWARD:
-                    here.append(((0, width, " ".join(hypothesis.words[place : place + length]), place), found))
+                    text = " ".join(hypothesis.words[place : place + length])
+                    matches.append(((0, width, text, place), paraphrase))
                 if directions & FORWARD:
-                    here.append(((1, place, "", length << 8 | width), found))
-    for start, here in by_start.items():
-        here.sort()
-        matches, said, exactly, twice = pair.places[start]
-        for _, (_, _, _, mask, width, _) in here:
-            twice |= said & mask
-            said |= mask
-            taken = ((1 << width) - 1) << start
-            pair.said_twice |= pair.said & mask
-            pair.said |= mask
-            pair.heard_twice |= pair.heard & taken
-            pair.heard |= taken
+                    matches.append(((1, place, "", length << 8 | width), paraphrase))
+    for start, matches in by_start.items():
+        matches.sort()
+        pair.places[start] = pair.places[start] + [paraphrase for _, paraphrase in matches]
+        for _, (_, _, _, mask, width, _) in matches:
+            reference_mask = ((1 << width) - 1) << start
+            pair.hyp_contested |= pair.hyp_matched & mask
+            pair.hyp_matched |= mask
+            pair.ref_contested |= pair.ref_matched & reference_mask
+            pair.ref_matched |= reference_mask
             if width > 1 or mask & mask - 1:
                 pair.word_by_word = False
-        pair.places[start] = (matches + [found for _, found in here], said, exactly, twice)
 
 
 def _partners(
@@ -241,9 +238,9 @@ def _partners(
     ours = np.array(sorted(set().union(*[sentence.phrases for sentence in hypotheses])), np.int64)
     theirs = np.array(sorted(set().union(*[sentence.phrases for sentence in references])), np.int64)
     which, others, directions = index.pairs(ours)
-    kept = np.isin(others, theirs)
-    found: dict[int, dict[int, int]] = defaultdict(dict)
-    columns = (ours[which[kept]], others[kept], directions[kept])
+    in_references = np.isin(others, theirs)
+    columns = (ours[which[in_references]], others[in_references], directions[in_references])
+    partners: dict[int, dict[int, int]] = defaultdict(dict)
     for phrase, other, direction in zip(*(column.tolist() for column in columns), strict=True):
-        found[phrase][other] = direction
-    return found
+        partners[phrase][other] = direction
+    return partners

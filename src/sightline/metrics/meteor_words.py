@@ -128,12 +128,13 @@ class Lexicon:
         for word in sorted(set().union(*words).difference(self._ids)):
             self._learn(word)
         phrases, starts, lengths, ends = self._phrases(words)
-        found = []
-        for sentence, begin, end in zip(words, [0, *ends], ends, strict=False):
-            ids = [self._ids[word] for word in sentence]
+        sentences = []
+        for own_words, begin, end in zip(words, [0, *ends], ends, strict=False):
+            ids = [self._ids[word] for word in own_words]
             functions = sum([1 << place for place, id in enumerate(ids) if id in self._functions])
-            found.append(Sentence(sentence, ids, functions, phrases[begin:end], starts[begin:end], lengths[begin:end]))
-        return found
+            own = slice(begin, end)
+            sentences.append(Sentence(own_words, ids, functions, phrases[own], starts[own], lengths[own]))
+        return sentences
 
     def _learn(self, word: str) -> None:
         number = self._ids[word] = len(self._ids)
@@ -156,10 +157,10 @@ class Lexicon:
     def relatives(self, number: int) -> Related:
         """The words met so far that match a word."""
         code, root, synsets = self._marks[number]
-        found: Related = dict.fromkeys(self._with_stem[root], (STEM,))
+        related: Related = dict.fromkeys(self._with_stem[root], (STEM,))
         for other in {other for synset in synsets for other in self._with_synset[synset]}:
-            found[other] = (STEM, SYNONYM) if other in found else (SYNONYM,)
-        return found | dict.fromkeys(self._with_code[code], (EXACT,))
+            related[other] = (STEM, SYNONYM) if other in related else (SYNONYM,)
+        return related | dict.fromkeys(self._with_code[code], (EXACT,))
 
     def _phrases(self, sentences: Sequence[Sequence[str]]) -> tuple[list[int], list[int], list[int], list[int]]:
         """The phrases of the paraphrase table in the sentences, their starts and lengths, and each sentence's end."""
@@ -171,21 +172,21 @@ class Lexicon:
         starts, ends = np.append(0, spaces + 1), np.append(spaces, len(text))
         last = np.repeat(np.cumsum(counts), counts)  # behind the sentence of each word
         hashes, firsts, lengths = [], [], []
-        of = TextHashes(text)
+        hash_slices = TextHashes(text)
         for length in range(1, min(self.index.longest_phrase, int(counts.max())) + 1):
             first = np.flatnonzero(np.arange(length, len(last) + length) <= last)
-            hashes.append(of(starts[first], ends[first + length - 1]))
+            hashes.append(hash_slices(starts[first], ends[first + length - 1]))
             firsts.append(first)
             lengths.append(np.full(len(first), length))
         phrases = self.index.phrase_ids(np.concatenate(hashes))
-        known = np.flatnonzero(phrases >= 0)
-        first = np.concatenate(firsts)[known]
+        in_table = np.flatnonzero(phrases >= 0)
+        first = np.concatenate(firsts)[in_table]
         order = np.argsort(first, kind="stable")
-        known, first = known[order], first[order]
+        in_table, first = in_table[order], first[order]
         begins = np.repeat(np.cumsum(counts) - counts, counts)
         return (
-            phrases[known].tolist(),
+            phrases[in_table].tolist(),
             (first - begins[first]).tolist(),
-            np.concatenate(lengths)[known].tolist(),
+            np.concatenate(lengths)[in_table].tolist(),
             np.searchsorted(first, np.cumsum(counts)).tolist(),
         )

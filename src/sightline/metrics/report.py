@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -89,33 +89,30 @@ def _image(id: str, cards: Sequence[Scorecard], keys: Sequence[str]) -> dict[str
 def _why(metric: LanguageMetric, hypothesis: str, references: Sequence[str]) -> Any:
     """What a metric saw in one image, small enough to be in the page for thousands of images."""
     if isinstance(metric, Bleu):
-        matched = [match.words for match in metric.explain(hypothesis, references) if match.matched]
-        single = {words[0] for words in matched if len(words) == 1}
-        hits = [place for place, word in enumerate(hypothesis.split(" ")) if word in single]
-        return {"hits": hits, "longest": _longest(matched)}
+        matches = metric.explain(hypothesis, references)
+        hits = [place for place, word in enumerate(hypothesis.split(" ")) if (word,) in matches]
+        return {"hits": hits, "longest": _longest(matches)}
     if isinstance(metric, RougeL):
-        best = max(metric.explain(hypothesis, references), key=lambda common: len(common.words))
-        return list(best.in_hypothesis)
+        return metric.explain(hypothesis, references)
     if isinstance(metric, CIDErD):
-        shares = sorted(metric.explain(hypothesis, references), key=lambda match: -match.share)
-        return [[" ".join(match.words), round(match.share, 4)] for match in shares[:6] if match.share > 0]
+        shares = sorted(metric.explain(hypothesis, references).items(), key=lambda item: -item[1])
+        return [[" ".join(words), round(share, 4)] for words, share in shares[:6] if share > 0]
     if isinstance(metric, Meteor):
-        matches = metric.explain(hypothesis, references).matches
-        return {"pairs": [[match.hypothesis, match.reference, match.module] for match in matches]}
+        return {"pairs": metric.explain(hypothesis, references)}
     assert isinstance(metric, Spice)
-    found = metric.explain(hypothesis, references)
+    comparison = metric.explain(hypothesis, references)
     return {
-        "matched": ["-".join(said) for said, _ in found.matched],
-        "unmatched": ["-".join(said) for said in found.unmatched],
-        "missed": ["-".join(heard) for heard in found.missed[:12]],
+        "matched": ["-".join(ours) for ours, _ in comparison.matched],
+        "unmatched": ["-".join(ours) for ours in comparison.unmatched],
+        "missed": ["-".join(theirs) for theirs in comparison.missed[:12]],
     }
 
 
-def _longest(matches: Sequence[tuple[str, ...]]) -> list[str]:
+def _longest(matches: Iterable[tuple[str, ...]]) -> list[str]:
     """Matched n-grams of two words or more that no longer match contains."""
     texts = [" ".join(words) for words in sorted(matches, key=len, reverse=True) if len(words) > 1]
-    kept: list[str] = []
+    longest: list[str] = []
     for text in texts:
-        if not any(f" {text} " in f" {longer} " for longer in kept):
-            kept.append(text)
-    return kept
+        if not any(f" {text} " in f" {longer} " for longer in longest):
+            longest.append(text)
+    return longest

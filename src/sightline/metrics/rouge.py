@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sightline.metrics.language_metric import LanguageMetric, Scores, mean_scores
 
 BETA = 1.2  # recall weighs more than precision
-
-
-@dataclass(frozen=True)
-class CommonSubsequence:
-    """The longest common subsequence of a hypothesis and one reference, and the word places it takes in both."""
-
-    words: tuple[str, ...]
-    in_hypothesis: tuple[int, ...]
-    in_reference: tuple[int, ...]
-    precision: float
-    recall: float
 
 
 class RougeL(LanguageMetric):
@@ -28,19 +16,21 @@ class RougeL(LanguageMetric):
     title = "ROUGE-L"
 
     def compute(self) -> Scores:
-        return mean_scores("ROUGE_L", {id: _rouge(said, self._references[id]) for id, said in self._hypotheses.items()})
+        scores = {id: _rouge(hypothesis, self._references[id]) for id, hypothesis in self._hypotheses.items()}
+        return mean_scores("ROUGE_L", scores)
 
-    def explain(self, hypothesis: str, references: Sequence[str]) -> list[CommonSubsequence]:
-        """For each reference the words it shares with the hypothesis, in order."""
-        return [_common(hypothesis.split(" "), reference.split(" ")) for reference in references]
+    def explain(self, hypothesis: str, references: Sequence[str]) -> list[int]:
+        """The places of the hypothesis' words in its longest common subsequence with any reference."""
+        places = [_common(hypothesis.split(" "), reference.split(" ")) for reference in references]
+        return max(places, key=len)
 
 
 def _rouge(hypothesis: str, references: Sequence[str]) -> float:
-    said = hypothesis.split(" ")  # at single spaces: an empty sentence is one empty word
-    heard = [reference.split(" ") for reference in references]
-    common = lcs_lengths(said, heard)
-    precision = max(common) / len(said)
-    recall = max([length / len(words) for length, words in zip(common, heard, strict=True)])
+    words = hypothesis.split(" ")  # at single spaces: an empty sentence is one empty word
+    others = [reference.split(" ") for reference in references]
+    common = lcs_lengths(words, others)
+    precision = max(common) / len(words)
+    recall = max([length / len(other) for length, other in zip(common, others, strict=True)])
     if not precision or not recall:
         return 0.0
     return ((1 + BETA**2) * precision * recall) / (recall + BETA**2 * precision)
@@ -76,24 +66,20 @@ def lcs_lengths(hypothesis: Sequence[str], references: Sequence[Sequence[str]]) 
     return lengths
 
 
-def _common(hypothesis: Sequence[str], reference: Sequence[str]) -> CommonSubsequence:
-    """One longest common subsequence, by the textbook table."""
+def _common(hypothesis: Sequence[str], reference: Sequence[str]) -> list[int]:
+    """The hypothesis' places of one longest common subsequence, by the textbook table."""
     best = [[0] * (len(reference) + 1) for _ in range(len(hypothesis) + 1)]
     for i, word in enumerate(hypothesis):
         for j, other in enumerate(reference):
             best[i + 1][j + 1] = best[i][j] + 1 if word == other else max(best[i][j + 1], best[i + 1][j])
-    ours: list[int] = []
-    theirs: list[int] = []
+    places: list[int] = []
     i, j = len(hypothesis), len(reference)
     while i and j:
         if hypothesis[i - 1] == reference[j - 1]:
             i, j = i - 1, j - 1
-            ours.insert(0, i)
-            theirs.insert(0, j)
+            places.append(i)
         elif best[i - 1][j] >= best[i][j - 1]:
             i -= 1
         else:
             j -= 1
-    words = tuple(hypothesis[i] for i in ours)
-    shares = len(words) / len(hypothesis), len(words) / len(reference)
-    return CommonSubsequence(words, tuple(ours), tuple(theirs), *shares)
+    return places[::-1]
