@@ -199,7 +199,7 @@ def pointing(
     scores = metric.compute()
     found |= {"shipped rule": 100 * scores.accuracy.micro, "shipped rule, by class": 100 * scores.accuracy.macro}
     found["shipped rule, its own nouns"] = 100 * own.compute().accuracy.micro
-    found["some box is right"] = 100 * scores.oracle.micro if scores.oracle is not None else 0.0
+    found["some box is right"] = 100 * scores.oracle.micro
     return found | {"annotated words": float(scores.accuracy.count)}
 
 

@@ -9,8 +9,8 @@ The rules are those of the GVD evaluation of Flickr30k Entities (Zhou et al. 201
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,12 +34,11 @@ def overlaps_enough(boxes: Sequence[Box], truth: Sequence[Box]) -> bool:
 
 @dataclass(frozen=True)
 class Rate:
-    """A share of words, by two averages and by class, in [0, 1]."""
+    """A share of words in [0, 1], by two averages."""
 
-    macro: float
-    micro: float
-    per_class: dict[str, float] = field(default_factory=dict)
-    count: int = 0
+    macro: float  # the mean over classes
+    micro: float  # the mean over words
+    count: int  # how many words
 
 
 class _Outcomes:
@@ -48,26 +47,24 @@ class _Outcomes:
     def __init__(self) -> None:
         self.by_class: dict[str, list[tuple[str, bool]]] = defaultdict(list)
 
-    def add(self, label: str, image: str, hit: bool) -> bool:
+    def add(self, label: str, image: str, hit: bool) -> None:
         self.by_class[label].append((image, hit))
-        return hit
 
     def rate(self, classes: int | None = None) -> Rate:
-        """`classes` is what macro divides by: those without words count 0."""
-        hits = {label: sum(hit for _, hit in rows) for label, rows in self.by_class.items()}
-        per_class = {label: hits[label] / len(rows) for label, rows in self.by_class.items()}
-        count = sum(map(len, self.by_class.values()))
-        macro = sum(per_class.values()) / max(1, len(per_class) if classes is None else classes)
-        return Rate(macro, sum(hits.values()) / max(1, count), dict(sorted(per_class.items())), count)
+        """`classes` is what macro divides by, by default those with words; others count 0."""
+        hits = [sum(hit for _, hit in rows) for rows in self.by_class.values()]
+        counts = [len(rows) for rows in self.by_class.values()]
+        shares = [hit / count for hit, count in zip(hits, counts, strict=True)]
+        classes = len(self.by_class) if classes is None else classes
+        return Rate(sum(shares) / max(1, classes), sum(hits) / max(1, sum(counts)), sum(counts))
 
 
 @dataclass(frozen=True)
 class AccuracyScores:
-    """Attention accuracy, the oracle beside it, and the accuracy of each sentence (None without grounded words)."""
+    """Attention accuracy, and the oracle beside it."""
 
     accuracy: Rate
-    oracle: Rate | None
-    per_sentence: dict[str, tuple[float | None, ...]]
+    oracle: Rate
 
 
 class AttentionAccuracy:
@@ -82,13 +79,11 @@ class AttentionAccuracy:
 
     def reset(self) -> None:
         self._hits, self._oracle = _Outcomes(), _Outcomes()
-        self._sentences: dict[str, tuple[float | None, ...]] = {}
+        self._ids: set[str] = set()
 
-    def update(
-        self, photo: GroundedPhoto, pointed: Sequence[Mapping[int, Box]], regions: Iterable[Box] | None = None
-    ) -> None:
+    def update(self, photo: GroundedPhoto, pointed: Sequence[Mapping[int, Box]], regions: Sequence[Box]) -> None:
         """Add a photo: for each of its sentences the box that each word index points at, and all its regions."""
-        if photo.id in self._sentences:
+        if photo.id in self._ids:
             raise DuplicateRecordError(f"image {photo.id} was scored already", fix="give each image once")
         if len(pointed) != len(photo.sentences):
             raise CountError(
@@ -96,21 +91,15 @@ class AttentionAccuracy:
                 where=f"image {photo.id}",
                 fix="point the words of every reference sentence, in order",
             )
-        boxes = None if regions is None else list(regions)
-        shares: list[float | None] = []
-        for sentence, points in zip(photo.sentences, pointed, strict=True):
-            hits = []
+        self._ids.add(photo.id)
+        for sentence, boxes in zip(photo.sentences, pointed, strict=True):
             for word in sentence.words:
-                chosen = [points[word.index]] if word.index in points else []
-                hits.append(self._hits.add(word.label, photo.id, overlaps_enough(chosen, word.boxes)))
-                if boxes is not None:
-                    self._oracle.add(word.label, photo.id, overlaps_enough(boxes, word.boxes))
-            shares.append(_mean(hits) if hits else None)
-        self._sentences[photo.id] = tuple(shares)
+                chosen = [boxes[word.index]] if word.index in boxes else []
+                self._hits.add(word.label, photo.id, overlaps_enough(chosen, word.boxes))
+                self._oracle.add(word.label, photo.id, overlaps_enough(regions, word.boxes))
 
     def compute(self) -> AccuracyScores:
-        oracle = self._oracle.rate() if self._oracle.by_class else None
-        return AccuracyScores(self._hits.rate(), oracle, dict(self._sentences))
+        return AccuracyScores(self._hits.rate(), self._oracle.rate())
 
     def by_class(self) -> dict[str, list[tuple[str, bool]]]:
         """Each class's annotated words: the image and whether the box was right."""
@@ -122,15 +111,13 @@ class F1Scores:
     """Precision, recall and F1 of generated sentences.
 
     `all` counts a wrong or missing word as a wrong box; `loc` looks only at words that are right. F1 is the harmonic
-    mean of macro precision and macro recall, as published; `per_sentence_all` is the mean F1 of image-reference pairs.
+    mean of macro precision and macro recall, as published.
     """
 
     precision_all: Rate
     recall_all: Rate
     precision_loc: Rate
     recall_loc: Rate
-    per_sentence_all: float
-    oracle_recall: Rate | None = None
 
     @property
     def f1_all(self) -> float:
@@ -161,37 +148,22 @@ class GroundingF1:
         self.reset()
 
     def reset(self) -> None:
-        kinds = ("precision_all", "precision_loc", "recall_all", "recall_loc", "oracle")
+        kinds = ("precision_all", "precision_loc", "recall_all", "recall_loc")
         self._hits = {kind: _Outcomes() for kind in kinds}
         self._labels: set[str] = set()
-        self._sentence_f1: list[float] = []
         self._ids: set[str] = set()
 
-    def update(
-        self,
-        photo: GroundedPhoto,
-        predictions: Sequence[GroundedPrediction] | None,
-        regions: Iterable[Box] | None = None,
-    ) -> None:
-        """Add a photo with what its generated sentence mentions; None if it has no prediction at all.
-
-        A photo without prediction is left out of precision and counts as wrong in both recalls.
-        """
+    def update(self, photo: GroundedPhoto, predictions: Sequence[GroundedPrediction]) -> None:
+        """Add a photo with what its generated sentence mentions."""
         if photo.id in self._ids:
             raise DuplicateRecordError(f"image {photo.id} was scored already", fix="give each image once")
         if not photo.sentences:
             raise MissingRecordError(f"image {photo.id} has no reference sentence", fix="leave it out")
         self._ids.add(photo.id)
-        boxes = None if regions is None else list(regions)
         for sentence in photo.sentences:
             self._labels.update(word.label for word in sentence.words)
-            precision = self._precision(photo.id, sentence, predictions or ())
-            recall = self._recall(photo.id, sentence, predictions)
-            if sentence.words or predictions:
-                self._sentence_f1.append(_harmonic(_mean(precision), _mean(recall)))
-            for word in sentence.words if boxes is not None else ():
-                hit = overlaps_enough(boxes or (), word.boxes)
-                self._hits["oracle"].add(word.label, photo.id, hit)
+            self._add_precision(photo.id, sentence, predictions)
+            self._add_recall(photo.id, sentence, predictions)
 
     @property
     def classes(self) -> int:
@@ -203,37 +175,26 @@ class GroundingF1:
         return dict(self._hits[kind].by_class)
 
     def compute(self) -> F1Scores:
-        rates = {kind: hits.rate(self.classes) for kind, hits in self._hits.items()}
-        oracle = rates.pop("oracle")
-        return F1Scores(
-            **rates, per_sentence_all=_mean(self._sentence_f1), oracle_recall=oracle if oracle.count else None
-        )
+        return F1Scores(**{kind: hits.rate(self.classes) for kind, hits in self._hits.items()})
 
-    def _precision(self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> list[bool]:
+    def _add_precision(self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> None:
         annotated = {word.index for word in sentence.words}
-        mentioned = {lemma(token, "n") for i, token in enumerate(sentence.tokens) if i not in annotated}
-        outcome: list[bool] = []
+        without_box = {lemma(token, "n") for i, token in enumerate(sentence.tokens) if i not in annotated}
         for prediction in predictions:
             target = next((word for word in sentence.words if word.label == prediction.label), None)
             hit = target is not None and overlaps_enough([prediction.box], target.boxes)
             if target is not None:
                 self._hits["precision_loc"].add(prediction.label, id, hit)
-            elif prediction.label in mentioned:
-                continue
-            outcome.append(self._hits["precision_all"].add(prediction.label, id, hit))
-        return outcome
+            if target is not None or prediction.label not in without_box:
+                self._hits["precision_all"].add(prediction.label, id, hit)
 
-    def _recall(
-        self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction] | None
-    ) -> list[bool]:
-        outcome: list[bool] = []
+    def _add_recall(self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> None:
         for word in sentence.words:
-            first = next((p for p in predictions or () if p.label == word.label), None)
+            first = next((prediction for prediction in predictions if prediction.label == word.label), None)
             hit = first is not None and overlaps_enough([first.box], word.boxes)
-            if first is not None or predictions is None:
+            if first is not None:
                 self._hits["recall_loc"].add(word.label, id, hit)
-            outcome.append(self._hits["recall_all"].add(word.label, id, hit))
-        return outcome
+            self._hits["recall_all"].add(word.label, id, hit)
 
 
 def mentions(caption: Caption, size: tuple[int, int], classes: Container[str]) -> list[GroundedPrediction]:
@@ -242,19 +203,15 @@ def mentions(caption: Caption, size: tuple[int, int], classes: Container[str]) -
     The same word as another part of speech mentions nothing: "people dress" has no dress in it.
     """
     width, height = size
-    found: list[GroundedPrediction] = []
+    predictions: list[GroundedPrediction] = []
     tags = Tagger.default().tag(caption.words)
     for index, (word, tag, trace) in enumerate(zip(caption.words, tags, caption.trace, strict=False)):
         label = lemma(word, "n")
         if tag in NOUNS and trace.box is not None and label in classes:
             x1, y1, x2, y2 = trace.box
-            found.append(GroundedPrediction(index, label, (x1 * width, y1 * height, x2 * width, y2 * height)))
-    return found
+            predictions.append(GroundedPrediction(index, label, (x1 * width, y1 * height, x2 * width, y2 * height)))
+    return predictions
 
 
 def _harmonic(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

@@ -12,15 +12,20 @@ k / pool is given beside each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sightline.errors import ConfigError, CountError, MissingRecordError, NonFiniteError
 from sightline.metrics.ngrams import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sightline.models.captioner import Captioner
 
 # (image indices (b,), caption indices (c,)) → (b, c) scores, higher is better.
 Similarity = Callable[[IntArray, IntArray], npt.NDArray[np.floating[Any]]]
@@ -56,39 +61,29 @@ class RetrievalScores:
     text_to_image: Direction
     images: int  # that a caption is ranked against (of one fold)
     folds: int
-    label: str
     ranks: tuple[Ranks, ...] = ()  # of each fold
 
     @property
     def rsum(self) -> float:
         return sum(self.image_to_text.recalls.values()) + sum(self.text_to_image.recalls.values())
 
-    def as_dict(self) -> dict[str, float | int | str]:
-        flat: dict[str, float | int | str] = {"label": self.label, "images": self.images, "folds": self.folds}
+    def as_dict(self) -> dict[str, float]:
+        flat: dict[str, float] = {"images": self.images, "folds": self.folds}
         for name, way in (("i2t", self.image_to_text), ("t2i", self.text_to_image)):
             flat |= {f"{name}_R@{k}": value for k, value in way.recalls.items()}
             flat |= {f"{name}_median_rank": way.median_rank, f"{name}_mean_rank": way.mean_rank}
         return flat | {"rsum": self.rsum}
 
 
-@dataclass(frozen=True)
-class Ensemble:
+def mean_similarity(members: Sequence[Similarity]) -> Similarity:
     """Several models that score together: the mean of their scores."""
 
-    members: tuple[Similarity, ...]
-
-    def __post_init__(self) -> None:
-        if not self.members:
-            raise ConfigError("an ensemble of no models", fix="give at least one")
-
-    @property
-    def label(self) -> str:
-        """What tables call it, so that nobody takes it for one model."""
-        return f"ensemble of {len(self.members)} (scores averaged)"
-
-    def __call__(self, images: IntArray, captions: IntArray) -> FloatArray:
-        mean: FloatArray = np.mean([np.asarray(m(images, captions), np.float64) for m in self.members], axis=0)
+    def similarity(images: IntArray, captions: IntArray) -> FloatArray:
+        scores = [np.asarray(member(images, captions), np.float64) for member in members]
+        mean: FloatArray = np.mean(scores, axis=0)
         return mean
+
+    return similarity
 
 
 def evaluate_retrieval(
@@ -102,7 +97,7 @@ def evaluate_retrieval(
     """Rank captions for images and images for captions.
 
     Args:
-        similarity: scores of a block of pairs; its attribute `label`, where it has one, is kept in the result.
+        similarity: scores of a block of pairs.
         owner: (captions,) the index of the image each caption belongs to; any number of captions an image.
         ks: the k of recall at k.
         folds: image indices of each fold, ranked by itself ("1K" is the mean of folds of 1,000); None is the full set.
@@ -120,7 +115,6 @@ def evaluate_retrieval(
         _mean([Direction.of(r.text_to_image, ks) for r in ranks]),
         images=round(float(np.mean([len(pool) for pool in pools]))),
         folds=len(pools),
-        label=getattr(similarity, "label", "single model"),
         ranks=tuple(ranks),
     )
 
@@ -145,15 +139,15 @@ def rank_pool(similarity: Similarity, owner: IntArray, images: IntArray, block: 
     right = _own_scores(similarity, images, captions, own, block)
     best = np.full(len(images), -np.inf)
     np.maximum.at(best, own, right)
-    text, image = np.ones(len(images), np.int64), np.ones(len(captions), np.int64)
+    text_ranks, image_ranks = np.ones(len(images), np.int64), np.ones(len(captions), np.int64)
     for top in range(0, len(images), block[0]):
         for left in range(0, len(captions), block[1]):
             rows, columns = slice(top, top + block[0]), slice(left, left + block[1])
-            scores = _scored(similarity, images[rows], captions[columns])
+            scores = _checked_scores(similarity, images[rows], captions[columns])
             wrong = own[columns] != np.arange(len(images))[rows, None]
-            text[rows] += ((scores >= best[rows, None]) & wrong).sum(axis=1)
-            image[columns] += ((scores >= right[columns]) & wrong).sum(axis=0)
-    return Ranks(text, image)
+            text_ranks[rows] += ((scores >= best[rows, None]) & wrong).sum(axis=1)
+            image_ranks[columns] += ((scores >= right[columns]) & wrong).sum(axis=0)
+    return Ranks(text_ranks, image_ranks)
 
 
 def _own_scores(
@@ -166,12 +160,12 @@ def _own_scores(
         mine = np.flatnonzero((own >= start) & (own < start + block[0]))
         for first in range(0, len(mine), block[1]):
             columns = mine[first : first + block[1]]
-            scored = _scored(similarity, images[rows], captions[columns])
+            scored = _checked_scores(similarity, images[rows], captions[columns])
             scores[columns] = scored[own[columns] - start, np.arange(len(columns))]
     return scores
 
 
-def _scored(similarity: Similarity, images: IntArray, captions: IntArray) -> npt.NDArray[np.floating[Any]]:
+def _checked_scores(similarity: Similarity, images: IntArray, captions: IntArray) -> npt.NDArray[np.floating[Any]]:
     scores = np.asarray(similarity(images, captions))
     if scores.shape != (len(images), len(captions)):
         raise CountError(f"{len(images)} images and {len(captions)} captions got scores of shape {scores.shape}")
@@ -188,20 +182,6 @@ def _mean(ways: Sequence[Direction]) -> Direction:
     return Direction(recalls, median, mean)
 
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-class Scorer(Protocol):
-    """The part of a captioner that self-retrieval needs."""
-
-    def encode(self, scenes: Any) -> Mapping[str, Tensor]:
-        """Memory of a batch of scenes: tensors with the batch first."""
-
-    def log_prob(self, memory: Any, words: Tensor) -> Tensor:
-        """(B·K,) log-probability of each row of `words`, END included; K rows in turn belong to one of B images."""
-
-
 @dataclass(frozen=True)
 class SelfRetrievalScores(Direction):
     """Recalls in percent, each with the percentage that guessing would reach among `pool` images."""
@@ -212,7 +192,7 @@ class SelfRetrievalScores(Direction):
 
 
 def self_retrieval(
-    captioner: Scorer,
+    captioner: Captioner,
     scenes: Callable[[Sequence[int]], Any],
     words: Tensor,
     *,
@@ -238,13 +218,11 @@ def self_retrieval(
         captions = words.to(device)
 
         def similarity(images: IntArray, columns: IntArray) -> FloatArray:
-            memory, said = memories[int(images[0]) // block[0]], captions[torch.from_numpy(columns).to(device)]
-            scores = captioner.log_prob(memory, said.repeat(len(images), 1))
-            if scores.shape != (len(images) * len(said),):
-                raise CountError(f"log_prob gave shape {tuple(scores.shape)} for {len(images) * len(said)} pairs")
+            memory, chosen = memories[int(images[0]) // block[0]], captions[torch.from_numpy(columns).to(device)]
+            scores = captioner.log_prob(memory, chosen.repeat(len(images), 1))
             return scores.reshape(len(images), -1).double().cpu().numpy()
 
         ranks = rank_pool(similarity, index, index, block).text_to_image
     chance = {k: 100.0 * min(1.0, k / len(words)) for k in ks}
-    found = vars(Direction.of(ranks, ks))
-    return SelfRetrievalScores(**found, chance=chance, pool=len(words), ranks=tuple(ranks.tolist()))
+    direction = vars(Direction.of(ranks, ks))
+    return SelfRetrievalScores(**direction, chance=chance, pool=len(words), ranks=tuple(ranks.tolist()))

@@ -22,12 +22,17 @@ from sightline.decoding.decode import captions as decode_captions
 from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam, Greedy, Strategy
 from sightline.errors import ConfigError
-from sightline.metrics import retrieval as recalls
 from sightline.metrics.bootstrap import PerImage
 from sightline.metrics.caption_style import sentiment_shares
 from sightline.metrics.ngrams import IntArray
 from sightline.metrics.novel import novel_f1
-from sightline.metrics.retrieval import Similarity, consecutive_folds, evaluate_retrieval, self_retrieval
+from sightline.metrics.retrieval import (
+    Similarity,
+    consecutive_folds,
+    evaluate_retrieval,
+    mean_similarity,
+    self_retrieval,
+)
 from sightline.metrics.scorecard import METRICS, scorecard
 from sightline.models.captioner import Captioner, select
 from sightline.models.end_to_end import EndToEnd
@@ -194,8 +199,7 @@ def retrieval(
     owner = np.repeat(np.arange(len(pool)), [len(rows) for rows in captions_of])
     scores_of = tuple(_similarity(model, pool, evaluation, torch.from_numpy(chosen)) for model in models)
     folds = consecutive_folds(evaluation.fold_size, evaluation.folds) if evaluation.folds else None
-    similarity = scores_of[0] if len(scores_of) == 1 else recalls.Ensemble(scores_of)
-    scores = evaluate_retrieval(similarity, owner, folds=folds)
+    scores = evaluate_retrieval(mean_similarity(scores_of), owner, folds=folds)
     if per_image is not None:  # recalls by photo; its captions count together, and folds are consecutive
         photos = len(per_image.ids)
         texts, images = (
@@ -206,7 +210,7 @@ def retrieval(
             per_image.add(f"i2t R@{k}", np.pad(texts <= k, (0, photos - len(texts))), np.arange(photos) < len(texts))
             hits = np.bincount(own, images <= k, minlength=photos)
             per_image.add(f"t2i R@{k}", hits, np.bincount(own, minlength=photos))
-    return {name.replace("_", " "): float(value) for name, value in scores.as_dict().items() if name != "label"}
+    return {name.replace("_", " "): float(value) for name, value in scores.as_dict().items()}
 
 
 def _similarity(model: Matcher, pool: Pool, evaluation: Evaluation, chosen: Tensor) -> Similarity:

@@ -163,8 +163,7 @@ def attention_accuracy(
     scores = metric.compute()
     metrics: dict[str, float] = {}
     for name, rate in (("attention accuracy", scores.accuracy), ("attention oracle", scores.oracle)):
-        if rate is not None:
-            metrics |= {name: 100 * rate.macro, f"{name} micro": 100 * rate.micro}
+        metrics |= {name: 100 * rate.macro, f"{name} micro": 100 * rate.micro}
     return metrics if mark is None else metrics | {"forced words": 100 * (1 - tagged / max(1, total))}
 
 
@@ -224,7 +223,7 @@ def f1_of_captions(
             for word in caption.trace
         )
         said = mentions(Caption(caption.words, caption.log_prob, trace), size, classes)
-        metric.update(photo, said, _pixel_boxes(scenes, size))
+        metric.update(photo, said)
     if per_image is not None:
         for name in ("all", "loc"):
             for part in (PRECISION, RECALL):
