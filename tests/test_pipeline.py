@@ -21,7 +21,7 @@ from sightline.decoding.rules import CAREFUL, Rules, rules_of
 from sightline.decoding.strategies import Beam, Greedy
 from sightline.errors import ConfigError, ImageError
 from sightline.grounding.calibration import Calibration
-from sightline.grounding.visible_nouns import PLACES
+from sightline.grounding.nouns import PLACES
 from sightline.models.end_to_end import Reader
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.vsepp import VSEPPConfig

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from logistic_fits import fit_support
 from measure_audit import auroc
 from measured_options import parser, told
 from measured_photos import TestPhoto, coco, flickr8k
@@ -39,13 +40,12 @@ from sightline.batch import SceneBatch
 from sightline.decoding.decode import decode
 from sightline.decoding.rules import CAREFUL
 from sightline.decoding.strategies import Beam
-from sightline.grounding.choice import Candidate, CaptionChooser, Choice
-from sightline.grounding.support_model import SupportModel, fit
+from sightline.grounding.choice import Candidate, CaptionChooser, Choice, EncodedPhotos
+from sightline.grounding.support_model import SupportModel
 from sightline.metrics.chair import Chair
 from sightline.metrics.cider import CIDErD, DocumentFrequencies
 from sightline.pipeline import Pipeline, groups, load
 from sightline.text.tokenizer import ptb_tokenize_all
-from sightline.vision.detector import Detector
 from sightline.vision.photo_reader import progress_bar
 
 FITS = (0.0, 15.0, 30.0, 45.0)
@@ -116,10 +116,10 @@ class PhotoSet:
 @torch.inference_mode()
 def weighed(pipeline: Pipeline, photos: PhotoSet, choice: Choice, beam: int, fit: float = 30.0) -> list[Weighed]:
     """All candidates of every photo under a choice."""
-    chooser, found = CaptionChooser(pipeline._grounder, pipeline.captioner, choice, fit), []
+    chooser, found = CaptionChooser(pipeline._grounder, choice, fit), []
     every: list[tuple[str, list[Candidate]]] = []
     for ids, scenes in photos.batches(pipeline.device):
-        every += zip(ids, candidates(pipeline, chooser, scenes, beam), strict=True)
+        every += zip(ids, candidates(pipeline, chooser, encoded(pipeline, scenes), beam), strict=True)
     most = max(len(own) for _, own in every)
     scores = [
         photos.ciders({id: " ".join(own[place].words) for id, own in every if place < len(own)})
@@ -130,14 +130,16 @@ def weighed(pipeline: Pipeline, photos: PhotoSet, choice: Choice, beam: int, fit
     return found
 
 
-def candidates(pipeline: Pipeline, chooser: CaptionChooser, scenes: SceneBatch, beam: int) -> list[list[Candidate]]:
-    """The candidates of scenes."""
-    matcher, says = pipeline.bundle.matcher, pipeline.bundle.captioner
-    images = None if matcher is None else matcher.model.embed_images(scenes)
-    memory = pipeline.captioner.encode(scenes)
-    decoded = decode(pipeline.captioner, memory, Beam(beam, keep=beam), CAREFUL, says.vocabulary)
-    concepts = pipeline._vision.concepts(scenes) if isinstance(pipeline._vision, Detector) else [()] * len(scenes)
-    return chooser.candidates(scenes, memory, decoded, images, concepts, CAREFUL)
+def encoded(pipeline: Pipeline, scenes: SceneBatch) -> EncodedPhotos:
+    """What the models make of scenes."""
+    return EncodedPhotos(pipeline.captioner.encode(scenes), pipeline._grounder.photo_evidence(scenes))
+
+
+def candidates(pipeline: Pipeline, chooser: CaptionChooser, photos: EncodedPhotos, beam: int) -> list[list[Candidate]]:
+    """The candidates of photos."""
+    vocabulary = pipeline.bundle.captioner.vocabulary
+    decoded = decode(pipeline.captioner, photos.memory, Beam(beam, keep=beam), CAREFUL, vocabulary)
+    return chooser.candidates(photos, decoded, CAREFUL)
 
 
 def nouns_of(some: Sequence[Weighed]) -> tuple[list[Any], np.ndarray[Any, Any], list[str], list[int]]:
@@ -176,7 +178,7 @@ def fitted_support(sets: Sequence[Sequence[Weighed]]) -> tuple[SupportModel, dic
 
 
 def _fit(evidence: list[Any], shown: Any, names: list[str], rows: Any) -> SupportModel:
-    return fit([evidence[i] for i in rows], shown[rows], 0.1, [names[i] for i in rows])
+    return fit_support([evidence[i] for i in rows], shown[rows], 0.1, [names[i] for i in rows])
 
 
 def picked(some: Sequence[Weighed], fit: float, doubt: float, look: float) -> list[int]:
@@ -205,17 +207,13 @@ def scores(photos: PhotoSet, some: Sequence[Weighed], places: Sequence[int]) -> 
 def margins(pipeline: Pipeline, sets: Sequence[PhotoSet], choice: Choice, fit: float, beam: int) -> dict[str, Any]:
     """How nouns that change fare, by the margin from which on they do."""
     changes: dict[str, list[tuple[float, bool, bool]]] = {"swap": [], "vague": []}
-    chooser = CaptionChooser(pipeline._grounder, pipeline.captioner, choice, fit)
-    matcher = pipeline.bundle.matcher
+    chooser = CaptionChooser(pipeline._grounder, choice, fit)
     for photos in sets:
         for ids, scenes in photos.batches(pipeline.device):
-            images = None if matcher is None else matcher.model.embed_images(scenes)
-            vision = pipeline._vision
-            concepts = vision.concepts(scenes) if isinstance(vision, Detector) else [()] * len(scenes)
-            evidence = pipeline._grounder.photo_evidence(scenes, images, concepts)
-            for row, (id, own) in enumerate(zip(ids, candidates(pipeline, chooser, scenes, beam), strict=True)):
+            batch = encoded(pipeline, scenes)
+            for row, (id, own) in enumerate(zip(ids, candidates(pipeline, chooser, batch, beam), strict=True)):
                 best = chooser.best(own)
-                for words, origin, gain in itertools.islice(chooser.other_nouns(best, row, concepts[row], evidence), 1):
+                for words, origin, gain in itertools.islice(chooser.other_nouns(best, row, batch.evidence), 1):
                     before, after = photos.wrong(id, [best, replace(best, words=words)])
                     changes[origin].append((gain, len(after) < len(before), len(after) > len(before)))
     results: dict[str, Any] = {}

@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from fit_choice import PhotoSet
 from human_bar import good
+from logistic_fits import calibration_error, fit_calibration
 from measure_audit import auroc
 from measured_options import parser, told
 from measured_photos import coco, flickr8k
 from measured_truth import unsupported
 
-from sightline.grounding.calibration import Calibration, calibration_error, fit
+from sightline.grounding.calibration import Calibration
 from sightline.pipeline import Pipeline, load
 from sightline.text.tokenizer import ptb_tokenize_all
 
@@ -92,7 +93,7 @@ def fit_all(pipeline: Pipeline, sets: Sequence[PhotoSet]) -> dict[str, Any]:
     def fitted(parts: Sequence[Any]) -> Calibration:
         x = np.concatenate([own.x[part] for own, part in zip(every, parts, strict=True)])
         y = np.concatenate([own.good[part] for own, part in zip(every, parts, strict=True)])
-        return fit(x, y)
+        return fit_calibration(x, y)
 
     first, second = fitted([own.half for own in every]), fitted([~own.half for own in every])
     whole = fitted([np.ones(len(own.good), np.bool_) for own in every])

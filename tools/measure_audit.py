@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from logistic_fits import calibration_error, fit_place, fit_support
 from measured_photos import TestPhoto
 from measured_places import box_hits
 from measured_swaps import Swapped, noun_counts, swapped
@@ -36,9 +37,9 @@ from sightline.checkpoint.bundle import default_bundle, load_bundle
 from sightline.data.image_list import photo_number, read_names
 from sightline.devices import choose_device
 from sightline.files import existing_path, write_json
-from sightline.grounding.calibration import calibration_error
+from sightline.grounding.calibration import Floats
 from sightline.grounding.evidence import Evidence
-from sightline.grounding.support_model import Floats, SupportModel, fit, fit_place
+from sightline.grounding.support_model import SupportModel
 from sightline.pipeline import Pipeline
 from sightline.training.recipe_photos import read_captions
 from sightline.vision.photo_reader import progress_bar
@@ -131,7 +132,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         for number, split in enumerate(("dev", "test"))
     )
     learned, asked = audited(pipeline, dev, "dev"), audited(pipeline, test, "test")
-    fitted = fit(learned.evidence, learned.shown, options.flagged)
+    fitted = fit_support(learned.evidence, learned.shown, options.flagged)
     place = boxes(pipeline, options) if any((options.data / "flickr8k").glob("flickr30k_entities*")) else None
     if place is not None:
         fitted = replace(fitted, place=place["numbers"])
@@ -143,16 +144,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "placed": place,
     }
     for share in SHARES:
-        other = fit(learned.evidence, learned.shown, share)
+        other = fit_support(learned.evidence, learned.shown, share)
         results[f"test, where dev flags {share:.0%}"] = rates(asked, other)
     for name in Evidence._fields:
         alone = [only(one, name) for one in learned.evidence]
         if np.isfinite([getattr(one, name) for one in alone]).any():
             part = replace(asked, evidence=[only(one, name) for one in asked.evidence])
-            results[f"test, {name} alone"] = rates(part, fit(alone, learned.shown, options.flagged))
+            results[f"test, {name} alone"] = rates(part, fit_support(alone, learned.shown, options.flagged))
     if not options.quick:
         blind = [audited(pipeline, own, f"{name}, blind", blind=True) for name, own in (("dev", dev), ("test", test))]
-        results["test, blind"] = rates(blind[1], fit(blind[0].evidence, blind[0].shown, options.flagged))
+        results["test, blind"] = rates(blind[1], fit_support(blind[0].evidence, blind[0].shown, options.flagged))
     return results
 
 

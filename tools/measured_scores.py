@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from human_bar import good
+from logistic_fits import calibration_error
 from measured_photos import TestPhoto
 
 from sightline.data.entities import read_classes
 from sightline.data.records import GroundedPhoto, GroundedPrediction
-from sightline.grounding.calibration import calibration_error
 from sightline.metrics.grounding_accuracy import GroundingF1
 from sightline.metrics.scorecard import TITLES, default_metrics, scorecard
 from sightline.text import wordnet

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from sightline.caption import Caption, WordTrace
 from sightline.checkpoint.bundle import Bundle
 from sightline.data.records import GroundedPhoto, GroundedSentence
 from sightline.grounding.box_chooser import BoxChooser
-from sightline.grounding.nouns import box_counts, may_share, noun_tags
+from sightline.grounding.nouns import box_counts, noun_tags
 from sightline.grounding.region_names import name_regions
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Array, Box
@@ -58,7 +57,7 @@ class Heard:
         """
         results = []
         for row, (sentence, caption) in enumerate(zip(self.truth.sentences, self.captions, strict=True)):
-            annotated, words = {word.index for word in sentence.words}, caption.words
+            annotated = {word.index for word in sentence.words}
             most = [int(at in annotated) for at in range(len(caption))]
             if choosing:
                 assert self.counts is not None
@@ -70,7 +69,6 @@ class Heard:
                 self.found[row],
                 scores=self.scores,
                 named=None if self.named is None else self.named[row],
-                share=functools.partial(may_share, words),
             ).trace
             results.append(
                 {

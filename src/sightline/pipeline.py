@@ -40,7 +40,7 @@ from sightline.errors import CheckpointError, ConfigError, CountError, Sightline
 from sightline.files import PathLike, model_file
 from sightline.grounding.calibration import Calibration, features
 from sightline.grounding.caption_boxes import choose_boxes
-from sightline.grounding.choice import Candidate, CaptionChooser, Choice, signs_of
+from sightline.grounding.choice import Candidate, CaptionChooser, Choice, EncodedPhotos, signs_of
 from sightline.grounding.evidence import Audit, Grounding
 from sightline.grounding.noun_scores import Grounder
 from sightline.grounding.support_model import SupportModel
@@ -54,7 +54,6 @@ from sightline.models.r2m import R2M
 from sightline.photo import Photo, PhotoEmbedding
 from sightline.scene import Array, Concept
 from sightline.text.vocabulary import rule
-from sightline.vision.detector import Detector
 from sightline.vision.encoder import scenes_fingerprint
 from sightline.vision.find_photos import is_picture
 from sightline.vision.images import Source, read_pixels
@@ -171,7 +170,7 @@ class Pipeline:
         self.captioner = with_int8(model) if self.device.type == "cpu" else model
         self.auditing = bundle.auditing
         self._grounder = Grounder(bundle, self._vision, self.captioner, self.auditing)
-        self._chooser = CaptionChooser(self._grounder, self.captioner, bundle.choice, bundle.fit)
+        self._chooser = CaptionChooser(self._grounder, bundle.choice, bundle.fit)
 
     def read(self, photo: Source | Photo) -> Photo:
         """Read a photo. A `Photo` is returned as it is."""
@@ -329,21 +328,20 @@ class Pipeline:
         self, scenes: SceneBatch, beam: int = 3, rules: Rules | None = None, images: Embedding | None = None
     ) -> list[tuple[Caption, tuple[float, ...], tuple[Concept, ...]]]:
         """The caption of each scene with boxes, what its confidence is made from, and the concepts of the photo."""
-        bundle, vocabulary, matcher = self.bundle, self.bundle.captioner.vocabulary, self.bundle.matcher
+        vocabulary = self.bundle.captioner.vocabulary
         rules, names = split_rules(rules or CAREFUL, vocabulary)
         if rules.whole:
             beam = max(beam, WIDE)
-        if matcher is not None and images is None:
-            images = matcher.model.embed_images(scenes)
-        memory = self.captioner.encode(scenes)
-        concepts = self._vision.concepts(scenes) if isinstance(self._vision, Detector) else [()] * len(scenes)
+        evidence = self._grounder.photo_evidence(scenes, images)
+        memory, concepts = self.captioner.encode(scenes), evidence.concepts
+        photos = EncodedPhotos(memory, evidence)
         with one_thread(self.device.type == "cpu" and len(scenes) <= FEW):
             tries = list[list[Candidate]]()  # one, unless a name has no place in what is said freely
             for asked in (rules, *(rules_with_stand_ins(rules, names, turn) for turn in turns(names))):
                 size = beam if asked is rules else max(beam, 3)
                 strategy = Greedy() if size == 1 else Beam(size, keep=size)
                 decoded = decode(self.captioner, memory, strategy, asked, vocabulary)
-                tries.append(self._chooser.choose(scenes, memory, decoded, images, concepts, asked))
+                tries.append(self._chooser.choose(photos, decoded, asked))
                 if all(has_places(one.words, names) for one in tries[0]):
                     break
             chosen = [self._with_places(own, names) for own in zip(*tries, strict=True)]
@@ -353,7 +351,7 @@ class Pipeline:
                 features(caption, signs_of(one, named))
                 for caption, one, named in zip(spoken, chosen, concepts, strict=True)
             ]
-            traced = choose_boxes(bundle, traced, scenes, images=images)
+            traced = choose_boxes(self.bundle, traced, scenes, images=evidence.images)
             traced = [write_names(one, names, rules.must_include) for one in traced]
             return list(zip(traced, numbers, concepts, strict=True))
 
@@ -420,8 +418,7 @@ class Pipeline:
         for group in groups(map(self.read, photos), BATCH):
             scenes, done = self.scenes(group), len(results)
             for row, photo in enumerate(group):
-                path = os.fspath(photo.path)
-                results.append(self._grounder.ground(sentences[done + row], scenes, row, path, photo.size))
+                results.append(self._grounder.ground(sentences[done + row], photo, scenes, row))
         return results
 
     def audit(self, photo: Source | Photo, captions: str | Sequence[str], *, least: float | None = None) -> list[Audit]:
@@ -442,7 +439,7 @@ class Pipeline:
         """The audits of the captions of each photo that was read; `least` is that of `audit`."""
         scenes = self.scenes(photos)
         return [
-            self._grounder.audit(own, scenes, row, os.fspath(photo.path), photo.size, least)
+            self._grounder.audit(own, photo, scenes, row, least)
             for row, (photo, own) in enumerate(zip(photos, captions, strict=True))
         ]
 

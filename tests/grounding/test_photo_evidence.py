@@ -7,7 +7,7 @@ import torch
 
 from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.batch import TextBatch
-from sightline.grounding.photo_evidence import concept_odds, excludes, implies, noun_vectors, usual_kind
+from sightline.grounding.photo_evidence import NounVectors, concept_odds, excludes, implies, usual_kind
 from sightline.pipeline import Pipeline
 from sightline.scene import Concept
 
@@ -74,26 +74,26 @@ def test_names_are_filed_as_people_would():
 
 @torch.no_grad()
 def test_vectors_of_nouns_are_those_of_the_matcher_and_made_once(pipeline):
-    vectors, finds = noun_vectors(pipeline.bundle.matcher), pipeline.bundle.matcher
+    finds = pipeline.bundle.matcher
+    vectors = NounVectors(finds)
     made = vectors.of({"dog", "terrier", "xyzzy"}, torch.device("cpu"))
     assert set(made) == {"dog", "terrier"}
     texts = finds.model.embed_texts(TextBatch.collate([["a", "dog"]], finds.vocabulary))
     for found in made.values():  # a terrier is asked for as a dog
         torch.testing.assert_close(found[0], texts["vector"][0])
         torch.testing.assert_close(found[1], texts["words"][0, 2])
-    again = vectors.of(["dog"], torch.device("cpu"))
+    again = vectors.of({"dog"}, torch.device("cpu"))
     assert again["dog"][0] is made["dog"][0]
-    assert noun_vectors(None) is None
 
 
 @torch.no_grad()
 def test_the_evidence_of_a_batch_is_that_of_each_photo_alone(pipeline):
-    nouns = [("dog", "a"), ("cats", "two"), ("table", "the"), ("xyzzy", "")]
+    words, nouns = "a dog two cats the table xyzzy".split(), [1, 3, 5, 6]
     scenes = pipeline.scenes([pipeline.read(path) for path in PHOTOS[:3]])
     together = pipeline._grounder.photo_evidence(scenes)
     for row, path in enumerate(PHOTOS[:3]):
         alone = pipeline._grounder.photo_evidence(pipeline.scenes([pipeline.read(path)]))
-        for one, other in zip(together.of(row, nouns), alone.of(0, nouns), strict=True):
+        for one, other in zip(together.of(row, words, nouns), alone.of(0, words, nouns), strict=True):
             assert one == pytest.approx(other, abs=1e-4, nan_ok=True)
             assert math.isnan(one.said)  # of the captioner, nothing
-    assert math.isfinite(together.of(0, nouns)[0].unrivalled)
+    assert math.isfinite(together.of(0, words, nouns)[0].unrivalled)

@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from bundle_samples import EXAMPLES, SIZE, tiny_bundle
 from sightline.batch import TextBatch
 from sightline.checkpoint.bundle import Bundle
-from sightline.errors import ConfigError, CountError
+from sightline.errors import ConfigError
 from sightline.grounding.evidence import Evidence, verdict_of
-from sightline.grounding.logistic import fit_logistic
 from sightline.grounding.noun_scores import words_of
+from sightline.grounding.nouns import PLACES
 from sightline.grounding.photo_evidence import concept_odds
 from sightline.grounding.region_names import RegionNames
-from sightline.grounding.support_model import SupportModel, fit
+from sightline.grounding.support_model import SupportModel
 from sightline.grounding.synonyms import may_name_the_same
-from sightline.grounding.visible_nouns import PLACES
 from sightline.models.end_to_end import Reader
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.vsepp import VSEPPConfig
@@ -207,21 +206,6 @@ def test_weights_that_a_file_from_before_has_are_those_of_the_first_parts():
         SupportModel(weights=(0.0,) * 9, usual=(0.0,) * 9)
 
 
-def test_nouns_that_are_often_wrong_lose_their_reputation():
-    random = np.random.default_rng(0)
-    evidence = [Evidence(fits=value) for value in random.normal(size=600)]
-    names = ["frisbees", "dog", "xyzzy"] * 200
-    odds = np.array([one.fits for one in evidence]) + np.tile([-1.5, 1.5, 0.0], 200)
-    shown = random.random(600) < 1 / (1 + np.exp(-odds))
-    fitted = fit(evidence, shown, 0.1, names)
-    assert fitted.reputation["frisbee"] < -0.5
-    assert fitted.reputation["dog"] > 0.5
-    low, high, plain = fitted.support([Evidence()] * 3, ["frisbee", "dogs", "unheard"])
-    assert low < plain < high
-    assert fitted.support([Evidence()]) == pytest.approx([plain])
-    assert not fit(evidence, shown, 0.1).reputation
-
-
 @given(st.tuples(*[NUMBERS] * 6), st.integers(0, 5), st.floats(0, 10))
 def test_more_evidence_never_means_less_support(numbers, place, more):
     auditing = SupportModel(weights=(1.0, 0.5, 0.0, 2.0, 0.1, 3.0))
@@ -230,34 +214,7 @@ def test_more_evidence_never_means_less_support(numbers, place, more):
     assert 0 <= low <= high <= 1
 
 
-def test_fitting_finds_the_odds_that_made_the_nouns():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(20_000, 6))
-    weights, bias = np.array([1.0, 0.5, 0.0, 2.0, 0.0, 0.3]), 1.5
-    shown = rng.random(len(rows)) < 1 / (1 + np.exp(-(rows @ weights + bias)))
-    rows[rng.random(rows.shape) < 0.02] = math.nan
-    found = fit([Evidence(*row) for row in rows], shown, flagged=0.1)
-    assert found.weights == pytest.approx((*weights, 0.0, 0.0), abs=0.12)
-    assert found.bias == pytest.approx(bias, abs=0.1)
-    support = found.support([Evidence(*row) for row in rows[shown]])
-    assert (support < found.least).mean() == pytest.approx(0.1, abs=0.002)
-    assert found.nouns == len(rows)
-
-
-def test_a_part_that_would_speak_against_a_noun_is_left_out():
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(2000, 2))
-    y = (x[:, 0] - x[:, 1] + rng.logistic(size=2000) > 0).astype(float)
-    (first, second), bias = fit_logistic(x, y)
-    assert second == 0
-    grid = np.linspace(0.2, 2, 181)
-    loss = [np.logaddexp(0, -(2 * y - 1) * (w * x[:, 0] + bias)).sum() + 1e-3 * len(y) * w * w / 2 for w in grid]
-    assert first == pytest.approx(grid[int(np.argmin(loss))], abs=0.011)
-
-
-def test_what_cannot_be_fitted_is_told():
-    with pytest.raises(CountError):
-        fit([Evidence(1.0)] * 3, [1, 1, 1], 0.1)
+def test_numbers_that_are_none_are_refused():
     with pytest.raises(ConfigError):
         SupportModel(bias=math.nan)
     with pytest.raises(ConfigError):

@@ -12,12 +12,13 @@ import torch
 from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.checkpoint.bundle import save_bundle
 from sightline.errors import CountError
-from sightline.grounding.support_model import SupportModel, fit_place
+from sightline.grounding.support_model import SupportModel
 from sightline.grounding.synonyms import may_name_the_same
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 
 import measure_audit as tool
+from logistic_fits import fit_place
 from measured_photos import TestPhoto
 from measured_places import overlap
 from measured_swaps import noun_counts, swapped

@@ -8,13 +8,14 @@ together with the regions that overlap it by half or more: boxes of one thing di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sightline.caption import Caption, WordTrace
-from sightline.errors import ConfigError
+from sightline.config import check_ranges
+from sightline.grounding.nouns import may_share
 from sightline.scene import Array, Box, box_iou
 
 SAME = 0.5  # boxes of this IoU show the same thing
@@ -27,25 +28,17 @@ FURTHER, APART = 0.4, 0.2
 
 @dataclass(frozen=True)
 class BoxChooser:
-    """The rule's numbers.
+    """The rule's numbers."""
 
-    Attributes:
-        matcher: the matcher's part of the evidence; the rest is the captioner's. 0 without a matcher.
-        least: a word whose box has a smaller score than this points nowhere.
-        objectness: evidence is multiplied by a region's score to this power. More than 1 would draw words to what
-            catches the eye, whatever they name.
-        name: and by the probability of the word's name there, to this power.
-    """
-
-    matcher: float = 0.5
-    least: float = 0.15
+    matcher: float = 0.5  # the matcher's part of the evidence, the rest is the captioner's; 0 without a matcher
+    least: float = 0.15  # a word whose box has a smaller score than this points nowhere
+    # Evidence is multiplied by a region's score to this power. More than 1 would draw words to what catches the eye,
+    # whatever they name.
     objectness: float = 1.0
-    name: float = 0.5
+    name: float = 0.5  # and by the probability of the word's name there, to this power
 
     def __post_init__(self) -> None:
-        for name in ("matcher", "least", "objectness", "name"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"`pointing.{name}` is {getattr(self, name)}", fix="give a number from 0 to 1")
+        check_ranges(self, "pointing.", **dict.fromkeys(("matcher", "least", "objectness", "name"), "[0, 1]"))
 
     def point(
         self,
@@ -56,7 +49,6 @@ class BoxChooser:
         *,
         scores: Array | None = None,
         named: Array | None = None,
-        share: Callable[[int, int], bool] | None = None,
     ) -> Caption:
         """The caption with normalised boxes and a score for each word that passes.
 
@@ -67,41 +59,36 @@ class BoxChooser:
             found: (words, n) the matcher's weights of regions for each word; a row of zeros where it does not know it.
             scores: (n,) how sure the detector is of each box.
             named: (words, n) probabilities of each word's name; ones where the detector has no name for it.
-            share: whether two words, by their places, may have one box. Without it, only the same word twice may.
         """
         if not len(boxes):
             return caption
-        overlaps, weighed = _overlaps(boxes), dict[int, Array]()
+        overlaps, weights = _overlaps(boxes), dict[int, Array]()
         for at in np.flatnonzero(most).tolist():
             evidence = self._evidence(caption.trace[at], None if found is None else found[at])
             if evidence is not None:
-                weighed[at] = self._weighed(evidence, scores, None if named is None else named[at])
-        words = caption.words
-        may_share = (lambda a, b: words[a] == words[b]) if share is None else share
-        first = self._first(weighed, overlaps, may_share)
+                weights[at] = self._weigh(evidence, scores, None if named is None else named[at])
+        best = self._best_regions(caption.words, weights, overlaps)
         trace = list(caption.trace)
-        for at, best in first.items():
-            others = list[int]()
-            if most[at] > 1:
-                held = [region for other, region in first.items() if other != at and not may_share(at, other)]
-                others = _further(weighed[at], best, held, overlaps, most[at] - 1)
+        for at, region in best.items():
+            taken = [best[other] for other in best if other != at and not may_share(caption.words, at, other)]
+            others = _further_regions(weights[at], region, taken, overlaps, most[at] - 1)
             trace[at] = replace(
                 trace[at],
-                box=_box(boxes[best]),
-                score=min(1.0, _around(weighed[at], best, overlaps)),
-                others=tuple(_box(boxes[region]) for region in others),
+                box=_box(boxes[region]),
+                score=min(1.0, _share_around(weights[at], region, overlaps)),
+                others=tuple(_box(boxes[other]) for other in others),
             )
         return replace(caption, trace=tuple(trace))
 
     def _evidence(self, word: WordTrace, found: Array | None) -> Array | None:
-        """(n,) shares of 1, or None where nobody knows."""
-        looked, told = _shares(word.regions), _shares(found)
-        if looked is None or told is None:
-            return told if looked is None else looked
-        mixed: Array = (1 - self.matcher) * looked + self.matcher * told
+        """(n,) shares of 1 by captioner and matcher, or None where neither knows the word."""
+        by_captioner, by_matcher = _shares(word.regions), _shares(found)
+        if by_captioner is None or by_matcher is None:
+            return by_matcher if by_captioner is None else by_captioner
+        mixed: Array = (1 - self.matcher) * by_captioner + self.matcher * by_matcher
         return mixed
 
-    def _weighed(self, evidence: Array, scores: Array | None, named: Array | None) -> Array:
+    def _weigh(self, evidence: Array, scores: Array | None, named: Array | None) -> Array:
         """(n,) shares of 1: evidence × objectness × √P(name), by the usual powers."""
         weighed = evidence
         if scores is not None:
@@ -111,36 +98,34 @@ class BoxChooser:
         shares = _shares(weighed)
         return evidence if shares is None else shares
 
-    def _first(
-        self, weighed: dict[int, Array], overlaps: Array, may_share: Callable[[int, int], bool]
-    ) -> dict[int, int]:
+    def _best_regions(self, words: Sequence[str], weights: dict[int, Array], overlaps: Array) -> dict[int, int]:
         """Each word's region, the surest word first; one that another word has is free only to words that may share."""
-        chosen: dict[int, int] = {}
-        for at in sorted(weighed, key=lambda at: -float(weighed[at].max())):
-            free = weighed[at].copy()
+        best: dict[int, int] = {}
+        for at in sorted(weights, key=lambda at: -float(weights[at].max())):
+            free = weights[at].copy()
             while free.any():
-                best = int(free.argmax())
-                held = [other for other, region in chosen.items() if overlaps[region, best] >= DOUBLE]
-                if all(may_share(at, other) for other in held):
-                    if _around(weighed[at], best, overlaps) >= self.least:
-                        chosen[at] = best
+                region = int(free.argmax())
+                holders = [other for other, held in best.items() if overlaps[held, region] >= DOUBLE]
+                if all(may_share(words, at, other) for other in holders):
+                    if _share_around(weights[at], region, overlaps) >= self.least:
+                        best[at] = region
                     break
-                free[best] = 0
-        return chosen
+                free[region] = 0
+        return best
 
 
-def _around(weighed: Array, region: int, overlaps: Array) -> float:
+def _share_around(weights: Array, region: int, overlaps: Array) -> float:
     """What a region has, with those that show the same thing."""
-    return float(weighed[overlaps[region] >= SAME].sum())
+    return float(weights[overlaps[region] >= SAME].sum())
 
 
-def _further(weighed: Array, first: int, held: list[int], overlaps: Array, count: int) -> list[int]:
-    """The next best regions of a word, at most `count`: apart from each other, and none that another word holds."""
+def _further_regions(weights: Array, first: int, taken: list[int], overlaps: Array, count: int) -> list[int]:
+    """The next best regions of a word, at most `count`: apart from each other, and none that another word has."""
     chosen = [first]
-    for region in np.argsort(-weighed).tolist():
-        if len(chosen) > count or weighed[region] < FURTHER * weighed[first]:
+    for region in np.argsort(-weights).tolist():
+        if len(chosen) > count or weights[region] < FURTHER * weights[first]:
             break
-        if (overlaps[region, chosen] <= APART).all() and (overlaps[region, held] < DOUBLE).all():
+        if (overlaps[region, chosen] <= APART).all() and (overlaps[region, taken] < DOUBLE).all():
             chosen.append(region)
     return chosen[1:]
 

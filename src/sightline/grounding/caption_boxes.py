@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Protocol
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
 from sightline.grounding.box_chooser import BoxChooser
-from sightline.grounding.nouns import box_counts, may_share, noun_tags
+from sightline.grounding.nouns import box_counts, noun_tags
 from sightline.grounding.region_names import name_regions
 from sightline.grounding.synonyms import known_nouns
 from sightline.models.captioner import Captioner
@@ -25,25 +24,21 @@ class GroundingModels(Protocol):
     """What grounding uses of a bundle (`sightline.checkpoint.bundle.Bundle`), which is a room above."""
 
     @property
-    def vision(self) -> VisionModel:
-        """From pixels to scenes."""
+    def vision(self) -> VisionModel: ...
 
     @property
-    def captioner(self) -> Reader[Captioner]:
-        """From scenes to captions."""
+    def captioner(self) -> Reader[Captioner]: ...
 
     @property
-    def matcher(self) -> Reader[Matcher] | None:
-        """Finds words in scenes."""
+    def matcher(self) -> Reader[Matcher] | None: ...
 
     @property
-    def pointing(self) -> BoxChooser:
-        """Which words point at which boxes."""
+    def pointing(self) -> BoxChooser: ...
 
 
 def choose_boxes(
     bundle: GroundingModels,
-    said: Sequence[Caption],
+    captions: Sequence[Caption],
     scenes: SceneBatch,
     rule: BoxChooser | None = None,
     images: Embedding | None = None,
@@ -52,47 +47,47 @@ def choose_boxes(
 
     `images` is what the matcher makes of the scenes, where that is known.
     """
-    tags = noun_tags([caption.words for caption in said])
-    nouns = [[tag in NOUNS for tag in own] for own in tags]
+    tags = noun_tags([caption.words for caption in captions])
     rule = bundle.pointing if rule is None else rule
     boxes = scenes.part("boxes").float().cpu().numpy()
     scores = None if scenes.scores is None else scenes.scores.float().cpu().numpy()
     counts = scenes.mask("boxes").sum(1).tolist()
-    found = _word_regions(bundle, said, nouns, scenes, images)
+    alignment = _alignment(bundle, captions, tags, scenes, images)
     results = []
-    for i, caption in enumerate(said):
+    for i, caption in enumerate(captions):
         photo = i % len(counts)
-        n, words, most = counts[photo], caption.words, box_counts(caption.words, tags[i])
+        n, most = counts[photo], box_counts(caption.words, tags[i])
         results.append(
             rule.point(
                 caption,
                 most,
                 boxes[photo, :n],
-                None if found is None else found[i, 1 : len(caption) + 1, :n],
+                None if alignment is None else alignment[i, 1 : len(caption) + 1, :n],
                 scores=None if scores is None else scores[photo, :n],
-                named=name_regions(bundle.vision, scenes, photo, words, most),
-                share=partial(may_share, words),
+                named=name_regions(bundle.vision, scenes, photo, caption.words, most),
             )
         )
     return results
 
 
-def _word_regions(
+def _alignment(
     bundle: GroundingModels,
-    said: Sequence[Caption],
-    nouns: list[list[bool]],
+    captions: Sequence[Caption],
+    tags: list[list[str]],
     scenes: SceneBatch,
     images: Embedding | None,
 ) -> Array | None:
     """(B, T, n) where the matcher finds each word, START first; zeros for words that it does not know."""
-    finds = bundle.matcher
-    if finds is None or not isinstance(finds.model, AligningMatcher):
+    matcher = bundle.matcher
+    if matcher is None or not isinstance(matcher.model, AligningMatcher):
         return None
-    words = [known_nouns(caption.words, own, finds.vocabulary) for caption, own in zip(said, nouns, strict=True)]
-    images = finds.model.embed_images(scenes) if images is None else images
-    texts = TextBatch.collate(words, finds.vocabulary, mark=lambda _: nouns).to(scenes.part("boxes").device)
-    if len(said) != len(scenes):
-        images = {name: part.expand(len(said), *part.shape[1:]) for name, part in images.items()}
-    weights = finds.model.alignment(images, finds.model.embed_texts(texts))
+    nouns = [[tag in NOUNS for tag in own_tags] for own_tags in tags]
+    vocabulary = matcher.vocabulary
+    words = [known_nouns(caption.words, own, vocabulary) for caption, own in zip(captions, nouns, strict=True)]
+    images = matcher.model.embed_images(scenes) if images is None else images
+    texts = TextBatch.collate(words, vocabulary, mark=lambda _: nouns).to(scenes.part("boxes").device)
+    if len(captions) != len(scenes):
+        images = {name: part.expand(len(captions), *part.shape[1:]) for name, part in images.items()}
+    weights = matcher.model.alignment(images, matcher.model.embed_texts(texts))
     known: Array = (weights * (texts.ids != UNK)[..., None]).float().cpu().numpy()
     return known

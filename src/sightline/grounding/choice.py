@@ -12,13 +12,15 @@ may give its place to the name of a concept that is surer than it, or to a word 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 
-from sightline.batch import SceneBatch, TextBatch
+from sightline.batch import TextBatch
 from sightline.decoding.decode import caption_words, decode
 from sightline.decoding.decode_result import DecodeResult
 from sightline.decoding.rules import CAREFUL, Rules
@@ -31,7 +33,7 @@ from sightline.grounding.nouns import PAIRS, PLURAL, box_counts, noun_tags
 from sightline.grounding.photo_evidence import PhotoEvidence, implies, is_thing, usual_kind
 from sightline.grounding.region_names import family_of
 from sightline.grounding.support_model import SupportModel
-from sightline.models.captioner import Captioner, Memory, select
+from sightline.models.captioner import Memory, select
 from sightline.models.matcher import Embedding, GlobalMatcher
 from sightline.scene import Concept
 from sightline.text.grammar import noun_forms, with_right_articles
@@ -52,23 +54,14 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Choice:
-    """How captions are chosen; by default by likelihood and fit alone (`Bundle.fit`).
+    """How captions are chosen; by default by likelihood and fit alone (`Bundle.fit`)."""
 
-    Attributes:
-        doubt: what a noun costs that is surely not there, in nats.
-        shorten: where the best caption has a noun of less support than this, its beginnings are candidates too.
-        second_look: so too, captions of a second beam, which take longer.
-        swap: a concept takes the place of a noun if its score is above the noun's support by this; 2 is never.
-        vague: so does a word for its kind, by its own support.
-        support: of a noun that the captioner said, from evidence that is not its own.
-    """
-
-    doubt: float = 0.0
-    shorten: float = 0.0
-    second_look: float = 0.0
-    swap: float = 2.0
-    vague: float = 2.0
-    support: SupportModel = field(default_factory=SupportModel)
+    doubt: float = 0.0  # what a noun costs that is surely not there, in nats
+    shorten: float = 0.0  # where the best caption has a noun of less support, its beginnings are candidates too
+    second_look: float = 0.0  # so too, captions of a second beam, which take longer
+    swap: float = 2.0  # a concept replaces a noun if its score is above the noun's support by this; 2 is never
+    vague: float = 2.0  # so does a word for its kind, by its own support
+    support: SupportModel = field(default_factory=SupportModel)  # of nouns, from evidence that is not the captioner's
 
     def __post_init__(self) -> None:
         for name in ("doubt", "shorten", "second_look", "swap", "vague"):
@@ -76,30 +69,37 @@ class Choice:
                 raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="fit it again")
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A caption that a photo may have.
+@dataclass(frozen=True, eq=False)
+class EncodedPhotos:
+    """What the models make of a batch of photos: the captioner, and vision and matcher."""
 
-    Attributes:
-        words: its words.
-        score: by which the captioner ranked it.
-        log_prob: of words and END.
-        cosine: with the photo, by the matcher; NaN without one.
-        nouns: places of those that name a thing.
-        support: of each of them.
-        evidence: of each of them.
-        origin: beam, beginning, second, swap or vague.
-        instead_of: the caption in which a noun was replaced. How likely the captioner finds the new one tells nothing.
-    """
+    memory: Memory
+    evidence: PhotoEvidence
 
+
+class Draft(NamedTuple):
+    """A caption of the photo at a place of the batch, before its nouns are looked up."""
+
+    photo: int
     words: Words
     score: float
     log_prob: float
-    cosine: float
-    nouns: tuple[int, ...]
-    support: tuple[float, ...]
-    evidence: tuple[Evidence, ...]
-    origin: str = "beam"
+    origin: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A caption that a photo may have."""
+
+    words: Words
+    score: float  # by which the captioner ranked it
+    log_prob: float  # of words and END
+    cosine: float  # with the photo, by the matcher; NaN without one
+    nouns: tuple[int, ...]  # places of those that name a thing
+    support: tuple[float, ...]  # of each of them
+    evidence: tuple[Evidence, ...]  # of each of them
+    origin: str = "beam"  # or beginning, second, swap, vague
+    # The caption in which a noun was replaced. How likely the captioner finds the new one tells nothing.
     instead_of: Candidate | None = None
 
     def total(self, fit: float, doubt: float) -> float:
@@ -117,222 +117,169 @@ class CaptionChooser:
     """Chooses among the captions of a batch of photos.
 
     Args:
-        grounder: knows what eyes and matcher say of nouns.
-        captioner: in the form in which it is run.
+        grounder: has the models.
         choice: how to choose.
         fit: what the cosine with the photo counts.
     """
 
-    def __init__(self, grounder: Grounder, captioner: Captioner, choice: Choice, fit: float) -> None:
+    def __init__(self, grounder: Grounder, choice: Choice, fit: float) -> None:
         self.choice, self.fit = choice, fit
-        self._grounder, self._captioner = grounder, captioner
+        self._captioner = grounder.captioner
         self._vocabulary = grounder.bundle.captioner.vocabulary
         self._matcher = grounder.bundle.matcher
 
-    def choose(
-        self,
-        scenes: SceneBatch,
-        memory: Memory,
-        decoded: DecodeResult,
-        images: Embedding | None,
-        concepts: Sequence[Sequence[Concept]],
-        rules: Rules,
-    ) -> list[Candidate]:
-        """The caption of each photo.
-
-        Args:
-            scenes: of the photos.
-            memory: what the captioner makes of them.
-            decoded: what it says of each.
-            images: what the matcher makes of them.
-            concepts: of each.
-            rules: that captions keep.
-        """
-        evidence = self._grounder.photo_evidence(scenes, images, concepts)
-        best = [self.best(own) for own in self._candidates(memory, decoded, images, evidence, rules)]
+    def choose(self, photos: EncodedPhotos, decoded: DecodeResult, rules: Rules) -> list[Candidate]:
+        """The caption of each photo, of those that were decoded and those that say less."""
+        best = [self.best(candidates) for candidates in self.candidates(photos, decoded, rules)]
         if _names_words(rules) or min(self.choice.swap, self.choice.vague) > 1:
             return best
-        asked: list[tuple[int, Words, str]] = []
-        for photo, one in enumerate(best):
-            for words, origin, gain in self.other_nouns(one, photo, concepts[photo], evidence):
-                known = len(words) <= rules.max_words and all(word in self._vocabulary for word in words)
-                if known and gain > (self.choice.swap if origin == "swap" else self.choice.vague):
-                    asked.append((photo, words, origin))
+        changes: list[tuple[int, Words, str]] = []
+        for photo, candidate in enumerate(best):
+            for words, origin, gain in self.other_nouns(candidate, photo, photos.evidence):
+                sayable = len(words) <= rules.max_words and all(word in self._vocabulary for word in words)
+                if sayable and gain > (self.choice.swap if origin == "swap" else self.choice.vague):
+                    changes.append((photo, words, origin))
                     break
-        for photo, one in self._scored(asked, memory, images, evidence):
-            best[photo] = replace(one, instead_of=best[photo])
+        for (photo, _, _), candidate in zip(changes, self._score(changes, photos), strict=True):
+            best[photo] = replace(candidate, instead_of=best[photo])
         return best
 
     def best(self, candidates: Sequence[Candidate]) -> Candidate:
         """The one with the best score."""
-        return max(candidates, key=lambda one: one.total(self.fit, self.choice.doubt))
+        return max(candidates, key=lambda candidate: candidate.total(self.fit, self.choice.doubt))
 
-    def candidates(
-        self,
-        scenes: SceneBatch,
-        memory: Memory,
-        decoded: DecodeResult,
-        images: Embedding | None,
-        concepts: Sequence[Sequence[Concept]],
-        rules: Rules,
-    ) -> list[list[Candidate]]:
+    def candidates(self, photos: EncodedPhotos, decoded: DecodeResult, rules: Rules) -> list[list[Candidate]]:
         """All captions that are weighed for each photo."""
-        evidence = self._grounder.photo_evidence(scenes, images, concepts)
-        return self._candidates(memory, decoded, images, evidence, rules)
-
-    def _candidates(
-        self,
-        memory: Memory,
-        decoded: DecodeResult,
-        images: Embedding | None,
-        evidence: PhotoEvidence,
-        rules: Rules,
-    ) -> list[list[Candidate]]:
-        found = self._decoded(decoded, range(len(decoded.words)), images, evidence, "beam")
+        candidates = self._decoded(decoded, range(len(decoded.words)), photos, "beam")
         if _names_words(rules):
-            return found
-        beam, least = decoded.words.shape[1], [self.best(own).least for own in found]
-        if again := [photo for photo, support in enumerate(least) if support < self.choice.second_look and beam > 1]:
-            self._look_again(found, again, memory, images, evidence, rules, beam)
-        if short := [photo for photo, support in enumerate(least) if support < self.choice.shorten]:
-            self._say_less(found, short, memory, images, evidence, rules)
-        return found
+            return candidates
+        least, beam = [self.best(own).least for own in candidates], decoded.words.shape[1]
+        doubtful = [photo for photo, support in enumerate(least) if support < self.choice.second_look]
+        if doubtful and beam > 1:
+            self._look_again(candidates, doubtful, photos, rules, beam)
+        doubtful = [photo for photo, support in enumerate(least) if support < self.choice.shorten]
+        if doubtful:
+            self._say_less(candidates, doubtful, photos, rules)
+        return candidates
 
     def _say_less(
-        self,
-        found: list[list[Candidate]],
-        doubtful: Sequence[int],
-        memory: Memory,
-        images: Embedding | None,
-        evidence: PhotoEvidence,
-        rules: Rules,
+        self, candidates: list[list[Candidate]], doubtful: Sequence[int], photos: EncodedPhotos, rules: Rules
     ) -> None:
-        best = {photo: self.best(found[photo]).words for photo in doubtful}
-        tags = dict(zip(best, noun_tags(list(best.values())), strict=True))
-        asked = [
-            (photo, words, "beginning")
-            for photo in doubtful
-            for words in beginnings(best[photo], tags[photo])
-            if len(words) >= rules.min_words
+        """Add the beginnings of the best captions of the doubtful photos."""
+        best = [self.best(candidates[photo]).words for photo in doubtful]
+        shorter = [
+            (photo, beginning, "beginning")
+            for photo, words, tags in zip(doubtful, best, noun_tags(best), strict=True)
+            for beginning in beginnings(words, tags)
+            if len(beginning) >= rules.min_words
         ]
-        for photo, one in self._scored(asked, memory, images, evidence):
-            found[photo].append(one)
+        for (photo, _, _), candidate in zip(shorter, self._score(shorter, photos), strict=True):
+            candidates[photo].append(candidate)
 
     def _look_again(
         self,
-        found: list[list[Candidate]],
+        candidates: list[list[Candidate]],
         doubtful: Sequence[int],
-        memory: Memory,
-        images: Embedding | None,
-        evidence: PhotoEvidence,
+        photos: EncodedPhotos,
         rules: Rules,
         beam: int,
     ) -> None:
-        """A second beam of the doubtful photos, in which the nouns that were said cost what they are doubted."""
-        rows = torch.tensor(doubtful, device=next(iter(memory.values())).device)
+        """Add a second beam of the doubtful photos, in which the nouns that were said cost what they are doubted."""
+        rows = torch.tensor(doubtful, device=next(iter(photos.memory.values())).device)
         bias = torch.zeros(len(doubtful), len(self._vocabulary), device=rows.device)
         for row, photo in enumerate(doubtful):
-            for noun, support in _supports(found[photo]).items():
+            for noun, support in _supports(candidates[photo]).items():
                 ids = [self._vocabulary.id(form) for form in noun_forms(noun) or (noun,) if form in self._vocabulary]
                 bias[row, ids] = -DEAR * (1 - support)
-        again = decode(self._captioner, select(memory, rows), Beam(beam, keep=beam), rules, self._vocabulary, bias)
-        for photo, more in zip(doubtful, self._decoded(again, doubtful, images, evidence, "second"), strict=True):
-            known = {one.words for one in found[photo]}
-            found[photo] += [replace(one, score=one.log_prob) for one in more if one.words not in known]
+        memory, strategy = select(photos.memory, rows), Beam(beam, keep=beam)
+        decoded = decode(self._captioner, memory, strategy, rules, self._vocabulary, bias)
+        for photo, more in zip(doubtful, self._decoded(decoded, doubtful, photos, "second"), strict=True):
+            known = {candidate.words for candidate in candidates[photo]}
+            candidates[photo] += [replace(new, score=new.log_prob) for new in more if new.words not in known]
 
     def _decoded(
-        self,
-        decoded: DecodeResult,
-        photos: Iterable[int],
-        images: Embedding | None,
-        evidence: PhotoEvidence,
-        origin: str,
+        self, decoded: DecodeResult, rows: Sequence[int], photos: EncodedPhotos, origin: str
     ) -> list[list[Candidate]]:
-        places = list(photos)
-        words, scores = caption_words(decoded, self._vocabulary), decoded.scores.tolist()
-        log_probs = decoded.log_probs.tolist()
-        asked = [
-            (row, text, score, log_prob)
-            for row, own in enumerate(zip(words, scores, log_probs, strict=True))
-            for text, score, log_prob in zip(*own, strict=True)
-            if log_prob > -math.inf
+        """The captions of each photo that was decoded; `rows` are the places of these photos in the batch."""
+        words = caption_words(decoded, self._vocabulary)
+        scores, log_probs = decoded.scores.tolist(), decoded.log_probs.tolist()
+        drafts = [
+            Draft(photo, words[row][rank], scores[row][rank], log_probs[row][rank], origin)
+            for row, photo in enumerate(rows)
+            for rank in range(len(words[row]))
+            if log_probs[row][rank] > -math.inf
         ]
-        found: list[list[Candidate]] = [[] for _ in places]
-        read = self._read([(places[row], text) for row, text, _, _ in asked], images, evidence)
-        for (row, text, score, log_prob), known in zip(asked, read, strict=True):
-            found[row].append(Candidate(text, score, log_prob, *known, origin))
-        return found
+        candidates: dict[int, list[Candidate]] = {photo: [] for photo in rows}
+        for draft, candidate in zip(drafts, self._weigh(drafts, photos.evidence), strict=True):
+            candidates[draft.photo].append(candidate)
+        return list(candidates.values())
 
-    def _scored(
-        self,
-        asked: Sequence[tuple[int, Words, str]],
-        memory: Memory,
-        images: Embedding | None,
-        evidence: PhotoEvidence,
-    ) -> list[tuple[int, Candidate]]:
-        """Captions of photos that no beam gave, with their likelihood."""
-        if not asked:
+    def _score(self, captions: Sequence[tuple[int, Words, str]], photos: EncodedPhotos) -> list[Candidate]:
+        """Captions that no beam gave (photo, words, origin), with their likelihood."""
+        if not captions:
             return []
-        rows = torch.tensor([photo for photo, _, _ in asked], device=next(iter(memory.values())).device)
-        ids = TextBatch.collate([words for _, words, _ in asked], self._vocabulary).ids.to(rows.device)
-        log_probs = self._captioner.log_prob(select(memory, rows), ids).tolist()
-        read = self._read([(photo, words) for photo, words, _ in asked], images, evidence)
-        return [
-            (photo, Candidate(words, log_prob, log_prob, *known, origin))
-            for (photo, words, origin), log_prob, known in zip(asked, log_probs, read, strict=True)
+        rows = torch.tensor([photo for photo, _, _ in captions], device=next(iter(photos.memory.values())).device)
+        ids = TextBatch.collate([words for _, words, _ in captions], self._vocabulary).ids.to(rows.device)
+        log_probs = self._captioner.log_prob(select(photos.memory, rows), ids).tolist()
+        drafts = [
+            Draft(photo, words, log_prob, log_prob, origin)
+            for (photo, words, origin), log_prob in zip(captions, log_probs, strict=True)
         ]
+        return self._weigh(drafts, photos.evidence)
 
-    def _read(
-        self, captions: Sequence[tuple[int, Words]], images: Embedding | None, evidence: PhotoEvidence
-    ) -> list[tuple[float, tuple[int, ...], tuple[float, ...], tuple[Evidence, ...]]]:
-        """Of captions of photos the cosine with it, the places of nouns, and the support and evidence of each."""
-        texts = [words for _, words in captions]
-        vectors = self._vectors(texts, images)
-        found: list[tuple[float, list[int], list[Evidence]]] = []
-        for row, ((photo, words), tags) in enumerate(zip(captions, noun_tags(texts), strict=True)):
-            nouns = [at for at, count in enumerate(box_counts(words, tags)) if count]
-            known = evidence.of(photo, [(words[at], words[at - 1] if at else "") for at in nouns])
-            cosine = math.nan
-            if vectors is not None and images is not None:
-                cosine = float(vectors["vector"][row] @ images["vector"][photo])
-                if nouns and "words" in vectors and "regions" in images:
-                    states = vectors["words"][row, [at + 1 for at in nouns]]  # START is first
-                    cosines = (states.float() @ images["regions"][photo].float().T).amax(1).tolist()
-                    known = [one._replace(found=value) for one, value in zip(known, cosines, strict=True)]
-            found.append((cosine, nouns, known))
-        every = [one for _, _, known in found for one in known]
-        names = [words[at] for (_, words), (_, nouns, _) in zip(captions, found, strict=True) for at in nouns]
-        support = iter(self.choice.support.support(every, names).tolist())
-        return [
-            (cosine, tuple(nouns), tuple(next(support) for _ in nouns), tuple(known)) for cosine, nouns, known in found
-        ]
+    def _weigh(self, drafts: Sequence[Draft], evidence: PhotoEvidence) -> list[Candidate]:
+        """Captions with their cosine, their nouns, and the support of each."""
+        all_words = [draft.words for draft in drafts]
+        texts = self._embed(all_words, evidence)
+        candidates = []
+        for row, (draft, tags) in enumerate(zip(drafts, noun_tags(all_words), strict=True)):
+            nouns = [at for at, count in enumerate(box_counts(draft.words, tags)) if count]
+            known, cosine = evidence.of(draft.photo, draft.words, nouns), math.nan
+            if texts is not None and evidence.images is not None:
+                cosine = float(texts["vector"][row] @ evidence.images["vector"][draft.photo])
+                if nouns and "words" in texts:
+                    states = texts["words"][row, [at + 1 for at in nouns]]  # START is first
+                    found = evidence.region_cosines(draft.photo, states)
+                    known = [one._replace(found=value) for one, value in zip(known, found, strict=True)]
+            score, log_prob = draft.score, draft.log_prob
+            candidates.append(
+                Candidate(draft.words, score, log_prob, cosine, tuple(nouns), (), tuple(known), draft.origin)
+            )
+        every = [one for candidate in candidates for one in candidate.evidence]
+        names = [candidate.words[at] for candidate in candidates for at in candidate.nouns]
+        supports = iter(self.choice.support.support(every, names).tolist())
+        return [replace(one, support=tuple(itertools.islice(supports, len(one.nouns)))) for one in candidates]
 
-    def _vectors(self, texts: Sequence[Words], images: Embedding | None) -> Embedding | None:
+    def _embed(self, texts: Sequence[Words], evidence: PhotoEvidence) -> Embedding | None:
+        """What the matcher makes of captions; None without a matcher of whole photos."""
         matcher = self._matcher
-        if matcher is None or images is None or not isinstance(matcher.model, GlobalMatcher):
+        if matcher is None or evidence.images is None or not isinstance(matcher.model, GlobalMatcher):
             return None
-        batch = TextBatch.collate(texts, matcher.vocabulary).to(images["vector"].device)
+        batch = TextBatch.collate(texts, matcher.vocabulary).to(evidence.images["vector"].device)
         return matcher.model.embed_texts(batch)
 
     def other_nouns(
-        self, one: Candidate, photo: int, concepts: Sequence[Concept], evidence: PhotoEvidence
+        self, candidate: Candidate, photo: int, evidence: PhotoEvidence
     ) -> Iterator[tuple[Words, str, float]]:
         """The caption with another word for a noun, where that came from, and by how much more it is supported.
 
         Names of concepts come first, the surest one first; then words for kinds of things.
         """
-        doubted = dict(zip(one.nouns, one.support, strict=True))
-        for concept in sorted(concepts, key=lambda each: -each.score):
-            if is_sure(concept) and not mentions(one.words, concept.name):
-                if usual_kind(concept.name) != "animal" and (concept.box is not None or concept.score < SURE_THING):
-                    continue  # many things are in a photo, and those that a caption names are mostly there
-                for at in sorted(replaceable(one.words, one.nouns, concept.name), key=doubted.__getitem__)[:1]:
-                    yield with_noun(one.words, at, concept.name), "swap", concept.score - doubted[at]
-        for at, support in sorted(doubted.items(), key=lambda each: each[1])[:1]:
-            kind = family_of(one.words[at])
-            if kind in KINDS and not mentions([*one.words[:at], *one.words[at + 1 :]], kind) and kind != one.words[at]:
-                known = self.choice.support.support(evidence.of(photo, [(kind, "")]), [kind])
-                yield with_noun(one.words, at, kind), "vague", float(known[0]) - support
+        words, support = candidate.words, dict(zip(candidate.nouns, candidate.support, strict=True))
+        for concept in sorted(evidence.concepts[photo], key=lambda concept: -concept.score):
+            if not is_sure(concept) or mentions(words, concept.name):
+                continue
+            if usual_kind(concept.name) != "animal" and (concept.box is not None or concept.score < SURE_THING):
+                continue  # many things are in a photo, and those that a caption names are mostly there
+            if places := replaceable(words, candidate.nouns, concept.name):
+                at = min(places, key=support.__getitem__)
+                yield with_noun(words, at, concept.name), "swap", concept.score - support[at]
+        if support:
+            at = min(support, key=support.__getitem__)
+            kind = family_of(words[at])
+            if kind in KINDS and kind != words[at] and not mentions([*words[:at], *words[at + 1 :]], kind):
+                by_kind = self.choice.support.support(evidence.of(photo, [kind], [0]), [kind])
+                yield with_noun(words, at, kind), "vague", float(by_kind[0]) - support[at]
 
 
 def is_sure(concept: Concept) -> bool:
@@ -344,10 +291,10 @@ def is_sure(concept: Concept) -> bool:
     return concept.score >= (SURE if concept.box is None else SURE_REGION)
 
 
-def signs_of(chosen: Candidate, concepts: Sequence[Concept]) -> Signs:
+def signs_of(candidate: Candidate, concepts: Sequence[Concept]) -> Signs:
     """What speaks for the caption that was chosen."""
-    missing = (concept.score for concept in concepts if not mentions(chosen.words, concept.name))
-    return Signs(chosen.cosine, chosen.least, 1 - max(missing, default=0.0))
+    missing = (concept.score for concept in concepts if not mentions(candidate.words, concept.name))
+    return Signs(candidate.cosine, candidate.least, 1 - max(missing, default=0.0))
 
 
 def beginnings(words: Words, tags: Sequence[str]) -> list[Words]:
@@ -421,7 +368,11 @@ def plural_of(name: str) -> str:
 
 
 def _supports(candidates: Iterable[Candidate]) -> dict[str, float]:
-    return {one.words[at]: support for one in candidates for at, support in zip(one.nouns, one.support, strict=True)}
+    """The support of every noun that candidates say."""
+    supports: dict[str, float] = {}
+    for candidate in candidates:
+        supports.update(zip((candidate.words[at] for at in candidate.nouns), candidate.support, strict=True))
+    return supports
 
 
 def _names_words(rules: Rules) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -14,15 +15,14 @@ from sightline.caption import Caption, WordTrace
 from sightline.errors import ConfigError
 from sightline.grounding.caption_boxes import GroundingModels, choose_boxes
 from sightline.grounding.evidence import Audit, AuditedNoun, Evidence, Grounding, verdict_of
-from sightline.grounding.nouns import noun_tags
-from sightline.grounding.photo_evidence import PhotoEvidence, noun_vectors
+from sightline.grounding.nouns import PLACES, names_thing, noun_tags
+from sightline.grounding.photo_evidence import NounVectors, PhotoEvidence
 from sightline.grounding.region_names import RegionNames
 from sightline.grounding.support_model import SupportModel, check_least
 from sightline.grounding.synonyms import known_nouns, may_name_the_same
-from sightline.grounding.visible_nouns import PLACES, names_thing
 from sightline.models.captioner import Captioner
-from sightline.models.matcher import Embedding
-from sightline.scene import Array, Concept
+from sightline.models.matcher import Embedding, GlobalMatcher
+from sightline.photo import Photo
 from sightline.text.tagger import NOUNS, Tagger
 from sightline.text.vocabulary import UNK, Rule, Vocabulary, rule
 from sightline.vision.detector import Detector
@@ -35,24 +35,18 @@ TOGETHER = 32  # sentences of a photo that are read at once
 
 @dataclass(frozen=True, eq=False)
 class NounScores:
-    """What is known about a sentence.
+    """What is known about a sentence: its nouns that name a thing, by their places among the words."""
 
-    Attributes:
-        caption: its words, the nouns pointing at boxes.
-        evidence: of each noun that names a thing, by its place among the words.
-        seen: what is seen in the place of each of them, nothing of its kind among it, the surest first.
-    """
-
-    caption: Caption
+    caption: Caption  # every noun that a model knows points at its best box
     evidence: dict[int, Evidence]
-    seen: dict[int, tuple[str, ...]]
+    instead: dict[int, tuple[str, ...]]  # what is seen in a noun's place, nothing of its kind, the surest first
 
 
 class Grounder:
     """Asks the models of a bundle about one photo at a time.
 
     Args:
-        bundle: whose matcher and rule of pointing are used.
+        bundle: whose matcher, rule of pointing and support of nouns are used.
         vision: the bundle's, in the form in which it is run.
         captioner: so too.
         auditing: from evidence to support.
@@ -61,155 +55,150 @@ class Grounder:
     def __init__(
         self, bundle: GroundingModels, vision: VisionModel, captioner: Captioner, auditing: SupportModel
     ) -> None:
-        self.bundle, self._captioner, self.auditing = bundle, captioner, auditing
+        self.bundle, self.captioner, self.auditing = bundle, captioner, auditing
         self._vision = vision if isinstance(vision, Detector) else None
         self._names = None if self._vision is None else RegionNames(self._vision)
-        self._vectors = noun_vectors(bundle.matcher)
+        self._vectors = None
+        if bundle.matcher is not None and isinstance(bundle.matcher.model, GlobalMatcher):
+            self._vectors = NounVectors(bundle.matcher)
         self._split = rule(bundle.captioner.text_rule)
 
-    def ground(self, sentence: str, scenes: SceneBatch, row: int, path: str, size: tuple[int, int]) -> Grounding:
-        """Where the nouns of a sentence are in one photo of a batch; `path` and `size` are the photo's."""
+    def photo_evidence(self, scenes: SceneBatch, images: Embedding | None = None) -> PhotoEvidence:
+        """What vision and matcher know of scenes; `images` is what the matcher makes of them, where known."""
+        if images is None and self.bundle.matcher is not None:
+            images = self.bundle.matcher.model.embed_images(scenes)
+        concepts = [()] * len(scenes) if self._vision is None else self._vision.concepts(scenes)
+        return PhotoEvidence(scenes, images, concepts, self._names, self._vectors)
+
+    def ground(self, sentence: str, photo: Photo, scenes: SceneBatch, row: int) -> Grounding:
+        """Where the nouns of a sentence are in a photo, whose scene is a row of the batch."""
         words = self._split.all_words(sentence)
         if not words:
             raise ConfigError(f"no word in the sentence {sentence!r}", fix="say what to look for")
-        known = self.score_nouns([words], one(scenes, row))[0]
-        support = dict(zip(known.evidence, self.auditing.support([*known.evidence.values()]).tolist(), strict=True))
-        trace = tuple(
-            word
-            if word.score is None
-            else replace(word, score=support[at] * float(self.auditing.place_probability(word.score)))
-            for at, word in enumerate(known.caption.trace)
-        )
-        return Grounding(known.caption.words, known.caption.log_prob, trace, path, sentence, size)
+        (scores,) = self.score_nouns([words], one_scene(scenes, row))
+        caption, nouns = scores.caption, list(scores.evidence)
+        trace = list(caption.trace)
+        for at, support in zip(nouns, self.auditing.support(list(scores.evidence.values())).tolist(), strict=True):
+            share = trace[at].score
+            if share is not None:
+                trace[at] = replace(trace[at], score=support * float(self.auditing.place_probability(share)))
+        return Grounding(caption.words, caption.log_prob, tuple(trace), os.fspath(photo.path), sentence, photo.size)
 
     def audit(
-        self,
-        captions: Sequence[str],
-        scenes: SceneBatch,
-        row: int,
-        path: str,
-        size: tuple[int, int],
-        least: float | None = None,
+        self, captions: Sequence[str], photo: Photo, scenes: SceneBatch, row: int, least: float | None = None
     ) -> list[Audit]:
-        """Which nouns of captions one photo of a batch does not support; `path` and `size` are the photo's."""
+        """Which nouns of captions a photo does not support; its scene is a row of the batch."""
         least = check_least(self.auditing.least if least is None else least)
-        scene, results = one(scenes, row), list[Audit]()
+        scene, path, audits = one_scene(scenes, row), os.fspath(photo.path), list[Audit]()
         for first in range(0, len(captions), TOGETHER):
-            texts = [words_of(text, self._split) for text in captions[first : first + TOGETHER]]
-            for text, known, (_, places) in zip(
-                captions[first:], self.score_nouns([words for words, _ in texts], scene), texts, strict=False
-            ):
-                results.append(Audit(path, text, size, self._audited(known, places, least)))
-        return results
+            texts = captions[first : first + TOGETHER]
+            split = [words_of(text, self._split) for text in texts]
+            scores = self.score_nouns([words for words, _ in split], scene)
+            for text, own_scores, (_, places) in zip(texts, scores, split, strict=True):
+                audits.append(Audit(path, text, photo.size, self._audited(own_scores, places, least)))
+        return audits
 
-    def _audited(self, known: NounScores, places: Sequence[int], least: float) -> tuple[AuditedNoun, ...]:
-        support = self.auditing.support([*known.evidence.values()]).tolist()
-        found = []
-        for (at, evidence), sure in zip(known.evidence.items(), support, strict=True):
-            if not names_thing(known.caption.words, at):
-                continue
-            word, trace, seen = known.caption.words[at], known.caption.trace[at], known.seen[at]
-            flagged = sure < least
-            instead = seen if flagged else ()
-            verdict = verdict_of(sure, least)
-            place, share = trace.box, trace.score
-            found.append(AuditedNoun(word, places[at], sure, not flagged, place, share, instead, evidence, verdict))
-        return tuple(found)
+    def _audited(self, scores: NounScores, places: Sequence[int], least: float) -> tuple[AuditedNoun, ...]:
+        """The nouns that name things; `places` tells where in the text each word is."""
+        words, trace = scores.caption.words, scores.caption.trace
+        supports = self.auditing.support(list(scores.evidence.values())).tolist()
+        return tuple(
+            AuditedNoun(
+                word=words[at],
+                index=places[at],
+                support=support,
+                supported=support >= least,
+                box=trace[at].box,
+                share=trace[at].score,
+                instead=() if support >= least else scores.instead[at],
+                evidence=evidence,
+                verdict=verdict_of(support, least),
+            )
+            for (at, evidence), support in zip(scores.evidence.items(), supports, strict=True)
+            if names_thing(words, at)
+        )
 
     def score_nouns(self, sentences: Sequence[Sequence[str]], scene: SceneBatch) -> list[NounScores]:
-        """What is known about sentences, split into words. Every noun that a model knows points at its best box."""
-        nouns_of = [[tag in NOUNS for tag in tags] for tags in noun_tags(sentences)]
+        """What is known about sentences, split into words, of the one photo of a batch."""
+        is_noun = [[tag in NOUNS for tag in tags] for tags in noun_tags(sentences)]
         vocabulary = self.bundle.captioner.vocabulary
-        known = [known_nouns(words, own, vocabulary) for words, own in zip(sentences, nouns_of, strict=True)]
-        heard = _SentenceScores(self._captioner, known, vocabulary, scene)
-        said = [heard.caption(row, words) for row, words in enumerate(sentences)]
-        said = choose_boxes(self.bundle, said, scene, replace(self.bundle.pointing, least=0.0))
-        nouns = [
-            [at for at, noun in enumerate(own) if noun and words[at] not in PLACES]
-            for words, own in zip(sentences, nouns_of, strict=True)
-        ]
-        odds = None if self._names is None else self._names.odds(scene)[0][scene.mask("regions")[0].cpu().numpy()]
-        known_of = self.photo_evidence(scene)
-        boxes = scene.part("boxes")[0].float().cpu().numpy()
+        known = [known_nouns(words, nouns, vocabulary) for words, nouns in zip(sentences, is_noun, strict=True)]
+        likelihoods = _SentenceLikelihoods(self.captioner, known, vocabulary, scene)
+        evidence = self.photo_evidence(scene)
+        captions = choose_boxes(
+            self.bundle,
+            [likelihoods.caption(row, words) for row, words in enumerate(sentences)],
+            scene,
+            replace(self.bundle.pointing, least=0.0),
+            evidence.images,
+        )
         results = []
-        for row, (caption, own) in enumerate(zip(said, nouns, strict=True)):
+        for row, caption in enumerate(captions):
             words = caption.words
-            seen_by_photo = known_of.of(0, [(words[at], words[at - 1] if at else "") for at in own])
-            evidence = {}
-            for at, one in zip(own, seen_by_photo, strict=True):
-                by_captioner = dict(zip(("said", "asked", "rarity"), heard.of(row, at), strict=True))
-                evidence[at] = one._replace(**by_captioner)
-            seen = {at: self._seen(heard, row, caption, at, odds, boxes) for at in own}
-            results.append(NounScores(caption, evidence, seen))
+            nouns = [at for at, noun in enumerate(is_noun[row]) if noun and words[at] not in PLACES]
+            by_noun = {
+                at: likelihoods.add_to(by_photo, row, at)
+                for at, by_photo in zip(nouns, evidence.of(0, words, nouns), strict=True)
+            }
+            instead = {at: self._instead(likelihoods.likely(row, at), caption, at, evidence) for at in nouns}
+            results.append(NounScores(caption, by_noun, instead))
         return results
 
-    def photo_evidence(
-        self,
-        scenes: SceneBatch,
-        images: Embedding | None = None,
-        concepts: Sequence[Sequence[Concept]] | None = None,
-    ) -> PhotoEvidence:
-        """What eyes and matcher know of scenes; `images` and `concepts` are what they make of them, where known."""
-        if images is None and self._vectors is not None:
-            images = self._vectors.matcher.model.embed_images(scenes)
-        if concepts is None:
-            concepts = [()] * len(scenes) if self._vision is None else self._vision.concepts(scenes)
-        return PhotoEvidence(self._names, self._vectors, scenes, images, concepts)
-
-    def _seen(
-        self, heard: _SentenceScores, row: int, caption: Caption, at: int, odds: Array | None, boxes: Array
-    ) -> tuple[str, ...]:
+    def _instead(self, likely: list[str], caption: Caption, at: int, evidence: PhotoEvidence) -> tuple[str, ...]:
+        """What is seen in the place of a noun: `likely` words of the captioner, and names of its box's region."""
         before, box = caption.words[:at], caption.trace[at].box
-        names = [word for word in heard.likely(row, at) if Tagger.default().nouns([*before, word])[at]]
-        if self._names is not None and odds is not None and box is not None:
-            names += self._names.at(odds, boxes, box, LIKELY)
+        names = [word for word in likely if Tagger.default().nouns([*before, word])[at]]
+        if box is not None:
+            names += evidence.names_at(0, box, LIKELY)
         others = [name for name in dict.fromkeys(names) if not may_name_the_same(name.split()[-1], caption.words[at])]
         return tuple(others[:MOST_INSTEAD])
 
 
-class _SentenceScores:
+class _SentenceLikelihoods:
     """What the captioner makes of sentences about one photo, their unknown nouns replaced by known ones."""
 
     def __init__(
-        self, captioner: Captioner, known: Sequence[Sequence[str]], vocabulary: Vocabulary, scene: SceneBatch
+        self, captioner: Captioner, sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, scene: SceneBatch
     ) -> None:
         memory = captioner.encode(scene)
         device = next(iter(memory.values())).device
-        self._ids = TextBatch.collate([*known, ["a"]], vocabulary).ids.to(device)
+        self._vocabulary = vocabulary
+        self._ids = TextBatch.collate([*sentences, ["a"]], vocabulary).ids.to(device)  # the last asks for any noun
         output = captioner(memory, self._ids)
-        self._told: Tensor = output.log_probs  # (N + 1, T, V)
-        self._chosen = self._told.gather(2, self._ids[:, 1:, None]).squeeze(2).tolist()
-        looks, self._words = output.trace.regions, vocabulary
-        self._looks = None if looks is None else looks[:, :, : int(scene.mask("boxes").sum())].float().cpu().numpy()
+        self._log_probs: Tensor = output.log_probs  # (N + 1, T, V)
+        self._of_words = self._log_probs.gather(2, self._ids[:, 1:, None]).squeeze(2).tolist()
+        attention, count = output.trace.regions, int(scene.mask("boxes").sum())
+        self._attention = None if attention is None else attention[:, :, :count].float().cpu().numpy()
 
     def caption(self, row: int, words: Sequence[str]) -> Caption:
         """A sentence with what the captioner looked at when it came to each word that it knows."""
-        known = (self._ids[row, 1:] != UNK).tolist()
-        looks = [
-            self._looks[row, at].copy() if self._looks is not None and known[at] else None for at in range(len(words))
-        ]
-        trace = [WordTrace(self._chosen[row][at], look) for at, look in enumerate(looks)]
-        return Caption(tuple(words), sum(self._chosen[row][: len(words) + 1]), tuple(trace))
+        trace = []
+        for at in range(len(words)):
+            regions = None
+            if self._attention is not None and int(self._ids[row, at + 1]) != UNK:
+                regions = self._attention[row, at].copy()
+            trace.append(WordTrace(self._of_words[row][at], regions))
+        return Caption(tuple(words), sum(self._of_words[row][: len(words) + 1]), tuple(trace))
 
-    def of(self, row: int, at: int) -> tuple[float, float, float]:
-        """`said`, `asked` and `rarity` of a word."""
+    def add_to(self, evidence: Evidence, row: int, at: int) -> Evidence:
+        """The evidence for a word, with the captioner's part of it."""
         id = int(self._ids[row, at + 1])
         if id == UNK:
-            return math.nan, math.nan, math.nan
-        return self._chosen[row][at], float(self._told[-1, 1, id]), math.log(id)
+            return evidence
+        asked = float(self._log_probs[-1, 1, id])
+        return evidence._replace(said=self._of_words[row][at], asked=asked, rarity=math.log(id))
 
     def likely(self, row: int, at: int) -> list[str]:
         """Words that the captioner would have said there, the likeliest first."""
-        top, ids = torch.topk(self._told[row, at], min(MOST_INSTEAD, self._told.shape[2]))
-        chances = zip(top.exp().tolist(), ids.tolist(), strict=True)
-        return [self._words.word(id) for chance, id in chances if chance >= LIKELY and id > UNK]
+        top, ids = torch.topk(self._log_probs[row, at], min(MOST_INSTEAD, self._log_probs.shape[2]))
+        probabilities = zip(top.exp().tolist(), ids.tolist(), strict=True)
+        return [self._vocabulary.word(id) for chance, id in probabilities if chance >= LIKELY and id > UNK]
 
 
-def one(scenes: SceneBatch, row: int) -> SceneBatch:
-    """One scene of a batch."""
-    part = slice(row, row + 1)
-    values = {item.name: getattr(scenes, item.name) for item in fields(scenes) if item.name != "fingerprint"}
-    return replace(scenes, **{name: value[part] for name, value in values.items() if value is not None})
+def one_scene(scenes: SceneBatch, row: int) -> SceneBatch:
+    """One scene of a batch, as a batch."""
+    parts = {item.name: getattr(scenes, item.name) for item in fields(scenes) if item.name != "fingerprint"}
+    return replace(scenes, **{name: part[row : row + 1] for name, part in parts.items() if part is not None})
 
 
 def words_of(text: str, split: Rule) -> tuple[list[str], list[int]]:

@@ -1,4 +1,4 @@
-"""The nouns of a sentence that get boxes: which, how many, and which two may have the same one."""
+"""The nouns of a sentence: which name a thing, how many boxes each gets, and which two may have the same box."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from sightline.grounding.synonyms import may_name_the_same
-from sightline.grounding.visible_nouns import names_thing
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS, Tagger
@@ -22,6 +21,17 @@ MANY = 10  # boxes of a plural without a number, at most
 BETWEEN = frozenset({"JJ", "JJR", "JJS", "VBG", "VBN", "NN"})  # tags between a number and its noun: "two small dogs"
 FAR = 3  # words between the nouns of "a cup of hot coffee", and one more
 BEINGS = frozenset({"noun.person", "noun.animal"})
+# Nouns that name no thing in a picture, such as *close* in "a close up of a cat": whether a photo "supports" them is no
+# question.
+PLACES = frozenset("front back top bottom side middle center centre end".split())
+NAME_NO_THING = PLACES | frozenset(
+    "picture photo photograph image snapshot shot closeup close-up close view scene background foreground "  # the photo
+    "left right edge corner distance area place spot space air way direction position inside outside "  # where
+    "couple group bunch bunche pair variety assortment collection amount number kind type sort "  # how many
+    "day time night morning afternoon evening noon daytime nighttime moment summer winter "  # when
+    "thing something anything everything nothing object item stuff".split()  # anything
+)
+BEFORE_OF = frozenset("lot set row line piece part half rest series bit".split())  # "a parking lot", but "a lot of"
 
 
 def noun_tags(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -30,13 +40,26 @@ def noun_tags(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
     >>> noun_tags([["a", "wii", "remote"], ["a", "remote", "village"]])
     [['DT', 'NNP', 'NN'], ['DT', 'JJ', 'NN']]
     """
-    found = Tagger.default().tag_all(sentences)
-    for words, tags in zip(sentences, found, strict=True):
+    all_tags = Tagger.default().tag_all(sentences)
+    for words, tags in zip(sentences, all_tags, strict=True):
         for at in range(1, len(tags)):
             ends = tags[at - 1] in NOUNS and tags[at] == "JJ" and tags[at + 1 : at + 2] not in (["NN"], ["NNS"])
             if ends and name_of([words[at]], concept_names()) is not None:
                 tags[at] = "NN"
-    return found
+    return all_tags
+
+
+def names_thing(words: Sequence[str], at: int) -> bool:
+    """Whether the noun at a place of a sentence, in one number or the other, names something that a photo shows.
+
+    >>> [names_thing("a close up of a lot of cats".split(), at) for at in (1, 5, 7)]
+    [False, False, True]
+    """
+    word = words[at].lower()
+    forms = {word, word.removesuffix("s")}
+    if forms & BEFORE_OF:
+        return [other.lower() for other in words[at + 1 : at + 2]] != ["of"]
+    return not forms & NAME_NO_THING
 
 
 def box_counts(words: Sequence[str], tags: Sequence[str]) -> list[int]:
@@ -49,10 +72,7 @@ def box_counts(words: Sequence[str], tags: Sequence[str]) -> list[int]:
     >>> [(word, count) for word, count in zip(words, box_counts(words, tags)) if count]
     [('people', 10), ('dogs', 2), ('ball', 1)]
     """
-    return [
-        _count(words, tags, at) if tag in NOUNS and names_thing(words, at) and not _describes(words, tags, at) else 0
-        for at, tag in enumerate(tags)
-    ]
+    return [_box_count(words, tags, at) for at in range(len(tags))]
 
 
 def may_share(words: Sequence[str], one: int, other: int) -> bool:
@@ -67,15 +87,19 @@ def may_share(words: Sequence[str], one: int, other: int) -> bool:
     first, last = sorted((one, other))
     if words[first + 1] == "of" and last - first <= FAR:
         return True
-    return _belong(words[one], words[other])
+    return _belong_together(words[one], words[other])
 
 
 @lru_cache(wordnet.REMEMBERED)
-def _belong(one: str, other: str) -> bool:
-    return may_name_the_same(one, other) or (_being(one) and _of_being(other)) or (_being(other) and _of_being(one))
+def _belong_together(one: str, other: str) -> bool:
+    if may_name_the_same(one, other):
+        return True
+    return (_is_being(one) and _is_of_being(other)) or (_is_being(other) and _is_of_being(one))
 
 
-def _count(words: Sequence[str], tags: Sequence[str], at: int) -> int:
+def _box_count(words: Sequence[str], tags: Sequence[str], at: int) -> int:
+    if tags[at] not in NOUNS or not names_thing(words, at) or _modifies_next(words, tags, at):
+        return 0
     if tags[at] not in PLURAL or words[at].lower() in PAIRS:
         return 1
     for before in range(at - 1, -1, -1):
@@ -87,7 +111,7 @@ def _count(words: Sequence[str], tags: Sequence[str], at: int) -> int:
     return MANY
 
 
-def _describes(words: Sequence[str], tags: Sequence[str], at: int) -> bool:
+def _modifies_next(words: Sequence[str], tags: Sequence[str], at: int) -> bool:
     """Whether a noun says what kind of thing the next one is: *beach* in "beach ball".
 
     Where a being is followed by a noun, that is more often a list, or a verb taken for a noun ("a dog jump"), unless
@@ -96,23 +120,22 @@ def _describes(words: Sequence[str], tags: Sequence[str], at: int) -> bool:
     if at + 1 >= len(tags) or tags[at + 1] not in NOUNS:
         return False
     pair = [words[at].lower(), lemma(words[at + 1], "n")]
-    return not _being(words[at]) or wordnet.is_compound(pair, "n")
+    return not _is_being(words[at]) or wordnet.is_compound(pair, "n")
 
 
 @lru_cache(wordnet.REMEMBERED)
-def _usual(noun: str) -> int | None:
-    """The first sense of a noun."""
+def _first_sense(noun: str) -> int | None:
     return next(iter(wordnet.senses(lemma(noun, "n"), "n")), None)
 
 
-def _being(noun: str) -> bool:
-    sense = _usual(noun)
+def _is_being(noun: str) -> bool:
+    sense = _first_sense(noun)
     return noun.lower() == "people" or (sense is not None and wordnet.lexfile(sense) in BEINGS)
 
 
-def _of_being(noun: str) -> bool:
+def _is_of_being(noun: str) -> bool:
     """Whether it is worn, or part of a body."""
-    sense = _usual(noun)
+    sense = _first_sense(noun)
     if sense is None:
         return False
-    return wordnet.lexfile(sense) == "noun.body" or _usual("clothing") in wordnet.ancestors(sense)
+    return wordnet.lexfile(sense) == "noun.body" or _first_sense("clothing") in wordnet.ancestors(sense)

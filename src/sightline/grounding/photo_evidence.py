@@ -1,9 +1,9 @@
-"""What the eyes and the matcher have to say about nouns, whatever the captioner thinks of them."""
+"""What vision and the matcher have to say about nouns, whatever the captioner thinks of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 import torch
@@ -14,8 +14,8 @@ from sightline.grounding.evidence import Evidence
 from sightline.grounding.region_names import RegionNames, family_of
 from sightline.grounding.synonyms import may_name_the_same, stand_in
 from sightline.models.end_to_end import Reader
-from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
-from sightline.scene import Array, Concept
+from sightline.models.matcher import Embedding, Matcher
+from sightline.scene import Array, Box, Concept
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
 from sightline.vision.imagenet_names import imagenet_chains
@@ -26,94 +26,99 @@ SUREST = 0.99  # no concept speaks more loudly than one of this score
 
 
 class NounVectors:
-    """The vectors of "a …" of a matcher, for nouns; those of a noun are made once."""
+    """The vectors of "a …" of a matcher of whole photos, for nouns; those of a noun are made once."""
 
     def __init__(self, matcher: Reader[Matcher]) -> None:
-        self.matcher = matcher
-        self._known: dict[str, tuple[Tensor, Tensor] | None] = {}
+        self._matcher = matcher
+        self._vectors: dict[str, tuple[Tensor, Tensor] | None] = {}
 
-    def of(self, nouns: Iterable[str], device: torch.device) -> dict[str, tuple[Tensor, Tensor]]:
+    def of(self, nouns: set[str], device: torch.device) -> dict[str, tuple[Tensor, Tensor]]:
         """(d,) of the sentence and (d,) of the noun in it, for each noun that the matcher knows or knows a word for."""
-        nouns = set(nouns)
-        if len(self._known) > REMEMBERED:
-            self._known = {}
-        known = self._known  # several batches may be at work at once: a noun is there with its vectors, or not there
-        new = {noun: stand_in(noun, self.matcher.vocabulary) for noun in sorted(nouns - known.keys())}
-        made: dict[str, tuple[Tensor, Tensor] | None] = dict.fromkeys(new)
-        new = {noun: word for noun, word in new.items() if word in self.matcher.vocabulary}
-        if new:
-            texts = TextBatch.collate([["a", word] for word in new.values()], self.matcher.vocabulary).to(device)
-            read = self.matcher.model.embed_texts(texts)
-            words = read["words"][:, 2] if "words" in read else read["vector"]  # START, "a", the noun
-            made.update(zip(new, zip(read["vector"], words, strict=True), strict=True))
-        known.update(made)
-        return {noun: found for noun in nouns if (found := known[noun]) is not None}
+        if len(self._vectors) > REMEMBERED:
+            self._vectors = {}
+        vectors = self._vectors  # several batches may be at work at once: a noun is there with its vectors, or not
+        vocabulary = self._matcher.vocabulary
+        stand_ins = {noun: stand_in(noun, vocabulary) for noun in sorted(nouns - vectors.keys())}
+        new: dict[str, tuple[Tensor, Tensor] | None] = dict.fromkeys(stand_ins)
+        stand_ins = {noun: word for noun, word in stand_ins.items() if word in vocabulary}
+        if stand_ins:
+            texts = TextBatch.collate([["a", word] for word in stand_ins.values()], vocabulary).to(device)
+            embedding = self._matcher.model.embed_texts(texts)
+            sentences = embedding["vector"]
+            words = embedding["words"][:, 2] if "words" in embedding else sentences  # START, "a", the noun
+            new.update(zip(stand_ins, zip(sentences, words, strict=True), strict=True))
+        vectors.update(new)
+        return {noun: pair for noun in nouns if (pair := vectors[noun]) is not None}
 
 
 class PhotoEvidence:
-    """What is known of the photos of a batch.
+    """What vision and matcher know of the photos of a batch.
 
     Args:
+        scenes: of the photos.
+        images: what the matcher makes of them; None without a matcher.
+        concepts: of each photo.
         names: of regions, or None where vision is no detector.
         vectors: of nouns, or None without a matcher of whole photos.
-        scenes: of the photos.
-        images: what the matcher makes of them.
-        concepts: of each photo.
     """
 
     def __init__(
         self,
-        names: RegionNames | None,
-        vectors: NounVectors | None,
         scenes: SceneBatch,
         images: Embedding | None,
-        concepts: Sequence[Sequence[Concept]],
+        concepts: Sequence[tuple[Concept, ...]],
+        names: RegionNames | None,
+        vectors: NounVectors | None,
     ) -> None:
-        self._names, self._vectors, self._images, self._concepts = names, vectors, images, concepts
-        self._scenes = scenes
+        self.scenes, self.images, self.concepts = scenes, images, concepts
+        self._names, self._vectors = names, vectors
 
     @cached_property
-    def _odds(self) -> list[Array]:
-        """Of each photo (n, K), how likely each region has each name."""
-        if self._names is None:
-            return []
-        mask = self._scenes.mask("regions").cpu().numpy()
-        every = self._names.odds(self._scenes)
-        return [odds[there] for odds, there in zip(every, mask, strict=True)]
+    def region_odds(self) -> list[Array]:
+        """Of each photo (n, K), how likely each region has each name; empty where vision is no detector."""
+        return [] if self._names is None else self._names.odds(self.scenes)
 
-    def of(self, photo: int, nouns: Sequence[tuple[str, str]]) -> list[Evidence]:
-        """The evidence for nouns, each with the word before it; of what the captioner thinks, nothing is said."""
-        cosines = self._cosines(photo, {noun for noun, _ in nouns})
+    def of(self, photo: int, words: Sequence[str], nouns: Sequence[int]) -> list[Evidence]:
+        """The evidence for nouns of a caption, by their places; what the captioner thinks of them is left open."""
+        cosines = self._cosines(photo, {words[at] for at in nouns})
         evidence = []
-        for noun, before in nouns:
+        for at in nouns:
             named = unrivalled = math.nan
             if self._names is not None:
-                named, unrivalled = self._names.of(self._odds[photo], noun, before)
-            found, fits = cosines.get(noun, (math.nan, math.nan))
-            concept = concept_odds(noun, self._concepts[photo])
+                before = words[at - 1] if at else ""
+                named, unrivalled = self._names.of(self.region_odds[photo], words[at], before)
+            found, fits = cosines.get(words[at], (math.nan, math.nan))
+            concept = concept_odds(words[at], self.concepts[photo])
             evidence.append(Evidence(named=named, found=found, fits=fits, unrivalled=unrivalled, concept=concept))
         return evidence
 
+    def names_at(self, photo: int, box: Box, least: float) -> list[str]:
+        """What the detector calls the region of a box with a probability of `least`, the surest first."""
+        if self._names is None:
+            return []
+        boxes = self.scenes.part("boxes")[photo][self.scenes.mask("boxes")[photo]].float().cpu().numpy()
+        return self._names.at(self.region_odds[photo], boxes, box, least)
+
     def _cosines(self, photo: int, nouns: set[str]) -> dict[str, tuple[float, float]]:
-        if self._vectors is None or self._images is None or not nouns:
+        """`Evidence.found` and `Evidence.fits` of each noun that the matcher knows."""
+        if self._vectors is None or self.images is None or not nouns:
             return {}
-        whole = self._images["vector"][photo]
-        known = self._vectors.of(nouns, whole.device)
-        if not known:
+        image = self.images["vector"][photo]
+        vectors = self._vectors.of(nouns, image.device)
+        if not vectors:
             return {}
-        fits = (torch.stack([sentence for sentence, _ in known.values()]) @ whole).float().tolist()
-        found = [math.nan] * len(known)
-        if "regions" in self._images:
-            regions = self._images["regions"][photo][self._scenes.mask("regions")[photo]]
+        fits = (torch.stack([sentence for sentence, _ in vectors.values()]) @ image).float().tolist()
+        found = self.region_cosines(photo, torch.stack([word for _, word in vectors.values()]))
+        return dict(zip(vectors, zip(found, fits, strict=True), strict=True))
+
+    def region_cosines(self, photo: int, words: Tensor) -> list[float]:
+        """Of each word (k, d), the cosine with the region that it fits best; NaN where the photo has no region."""
+        if self.images is not None and "regions" in self.images:
+            regions = self.images["regions"][photo][self.scenes.mask("regions")[photo]]
             if len(regions):
-                words = torch.stack([word for _, word in known.values()])
-                found = (words.float() @ regions.float().T).amax(1).tolist()
-        return dict(zip(known, zip(found, fits, strict=True), strict=True))
-
-
-def noun_vectors(matcher: Reader[Matcher] | None) -> NounVectors | None:
-    """Of a matcher that gives whole photos vectors; None of any other."""
-    return NounVectors(matcher) if matcher is not None and isinstance(matcher.model, GlobalMatcher) else None
+                cosines: list[float] = (words.float() @ regions.float().T).amax(1).tolist()
+                return cosines
+        return [math.nan] * len(words)
 
 
 def concept_odds(noun: str, concepts: Sequence[Concept]) -> float:
@@ -136,19 +141,17 @@ def implies(concept: str, noun: str) -> bool:
     base, chain = lemma(noun, "n"), imagenet_chains().get(concept, (concept,))
     if any(base in (name, name.rpartition(" ")[2]) for name in chain):
         return True
-    own = frozenset(wordnet.senses(base, "n")[:USUAL])
-    return any(not own.isdisjoint(wordnet.ancestors(sense)) for sense in _senses(concept))
+    senses = frozenset(wordnet.senses(base, "n")[:USUAL])
+    return any(not senses.isdisjoint(wordnet.ancestors(sense)) for sense in _senses(concept))
 
 
 @lru_cache(wordnet.REMEMBERED)
 def excludes(concept: str, noun: str) -> bool:
     """Whether what is called by the name of a concept cannot be what the noun names: two animals, or two vehicles."""
     base = lemma(noun, "n")
-    if (
-        implies(concept, noun)
-        or may_name_the_same(concept.rpartition(" ")[2], base)
-        or may_name_the_same(concept, base)
-    ):
+    if implies(concept, noun):
+        return False
+    if may_name_the_same(concept.rpartition(" ")[2], base) or may_name_the_same(concept, base):
         return False
     return _family(concept) is not None and _family(concept) == _family(base)
 

@@ -19,14 +19,16 @@ from sightline.vision.concept_names import Table, name_of, relations
 from sightline.vision.detector import Detector
 from sightline.vision.encoder import VisionModel
 
+FAMILIES = ("vehicle", "furniture", "clothing", "building")  # and animals, food, persons, which WordNet calls so
+
 
 class RegionNames:
     """The names a detector knows."""
 
     def __init__(self, vision: Detector) -> None:
         self._vision, self._names = vision, Vocabulary(dict.fromkeys(vision.config.names))
-        self._place = {name: at for at, name in enumerate(vision.config.names)}
-        self._known: dict[tuple[str, str], int | None] = {}
+        self._ids = _name_ids(vision.config.names)
+        self._id_of_noun: dict[tuple[str, str], int | None] = {}
 
     @cached_property
     def _relations(self) -> tuple[Table, Table]:
@@ -36,45 +38,38 @@ class RegionNames:
         same = (family[:, None] == family) & (family != "")
         return implied, same & ~(implied | implied.T | undecided | undecided.T)
 
-    def odds(self, scenes: SceneBatch) -> Array:
-        """(B, n, K) log-odds that each region has each name."""
-        logits: Array = self._vision.naming(scenes.part("regions")).float().cpu().numpy()
-        return logits
+    def odds(self, scenes: SceneBatch) -> list[Array]:
+        """(n, K) of each photo: log-odds that each of its regions has each name."""
+        logits = self._vision.naming(scenes.part("regions")).float().cpu().numpy()
+        masks = scenes.mask("regions").cpu().numpy()
+        return [odds[mask] for odds, mask in zip(logits, masks, strict=True)]
 
     def of(self, odds: Array, noun: str, before: str = "") -> tuple[float, float]:
-        """The best log-odds that a region is what a noun names, after the word `before`: by this name or by one that
-        says the same or more; and the same less those, above 0, that the region is another thing of the same family, or
-        that any region is, where this one does not show it.
+        """`Evidence.named` and `Evidence.unrivalled` of a noun after the word `before`; `odds` are those of one photo.
 
-        Args:
-            odds: (n, K) of the regions of one photo.
-            noun: whatever it is; NaN where the detector has no name for it, not even for what it is a kind of.
-            before: the word before it.
+        Both are NaN where the detector has no name for the noun, not even for what it is a kind of.
         """
-        place = self._place_of(noun, before)
-        if place is None or not len(odds):
+        id = self._id_of(noun, before)
+        if id is None or not len(odds):
             return math.nan, math.nan
         implied, rivals = self._relations
-        own = odds[:, implied[:, place]].max(1)  # (n,)
-        others = odds[:, rivals[place]].max(1, initial=0.0)
-        others = np.where(own > 0, others, others.max())  # where nothing shows it, the whole photo is its rivals'
-        return float(own.max()), float((own - others).max())
+        named = odds[:, implied[:, id]].max(1)  # (n,)
+        rival = odds[:, rivals[id]].max(1, initial=0.0)  # (n,)
+        rival = np.where(named > 0, rival, rival.max())  # where nothing shows it, the whole photo is its rivals'
+        return float(named.max()), float((named - rival).max())
 
-    def _place_of(self, noun: str, before: str) -> int | None:
+    def _id_of(self, noun: str, before: str) -> int | None:
         key = noun, before
-        if key not in self._known:
-            name = name_of([before, noun], self._place) or stand_in(noun, self._names)
-            self._known[key] = self._place.get(name)
-        return self._known[key]
+        if key not in self._id_of_noun:
+            name = name_of([before, noun], self._ids) or stand_in(noun, self._names)
+            self._id_of_noun[key] = self._ids.get(name)
+        return self._id_of_noun[key]
 
     def at(self, odds: Array, boxes: Array, box: Box, least: float) -> list[str]:
         """What the region of a box is called with a probability of `least`, the surest first."""
-        own = odds[int(np.abs(boxes - np.array(box)).sum(1).argmin())]
-        names = self._vision.config.names
-        return [names[at] for at in np.argsort(-own) if own[at] >= math.log(least / (1 - least))]
-
-
-FAMILIES = ("vehicle", "furniture", "clothing", "building")  # and animals, food, persons, which WordNet calls so
+        region = int(np.abs(boxes - np.array(box)).sum(1).argmin())
+        names, least_odds = self._vision.config.names, math.log(least / (1 - least))
+        return [names[id] for id in np.argsort(-odds[region]) if odds[region, id] >= least_odds]
 
 
 @lru_cache(wordnet.REMEMBERED)
@@ -84,13 +79,14 @@ def family_of(name: str) -> str:
     >>> [family_of(name) for name in ("zebra", "giraffe", "couch", "sky")]
     ['animal', 'animal', 'furniture', '']
     """
-    for sense in (wordnet.senses(name, "n") or wordnet.senses(lemma(name.rpartition(" ")[2], "n"), "n"))[:1]:
-        kind = wordnet.lexfile(sense).removeprefix("noun.")
-        if kind in ("animal", "food", "person"):
-            return kind
-        above = wordnet.ancestors(sense)
-        return next((family for family in FAMILIES if wordnet.senses(family, "n")[0] in above), "")
-    return ""
+    senses = wordnet.senses(name, "n") or wordnet.senses(lemma(name.rpartition(" ")[2], "n"), "n")
+    if not senses:
+        return ""
+    kind = wordnet.lexfile(senses[0]).removeprefix("noun.")
+    if kind in ("animal", "food", "person"):
+        return kind
+    above = wordnet.ancestors(senses[0])
+    return next((family for family in FAMILIES if wordnet.senses(family, "n")[0] in above), "")
 
 
 def name_regions(
@@ -102,18 +98,18 @@ def name_regions(
     """
     if not isinstance(vision, Detector):
         return None
-    place = _places(vision.config.names)
+    ids = _name_ids(vision.config.names)
     regions = scenes.part("regions")[photo][scenes.mask("regions")[photo]]
-    found: Array = np.ones((len(words), len(regions)), np.float32)
-    names = {at: name_of(words[max(0, at - 1) : at + 1], place) for at, count in enumerate(wanted) if count}
-    rows = {at: place[name] for at, name in names.items() if name is not None}
-    if rows:
-        ids = list(rows.values())
-        logits = F.linear(regions, vision.naming.weight[ids], vision.naming.bias[ids])
-        found[list(rows)] = logits.float().sigmoid().T.cpu().numpy()
-    return found
+    probabilities: Array = np.ones((len(words), len(regions)), np.float32)
+    names = {at: name_of(words[max(0, at - 1) : at + 1], ids) for at, count in enumerate(wanted) if count}
+    id_at = {at: ids[name] for at, name in names.items() if name is not None}
+    if id_at:
+        rows = list(id_at.values())
+        logits = F.linear(regions, vision.naming.weight[rows], vision.naming.bias[rows])
+        probabilities[list(id_at)] = logits.float().sigmoid().T.cpu().numpy()
+    return probabilities
 
 
 @lru_cache(4)
-def _places(names: tuple[str, ...]) -> dict[str, int]:
-    return {name: at for at, name in enumerate(names)}
+def _name_ids(names: tuple[str, ...]) -> dict[str, int]:
+    return {name: id for id, name in enumerate(names)}

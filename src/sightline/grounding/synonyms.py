@@ -31,40 +31,42 @@ def stand_in(noun: str, vocabulary: Vocabulary) -> str:
     base = lemma(noun, "n")
     if base in vocabulary:
         return base
-    meanings = _meanings(vocabulary)
+    word_of = _words_by_synset(vocabulary)
     for sense in wordnet.senses(base, "n")[:SENSES]:
-        fresh: tuple[int, ...] = (sense,)
+        level: list[int] = [sense]
         for _ in range(STEPS + 1):
-            if named := [meanings[synset] for synset in fresh if synset in meanings]:
-                return named[0]
-            fresh = tuple(above for synset in fresh for above in wordnet.hypernyms(synset))
+            for synset in level:
+                if synset in word_of:
+                    return word_of[synset]
+            level = [above for synset in level for above in wordnet.hypernyms(synset)]
     return noun
 
 
 @lru_cache(4)
-def _meanings(vocabulary: Vocabulary) -> dict[int, str]:
+def _words_by_synset(vocabulary: Vocabulary) -> dict[int, str]:
     """Synsets, and the word of the vocabulary of which each is the most usual meaning; of several, the first."""
-    found: dict[int, str] = {}
-    for place in range(SENSES):
+    words: dict[int, str] = {}
+    for rank in range(SENSES):
         for word in vocabulary:
-            for synset in wordnet.senses(word, "n")[place : place + 1]:
-                found.setdefault(synset, word)
-    return found
+            for synset in wordnet.senses(word, "n")[rank : rank + 1]:
+                words.setdefault(synset, word)
+    return words
 
 
 def may_name_the_same(one: str, other: str) -> bool:
     """Whether two nouns may name the same thing: the same word, synonyms, or one a kind of the other, in any sense.
 
-    >>> [related("dog", other) for other in ("dogs", "terrier", "animal", "cat")]
+    >>> [may_name_the_same("dog", other) for other in ("dogs", "terrier", "animal", "cat")]
     [True, True, True, False]
     """
     a, b = lemma(one, "n"), lemma(other, "n")
     if a == b:
         return True
-    own, others = wordnet.synsets(a, "n"), wordnet.synsets(b, "n")
-    return not (own.isdisjoint(_above(b)) and others.isdisjoint(_above(a)))
+    b_may_be_a = not wordnet.synsets(a, "n").isdisjoint(_hypernyms(b))
+    a_may_be_b = not wordnet.synsets(b, "n").isdisjoint(_hypernyms(a))
+    return b_may_be_a or a_may_be_b
 
 
 @lru_cache(wordnet.REMEMBERED)
-def _above(noun: str) -> frozenset[int]:
+def _hypernyms(noun: str) -> frozenset[int]:
     return wordnet.hypernym_closure(noun, "n")
