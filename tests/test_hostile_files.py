@@ -199,28 +199,24 @@ def test_a_large_photo_is_read(tmp_path):
 # Pickles
 
 
-@pytest.mark.parametrize("place", [b"r" + struct.pack("<I", 1 << 22), b"p4194304\n", b"p4_194_304\n"])
-def test_a_place_in_the_memo_that_no_such_pickle_fills_is_refused(tmp_path, place):
+@pytest.mark.parametrize("place", [b"r" + struct.pack("<I", 1 << 30), b"p1073741824\n", b"p1_073_741_824\n"])
+def test_a_place_in_the_memo_that_no_such_pickle_fills_costs_nothing(tmp_path, place):
     raw = b"\x80\x02}" + place + b"."
-    with pytest.raises(DataError, match=r"refused: it names a place in its memo"):
-        load(io.BytesIO(raw))
     path = tmp_path / "model.pth"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("model/data.pkl", raw)
         archive.writestr("model/version", b"3\n")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with contextlib.suppress(DataError):  # PyTorch's memo has no places that are not filled
+    assert load(raw) == {}
+    with contextlib.suppress(DataError):
         read_torch(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10_000  # kB
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_pickle_with_many_memo_places_is_read_and_what_follows_is_left(protocol):
+def test_a_pickle_with_many_memo_places_is_read(protocol):
     value = {("row", f"word{i}"): [i, f"text {i}", b"r\xff\xff\xff\xff"] for i in range(30_000)}
-    raw = pickle.dumps(value, protocol)
-    file = io.BytesIO(raw + b"\xffrest")
-    assert load(file, CONTAINERS) == value
-    assert file.read() == b"\xffrest"
+    assert load(pickle.dumps(value, protocol), CONTAINERS) == value
 
 
 def nested(depth: int) -> bytes:
@@ -249,7 +245,7 @@ CHAIN = b"\x80\x02)" + b"\x85" * 1_000_000  # a tuple in a tuple, so often
 def test_tuples_whose_hash_would_take_hours_or_all_the_stack_are_refused_at_once(tuples, hashed):
     began = time.perf_counter()
     with pytest.raises(DataError, match="more than 1,000 tuples in a tuple"):
-        load(io.BytesIO(b"\x80\x04" + hashed % tuples[2:]))
+        load(b"\x80\x04" + hashed % tuples[2:])
     assert time.perf_counter() - began < 5
 
 
@@ -264,19 +260,19 @@ def test_frozensets_that_would_be_compared_for_hours_are_refused_at_once():
     """Of two equal towers of sets, comparing a floor compares the one below it twice."""
     for floors in (3, 40):
         raw = pickle.dumps([tower(floors), 1, tower(floors), 1], 4).replace(b"]\x94(", b"}\x94(", 1)
-        file = io.BytesIO(raw.removesuffix(b"e.") + b"u.")
+        raw = raw.removesuffix(b"e.") + b"u."
         if floors == 3:
-            assert load(file) == {tower(3): 1}
+            assert load(raw) == {tower(3): 1}
         else:
             with pytest.raises(DataError, match="tuples in a tuple"):
-                load(file)
+                load(raw)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_tuples_in_tuples_and_shared_ones_are_read(protocol):
     shared = (0.9, (0.98, ()))
     value = {"groups": [{"betas": shared}, {"betas": shared}], ("a", shared): {("b",): shared}, "many": ((),) * 900}
-    assert load(io.BytesIO(pickle.dumps(value, protocol)), CONTAINERS) == value
+    assert load(pickle.dumps(value, protocol), CONTAINERS) == value
 
 
 def test_a_nested_key_is_not_spelled_out(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import io
 import json
 import pickle
 import sys
@@ -29,7 +28,7 @@ FREQUENCIES = {("a",): 3.0, ("a", "dog"): 2.0}
 
 
 def read(raw: bytes, allowed: dict[str, type] = CONTAINERS) -> Any:
-    return load(io.BytesIO(raw), allowed)
+    return load(raw, allowed)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -147,19 +146,14 @@ def test_a_damaged_pickle_never_escapes_as_another_kind_of_error(keep: int, data
         assert str(error)  # noqa: PT017 - any outcome but another exception is right
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"\x80\x04\x8e" + b"\xff" * 8 + b"x.",  # BINBYTES8 of 2**64 - 1 bytes
-        b"\x80\x04\x8e" + (1 << 62).to_bytes(8, "little") + b"x.",
-    ],
-)
-def test_a_pickle_that_asks_for_impossible_memory_is_refused(raw: bytes) -> None:
-    with pytest.raises(DataError, match="more memory"):
-        read(raw)
+@pytest.mark.parametrize("length", [1 << 40, 1 << 62, (1 << 64) - 1])
+@pytest.mark.parametrize("code", [b"\x8d", b"\x8e", b"\x96", b"\x95"], ids=["text", "bytes", "bytearray", "frame"])
+def test_a_pickle_that_declares_more_bytes_than_it_has_costs_no_memory(code: bytes, length: int) -> None:
+    with pytest.raises(DataError):
+        read(b"\x80\x05" + code + length.to_bytes(8, "little") + b"x.")
 
 
-@pytest.mark.parametrize("keep", [1, 5, -1])
+@pytest.mark.parametrize("keep", [2, 5, -1])
 def test_a_cut_pickle_is_a_truncation(keep: int) -> None:
     with pytest.raises(TruncatedError, match="ends too early"):
         read(pickle.dumps({"a": [1, 2, 3]})[:keep])
