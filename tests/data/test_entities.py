@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from caption_samples import MARKED, XML, write_tar
 from sightline.data import entities
-from sightline.data.entities import Phrase, parse_annotation, parse_sentence
+from sightline.data.entities import NOT_VISUAL, Phrase, parse_annotation, parse_sentence
 from sightline.data.format import Probe
 from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
 
@@ -38,12 +38,11 @@ def test_phrases_boxes_and_flags_are_read(tmp_path: Path) -> None:
     one, two = photo.sentences
     assert one.tokens == ("Two", "men", "in", "a", "park", ".")
     assert one.phrases == (
-        Phrase("1", ("people", "other"), ("Two", "men"), 0),
-        Phrase("3", ("scene",), ("a", "park"), 3),
+        Phrase("1", ("Two", "men"), 0),
+        Phrase("3", ("a", "park"), 3),
     )
-    assert [phrase.visual for phrase in two.phrases] == [False, True, True]
+    assert [phrase.chain for phrase in two.phrases] == [NOT_VISUAL, "2", "4"]
     assert photo.boxes == {"1": ((0, 1, 99, 49), (4, 4, 8, 8)), "2": ((0, 1, 99, 49),)}
-    assert (photo.no_box, photo.scene) == ({"4"}, {"3"})
     assert photo.box_count == 2
 
 

@@ -16,8 +16,7 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -40,28 +39,22 @@ from sightline.files import existing_path, open_text, refuse_special
 from sightline.text.lemmas import lemma
 
 PixelBox = tuple[int, int, int, int]
-FROZEN = Path(__file__).parent / "entities_classes.tsv"
-MIN_COUNT = 20
+CLASSES = Path(__file__).parent / "entities_classes.tsv"
 NOT_VISUAL = "0"  # the chain of phrases that name nothing one could point at
 
-_OPENING = re.compile(r"\[/EN#(\d+)((?:/[^/\s\]]+)+)$")
+_OPENING = re.compile(r"\[/EN#(\d+)(?:/[^/\s\]]+)+$")
 _CAPTIONS = 5  # of every photo
 _LARGEST = 4 << 20  # bytes of one file; real ones have a few thousand
+_AGAIN = "copy or download it again"
 
 
 @dataclass(frozen=True)
 class Phrase:
-    """A marked phrase. Phrases of one chain mean the same thing; `first` is the index of its first word."""
+    """A marked phrase. Phrases of one chain mean the same thing."""
 
     chain: str
-    types: tuple[str, ...]
     words: tuple[str, ...]
-    first: int
-
-    @property
-    def visual(self) -> bool:
-        """Whether it names something one could point at."""
-        return self.chain != NOT_VISUAL
+    first: int  # the index of its first word in the sentence
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,7 @@ def parse_sentence(line: str, where: str) -> EntitiesSentence:
             raise malformed(f"{part!r} does not fit into a phrase")
         tokens += [word] if word else []
         if closes and opened is not None:
-            phrases.append(Phrase(opened[1], tuple(opened[2][1:].split("/")), tuple(tokens[first:]), first))
+            phrases.append(Phrase(opened[1], tuple(tokens[first:]), first))
             opened = None
     if opened is not None:
         raise malformed(f"the phrase {opened[0]!r} is not closed")
@@ -101,12 +94,11 @@ def parse_sentence(line: str, where: str) -> EntitiesSentence:
 
 
 class Annotation(NamedTuple):
-    """Size in pixels, boxes per chain (counted from 0), chains without a box, chains that are the scene."""
+    """The photo's size in pixels, the boxes of each chain (counted from 0), and all chains, with or without a box."""
 
     size: tuple[int, int]
     boxes: dict[str, tuple[PixelBox, ...]]
-    no_box: frozenset[str]
-    scene: frozenset[str]
+    chains: frozenset[str]
 
 
 def parse_annotation(text: str, where: str) -> Annotation:
@@ -114,31 +106,28 @@ def parse_annotation(text: str, where: str) -> Annotation:
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        kind = TruncatedError if not text.rstrip().endswith("</annotation>") else DataError
-        raise kind(f"not valid XML: {error}", where=where, fix="copy or download it again") from error
+        kind = DataError if text.rstrip().endswith("</annotation>") else TruncatedError
+        raise kind(f"not valid XML: {error}", where=where, fix=_AGAIN) from error
     size = root.find("size")
     if size is None:
         raise DataError("`size` is missing", where=where)
     width, height = _number(size, "width", where), _number(size, "height", where)
     boxes: dict[str, tuple[PixelBox, ...]] = {}
-    flagged: dict[str, set[str]] = {"nobndbox": set(), "scene": set()}
+    every_chain: set[str] = set()
     for position, thing in enumerate(root.findall("object")):
         place = f"{where}, object {position}"
         chains = [(name.text or "").strip() for name in thing.findall("name")]
         if not all(chains) or not chains:
             raise DataError("an object has no chain in `name`", where=place)
+        every_chain.update(chains)
         drawn = thing.find("bndbox")
         if drawn is not None:
             box = _box(drawn, (width, height), place)
             for chain in chains:
                 boxes[chain] = (*boxes.get(chain, ()), box)
-            continue
-        flags = [flag for flag in flagged if (thing.findtext(flag) or "").strip() == "1"]
-        if not flags:
+        elif not any((thing.findtext(flag) or "").strip() == "1" for flag in ("nobndbox", "scene")):
             raise DataError("an object has neither `bndbox` nor `nobndbox` nor `scene`", where=place)
-        for flag in flags:
-            flagged[flag].update(chains)
-    return Annotation((width, height), boxes, frozenset(flagged["nobndbox"]), frozenset(flagged["scene"]))
+    return Annotation((width, height), boxes, frozenset(every_chain))
 
 
 def _box(drawn: ElementTree.Element, size: tuple[int, int], where: str) -> PixelBox:
@@ -162,22 +151,12 @@ def _number(element: ElementTree.Element, tag: str, where: str) -> int:
 
 @dataclass(frozen=True)
 class EntitiesPhoto:
-    """One photo with its phrases and boxes.
+    """One photo with its phrases and boxes."""
 
-    Attributes:
-        id: the number that is the photo's file name.
-        size: (width, height) of the ORIGINAL photo, which the boxes refer to.
-        boxes: chain to its boxes, x1 y1 x2 y2 in pixels counted from 0.
-        no_box: chains that people could not put a box around.
-        scene: chains that are the whole scene.
-    """
-
-    id: str
-    size: tuple[int, int]
+    id: str  # the number that is the photo's file name
+    size: tuple[int, int]  # (width, height) of the ORIGINAL photo, which the boxes refer to
     sentences: tuple[EntitiesSentence, ...]
-    boxes: dict[str, tuple[PixelBox, ...]]
-    no_box: frozenset[str] = frozenset()
-    scene: frozenset[str] = frozenset()
+    boxes: dict[str, tuple[PixelBox, ...]]  # of each chain, x1 y1 x2 y2 in pixels counted from 0
 
     @property
     def box_count(self) -> int:
@@ -204,7 +183,7 @@ def read_photos(path: Path, problems: Problems = STRICT) -> dict[str, EntitiesPh
         if problems.total > before:
             damaged.add(name.stem)
     if not sentences and not annotations and not damaged:
-        problems.report(TruncatedError("it holds no Sentences/<id>.txt", where=path, fix="copy or download it again"))
+        problems.report(TruncatedError("it holds no Sentences/<id>.txt", where=path, fix=_AGAIN))
     for id in damaged:  # told already; its other half is not missing
         sentences.pop(id, None)
         annotations.pop(id, None)
@@ -213,9 +192,7 @@ def read_photos(path: Path, problems: Problems = STRICT) -> dict[str, EntitiesPh
 
 def read(path: Path) -> CaptionSet:
     """The captions as plain tokens, without their marks. `file` is `<id>.jpg`."""
-    photos = read_photos(path).values()
-    bare = ((photo, tuple(GroundedSentence(one.tokens) for one in photo.sentences)) for photo in photos)
-    return plain_captions((GroundedPhoto(photo.id, sentences, photo.size) for photo, sentences in bare), path)
+    return plain_captions((ground(photo, {}) for photo in read_photos(path).values()), path)
 
 
 def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -230,7 +207,7 @@ def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
         yield from _zipped(path) if path.suffix == ".zip" else _tarred(path)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         what = f"the archive cannot be read to its end ({error})"
-        raise TruncatedError(what, where=path, fix="copy or download it again") from error
+        raise TruncatedError(what, where=path, fix=_AGAIN) from error
 
 
 def _tarred(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -270,12 +247,14 @@ def _is_wanted(name: PurePosixPath) -> bool:
 
 def _sentences(text: str, where: str) -> tuple[EntitiesSentence, ...]:
     if not text.strip():
-        raise TruncatedError("the file is empty", where=where, fix="copy or download it again")
-    numbered = list(enumerate(text.removesuffix("\n").split("\n"), 1))
-    for number, line in numbered:
+        raise TruncatedError("the file is empty", where=where, fix=_AGAIN)
+    sentences = []
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+        place = f"{where}, line {number}"
         if not line.strip():
-            raise DataError("the line is empty", where=f"{where}, line {number}", fix="remove it")
-    return tuple(parse_sentence(line, f"{where}, line {number}") for number, line in numbered)
+            raise DataError("the line is empty", where=place, fix="remove it")
+        sentences.append(parse_sentence(line, place))
+    return tuple(sentences)
 
 
 def _paired(
@@ -293,13 +272,12 @@ def _paired(
             what = f"photo {id} has Sentences/{id}.txt but no Annotations/{id}.xml"
             problems.report(MissingRecordError(what, where=path))
             continue
-        size, boxes, no_box, scene = annotations[id]
-        known = {NOT_VISUAL, *boxes, *no_box, *scene}
-        for chain in sorted({phrase.chain for line in lines for phrase in line.phrases} - known):
+        size, boxes, chains = annotations[id]
+        for chain in sorted({phrase.chain for line in lines for phrase in line.phrases} - chains - {NOT_VISUAL}):
             what = f"photo {id} has phrases of chain {chain}, and Annotations/{id}.xml does not name it"
             fix = "sentences and annotations must be of the same release"
             problems.report(MissingRecordError(what, where=path, fix=fix))
-        photos[id] = EntitiesPhoto(id, size, lines, boxes, no_box, scene)
+        photos[id] = EntitiesPhoto(id, size, lines, boxes)
     return photos
 
 
@@ -340,16 +318,8 @@ def head(phrase: Phrase) -> str:
     return lemma(phrase.words[-1].lower(), "n")
 
 
-def build_classes(photos: Iterable[EntitiesPhoto], min_count: int = MIN_COUNT) -> dict[str, int]:
-    """Heads of phrases that name something one could point at, with their counts, most frequent first, then A to Z."""
-    phrases = (phrase for photo in photos for sentence in photo.sentences for phrase in sentence.phrases)
-    counts = Counter(head(phrase) for phrase in phrases if phrase.visual and phrase.words[-1].isalpha())
-    kept = [name for name, count in counts.items() if count >= min_count]
-    return {name: counts[name] for name in sorted(kept, key=lambda name: (-counts[name], name))}
-
-
-def read_classes(path: Path = FROZEN) -> dict[str, int]:
-    """A frozen class list, by default the one that comes with Sightline (Flickr8k training photos)."""
+def read_classes(path: Path = CLASSES) -> dict[str, int]:
+    """A class list with counts, by default the one that comes with Sightline (Flickr8k training photos)."""
     classes: dict[str, int] = {}
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
