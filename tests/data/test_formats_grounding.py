@@ -96,7 +96,7 @@ def test_machine_boxes_become_scenes_in_order_of_score(tmp_path: Path) -> None:
 
 def test_a_missing_image_of_machine_boxes_is_told(tmp_path: Path) -> None:
     boxes = boxes_jsonl.read(written(tmp_path, BOXES))
-    with pytest.raises(MissingRecordError, match="no image 77 among the 2 here"):
+    with pytest.raises(MissingRecordError, match="image 77 among the 2 here"):
         boxes["77"]
 
 
@@ -120,8 +120,8 @@ def test_there_are_eighty_coco_classes_and_the_well_known_places_hold() -> None:
         ('["7",[[0,1.5,0,0,1,1]]]', DataError, r"the score 1\.5"),
         ('["7",[[0,0.5,0,0,1001,1]]]', BoxError, r"box 0\): the box is \[0, 0, 1001, 1\]"),
         ('["7",[[0,0.5,9,0,1,1]]]', BoxError, "thousandths"),
-        ('["7",[[0,0.5,0,0,1]]]', CountError, "six numbers .* not 5"),
-        ('["7",[[0,"x",0,0,1,1]]]', DataError, "list of six numbers"),
+        ('["7",[[0,0.5,0,0,1]]]', CountError, r"6 numbers \(class, score, x1, y1, x2, y2\), not 5"),
+        ('["7",[[0,"x",0,0,1,1]]]', DataError, "list of 6 numbers"),
         ('["7",[[0,NaN,0,0,1,1]]]', NonFiniteError, "image 7, box 0"),
         ('["7",[[0,0.5,0,0,1,1' + "0" * 400 + "]]]", NonFiniteError, "image 7, box 0"),
         ('["7",[[0,0.5,0,0,1,' + "9" * 5000 + "]]]", DataError, "line 3: this JSON cannot be read"),
@@ -157,7 +157,6 @@ def test_cut_machine_boxes_are_truncated(tmp_path: Path) -> None:
 def test_the_grounding_reference_keeps_words_classes_and_boxes_together(tmp_path: Path) -> None:
     reference = gvd.read_reference(written(tmp_path, REFERENCE))
     assert reference.classes == ("dog", "man")
-    assert reference.lemmas == {"man": ["men"]}
     photo = reference.photos["1007129816"]
     assert photo.size == (333, 500)
     (caption,) = photo.sentences
@@ -210,7 +209,7 @@ BROKEN = [
         BoxError,
         r"annotations\[0\] \(id 1\).*negative",
     ),
-    ("coco-instances", put([10, 10, 5], "annotations", 0, "bbox"), DataError, r"'bbox' must be a list of four numbers"),
+    ("coco-instances", put([10, 10, 5], "annotations", 0, "bbox"), DataError, r"'bbox' must be a list of 4 numbers"),
     ("coco-instances", put([10, 10, 5, float("inf")], "annotations", 0, "bbox"), NonFiniteError, r"annotations\[0\]"),
     (
         "coco-instances",
@@ -234,7 +233,7 @@ BROKEN = [
     ("gvd-reference", put([1, -1], *CAPTION, "process_idx"), DataError, r"'process_idx' must hold word positions"),
     ("gvd-reference", put(["man", "cat"], *CAPTION, "process_clss"), MissingRecordError, r"annotations\[0\].*'cat'"),
     ("gvd-reference", put([[1, 2, 0, 4]] * 2, *CAPTION, "process_bnd_box"), BoxError, r"'process_bnd_box'\[0\] is"),
-    ("gvd-reference", put([[1, 2, 3]] * 2, *CAPTION, "process_bnd_box"), DataError, r"four numbers, not a list of 3"),
+    ("gvd-reference", put([[1, 2, 3]] * 2, *CAPTION, "process_bnd_box"), DataError, rr"4 numbers \(x1, y1, x2, y2\), not 3"),
     (
         "gvd-reference",
         put([[1, 2, 30, 40], [100, 200, 3000, 3700]], *CAPTION, "process_bnd_box"),

@@ -11,23 +11,13 @@ from sightline.data.caption_format import (
     caption_format,
     caption_set,
     check_any,
-    count_captions,
     each_with_caption,
     photo_of,
     record_format,
     sentence_numbers,
 )
 from sightline.data.format import Probe, Summary
-from sightline.data.json_records import (
-    Record,
-    first_key,
-    four_numbers,
-    is_number,
-    json_id,
-    parse_each,
-    read_each,
-    read_object,
-)
+from sightline.data.json_records import Record, check_numbers, first_key, json_id, parse_each, read_each, read_object
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import BoxError, CountError, DuplicateRecordError, MissingRecordError
 from sightline.files import write_json
@@ -53,20 +43,21 @@ def _holds_boxes(probe: Probe) -> bool:
 
 def read_captions(path: Path, problems: Problems = STRICT) -> CaptionSet:
     """Photos in the order of `images`, their captions in the order of `annotations`."""
-    whole = read_object(path)
-    photos = whole.each("images", problems, _photo)
+    record = read_object(path)
+    photos = record.each("images", problems, _photo)
     sentences: dict[str, list[Sentence]] = {photo.id: [] for photo in photos}
-    known: set[str] = set()
+    ids: set[str] = set()
 
-    def add(note: Record) -> None:
-        id, image = note.identity("id"), note.identity("image_id")
-        _check_image(image, sentences, note)
-        if id in known:
-            raise DuplicateRecordError(f"annotation id {id} appears twice", where=note.where, fix="number them anew")
-        known.add(id)
-        sentences[image].append(Sentence(check_caption(note.text("caption"), note, problems), id=id))
+    def add(annotation: Record) -> None:
+        id, image = annotation.identity("id"), annotation.identity("image_id")
+        _check_image(image, sentences, annotation)
+        if id in ids:
+            fix = "number them anew"
+            raise DuplicateRecordError(f"annotation id {id} appears twice", where=annotation.where, fix=fix)
+        ids.add(id)
+        sentences[image].append(Sentence(check_caption(annotation.text("caption"), annotation, problems), id=id))
 
-    whole.each("annotations", problems, add)
+    record.each("annotations", problems, add)
     for image, captions in sentences.items():
         check_any(image, captions, path, problems)
     return caption_set((replace(photo, sentences=tuple(sentences[photo.id])) for photo in photos), path, problems)
@@ -76,7 +67,7 @@ def write_captions(path: Path, captions: CaptionSet) -> int:
     """Write photos so that reading gives the same ids, files, sizes and texts. Tokens and splits have no place here."""
     numbers = sentence_numbers(captions)
     images: list[dict[str, Any]] = []
-    notes: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     for photo in each_with_caption(captions):
         image: dict[str, Any] = {"id": json_id(photo.id)}
         if photo.file is not None:
@@ -84,8 +75,8 @@ def write_captions(path: Path, captions: CaptionSet) -> int:
         if photo.size is not None:
             image["width"], image["height"] = photo.size
         images.append(image)
-        notes += [{"image_id": image["id"], "id": next(numbers), "caption": s.text} for s in photo.sentences]
-    write_json(path, {"info": {}, "licenses": [], "type": "captions", "images": images, "annotations": notes})
+        annotations += [{"image_id": image["id"], "id": next(numbers), "caption": s.text} for s in photo.sentences]
+    write_json(path, {"info": {}, "licenses": [], "type": "captions", "images": images, "annotations": annotations})
     return len(images)
 
 
@@ -93,9 +84,10 @@ def _photo(image: Record) -> CaptionedPhoto:
     return CaptionedPhoto(image.identity("id"), (), image.text_or_none("file_name"), None, image.size())
 
 
-def _check_image(image: str, known: Mapping[str, object], note: Record) -> None:
-    if image not in known:
-        raise MissingRecordError(f"`images` holds no image {image}", where=note.where, fix="add it, or remove this")
+def _check_image(image: str, images: Mapping[str, object], annotation: Record) -> None:
+    if image not in images:
+        fix = "add it, or remove this"
+        raise MissingRecordError(f"`images` holds no image {image}", where=annotation.where, fix=fix)
 
 
 CAPTIONS = caption_format(
@@ -144,38 +136,21 @@ RESULTS = caption_format(
 )
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Scores of a whole set, and of each image; values are numbers, SPICE's per image an object of them."""
-
-    overall: dict[str, float]
-    images: dict[str, dict[str, Any]]
-    captions: CaptionSet
-
-
-def read_evaluation(path: Path, problems: Problems = STRICT) -> Evaluation:
-    """A dump of scores, `{"overall": {metric: …}, "imgToEval": {id: {metric: …, "caption": …}}}`."""
-    whole = read_object(path)
-    overall = Record(whole.mapping("overall") if whole.has("overall") else {}, path)
-    scores = {key: overall.number(key) for key, value in overall.value.items() if is_number(value)}
-    images: dict[str, dict[str, Any]] = {}
+def read_evaluation(path: Path, problems: Problems = STRICT) -> CaptionSet:
+    """The captions in a dump of scores, `{"overall": {metric: …}, "imgToEval": {id: {metric: …, "caption": …}}}`."""
 
     def photo(record: Record) -> CaptionedPhoto:
-        id = str(record.index)
-        images[id] = {key: value for key, value in record.value.items() if key not in ("caption", "image_id")}
-        return photo_of(id, (record.text("caption"),), record, problems)
+        return photo_of(str(record.index), (record.text("caption"),), record, problems)
 
-    photos = parse_each(whole.mapping("imgToEval"), path, "imgToEval", problems, photo)
-    return Evaluation(scores, images, CaptionSet(tuple(photos), str(path)))
+    images = read_object(path).mapping("imgToEval")
+    return CaptionSet(tuple(parse_each(images, path, "imgToEval", problems, photo)), str(path))
 
 
-EVALUATION = record_format(
+EVALUATION = caption_format(
     "coco-evaluation",
     "A dump of coco-caption scores with the captions they belong to",
     lambda probe: probe.json_start == "{" and (probe.has_key("imgToEval") or probe.has_key("overall", "CIDEr")),
     read_evaluation,
-    lambda found: count_captions(found.captions),
-    captions=lambda path: read_evaluation(path).captions,
 )
 
 
@@ -200,50 +175,51 @@ class InstancePhoto:
 
 def read_instances(path: Path, problems: Problems = STRICT) -> dict[str, InstancePhoto]:
     """Photos by id, in file order; COCO's x y width height becomes normalised x1 y1 x2 y2."""
-    whole = read_object(path)
-    names = dict(whole.each("categories", problems, lambda record: (record.identity("id"), record.text("name"))))
-    sizes: dict[str, tuple[tuple[int, int], str | None]] = {}
+    record = read_object(path)
+    names = dict(record.each("categories", problems, lambda category: (category.identity("id"), category.text("name"))))
+    photos: dict[str, InstancePhoto] = {}
     instances: dict[str, list[Instance]] = {}
 
     def add_photo(image: Record) -> None:
         id, size = image.identity("id"), image.size()
         if size is None:
             raise image.error("the image has no 'width' and 'height'", fix="add them: boxes are in pixels")
-        if id in sizes:
+        if id in photos:
             raise DuplicateRecordError(f"image {id} appears twice", where=image.where, fix="merge the two entries")
-        sizes[id], instances[id] = (size, image.text_or_none("file_name")), []
+        photos[id], instances[id] = InstancePhoto(id, size, (), image.text_or_none("file_name")), []
 
-    def add_instance(note: Record) -> None:
-        image, category = note.identity("image_id"), note.identity("category_id")
-        _check_image(image, sizes, note)
+    def add_instance(annotation: Record) -> None:
+        image, category = annotation.identity("image_id"), annotation.identity("category_id")
+        _check_image(image, photos, annotation)
         if category not in names:
-            raise MissingRecordError(f"`categories` holds no id {category}", where=note.where, fix="add it there")
-        crowd = bool(note.integer("iscrowd")) if note.has("iscrowd") else False
-        instances[image].append(Instance(names[category], _box(note, sizes[image][0]), crowd))
+            fix = "add it there"
+            raise MissingRecordError(f"`categories` holds no id {category}", where=annotation.where, fix=fix)
+        crowd = annotation.has("iscrowd") and annotation.integer("iscrowd") != 0
+        instances[image].append(Instance(names[category], _box(annotation, photos[image].size), crowd))
 
-    whole.each("images", problems, add_photo)
-    whole.each("annotations", problems, add_instance)
-    return {id: InstancePhoto(id, size, tuple(instances[id]), file) for id, (size, file) in sizes.items()}
+    record.each("images", problems, add_photo)
+    record.each("annotations", problems, add_instance)
+    return {id: replace(photo, instances=tuple(instances[id])) for id, photo in photos.items()}
 
 
-def _box(note: Record, size: tuple[int, int]) -> Box:
-    stored, (width, height) = note.value.get("bbox"), size
-    x, y, box_width, box_height = four_numbers(stored, "'bbox'", note.where)
+def _box(annotation: Record, size: tuple[int, int]) -> Box:
+    stored, (width, height) = annotation.value.get("bbox"), size
+    x, y, box_width, box_height = check_numbers(stored, ("x", "y", "width", "height"), "'bbox'", annotation.where)
     if min(box_width, box_height) < 0 or min(x, y) < -1:
         what = f"the box is {stored}, and no part of x y width height may be negative"
-        raise BoxError(what, where=note.where)
+        raise BoxError(what, where=annotation.where)
     if x + box_width > width + 1 or y + box_height > height + 1:
         what = f"the box {stored}, read as x y width height, leaves the {width}×{height} image"
         fix = "if your boxes are x1 y1 x2 y2, subtract x1 from x2 and y1 from y2"
-        raise BoxError(what, where=note.where, fix=fix)
+        raise BoxError(what, where=annotation.where, fix=fix)
     x1, y1 = max(x, 0.0) / width, max(y, 0.0) / height
     return x1, y1, min((x + box_width) / width, 1.0), min((y + box_height) / height, 1.0)
 
 
 def _count_instances(photos: dict[str, InstancePhoto]) -> Summary:
-    things = [instance for photo in photos.values() for instance in photo.instances]
-    crowds, names = sum(thing.crowd for thing in things), {thing.name for thing in things}
-    return {"photos": len(photos), "boxes": len(things), "crowds": crowds, "categories": len(names)}, ()
+    instances = [instance for photo in photos.values() for instance in photo.instances]
+    crowds, names = sum(instance.crowd for instance in instances), {instance.name for instance in instances}
+    return {"photos": len(photos), "boxes": len(instances), "crowds": crowds, "categories": len(names)}, ()
 
 
 INSTANCES = record_format(

@@ -19,8 +19,8 @@ from sightline.data.caption_format import record_format
 from sightline.data.format import Probe, Summary
 from sightline.data.json_records import (
     Record,
+    check_numbers,
     describe,
-    four_numbers,
     parse_each,
     read_list,
     read_object,
@@ -47,33 +47,30 @@ _SPLIT_START = re.compile(r'\s*\{\s*"(' + "|".join(SPLITS) + r')"\s*:\s*\[\s*("[
 
 @dataclass(frozen=True)
 class GroundingReference:
-    """The class list, the photos by id, and the words of each lemma."""
+    """The class list and the photos by id. Class indices of detectors count from this list."""
 
     classes: tuple[str, ...]
     photos: dict[str, GroundedPhoto]
-    lemmas: dict[str, Any]
 
 
 def read_reference(path: Path, problems: Problems = STRICT) -> GroundingReference:
-    """Classes, photos and lemmas. Class indices of detectors count from this class list."""
-    whole = read_object(path)
-    classes = whole.texts("vocab")
-    known = frozenset(classes)
+    record = read_object(path)
+    classes = record.texts("vocab")
     photos: dict[str, GroundedPhoto] = {}
 
     def add(image: Record) -> None:
         id = image.identity("image_id")
         if id in photos:
             raise DuplicateRecordError(f"image {id} appears twice", where=image.where, fix="merge the two entries")
-        keys = ("tokens", "process_clss", "process_idx", "process_bnd_box")
         size = _size(image)
+        keys = ("tokens", "process_clss", "process_idx", "process_bnd_box")
         sentences = _sentences(image.items("captions"), path, id, keys, problems, size)
-        for name in {word.label for sentence in sentences for word in sentence.words} - known:
+        for name in {word.label for sentence in sentences for word in sentence.words}.difference(classes):
             raise MissingRecordError(f"`vocab` does not hold the class {name!r}", where=image.where)
         photos[id] = GroundedPhoto(id, sentences, size)
 
-    whole.each("annotations", problems, add)
-    return GroundingReference(classes, photos, whole.mapping("lemma2w") if whole.has("lemma2w") else {})
+    record.each("annotations", problems, add)
+    return GroundingReference(classes, photos)
 
 
 def _size(image: Record) -> tuple[int, int]:
@@ -83,16 +80,16 @@ def _size(image: Record) -> tuple[int, int]:
     return int(size[0]), int(size[1])
 
 
-def read_gvd_captions(path: Path, problems: Problems = STRICT, dictionary: Path | None = None) -> list[GroundedPhoto]:
-    """The photos of a `cap_…`; ids and splits come from `dictionary`, by default the `dic_…` beside it."""
+def read_gvd_captions(path: Path, problems: Problems = STRICT) -> list[GroundedPhoto]:
+    """The photos of a `cap_…`; ids and splits come from the `dic_…` beside it."""
     entries = read_list(path)
-    words = dictionary or path.with_name(path.name.replace("cap_", "dic_", 1))
-    if words == path or not words.is_file():
+    dictionary = path.with_name(path.name.replace("cap_", "dic_", 1))
+    if dictionary == path or not dictionary.is_file():
         what = "the ids of these captions are in a dictionary that is not beside them"
-        raise MissingRecordError(what, where=path, fix=f"add {words.name}")
-    images = read_talk(words).captions.photos
+        raise MissingRecordError(what, where=path, fix=f"add {dictionary.name}")
+    images = read_talk(dictionary).captions.photos
     if len(images) != len(entries):
-        what = f"{len(entries)} images here, {len(images)} in {words}"
+        what = f"{len(entries)} images here, {len(images)} in {dictionary}"
         raise CountError(what, where=path, fix="use files of one run")
     photos = []
     for position, (image, captions) in enumerate(zip(images, entries, strict=True)):
@@ -128,16 +125,16 @@ def _object_words(
         counts = f"{len(classes)} {class_key!r}, {len(words)} {word_key!r} and {len(boxes)} {box_key!r}"
         raise CountError(f"{counts} must be equally many", where=record.where)
     for word in words:
-        if not isinstance(word, int) or isinstance(word, bool) or word < 0:
+        if type(word) is not int or word < 0:
             raise record.error(f"{word_key!r} must hold word positions counted from 0, not {word!r}")
         if tokens is not None and word >= len(tokens):
             raise CountError(f"{word_key!r} names word {word}, the caption has {len(tokens)}", where=record.where)
-    inside = [_box(box, f"{box_key!r}[{i}]", record, size) for i, box in enumerate(boxes)]
-    return tuple(map(GroundedPrediction, words, classes, inside))
+    checked = [_box(box, f"{box_key!r}[{i}]", record, size) for i, box in enumerate(boxes)]
+    return tuple(map(GroundedPrediction, words, classes, checked))
 
 
 def _box(value: Any, name: str, record: Record, size: tuple[int, int] | None) -> Box:
-    x1, y1, x2, y2 = four_numbers(value, name, record.where)
+    x1, y1, x2, y2 = check_numbers(value, ("x1", "y1", "x2", "y2"), name, record.where)
     if x2 < x1 or y2 < y1:
         raise BoxError(f"{name} is {value}", where=record.where, fix="boxes must be x1 y1 x2 y2 in pixels")
     # Up to one pixel beyond the border is taken as the border, as in scene.normalise_boxes.
@@ -155,8 +152,8 @@ def _count_photos(photos: Iterable[GroundedPhoto], **more: int) -> Summary:
 
 def read_split(path: Path, problems: Problems = STRICT) -> dict[str, tuple[str, ...]]:
     """Split to ids; an id in two places is an error."""
-    whole = read_object(path)
-    splits = {name: whole.texts(name) for name in whole.value}
+    record = read_object(path)
+    splits = {name: record.texts(name) for name in record.value}
     split_of: dict[str, str] = {}
     for name, ids in splits.items():
         for id in ids:
@@ -169,14 +166,11 @@ def read_split(path: Path, problems: Problems = STRICT) -> dict[str, tuple[str, 
 
 @dataclass(frozen=True)
 class Submission:
-    """Predictions by image id, a tuple of object words for each sentence.
-
-    `mode` is `GT` or `gen`; `external_data` says what else was learnt from, if anything.
-    """
+    """Predictions by image id, a tuple of object words for each sentence."""
 
     results: Mapping[str, tuple[tuple[GroundedPrediction, ...], ...]]
-    mode: str = "gen"
-    external_data: str = ""
+    mode: str = "gen"  # or GT
+    external_data: str = ""  # what else was learnt from, if anything
 
     def __post_init__(self) -> None:
         if self.mode not in SENTENCES:
@@ -186,31 +180,39 @@ class Submission:
 
 def read_submission(path: Path, problems: Problems = STRICT) -> Submission:
     """A checked submission. Where `eval_mode` is missing, the number of sentences tells it."""
-    whole = read_object(path)
-    results = whole.mapping("results")
+    record = read_object(path)
+    results = record.mapping("results")
     report_repeated_keys(path, problems)
-    mode = whole.text("eval_mode") if whole.has("eval_mode") else _mode_of(results)
+    mode = record.text("eval_mode") if record.has("eval_mode") else _mode_of(results)
     if mode not in SENTENCES:
-        raise whole.error(f"'eval_mode' is {mode!r}", fix="write GT (references grounded) or gen (captions generated)")
+        raise record.error(f"'eval_mode' is {mode!r}", fix="write GT (references grounded) or gen (captions generated)")
     checked = {}
     for id, sentences in results.items():
         with problems:
-            checked[id] = _submitted(id, sentences, mode, path, problems)
-    external = Record(whole.mapping("external_data") if whole.has("external_data") else {}, path, "external_data")
+            checked[id] = _check_result(id, sentences, mode, path, problems)
+    external = Record(record.mapping("external_data") if record.has("external_data") else {}, path, "external_data")
     return Submission(checked, mode, external.text_or_none("details") or "")
 
 
 def write_submission(path: Path, submission: Submission) -> int:
     """Write a submission, checked like one that is read; returns the number of images."""
-    results = {id: [_to_json(sentence) for sentence in sentences] for id, sentences in submission.results.items()}
-    for id, sentences in results.items():
-        _submitted(id, sentences, submission.mode, path, STRICT)
+    results = {}
+    for id, sentences in submission.results.items():
+        results[id] = [
+            {
+                "clss": [word.label for word in sentence],
+                "idx_in_sent": [word.index for word in sentence],
+                "bbox": [list(word.box) for word in sentence],
+            }
+            for sentence in sentences
+        ]
+        _check_result(id, results[id], submission.mode, path, STRICT)
     external = {"used": bool(submission.external_data), "details": submission.external_data}
     write_json(path, {"results": results, "eval_mode": submission.mode, "external_data": external})
     return len(results)
 
 
-def _submitted(
+def _check_result(
     id: str, sentences: Any, mode: str, path: Path, problems: Problems
 ) -> tuple[tuple[GroundedPrediction, ...], ...]:
     where = f"{path}, image {id}"
@@ -225,14 +227,6 @@ def _submitted(
 def _mode_of(results: dict[str, Any]) -> str:
     first: Any = next(iter(results.values()), [])
     return "gen" if isinstance(first, list) and len(first) == 1 else "GT"
-
-
-def _to_json(sentence: tuple[GroundedPrediction, ...]) -> dict[str, Any]:
-    return {
-        "clss": [word.label for word in sentence],
-        "idx_in_sent": [word.index for word in sentence],
-        "bbox": [list(word.box) for word in sentence],
-    }
 
 
 def _count_submission(submission: Submission) -> Summary:
@@ -255,7 +249,7 @@ REFERENCE = record_format(
     "GVD grounding reference for Flickr30k (flickr30k_cleaned_class.json)",
     _is_reference,
     read_reference,
-    lambda found: _count_photos(found.photos.values(), classes=len(found.classes)),
+    lambda reference: _count_photos(reference.photos.values(), classes=len(reference.classes)),
     captions=lambda path: plain_captions(read_reference(path).photos.values(), path),
 )
 CAPTIONS = record_format(

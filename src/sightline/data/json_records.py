@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sightline.data.records import Problems
-from sightline.errors import DataError, DuplicateRecordError, NonFiniteError, TruncatedError
+from sightline.errors import CountError, DataError, DuplicateRecordError, NonFiniteError, TruncatedError
 from sightline.files import open_bytes, open_text, read_json
 
 T = TypeVar("T")
 
 _CUT = re.compile(r"[-+.\w]*\s*")  # nothing, or the start of a number or word, where JSON was expected to go on
 _ID_KEYS = ("id", "image_id", "cocoid", "imgid", "file_path", "image")
-_CHUNK = 1 << 20
+_CHUNK = 1 << 20  # bytes looked through at a time
 _SIDE = 1 << 31  # no picture is that wide
 
 
@@ -40,10 +41,10 @@ class Record:
         """File, list and position, with the record's id where it has one."""
         if self.index is None:
             return str(self.path)
-        inside = f"line {self.index}" if self.list_name == "line" else f"{self.list_name}[{self.index!r}]"
-        held = self.value if isinstance(self.value, dict) else {}
-        name = next((key for key in _ID_KEYS if isinstance(held.get(key), int | str)), None)
-        return f"{self.path}, {inside}" + ("" if name is None else f" ({name} {held[name]})")
+        place = f"line {self.index}" if self.list_name == "line" else f"{self.list_name}[{self.index!r}]"
+        fields = self.value if isinstance(self.value, dict) else {}
+        key = next((key for key in _ID_KEYS if isinstance(fields.get(key), int | str)), None)
+        return f"{self.path}, {place}" + ("" if key is None else f" ({key} {fields[key]})")
 
     def error(self, what: str, fix: str | None = None) -> DataError:
         return DataError(what, where=self.where, fix=fix)
@@ -53,60 +54,52 @@ class Record:
         return self.value.get(key) is not None
 
     def text(self, key: str) -> str:
-        found = self.value.get(key)
-        if not isinstance(found, str):
+        text = self.value.get(key)
+        if not isinstance(text, str):
             raise self._wrong(key, "text")
-        return found if found.isascii() else self._unicode(found, key)
+        return text if text.isascii() else self._unicode(text, key)
 
     def text_or_none(self, key: str) -> str | None:
         return self.text(key) if self.has(key) else None
 
     def integer(self, key: str) -> int:
-        found = self.value.get(key)
-        if not isinstance(found, int) or isinstance(found, bool):
+        number = self.value.get(key)
+        if type(number) is not int:  # not bool, which is an int to isinstance
             raise self._wrong(key, "a whole number")
-        return found
-
-    def number(self, key: str) -> float:
-        found: Any = self.value.get(key)
-        if not is_number(found):
-            raise self._wrong(key, "a number")
-        if not is_finite(found):
-            raise NonFiniteError(f"{key!r} is {str(found)[:40]}", where=self.where, fix="write a finite number")
-        return float(found)
+        return number
 
     def identity(self, key: str) -> str:
         """The id under `key`, a number or text, as text."""
-        found = self.value.get(key)
-        if type(found) is int:  # not bool, which is an int to isinstance
-            return str(found)
-        if not isinstance(found, str) or not found:
+        id = self.value.get(key)
+        if type(id) is int:
+            return str(id)
+        if not isinstance(id, str) or not id:
             raise self._wrong(key, "an id (a whole number or text)")
-        return self._unicode(found, key)
+        return self._unicode(id, key)
 
     def items(self, key: str) -> list[Any]:
-        found = self.value.get(key)
-        if not isinstance(found, list):
+        items = self.value.get(key)
+        if not isinstance(items, list):
             raise self._wrong(key, "a list")
-        return found
+        return items
 
     def texts(self, key: str) -> tuple[str, ...]:
-        found = self.items(key)
-        for position, item in enumerate(found):
-            if not isinstance(item, str):
-                raise self.error(f"{key!r}[{position}] must be text, not {describe(item)}")
-            if not item.isascii():
-                self._unicode(item, f"{key}[{position}]")
-        return tuple(found)
+        texts = self.items(key)
+        for position, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise self.error(f"{key!r}[{position}] must be text, not {describe(text)}")
+            if not text.isascii():
+                self._unicode(text, f"{key}[{position}]")
+        return tuple(texts)
 
     def one_or_many(self, key: str) -> tuple[str, ...]:
         return self.texts(key) if isinstance(self.value.get(key), list) else (self.text(key),)
 
     def mapping(self, key: str) -> dict[str, Any]:
-        found = self.value.get(key)
-        if not isinstance(found, dict):
+        mapping = self.value.get(key)
+        if not isinstance(mapping, dict):
             raise self._wrong(key, "an object {…}")
-        return found
+        return mapping
 
     def each(self, key: str, problems: Problems, parse: Callable[[Record], T], name: str = "") -> list[T]:
         """`parse` of every record in the list under `key`, which messages call `name`."""
@@ -145,26 +138,20 @@ def describe(value: Any) -> str:
     return ("the text " if isinstance(value, str) else "the number ") + repr(value)[:40]
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def is_finite(value: float) -> bool:
-    """Whether a JSON number is one that a float can hold: whole numbers of JSON have no limit."""
+def check_numbers(value: Any, names: Sequence[str], what: str, where: str) -> list[float]:
+    """`value` as a list of as many finite numbers as there are `names`, or an error that calls it `what`."""
+    expected = f"{what} must be a list of {len(names)} numbers ({', '.join(names)})"
+    if not isinstance(value, list) or not all(type(number) in (int, float) for number in value):
+        raise DataError(f"{expected}, not {describe(value)}", where=where)
+    if len(value) != len(names):
+        raise CountError(f"{expected}, not {len(value)}", where=where)
     try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def four_numbers(value: Any, name: str, where: str) -> tuple[float, float, float, float]:
-    """`value` as four finite numbers, in whatever order the format has them, or an error that calls it `name`."""
-    if not isinstance(value, list) or len(value) != 4 or not all(map(is_number, value)):
-        raise DataError(f"{name} must be a list of four numbers, not {describe(value)}", where=where)
-    if not all(map(is_finite, value)):
-        raise NonFiniteError(f"{name} is {str(value)[:80]}", where=where, fix="write finite numbers")
-    one, two, three, four = map(float, value)
-    return one, two, three, four
+        numbers = [float(number) for number in value]
+    except OverflowError:  # whole numbers of JSON have no limit
+        numbers = [math.inf]
+    if not all(map(math.isfinite, numbers)):
+        raise NonFiniteError(f"{what} is {str(value)[:80]}", where=where, fix="write finite numbers")
+    return numbers
 
 
 def parse_each(
@@ -212,12 +199,10 @@ def report_repeated_keys(path: Path, problems: Problems) -> None:
     """Report keys that one object of a valid JSON file holds twice; plain parsing would silently keep the last."""
 
     def check(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
+        for key, count in Counter(key for key, _ in pairs).items():
+            if count > 1:
                 what = f"the key {key!r} appears twice"
                 problems.report(DuplicateRecordError(what, where=path, fix="merge the two entries"))
-            seen.add(key)
 
     with open_text(path) as file:
         json.loads(file.read(), object_pairs_hook=check)
@@ -230,8 +215,8 @@ def first_key(path: Path, *keys: str) -> str | None:
     try:
         with open_bytes(path) as file:
             while chunk := file.read(_CHUNK):
-                if found := pattern.search(tail + chunk):
-                    return found.group(1).decode()
+                if match := pattern.search(tail + chunk):
+                    return match[1].decode()
                 tail = chunk[-256:]
     except DataError:
         return None
