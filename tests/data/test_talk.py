@@ -13,7 +13,7 @@ import pytest
 
 from caption_samples import GVD_CAPTIONS, LABELS, TALK, write_labels
 from sightline.data import gvd, talk
-from sightline.data.records import GroundedWord
+from sightline.data.records import CaptionSet, GroundedWord
 from sightline.errors import BoxError, CountError, DataError, MissingExtraError, MissingRecordError, TruncatedError
 
 
@@ -21,6 +21,10 @@ def write_talk(folder: Path, name: str = "cocotalk.json", **changes: Any) -> Pat
     path = folder / name
     path.write_text(json.dumps({key: value for key, value in {**TALK, **changes}.items() if value is not None}))
     return path
+
+
+def read_captions(path: Path) -> CaptionSet:
+    return talk.read_talk(path).captions
 
 
 def test_words_come_in_id_order_and_captions_are_decoded_rows(tmp_path: Path) -> None:
@@ -52,24 +56,21 @@ def test_every_row_is_decoded_as_a_plain_loop_would(tmp_path: Path) -> None:
         label_start_ix=np.arange(0, 60, 5) + 1,
         label_end_ix=np.arange(0, 60, 5) + 5,
     )
-    for number, photo in enumerate(talk.read(path)):
+    for number, photo in enumerate(read_captions(path)):
         for k, sentence in enumerate(photo.sentences):
             assert sentence.text.split() == [words[i - 1] for i in rows[5 * number + k] if i]
 
 
-def test_lemmas_and_detector_classes_are_given(tmp_path: Path) -> None:
-    found = talk.read_talk(write_talk(tmp_path))
-    assert (found.lemmas, found.classes, found.bpe) == ({"a": "a", "dog": "dog"}, {"dog": 0}, None)
-    assert [photo.sentences for photo in found.captions] == [(), ()]
-    assert [photo.size for photo in found.captions] == [(4, 3), None]
-    bare = talk.read_talk(write_talk(tmp_path, "bare.json", wtol=None, wtod=None))
-    assert (bare.lemmas, bare.classes) == ({}, {})
+def test_photos_without_labels_have_no_captions(tmp_path: Path) -> None:
+    captions = read_captions(write_talk(tmp_path))
+    assert [photo.sentences for photo in captions] == [(), ()]
+    assert [photo.size for photo in captions] == [(4, 3), None]
 
 
 def test_byte_pairs_are_joined_in_the_text_and_kept_in_the_tokens(tmp_path: Path) -> None:
     path = write_talk(tmp_path, ix_to_word={"1": "do@@", "2": "g", "3": "runs"}, bpe="#version: 0.2")
     write_labels(tmp_path / "cocotalk_label.h5", labels=[[1, 2, 3], [3, 0, 0], [3, 3, 0]], label_length=[3, 1, 2])
-    first = next(iter(talk.read(path).sentences()))
+    first = next(iter(read_captions(path).sentences()))
     assert (first.text, first.tokens) == ("dog runs", ("do@@", "g", "runs"))
 
 
@@ -78,19 +79,13 @@ def test_either_file_of_the_pair_leads_to_the_captions(name: str, tmp_path: Path
     path = write_talk(tmp_path)
     pixels = {} if name.endswith("_label.h5") else {"images": np.zeros((2, 3, 4, 4))}
     labels = write_labels(tmp_path / name, **pixels)
-    assert talk.read(labels).photos == talk.read(path).photos
-    assert [s.text for s in talk.read(path).sentences()] == ["a dog", "dog", "a UNK dog a"]
+    assert read_captions(labels).photos == read_captions(path).photos
+    assert [s.text for s in read_captions(path).sentences()] == ["a dog", "dog", "a UNK dog a"]
     expected = {"words": 3, "photos": 2, "captions": 3, "photos of split train": 1, "photos of split val": 1}
     for file in (path, labels):
         report = talk.FORMAT.inspect(file)
         assert expected.items() <= report.counts.items()
         assert report.problem_count == 0
-
-
-def test_labels_may_lie_elsewhere(tmp_path: Path) -> None:
-    labels = write_labels(tmp_path / "other.h5")
-    found = talk.read_talk(write_talk(tmp_path), labels)
-    assert sum(1 for _ in found.captions.sentences()) == 3
 
 
 def test_json_without_labels_and_labels_without_json_are_inspected_with_a_note(tmp_path: Path) -> None:
@@ -101,7 +96,7 @@ def test_json_without_labels_and_labels_without_json_are_inspected_with_a_note(t
     assert report.counts == {"photos": 2, "captions": 3}
     assert report.notes == ("the json with the words is not beside it",)
     with pytest.raises(MissingRecordError, match=r"put alone\.json"):
-        talk.read(labels)
+        read_captions(labels)
 
 
 BROKEN_LABELS = [
@@ -124,7 +119,6 @@ BROKEN_LABELS = [
     ({"label_length": [2, 1, 5]}, CountError, "row 3 has `label_length` 5 and 4 words"),
     ({"labels": [[1, 0, 2, 0], [2, 0, 0, 0], [1, 3, 2, 1]]}, CountError, "row 1 has"),
     ({"labels": [[1, 9, 0, 0], [2, 0, 0, 0], [1, 3, 2, 1]]}, DataError, "row 1 holds word 9, the json has 3 words"),
-    ({"box_ind": np.zeros((3, 5))}, CountError, r"`box_ind` has shape \(3, 5\), `labels` \(3, 4\)"),
 ]
 
 
@@ -135,7 +129,7 @@ def test_inconsistent_labels_are_refused_by_row_or_photo(
     path = write_talk(tmp_path)
     labels = write_labels(tmp_path / "cocotalk_label.h5", **changes)
     with pytest.raises(error, match=message) as caught:
-        talk.read(path)
+        read_captions(path)
     assert str(labels) in str(caught.value)
     assert str(caught.value) in talk.FORMAT.inspect(path).problems
 
@@ -146,7 +140,7 @@ def test_an_exclusive_end_loses_no_caption_silently(tmp_path: Path) -> None:
     ends = np.array([2, 3, 7, 9])
     rows = {"labels": np.ones((9, 2), dtype=int), "label_length": [2] * 9}
     labels = write_labels(tmp_path / "cocotalk_label.h5", label_start_ix=starts, label_end_ix=ends, **rows)
-    assert [len(photo.sentences) for photo in talk.read(path)] == [2, 1, 4, 2]
+    assert [len(photo.sentences) for photo in read_captions(path)] == [2, 1, 4, 2]
     write_labels(labels, label_start_ix=starts, label_end_ix=ends - 1, **rows)
     report = talk.FORMAT.inspect(path)
     told = [f"photo {image} has the rows" for image in (1, 2, 3)] + ["the rows 9 to 9 belong to no photo"]
@@ -182,8 +176,6 @@ BROKEN_WORDS = [
     ({"ix_to_word": None}, DataError, "'ix_to_word' is missing"),
     ({"images": None}, DataError, "'images' is missing"),
     ({"images": [{"split": "train"}, {"id": 3}]}, DataError, r"images\[0\].*'id' is missing"),
-    ({"wtol": {"a": 1}}, DataError, r"'wtol'\['a'\] must be text"),
-    ({"wtod": {"a": True}}, DataError, r"'wtod'\['a'\] must be a class index, not true"),
     ({"images": [{"id": 3}]}, CountError, "2 photos have labels"),
 ]
 
@@ -195,7 +187,7 @@ def test_broken_words_and_photos_are_refused(
     path = write_talk(tmp_path, **changes)
     write_labels(tmp_path / "cocotalk_label.h5")
     with pytest.raises(error, match=message) as caught:
-        talk.read(path)
+        read_captions(path)
     assert str(path) in str(caught.value)
     assert str(caught.value) in talk.FORMAT.inspect(path).problems
 
@@ -208,25 +200,12 @@ def test_a_cut_label_file_is_truncated(tmp_path: Path) -> None:
     assert talk.FORMAT.inspect(labels).problem_count == 1
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 36)])
-def test_box_targets_are_read_by_the_rows_of_a_photo(shape: tuple[int, ...], tmp_path: Path) -> None:
-    targets = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    labels = write_labels(tmp_path / "cocotalk_label.h5", box_ind=targets)
-    found = talk.read_labels(labels)
-    assert np.array_equal(talk.read_box_ind(labels, int(found.start[0]), int(found.end[0])), targets[:2])
-
-
-def test_box_targets_that_are_not_there_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no dataset 'box_ind'"):
-        talk.read_box_ind(write_labels(tmp_path / "x_label.h5"), 1, 2)
-
-
 def test_without_h5py_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_talk(tmp_path)
     write_labels(tmp_path / "cocotalk_label.h5")
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'sightline\[train\]'"):
-        talk.read(path)
+        read_captions(path)
     (note,) = talk.FORMAT.inspect(path).notes
     assert "h5py" in note
 

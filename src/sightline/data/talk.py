@@ -1,11 +1,10 @@
 """The "talk" pair of neuraltalk2 and self-critical: `cocotalk.json` (words, photos) and `cocotalk_label.h5` (captions).
 
 Word ids count from 1 (0 is begin, end and padding), `UNK` comes last. POS-SCAN's `flickrtalk.json` and GVD's
-`dic_flickr30k.json` add lemmas and detector classes.
+`dic_flickr30k.json` add lemmas and detector classes, which are not read.
 
 The label file has `labels` (M, L) zero padded; `label_start_ix`, `label_end_ix` (N,) rows of each photo, from 1, both
-inclusive; `label_length` (M,). POS-SCAN adds `box_ind`: (M, L) the best region of a word (-1: none), or (M, L, n)
-IoUs. Old Lua files hold `images` (N, 3, 256, 256) as well, which are not read.
+inclusive; `label_length` (M,). POS-SCAN's boxes of words and the pixels in old Lua files are not read.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ import numpy.typing as npt
 
 from sightline.data.caption_format import caption_set, count_captions
 from sightline.data.format import Format, Probe, Summary
-from sightline.data.hdf5_features import damage, dataset_of, has_name, open_hdf5
-from sightline.data.json_records import Record, describe, read_object
+from sightline.data.hdf5_features import HDF5_MAGIC, damage, dataset_of, has_name, open_hdf5
+from sightline.data.json_records import Record, read_object
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.errors import CountError, DataError, MissingExtraError, MissingRecordError
 from sightline.files import existing_path
@@ -34,38 +33,25 @@ _DIMENSIONS = {"labels": 2, "label_start_ix": 1, "label_end_ix": 1, "label_lengt
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The four arrays, checked. `sound` is False where a collecting read met a problem: then do not decode."""
+    """The four arrays, checked."""
 
     rows: Integers
     start: Integers
     end: Integers
     length: Integers
     path: Path
-    sound: bool = True
-
-
-def _is_label_file(path: Path) -> bool:
-    """Whether an HDF5 file holds labels, or says so in its name."""
-    if path.name.endswith("_label.h5"):
-        return True
-    with contextlib.suppress(DataError, MissingExtraError), _open(path) as file:
-        return has_name(file, "label_start_ix")
-    return False
+    sound: bool = True  # False where a collecting read met a problem: then do not decode
 
 
 def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
     """The labels of `path`; rows of two photos or of none, and lengths that are not true, are CountErrors."""
     before = problems.total
-    with _open(path) as file:
+    with open_hdf5(existing_path(path)) as file, damage(path):
         rows, start, end, length = (_integers(file, name, path) for name in _DIMENSIONS)
-        boxes = dataset_of(file, "box_ind", path)
-        box_shape = None if boxes is None else boxes.shape
     if len(length) != len(rows):
         raise CountError(f"{len(rows)} rows of `labels`, {len(length)} of `label_length`", where=path)
     if len(start) != len(end):
         raise CountError(f"{len(start)} of `label_start_ix`, {len(end)} of `label_end_ix`", where=path)
-    if box_shape is not None and box_shape[:2] != rows.shape:
-        raise CountError(f"`box_ind` has shape {box_shape}, `labels` {rows.shape}", where=path)
     _check_ranges(path, start, end, len(rows), problems)
     inside = np.arange(rows.shape[1]) < length[:, None]  # (M, L)
     for row in np.flatnonzero(((rows != 0) != inside).any(axis=1) | (length > rows.shape[1])):
@@ -75,32 +61,17 @@ def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
     return Labels(rows, start, end, length, path, sound=problems.total == before)
 
 
-def read_box_ind(path: Path, first: int, last: int) -> npt.NDArray[np.floating[Any]]:
-    """Rows `first` to `last` (from 1, inclusive, like a photo's range) of POS-SCAN's `box_ind`."""
-    with _open(path) as file:
-        boxes = dataset_of(file, "box_ind", path)
-        if boxes is None:
-            raise DataError("there is no dataset 'box_ind'", where=path, fix="use POS-SCAN's grounded label file")
-        found: npt.NDArray[np.floating[Any]] = boxes[first - 1 : last]
-        return found
-
-
-@contextlib.contextmanager
-def _open(path: Path) -> Iterator[Any]:
-    with open_hdf5(existing_path(path)) as file, damage(path):
-        yield file
-
-
 def _integers(file: Any, name: str, path: Path) -> Integers:
-    stored = dataset_of(file, name, path)
-    if stored is None:
-        raise DataError(f"there is no dataset {name!r}", where=path, fix="run prepro_labels.py again")
-    found = np.asarray(stored[()])
-    if found.dtype.kind not in "iu" or found.ndim != _DIMENSIONS[name]:
+    fix = "run prepro_labels.py again"
+    dataset = dataset_of(file, name, path)
+    if dataset is None:
+        raise DataError(f"there is no dataset {name!r}", where=path, fix=fix)
+    array = np.asarray(dataset[()])
+    if array.dtype.kind not in "iu" or array.ndim != _DIMENSIONS[name]:
         expected = f"whole numbers in {_DIMENSIONS[name]} dimensions were expected"
-        what = f"`{name}` has type {found.dtype} and shape {found.shape}, {expected}"
-        raise DataError(what, where=path, fix="run prepro_labels.py again")
-    return found.astype(np.int64)
+        what = f"`{name}` has type {array.dtype} and shape {array.shape}, {expected}"
+        raise DataError(what, where=path, fix=fix)
+    return array.astype(np.int64)
 
 
 def _check_ranges(path: Path, start: Integers, end: Integers, count: int, problems: Problems) -> None:
@@ -117,105 +88,63 @@ def _check_ranges(path: Path, start: Integers, end: Integers, count: int, proble
 
 @dataclass(frozen=True)
 class Talk:
-    """A vocabulary and the photos that were encoded with it.
+    """A vocabulary and the photos that were encoded with it."""
 
-    Attributes:
-        words: the words in id order; word `i` of this tuple has id `i + 1`.
-        captions: the photos; without sentences where no label file was read. A sentence's id is its row in the label
-            file, counted from 1, which is also its row in POS-SCAN's `box_ind`.
-        lemmas: word to lemma (`wtol`); {} where the file has none.
-        classes: word to 0-based detector class (`wtod`); {} where the file has none.
-        bpe: the merge codes, where words are byte pairs.
-    """
-
-    words: tuple[str, ...]
-    captions: CaptionSet
-    lemmas: dict[str, str]
-    classes: dict[str, int]
-    bpe: str | None = None
+    words: tuple[str, ...]  # in id order; word `i` of this tuple has id `i + 1`
+    captions: CaptionSet  # a sentence's id is its row in the label file, counted from 1
 
 
-def _matches(probe: Probe) -> bool:
-    """A JSON object with `ix_to_word`, or whose images have a `file_path`; or the label file beside it."""
-    if probe.json_start == "{":
-        images_first = probe.has_key("images", "file_path") and not probe.has_key("sentences")
-        return probe.has_key("ix_to_word") or probe.has_key("wtol") or probe.has_key("wtod") or images_first
-    return probe.head.startswith(b"\x89HDF") and _is_label_file(probe.path)
-
-
-def _label_file(path: Path) -> Path | None:
-    """The label file beside `<stem>.json`: `<stem>_label.h5`, or the old `<stem>.h5` with pixels in it."""
-    stem = path.name.removesuffix(".gz").removesuffix(".json")
-    beside = (path.with_name(stem + ending) for ending in ("_label.h5", ".h5"))
-    return next((candidate for candidate in beside if candidate.is_file() and _is_label_file(candidate)), None)
-
-
-def _word_file(labels: Path) -> Path | None:
-    beside = (labels.with_name(labels.stem.removesuffix("_label") + ending) for ending in (".json", ".json.gz"))
-    return next((candidate for candidate in beside if candidate.is_file()), None)
-
-
-def read_talk(path: Path, labels: Path | None = None, problems: Problems = STRICT) -> Talk:
-    """Words, photos and, where `labels` is given or lies beside `path`, their captions."""
-    whole = read_object(path)
-    words = _words(whole)
-    images = whole.items("images")
-    photos: Sequence[CaptionedPhoto] = tuple(whole.each("images", problems, _photo))
-    bpe = whole.text_or_none("bpe")
-    label_path = labels or _label_file(path)
-    if label_path is not None:
-        found = read_labels(label_path, problems)
-        if len(found.start) != len(images):
-            what = f"{len(found.start)} photos have labels in {found.path}, {len(images)} are here"
-            raise CountError(what, where=path)
-        if found.sound and len(photos) == len(images):
-            photos = tuple(_captioned(photos, words, found, bpe is not None, problems))
-    classes = _table(whole, "wtod", int, "a class index")
-    return Talk(words, caption_set(photos, path, problems), _table(whole, "wtol", str, "text"), classes, bpe)
-
-
-def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
-    """The photos with captions decoded from the label file. `path` is either file of the pair."""
-    return _read_either(path, problems).captions
-
-
-def _survey(path: Path, problems: Problems) -> Summary:
-    try:
-        if not _is_json(path) and _word_file(path) is None:
-            labels = read_labels(path, problems)
-            counts = {"photos": len(labels.start), "captions": len(labels.rows)}
-            return {**counts}, ["the json with the words is not beside it"]
-        talk = _read_either(path, problems)
-    except MissingExtraError as error:
-        return {}, [str(error)]
-    tables = (("lemmas", talk.lemmas), ("words of detector classes", talk.classes))
-    sizes = {name: len(table) for name, table in tables if table}
-    alone = _is_json(path) and _label_file(path) is None
-    notes = ["no label file is beside it: words and photos only"] if alone else []
-    return {"words": len(talk.words), **count_captions(talk.captions)[0], **sizes}, notes
-
-
-def _read_either(path: Path, problems: Problems) -> Talk:
-    if _is_json(path):
-        return read_talk(path, problems=problems)
-    words = _word_file(path)
-    if words is None:
+def read_talk(path: Path, problems: Problems = STRICT) -> Talk:
+    """Words, photos and, where there are labels, captions. `path` is either file of the pair."""
+    word_path, label_path = _pair(path)
+    if word_path is None:
         fix = f"put {path.stem.removesuffix('_label')}.json into the same folder"
         what = "the json with the words of these labels is not beside them"
         raise MissingRecordError(what, where=path, fix=fix)
-    return read_talk(words, path, problems)
+    record = read_object(word_path)
+    words = _words(record)
+    byte_pairs = record.text_or_none("bpe") is not None
+    photos: Sequence[CaptionedPhoto] = record.each("images", problems, _photo)
+    count = len(record.items("images"))
+    if label_path is not None:
+        labels = read_labels(label_path, problems)
+        if len(labels.start) != count:
+            what = f"{len(labels.start)} photos have labels in {label_path}, {count} are here"
+            raise CountError(what, where=word_path)
+        if labels.sound and len(photos) == count:
+            photos = tuple(_decode(photos, words, labels, byte_pairs, problems))
+    return Talk(words, caption_set(photos, word_path, problems))
 
 
-def _is_json(path: Path) -> bool:
-    return path.name.removesuffix(".gz").endswith(".json")
+def _pair(path: Path) -> tuple[Path | None, Path | None]:
+    """The json with the words and the file of labels, one of which is `path`; None where the other is not beside it.
+
+    Labels are `<stem>_label.h5`, or the old `<stem>.h5` with pixels in it.
+    """
+    if path.name.endswith((".json", ".json.gz")):
+        stem = path.name.removesuffix(".gz").removesuffix(".json")
+        beside = (path.with_name(stem + ending) for ending in ("_label.h5", ".h5"))
+        return path, next((file for file in beside if file.is_file() and _is_label_file(file)), None)
+    stem = path.stem.removesuffix("_label")
+    beside = (path.with_name(stem + ending) for ending in (".json", ".json.gz"))
+    return next((file for file in beside if file.is_file()), None), path
 
 
-def _words(whole: Record) -> tuple[str, ...]:
-    table = whole.mapping("ix_to_word")
+def _is_label_file(path: Path) -> bool:
+    """Whether an HDF5 file holds labels, or says so in its name."""
+    if path.name.endswith("_label.h5"):
+        return True
+    with contextlib.suppress(DataError, MissingExtraError), open_hdf5(path) as file, damage(path):
+        return has_name(file, "label_start_ix")
+    return False
+
+
+def _words(record: Record) -> tuple[str, ...]:
+    table = record.mapping("ix_to_word")
     for id in range(1, len(table) + 1):
         if not isinstance(table.get(str(id)), str):
             what = f"`ix_to_word` has {len(table)} words, but none under {str(id)!r}"
-            raise CountError(what, where=whole.where, fix="ids must count from 1 without gaps")
+            raise CountError(what, where=record.where, fix="ids must count from 1 without gaps")
     return tuple(table[str(id)] for id in range(1, len(table) + 1))
 
 
@@ -225,21 +154,12 @@ def _photo(image: Record) -> CaptionedPhoto:
     return CaptionedPhoto(id, (), file, image.text_or_none("split"), image.size())
 
 
-def _table(whole: Record, key: str, kind: type, expected: str) -> dict[str, Any]:
-    if not whole.has(key):
-        return {}
-    table = whole.mapping(key)
-    for word, value in table.items():
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise whole.error(f"{key!r}[{word!r}] must be {expected}, not {describe(value)}")
-    return table
-
-
-def _captioned(
+def _decode(
     photos: Sequence[CaptionedPhoto], words: tuple[str, ...], labels: Labels, byte_pairs: bool, problems: Problems
 ) -> Iterator[CaptionedPhoto]:
+    """The photos with the captions that the labels are the word ids of."""
     largest = labels.rows.max(axis=1, initial=0)
-    for row in (largest > len(words)).nonzero()[0]:
+    for row in np.flatnonzero(largest > len(words)).tolist():
         what = f"row {row + 1} holds word {largest[row]}, the json has {len(words)} words"
         fix = "use the json and the labels of the same prepro_labels.py run"
         problems.report(DataError(what, where=labels.path, fix=fix))
@@ -256,10 +176,32 @@ def _captioned(
         yield replace(photo, sentences=tuple(sentences))
 
 
+def _survey(path: Path, problems: Problems) -> Summary:
+    word_path, label_path = _pair(path)
+    try:
+        if word_path is None:
+            labels = read_labels(path, problems)
+            counts: dict[str, int | str] = {"photos": len(labels.start), "captions": len(labels.rows)}
+            return counts, ["the json with the words is not beside it"]
+        talk = read_talk(path, problems)
+    except MissingExtraError as error:
+        return {}, [str(error)]
+    notes = ["no label file is beside it: words and photos only"] if label_path is None else []
+    return {"words": len(talk.words), **count_captions(talk.captions)[0]}, notes
+
+
+def _matches(probe: Probe) -> bool:
+    """A JSON object with `ix_to_word`, or whose images have a `file_path`; or the label file beside it."""
+    if probe.json_start == "{":
+        images_first = probe.has_key("images", "file_path") and not probe.has_key("sentences")
+        return images_first or any(map(probe.has_key, ("ix_to_word", "wtol", "wtod")))
+    return probe.head.startswith(HDF5_MAGIC) and _is_label_file(probe.path)
+
+
 FORMAT = Format(
     "cocotalk",
     "Neuraltalk2 / self-critical words and labels (cocotalk.json with cocotalk_label.h5, flickrtalk, dic_flickr30k)",
     _matches,
     _survey,
-    captions=read,
+    captions=lambda path: read_talk(path).captions,
 )
