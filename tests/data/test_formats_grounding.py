@@ -114,7 +114,7 @@ def test_there_are_eighty_coco_classes_and_the_well_known_places_hold() -> None:
 @pytest.mark.parametrize(
     ("line", "error", "message"),
     [
-        ('["9",[]]', DuplicateRecordError, "line 3: image 9 appears twice"),
+        ('["9",[]]', DuplicateRecordError, "line 3: 9 appears twice"),
         ('["7",[[80,0.5,0,0,1,1]]]', DataError, r"line 3 \(image 7, box 0\): class 80 is not"),
         ('["7",[[0.5,0.5,0,0,1,1]]]', DataError, r"class 0\.5 is not"),
         ('["7",[[0,1.5,0,0,1,1]]]', DataError, r"the score 1\.5"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import string
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caption_samples import ID, TEXT, WORD, caption_sets
-from sightline.data import caption_table, coco, gvd, karpathy, text_lists
+from sightline.data import caption_table, coco, gvd, karpathy
 from sightline.data.format import Format
 from sightline.data.gvd import Submission
 from sightline.data.records import CaptionedPhoto, CaptionSet, GroundedPrediction, Sentence
-from sightline.errors import ConfigError, CountError, DataError, DuplicateRecordError, MissingRecordError
+from sightline.errors import ConfigError, CountError, DuplicateRecordError, MissingRecordError
 
 SOME = CaptionSet(
     (CaptionedPhoto("1", (Sentence("a"),), "same.jpg"), CaptionedPhoto("2", (Sentence("b"),), "same.jpg"))
@@ -107,18 +106,6 @@ def test_tables_keep_every_caption_under_its_file(name: str, captions: CaptionSe
     assert texts(read(folder / name, check_files=False)) == named
 
 
-@given(words=st.dictionaries(WORD.filter(lambda w: w.split() == [w]), st.integers(0, 10**9)))
-def test_word_counts_come_back_sorted_after_the_two_marks(words: dict[str, int], folder: Path) -> None:
-    path = folder / "word_counts.txt"
-    lines = text_lists.write_counts(path, words)
-    back = text_lists.read_counts(path)
-    plain = {word: count for word, count in words.items() if word not in ("<S>", "</S>")}
-    assert list(back)[:2] == ["<S>", "</S>"]
-    assert lines == len(back) == len(plain) + 2
-    assert Counter(back) == Counter(words)
-    assert list(back)[2:] == sorted(plain, key=lambda word: (-plain[word], word))
-
-
 def predicted() -> st.SearchStrategy[tuple[GroundedPrediction, ...]]:
     number = st.floats(0, 1000, width=32)
     box = st.tuples(number, number, number, number).map(
@@ -172,9 +159,3 @@ def test_a_submission_of_the_wrong_number_of_sentences_is_not_written(tmp_path: 
 def test_a_submission_has_one_of_two_modes() -> None:
     with pytest.raises(ConfigError, match="neither GT nor gen"):
         Submission({}, "test")
-
-
-@pytest.mark.parametrize("counts", [{"two words": 1}, {"": 1}, {"a": -1}])
-def test_word_lists_refuse_what_is_no_line(counts: dict[str, int], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be a line"):
-        text_lists.write_counts(tmp_path / "w.txt", counts)

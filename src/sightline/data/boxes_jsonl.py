@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from array import array
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sightline.data.caption_format import mostly, parse_lines, record_format
+from sightline.data.caption_format import mostly, parse_unique_lines, record_format
 from sightline.data.feature_source import FeatureSource
 from sightline.data.format import Summary
 from sightline.data.json_records import check_numbers, describe, parse_line
 from sightline.data.records import STRICT, Problems
-from sightline.errors import BoxError, DataError, DuplicateRecordError
+from sightline.errors import BoxError, DataError
 from sightline.scene import Array, Concept, Scene
 
 COCO_80 = tuple(
@@ -36,13 +35,12 @@ _LINE = re.compile(r'\s*\[\s*("[^"]*"|\d+)\s*,\s*\[\s*[\[\]]')
 class MachineBoxes(FeatureSource):
     """Boxes by image id; scenes with boxes, scores and concepts are made when asked for."""
 
-    def __init__(self, path: Path, numbers: Array, spans: dict[str, tuple[int, int]]) -> None:
+    def __init__(self, path: Path, rows: dict[str, Array]) -> None:
         super().__init__(path)
-        self._numbers = numbers  # (boxes, 6) of all images
-        self._spans = spans  # of each image in them
+        self._rows = rows
 
     def ids(self) -> list[str]:
-        return list(self._spans)
+        return list(self._rows)
 
     def read(self, id: str) -> Scene:
         rows = self.rows(id)
@@ -56,39 +54,25 @@ class MachineBoxes(FeatureSource):
 
     def rows(self, id: str) -> Array:
         """(n, 6) float32: class, score and box in thousandths, in file order."""
-        start, end = self._spans[id]
-        return self._numbers[start:end].copy()
+        return self._rows[id]
 
     def box_count(self) -> int:
-        return len(self._numbers)
+        return sum(map(len, self._rows.values()))
 
 
 def read(path: Path, problems: Problems = STRICT) -> MachineBoxes:
-    numbers = array("f")
-    spans: dict[str, tuple[int, int]] = {}
-
-    def add(line: str, where: str) -> None:
-        id, rows = _parse(line, where)
-        if id in spans:
-            raise DuplicateRecordError(f"image {id} appears twice", where=where)
-        start = len(numbers) // len(_FIELDS)
-        spans[id] = start, start + len(rows)
-        for row in rows:
-            numbers.extend(row)
-
-    for _ in parse_lines(path, problems, add):
-        pass
-    return MachineBoxes(path, np.array(numbers, np.float32).reshape(-1, len(_FIELDS)), spans)
+    return MachineBoxes(path, parse_unique_lines(path, problems, _parse))
 
 
-def _parse(line: str, where: str) -> tuple[str, list[list[float]]]:
+def _parse(line: str, where: str) -> tuple[str, Array]:
     value = parse_line(line, where)
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
         raise DataError(f'a list of an id and its boxes was expected, ["id", […]], not {describe(value)}', where=where)
-    id, rows = value
+    id, boxes = value
     if type(id) not in (str, int) or id == "":
         raise DataError(f"the id must be text or a whole number, not {describe(id)}", where=where)
-    return str(id), [_check(row, f"{where} (image {id}, box {position})") for position, row in enumerate(rows)]
+    rows = [_check(box, f"{where} (image {id}, box {position})") for position, box in enumerate(boxes)]
+    return str(id), np.array(rows, np.float32).reshape(-1, len(_FIELDS))
 
 
 def _check(row: Any, where: str) -> list[float]:

@@ -132,6 +132,21 @@ def parse_lines(path: Path, problems: Problems, parse: Callable[[str, str], T]) 
             yield parsed
 
 
+def parse_unique_lines(path: Path, problems: Problems, parse: Callable[[str, str], tuple[str, T]]) -> dict[str, T]:
+    """The keys and values that `parse(line, where)` gives; a key that comes again is reported, and left out."""
+    values: dict[str, T] = {}
+
+    def add(line: str, where: str) -> None:
+        key, value = parse(line, where)
+        if key in values:
+            raise DuplicateRecordError(f"{key} appears twice", where=where, fix="remove one of the two")
+        values[key] = value
+
+    for _ in parse_lines(path, problems, add):
+        pass
+    return values
+
+
 def line_of(path: Path, number: int) -> str:
     """How messages name a line."""
     return f"{path}, line {number}"

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from posixpath import basename, normpath, splitext
 
-from sightline.data.caption_format import line_of, mostly, numbered_lines, record_format
+from sightline.data.caption_format import mostly, parse_unique_lines, record_format
 from sightline.data.format import Probe
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.files import open_text
 from sightline.vision.find_photos import SUFFIXES
 
 _COCO_NAME = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)$")
@@ -20,19 +21,17 @@ _FLICKR_NAME = re.compile(r"(\d+)_[0-9a-f]{10}$")
 
 def read_names(path: Path, problems: Problems = STRICT) -> list[str]:
     """The names or ids, in file order; one that is not like the others, or that appears twice, is an error."""
-    names: dict[str, None] = {}
-    lines = list(numbered_lines(path, problems))
-    ids = sum(_is_id(line) for _, line in lines) > sum(_is_name(line) for _, line in lines)
+    with open_text(path) as file:
+        lines = list(file)
+    ids = sum(map(_is_id, lines)) > sum(map(_is_name, lines))
     fits, kind = (_is_id, "an id of digits") if ids else (_is_name, "the name of a picture")
-    for number, line in lines:
-        name, where = line.strip(), line_of(path, number)
-        with problems:
-            if not fits(line):
-                raise DataError(f"{name[:60]!r} is not {kind}", where=where)
-            if name in names:
-                raise DuplicateRecordError(f"{name} appears twice", where=where, fix="remove one of the two")
-            names[name] = None
-    return list(names)
+
+    def name(line: str, where: str) -> tuple[str, None]:
+        if not fits(line):
+            raise DataError(f"{line.strip()[:60]!r} is not {kind}", where=where)
+        return line.strip(), None
+
+    return list(parse_unique_lines(path, problems, name))
 
 
 def photo_number(name: str) -> str:
@@ -42,8 +41,8 @@ def photo_number(name: str) -> str:
     ['391895', '1000268201', 'b']
     """
     stem = splitext(basename(name))[0]
-    found = _COCO_NAME.match(stem) or _FLICKR_NAME.match(stem)
-    return found[1] if found else stem
+    match = _COCO_NAME.match(stem) or _FLICKR_NAME.match(stem)
+    return match[1] if match else stem
 
 
 def match_photos(photos: Iterable[CaptionedPhoto], others: Iterable[CaptionedPhoto]) -> dict[str, str]:

@@ -5,7 +5,6 @@ text corpora, R2M's word counts, class names of a detector.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +16,13 @@ from sightline.data.caption_format import (
     mostly,
     numbered_lines,
     parse_lines,
+    parse_unique_lines,
     photo_of,
     record_format,
 )
 from sightline.data.format import Probe, Summary
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
-from sightline.errors import DataError, DuplicateRecordError
-from sightline.files import write_text
+from sightline.errors import DataError
 from sightline.vision.find_photos import SUFFIXES
 
 _TOKEN = re.compile(r"([^\t]+)#(\d+)\t(.*)$")
@@ -35,19 +34,16 @@ _COUNT = re.compile(r"(\S+) (\d{1,18})$")
 
 def read_flickr(path: Path, problems: Problems = STRICT) -> CaptionSet:
     """Lines of `photo.jpg#0<TAB>caption`. A photo's id is its file name, a sentence's the whole `photo.jpg#0`."""
-    known: set[str] = set()
 
-    def row(line: str, where: str) -> CaptionedPhoto:
-        parts = _TOKEN.match(line)
-        if parts is None:
+    def row(line: str, where: str) -> tuple[str, CaptionedPhoto]:
+        match = _TOKEN.match(line)
+        if match is None:
             raise DataError("not `photo.jpg#0<TAB>caption`", where=where, fix="write the line like the others")
-        name, id, caption = parts[1], f"{parts[1]}#{parts[2]}", parts[3]
-        if id in known:
-            raise DuplicateRecordError(f"{id} appears twice", where=where, fix="number it anew")
-        known.add(id)
-        return CaptionedPhoto(name, (Sentence(check_caption(caption, where, problems), id=id),), name)
+        file, number, caption = match.groups()
+        sentence = Sentence(check_caption(caption, where, problems), id=f"{file}#{number}")
+        return f"{file}#{number}", CaptionedPhoto(file, (sentence,), file)
 
-    return join_rows(parse_lines(path, problems, row), path)
+    return join_rows(parse_unique_lines(path, problems, row).values(), path)
 
 
 def _count_flickr(captions: CaptionSet) -> Summary:
@@ -60,11 +56,11 @@ def read_conceptual(path: Path, problems: Problems = STRICT) -> CaptionSet:
     """Lines of `caption<TAB>url`: the photo's id is the line's number, its file the address, which may come again."""
     photos = []
     for number, line in numbered_lines(path, problems):
-        parts, where = _CONCEPTUAL.match(line), line_of(path, number)
-        if parts is None:
+        match, where = _CONCEPTUAL.match(line), line_of(path, number)
+        if match is None:
             problems.report(DataError("not `caption<TAB>https://…`", where=where, fix="write the line like the others"))
             continue
-        photos.append(photo_of(str(number), (parts[1],), where, problems, parts[2]))
+        photos.append(photo_of(str(number), (match[1],), where, problems, match[2]))
     return CaptionSet(tuple(photos), str(path))
 
 
@@ -82,21 +78,18 @@ class Judgement:
 
 def read_judgements(path: Path, problems: Problems = STRICT) -> list[Judgement]:
     """Every judgement of Flickr8k's `ExpertAnnotations.txt`, in file order."""
-    known: set[tuple[str, str]] = set()
 
-    def judgement(line: str, where: str) -> Judgement:
-        parts = _JUDGEMENT.match(line)
-        if parts is None:
+    def judgement(line: str, where: str) -> tuple[str, Judgement]:
+        match = _JUDGEMENT.match(line)
+        if match is None:
             raise DataError("not `photo<TAB>caption id<TAB>score<TAB>score<TAB>score`", where=where)
-        one, two, three = (int(parts[group]) for group in (3, 4, 5))
-        if not all(1 <= score <= 4 for score in (one, two, three)):
-            raise DataError(f"the scores {one}, {two}, {three} are not all from 1 to 4", where=where)
-        if (parts[1], parts[2]) in known:
-            raise DuplicateRecordError(f"{parts[2]} is judged twice for {parts[1]}", where=where)
-        known.add((parts[1], parts[2]))
-        return Judgement(parts[1], parts[2], (one, two, three))
+        photo, caption = match[1], match[2]
+        scores = int(match[3]), int(match[4]), int(match[5])
+        if not all(1 <= score <= 4 for score in scores):
+            raise DataError(f"the scores {', '.join(map(str, scores))} are not all from 1 to 4", where=where)
+        return f"{caption} for {photo}", Judgement(photo, caption, scores)
 
-    return list(parse_lines(path, problems, judgement))
+    return list(parse_unique_lines(path, problems, judgement).values())
 
 
 def read_sentences(path: Path, problems: Problems = STRICT) -> list[str]:
@@ -120,29 +113,14 @@ def _is_sentence(line: str) -> bool:
 
 def read_counts(path: Path, problems: Problems = STRICT) -> dict[str, int]:
     """Word to count of R2M's and UC-GAN's `word_counts.txt`, in file order: the position is the word's id."""
-    counts: dict[str, int] = {}
 
     def pair(line: str, where: str) -> tuple[str, int]:
-        parts = _COUNT.match(line)
-        if parts is None:
+        match = _COUNT.match(line)
+        if match is None:
             raise DataError(f"{line[:60]!r} is not a word, a space and a count", where=where)
-        if parts[1] in counts:
-            raise DuplicateRecordError(f"the word {parts[1]!r} appears twice", where=where, fix="add the counts")
-        return check_caption(parts[1], where, problems), int(parts[2])
+        return check_caption(match[1], where, problems), int(match[2])
 
-    counts.update(parse_lines(path, problems, pair))  # one by one: `pair` sees those before it
-    return counts
-
-
-def write_counts(path: Path, counts: Mapping[str, int]) -> int:
-    """Write `<S>` and `</S>`, then the words by falling count (ties in alphabetical order); returns the lines."""
-    words = sorted((-count, word) for word, count in counts.items() if word not in (START, END))
-    rows = [(mark, counts.get(mark, 0)) for mark in (START, END)] + [(word, -count) for count, word in words]
-    for word, count in rows:
-        if word.split() != [word] or count < 0:
-            raise DataError(f"{word!r} with count {count} cannot be a line of a word list", where=path)
-    write_text(path, "".join(f"{word} {count}\n" for word, count in rows))
-    return len(rows)
+    return parse_unique_lines(path, problems, pair)
 
 
 def _count_words(counts: dict[str, int]) -> Summary:
@@ -155,15 +133,7 @@ def _count_words(counts: dict[str, int]) -> Summary:
 
 def read_class_names(path: Path, problems: Problems = STRICT) -> list[str]:
     """The names of GVD's `flickr30k_class_name.txt` and its like; the position is the class, counted from 0."""
-    names: dict[str, None] = {}
-
-    def pair(line: str, where: str) -> tuple[str, None]:
-        if line.strip() in names:
-            raise DuplicateRecordError(f"the class {line.strip()!r} appears twice", where=where)
-        return line.strip(), None
-
-    names.update(parse_lines(path, problems, pair))
-    return list(names)
+    return list(parse_unique_lines(path, problems, lambda line, where: (line.strip(), None)))
 
 
 def _holds_class_names(probe: Probe) -> bool:
@@ -189,7 +159,7 @@ JUDGEMENTS = record_format(
     "Expert judgements of captions for photos (ExpertAnnotations.txt)",
     lambda probe: mostly(probe.lines, _JUDGEMENT.match),
     read_judgements,
-    lambda found: ({"judgements": len(found), "photos": len({one.image for one in found})}, ()),
+    lambda judgements: ({"judgements": len(judgements), "photos": len({one.image for one in judgements})}, ()),
 )
 CORPUS = record_format("corpus", "A text corpus, a sentence per line", _is_corpus, read_sentences, _count_sentences)
 WORD_COUNTS = record_format(
