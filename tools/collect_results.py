@@ -24,7 +24,7 @@ from sightline.config import build
 from sightline.draw.charts import curves
 from sightline.errors import SightlineError
 from sightline.files import read_json, write_json
-from sightline.metrics.bootstrap import Interval, PerImage, compare, together
+from sightline.metrics.bootstrap import Interval, PerImage, compare, pool_seeds
 from sightline.training.launch import PER_IMAGE
 from sightline.training.results import RECORD, ResultRecord, collect, read_record, write_record
 from sightline.training.results_page import Points, curves_of
@@ -72,7 +72,7 @@ def scores_of(runs: Sequence[Path]) -> dict[str, PerImage]:
     for path in sorted(path for folder in runs for path in folder.rglob(RECORD)):
         if (path.parent / PER_IMAGE).is_file():
             found.setdefault(read_record(path).address, []).append(PerImage.read(path.parent / PER_IMAGE))
-    return {address: together(seeds) for address, seeds in found.items()}
+    return {address: pool_seeds(seeds) for address, seeds in found.items()}
 
 
 def compared(pair: Pair, scores: Mapping[str, PerImage], records: Mapping[str, ResultRecord]) -> list[Compared]:

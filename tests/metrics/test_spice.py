@@ -18,7 +18,7 @@ from sightline.data.text_lists import read_judgements
 from sightline.metrics.scene_graph import SceneGraph, parse
 from sightline.metrics.spice import (
     Spice,
-    first_hits,
+    match_tuples,
     merge_graphs,
     same_object,
     same_tuple,
@@ -87,8 +87,8 @@ def naive_matches(said: list[tuple[str, ...]], heard: list[tuple[str, ...]]) -> 
 
 
 @given(graphs, graphs)
-def test_first_hits_equal_the_naive_version(ours: SceneGraph, theirs: SceneGraph) -> None:
-    found = first_hits(ours.tuples(), theirs.tuples())
+def test_match_tuples_equal_the_naive_version(ours: SceneGraph, theirs: SceneGraph) -> None:
+    found = match_tuples(ours.tuples(), theirs.tuples())
     assert len(found) == naive_matches(ours.tuples(), theirs.tuples())
     assert all(same_tuple(one, other) for one, other in found)
 

@@ -55,8 +55,6 @@ def interval(score: float, resampled: FloatArray) -> Interval:
 
 def difference(base: FloatArray, other: FloatArray, observed: float) -> Difference:
     """The 95 % interval of an `observed` difference of scores, from resamples of the same images."""
-    if base.shape != other.shape:
-        raise CountError("the two systems were resampled differently", fix="use the same weights for both")
     gaps = other - base
     low, high = np.percentile(gaps, [2.5, 97.5])
     return Difference(observed, float(low), float(high), float((gaps > 0).mean()))
@@ -87,13 +85,13 @@ class Share:
         """(R,) the share in percent of R resamples; `weights` (R, images) tells how often each draws an image."""
         hits, totals = weights @ self.hits, weights @ self.totals
         classes = self.classes or np.maximum(1, (totals > 0).sum(axis=1))
-        found: FloatArray = 100 * _ratio(hits, totals).sum(axis=1) / classes
-        return found
+        percent: FloatArray = 100 * _ratio(hits, totals).sum(axis=1) / classes
+        return percent
 
     def __add__(self, other: Share) -> Share:
         labels = tuple(sorted({*self.labels, *other.labels}))
-        one, two = self._spread(labels), other._spread(labels)
-        return Share(one[0] + two[0], one[1] + two[1], labels, max(self.classes, other.classes))
+        hits, totals = self._spread(labels) + other._spread(labels)
+        return Share(hits, totals, labels, max(self.classes, other.classes))
 
     def _spread(self, labels: tuple[str, ...]) -> FloatArray:
         """(2, images, labels) hits and totals, 0 in the classes that are not here."""
@@ -102,8 +100,9 @@ class Share:
         return spread
 
 
-def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+def _ratio(hits: FloatArray, totals: FloatArray) -> FloatArray:
+    """0 where there is no total."""
+    return np.divide(hits, totals, out=np.zeros_like(hits), where=totals > 0)
 
 
 @dataclass
@@ -114,16 +113,16 @@ class PerImage:
     shares: dict[str, Share] = field(default_factory=dict)
 
     def begin(self, ids: Iterable[str]) -> None:
-        """Name the images, in the order of everything that follows; what was held is forgotten."""
+        """Name the images, in the order of everything that follows; shares added before are forgotten."""
         self.ids, self.shares = tuple(ids), {}
 
     def add(self, name: str, hits: npt.ArrayLike, totals: npt.ArrayLike = 1.0) -> None:
         """A metric without classes: (images,) hits and totals."""
-        reached = np.asarray(hits, np.float64)
-        if reached.shape != (len(self.ids),):
-            raise CountError(f"{name} has scores of shape {reached.shape} for {len(self.ids)} images")
-        possible = np.broadcast_to(np.asarray(totals, np.float64), reached.shape)
-        self.shares[name] = Share(reached[:, None], possible[:, None].copy())
+        column = np.asarray(hits, np.float64)
+        if column.shape != (len(self.ids),):
+            raise CountError(f"{name} has scores of shape {column.shape} for {len(self.ids)} images")
+        of = np.broadcast_to(np.asarray(totals, np.float64), column.shape)
+        self.shares[name] = Share(column[:, None], of[:, None].copy())
 
     def add_classes(self, name: str, outcomes: Mapping[str, Sequence[tuple[str, bool]]], classes: int = 0) -> None:
         """A metric averaged over classes: the image id and the outcome of every try, by class."""
@@ -164,23 +163,23 @@ class PerImage:
     @classmethod
     def read(cls, path: PathLike) -> PerImage:
         try:
-            with np.load(existing_path(path), allow_pickle=False) as held:
-                head = json.loads(held["head"].tobytes())
+            with np.load(existing_path(path), allow_pickle=False) as arrays:
+                head = json.loads(arrays["head"].tobytes())
                 shares = {}
                 for number, (name, labels, classes) in enumerate(head["shares"]):
-                    hits, totals = (held[f"{part}{number}"].astype(np.float64) for part in PARTS)
+                    hits, totals = (arrays[f"{part}{number}"].astype(np.float64) for part in PARTS)
                     shares[name] = Share(hits, totals, tuple(labels), classes)
         except (ValueError, KeyError, OSError) as error:
             raise DataError(f"no scores by image: {error}", where=Path(path), fix="measure the model again") from error
         return cls(tuple(head["ids"]), shares)
 
 
-def together(seeds: Sequence[PerImage]) -> PerImage:
+def pool_seeds(seeds: Sequence[PerImage]) -> PerImage:
     """Several seeds of one row as one: hits and totals are added, so that a mean over images is that of all seeds."""
-    same_images([one.ids for one in seeds])
+    same_images([seed.ids for seed in seeds])
     pooled = dict(seeds[0].shares)
-    for one in seeds[1:]:
-        pooled = {name: share + one.shares[name] for name, share in pooled.items() if name in one.shares}
+    for seed in seeds[1:]:
+        pooled = {name: share + seed.shares[name] for name, share in pooled.items() if name in seed.shares}
     return PerImage(seeds[0].ids, pooled)
 
 
@@ -198,8 +197,9 @@ def compare(base: PerImage, other: PerImage, metric: str, rounds: int = 1000, se
     """Paired bootstrap over images: both models are scored on the same resamples."""
     same_images([base.ids, other.ids])
     weights = resamples(len(base.ids), rounds, seed)
-    ours, theirs = other.resample(metric, weights), base.resample(metric, weights)
-    one, two = base.score(metric), other.score(metric)
-    if one <= 0 or (theirs <= 0).any():
+    base_drawn, other_drawn = base.resample(metric, weights), other.resample(metric, weights)
+    base_score, other_score = base.score(metric), other.score(metric)
+    if base_score <= 0 or (base_drawn <= 0).any():
         raise CountError(f"{metric} of the model compared with is 0 in a resample, so that there is no ratio")
-    return Comparison(one, two, interval(two / one, ours / theirs), interval(two - one, ours - theirs))
+    ratio = interval(other_score / base_score, other_drawn / base_drawn)
+    return Comparison(base_score, other_score, ratio, interval(other_score - base_score, other_drawn - base_drawn))

@@ -41,7 +41,7 @@ class Diversity(LanguageMetric):
             "vocabulary": len(set(words)),
             "distinct_1": _percent(set(words), words),
             "distinct_2": _percent(set(pairs), pairs),
-            "unique": _percent([one for one, count in Counter(captions).items() if count == 1], captions),
+            "unique": _percent([caption for caption, count in Counter(captions).items() if count == 1], captions),
         }
         lengths = zip(self._hypotheses, map(len, captions), strict=True)
         return Scores(corpus, {id: {"length": length} for id, length in lengths})
@@ -52,8 +52,8 @@ class Diversity(LanguageMetric):
         return {"length": weights @ lengths / weights.sum(axis=1)}
 
 
-def _percent(part: Collection[object], whole: Collection[object]) -> float:
-    return 100 * len(part) / max(1, len(whole))
+def _percent(some: Collection[object], out_of: Collection[object]) -> float:
+    return 100 * len(some) / max(1, len(out_of))
 
 
 class LanguageErrors(LanguageMetric):
@@ -72,10 +72,10 @@ class LanguageErrors(LanguageMetric):
     fraction = False
 
     def compute(self) -> Scores:
-        found = dict(zip(self._hypotheses, faults_all(list(self._hypotheses.values())), strict=True))
-        per_image = {id: {key: 100.0 * bool(row[key]) for key in self.keys} for id, row in found.items()}
+        faults = dict(zip(self._hypotheses, faults_all(list(self._hypotheses.values())), strict=True))
+        per_image = {id: {key: 100.0 * bool(row[key]) for key in self.keys} for id, row in faults.items()}
         corpus = {key: float(np.mean([row[key] for row in per_image.values()] or [0.0])) for key in self.keys}
-        words = {id: {f"{key}_words": row[key] for key in self.keys} for id, row in found.items()}
+        words = {id: {f"{key}_words": row[key] for key in self.keys} for id, row in faults.items()}
         return Scores(corpus, per_image, words)
 
 
@@ -116,8 +116,8 @@ def sentiment_shares(captions: Collection[Sequence[str]], words: Mapping[str, Co
     """
     total = max(1, sum(map(len, captions)))
     shares: dict[str, float] = {}
-    for sentiment, carrying in words.items():
-        found = [sum(word in carrying for word in caption) for caption in captions]
-        shares[f"{sentiment} words"] = 100 * sum(found) / total
-        shares[f"captions with {sentiment} words"] = 100 * sum(map(bool, found)) / max(1, len(captions))
+    for sentiment, lexicon in words.items():
+        counts = [sum(word in lexicon for word in caption) for caption in captions]
+        shares[f"{sentiment} words"] = 100 * sum(counts) / total
+        shares[f"captions with {sentiment} words"] = 100 * sum(map(bool, counts)) / max(1, len(captions))
     return shares

@@ -60,15 +60,19 @@ class Chair(LanguageMetric):
         super().__init__()
 
     def compute(self) -> Scores:
-        found = self._mentions()
-        counts = _counts(found)
-        rates = [dict(zip(self.keys, row, strict=True)) for row in [*_rates(counts.sum(0)[None]), *_rates(counts)]]
+        mentions = self._mentions()
+        counts = _counts(mentions)
+        (corpus,) = _rates(counts.sum(axis=0, keepdims=True))
+        per_image = [dict(zip(self.keys, row, strict=True)) for row in _rates(counts)]
         words = [
-            {"mentioned": [one.words for one in said], "hallucinated": [one.words for one in wrong]}
-            for said, wrong in found
+            {"mentioned": [mention.words for mention in all_], "hallucinated": [mention.words for mention in wrong]}
+            for all_, wrong in mentions
         ]
-        ids = list(self._hypotheses)
-        return Scores(rates[0], dict(zip(ids, rates[1:], strict=True)), dict(zip(ids, words, strict=True)))
+        return Scores(
+            dict(zip(self.keys, corpus, strict=True)),
+            dict(zip(self._hypotheses, per_image, strict=True)),
+            dict(zip(self._hypotheses, words, strict=True)),
+        )
 
     def resample(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
         rates = np.array(_rates(weights @ _counts(self._mentions())))
@@ -76,17 +80,17 @@ class Chair(LanguageMetric):
 
     def _mentions(self) -> list[tuple[list[ObjectMention], list[ObjectMention]]]:
         """The mentions of every image's hypothesis, and those of them that are hallucinated."""
-        texts = [text for id, said in self._hypotheses.items() for text in (said, *self._references[id])]
+        texts = [text for id, caption in self._hypotheses.items() for text in (caption, *self._references[id])]
         rows = iter(mentions_all(texts))
-        found = []
+        both = []
         for id in self._hypotheses:
-            said = next(rows)
-            if any(one.objects & set(ANIMALS) for one in said):
-                said = [one for one in said if not _names_kin(one.words)]
-            there = {name for _ in self._references[id] for one in next(rows) for name in one.objects}
-            there.update(self.objects.get(id, ()))
-            found.append((said, [one for one in said if one.objects.isdisjoint(there)]))
-        return found
+            mentions = next(rows)
+            if any(mention.objects & set(ANIMALS) for mention in mentions):
+                mentions = [mention for mention in mentions if not _names_kin(mention.words)]
+            in_photo = {name for _ in self._references[id] for mention in next(rows) for name in mention.objects}
+            in_photo.update(self.objects.get(id, ()))
+            both.append((mentions, [mention for mention in mentions if mention.objects.isdisjoint(in_photo)]))
+        return both
 
 
 def mentions_all(captions: Sequence[str]) -> list[list[ObjectMention]]:
@@ -99,11 +103,11 @@ def mentions_all(captions: Sequence[str]) -> list[list[ObjectMention]]:
     sentences = [caption.split() for caption in captions]
     return [
         [
-            ObjectMention(" ".join(words[one.first : one.last + 1]), meaning[one.phrase])
-            for one in found
-            if meaning[one.phrase]
+            ObjectMention(" ".join(words[match.first : match.last + 1]), meaning[match.phrase])
+            for match in matches
+            if meaning[match.phrase]
         ]
-        for words, found in zip(sentences, table.find_all(sentences), strict=True)
+        for words, matches in zip(sentences, table.find_all(sentences), strict=True)
     ]
 
 
@@ -115,9 +119,9 @@ def _table() -> tuple[PhraseTable, dict[str, frozenset[str]]]:
     with open_text(TABLE) as file:
         for line in file:
             name, listed = line.rstrip("\n").split("\t")
-            own = listed.split(", ")
-            kin = [f"{word} {one}" for one in own for word in sorted(KIN)] if name in ANIMALS else []
-            for phrase in (*own, *kin):
+            names = listed.split(", ")
+            kin = [f"{word} {animal}" for animal in names for word in sorted(KIN)] if name in ANIMALS else []
+            for phrase in (*names, *kin):
                 key = phrase.removesuffix("/n")
                 phrases.append(phrase)
                 meaning[key] = meaning.get(key, frozenset()) | (frozenset() if name == NONE else {name})
@@ -128,14 +132,13 @@ def _names_kin(words: str) -> bool:
     return words in KIN or words.removesuffix("s") in KIN or words in ("babies", "families")
 
 
-def _counts(found: Sequence[tuple[Sequence[ObjectMention], Sequence[ObjectMention]]]) -> npt.NDArray[np.float64]:
+def _counts(mentions: Sequence[tuple[Sequence[ObjectMention], Sequence[ObjectMention]]]) -> npt.NDArray[np.float64]:
     """(I, 4): hallucinated mentions, mentions, captions with a hallucinated one, captions."""
-    return np.array([(len(wrong), len(said), bool(wrong), 1) for said, wrong in found], np.float64).reshape(-1, 4)
+    return np.array([(len(wrong), len(all_), bool(wrong), 1) for all_, wrong in mentions], np.float64).reshape(-1, 4)
 
 
 def _rates(counts: npt.NDArray[np.float64]) -> list[list[float]]:
     """(n, 2) CHAIRi and CHAIRs in % of (n, 4) counts; 0 where nothing is mentioned."""
-    parts, wholes = counts[:, ::2], counts[:, 1::2]
-    rates = 100 * np.divide(parts, wholes, out=np.zeros_like(parts), where=wholes > 0)
-    found: list[list[float]] = rates.tolist()
-    return found
+    hits, totals = counts[:, ::2], counts[:, 1::2]
+    rates: list[list[float]] = (100 * np.divide(hits, totals, out=np.zeros_like(hits), where=totals > 0)).tolist()
+    return rates

@@ -43,13 +43,13 @@ def novel_f1(captions: Mapping[str, str], references: Mapping[str, Iterable[str]
     """
     if missing := [id for id in captions if id not in references]:
         raise MissingRecordError(f"photo {missing[0]} has no reference", fix="add references for it or leave it out")
-    said = {id: novel_objects(text) for id, text in captions.items()}
+    predicted = {id: novel_objects(text) for id, text in captions.items()}
     true = {id: set().union(*map(novel_objects, references[id])) for id in captions}
     scores: dict[str, float] = {}
     for name in NOVEL:
-        named = sum(name in objects for objects in said.values())
-        there = sum(name in objects for objects in true.values())
-        both = sum(name in said[id] & true[id] for id in captions)
-        if there:
-            scores[f"F1 {name}"] = 200 * both / (named + there)  # 2PR / (P + R) with P = both / named, R = both / there
+        positives = sum(name in objects for objects in predicted.values())
+        photos = sum(name in objects for objects in true.values())
+        hits = sum(name in predicted[id] & true[id] for id in captions)
+        if photos:  # 2PR / (P + R) with P = hits / positives, R = hits / photos
+            scores[f"F1 {name}"] = 200 * hits / (positives + photos)
     return scores | ({MEAN: sum(scores.values()) / len(scores)} if scores else {})

@@ -52,7 +52,7 @@ def merge_graphs(graphs: Iterable[SceneGraph]) -> SceneGraph:
     for graph in graphs:
         for thing in graph.objects:
             if thing not in name:
-                name[thing] = next((known for known in objects if same_object(thing, known)), thing)
+                name[thing] = next((other for other in objects if same_object(thing, other)), thing)
                 if name[thing] is thing:
                     objects.append(thing)
         for thing, attribute in graph.attributes:
@@ -62,27 +62,27 @@ def merge_graphs(graphs: Iterable[SceneGraph]) -> SceneGraph:
                 _add(relations.setdefault((name[subject], name[thing]), []), relation)
     return SceneGraph(
         tuple(objects),
-        tuple((thing, attribute) for thing, those in attributes.items() for attribute in those),
-        tuple((subject, relation, thing) for (subject, thing), those in relations.items() for relation in those),
+        tuple((thing, word) for thing, words in attributes.items() for word in words),
+        tuple((subject, word, thing) for (subject, thing), words in relations.items() for word in words),
     )
 
 
 def _add(words: list[str], word: str) -> None:
-    if not any(same_word(word, known) for known in words):
+    if not any(same_word(word, other) for other in words):
         words.append(word)
 
 
-def first_hits(said: Sequence[SceneTuple], heard: Sequence[SceneTuple]) -> list[Match]:
-    """Give each tuple said, in order, the first tuple heard that matches it and is not taken yet."""
-    left = list(heard)
-    found: list[Match] = []
-    for one in said:
-        for place, other in enumerate(left):
-            if same_tuple(one, other):
-                found.append((one, other))
-                del left[place]
+def match_tuples(hypothesis: Sequence[SceneTuple], references: Sequence[SceneTuple]) -> list[Match]:
+    """Give each tuple of the hypothesis, in order, the first of the references that matches it and is still free."""
+    free = list(references)
+    matches: list[Match] = []
+    for ours in hypothesis:
+        for place, theirs in enumerate(free):
+            if same_tuple(ours, theirs):
+                matches.append((ours, theirs))
+                del free[place]
                 break
-    return found
+    return matches
 
 
 IMAGES_AT_ONCE = 512  # enough for captions to be tagged in large batches; progress is told after each
@@ -116,36 +116,36 @@ class Spice(LanguageMetric):
 
     def reset(self) -> None:
         super().reset()
-        self._found: dict[str, float] = {}
+        self._scores: dict[str, float] = {}
 
     def compute(self) -> Scores:
-        """Those of images that were scored before are kept."""
-        new = [id for id in self._hypotheses if id not in self._found]
+        """Score the images that were not scored before."""
+        new = [id for id in self._hypotheses if id not in self._scores]
         for start in range(0, len(new), IMAGES_AT_ONCE):
             ids = new[start : start + IMAGES_AT_ONCE]
             self._parse([caption for id in ids for caption in (self._hypotheses[id], *self._references[id])])
             for id in ids:
-                self._found[id] = self._matched(self._hypotheses[id], self._references[id]).f
+                self._scores[id] = self._compare(self._hypotheses[id], self._references[id]).f
             self.done(len(ids))
-        return mean_scores("SPICE", self._found)
+        return mean_scores("SPICE", self._scores)
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> Explanation:
         """What the hypothesis says that the references say too, what only it says, and what it leaves unsaid."""
         self._parse([hypothesis, *references])
-        return self._matched(hypothesis, references)
+        return self._compare(hypothesis, references)
 
     def _parse(self, captions: Sequence[str]) -> None:
         if len(self._graphs) > MOST_CAPTIONS:
             self._graphs.clear()
         self._graphs.update(parse_all(caption for caption in captions if caption not in self._graphs))
 
-    def _matched(self, hypothesis: str, references: Sequence[str]) -> Explanation:
-        said = merge_graphs([self._graphs[hypothesis]]).tuples()
-        heard = merge_graphs(self._graphs[reference] for reference in references).tuples()
-        matched = first_hits(said, heard)
-        ours, theirs = {one for one, _ in matched}, {other for _, other in matched}
+    def _compare(self, hypothesis: str, references: Sequence[str]) -> Explanation:
+        ours = merge_graphs([self._graphs[hypothesis]]).tuples()
+        theirs = merge_graphs(self._graphs[reference] for reference in references).tuples()
+        matches = match_tuples(ours, theirs)
+        our_matches, their_matches = {one for one, _ in matches}, {other for _, other in matches}
         return Explanation(
-            tuple(matched),
-            tuple(one for one in said if one not in ours),
-            tuple(other for other in heard if other not in theirs),
+            tuple(matches),
+            unmatched=tuple(one for one in ours if one not in our_matches),
+            missed=tuple(other for other in theirs if other not in their_matches),
         )
