@@ -13,15 +13,15 @@ def test_every_word_points_at_the_region_it_attends_to_most():
     caption = Caption(("a", "dog"), -1.5, trace).with_boxes(scene)
     assert caption.trace[0].box is None
     assert caption.trace[1].box == (0.5, 0.5, 1.0, 1.0)
-    assert caption.to_json(scene) == {
+    assert caption.to_json() == {
         "caption": "a dog",
         "log_prob": -1.5,
         "words": [
             {"word": "a", "box": None, "boxes": [], "score": None},
             {
                 "word": "dog",
-                "box": [100.0, 50.0, 200.0, 100.0],
-                "boxes": [[100.0, 50.0, 200.0, 100.0]],
+                "box": [0.5, 0.5, 1.0, 1.0],
+                "boxes": [[0.5, 0.5, 1.0, 1.0]],
                 "score": 0.8,
                 "gates": {"sentinel": 0.1},
             },

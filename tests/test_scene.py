@@ -11,13 +11,6 @@ from sightline.scene import box_iou, normalise_boxes
 BOXES = np.array([[0.1, 0.1, 0.5, 0.6], [0.0, 0.0, 1.0, 1.0]], dtype=np.float32)
 
 
-def test_detections_are_sorted_by_descending_score():
-    scene = Scene.from_detections("1", BOXES, np.array([0.2, 0.9]), np.array([[1.0], [2.0]]))
-    assert scene.scores.tolist() == [0.9, 0.2]
-    assert scene.regions.tolist() == [[2.0], [1.0]]
-    assert np.array_equal(scene.boxes, BOXES[::-1])
-
-
 def test_scores_out_of_order_are_refused_not_sorted_silently():
     with pytest.raises(DataError, match="not in descending order"):
         Scene("1", boxes=BOXES, scores=np.array([0.2, 0.9]))

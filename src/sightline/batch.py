@@ -43,47 +43,32 @@ class _Moves:
 
 @dataclass(frozen=True, eq=False)
 class SceneBatch(_Moves):
-    """B scenes, padded with zeros. A part is None where the scenes do not have it.
-
-    Attributes:
-        ids: image ids.
-        regions: (B, n, d) and region_mask (B, n), True where a region is.
-        boxes: (B, n, 4) normalised; scores: (B, n).
-        grid: (B, L, d) and grid_mask (B, L); grid_shapes: (h, w) each.
-        vector: (B, d).
-        concepts: (B, c) word ids and concept_mask (B, c); concept_scores (B, c).
-        names: (B, k) what the vision model calls what it sees, as places in its list of names
-            (`vision.concept_tokens`), -1 where there are no more; name_scores (B, k, 2); name_boxes (B, k, 4).
-        sizes: (B, 2) width and height in pixels, 0 where unknown.
-        pixels: (B, 3, H, W) of 0 to 255, for models that look for themselves (`sightline.models.end_to_end`).
-        things: (B, m, 4) boxes that are truly there, which detectors learn from, and thing_mask (B, m); thing_names
-            (B, m, k) ids of what people call each, -1 where they have no more names; thing_weights (B, m) how far each
-            is to be believed.
-        fingerprint: of the vision model that made all of them.
-    """
+    """B scenes, padded with zeros. A part is None where the scenes do not have it; a mask is True where a part is."""
 
     ids: tuple[str, ...]
-    regions: Tensor | None = None
-    region_mask: Tensor | None = None
-    boxes: Tensor | None = None
-    scores: Tensor | None = None
-    grid: Tensor | None = None
-    grid_mask: Tensor | None = None
-    grid_shapes: tuple[tuple[int, int] | None, ...] = ()
-    vector: Tensor | None = None
-    concepts: Tensor | None = None
-    concept_mask: Tensor | None = None
-    concept_scores: Tensor | None = None
-    names: Tensor | None = None
-    name_scores: Tensor | None = None
-    name_boxes: Tensor | None = None
-    sizes: Tensor | None = None
-    pixels: Tensor | None = None
-    things: Tensor | None = None
-    thing_mask: Tensor | None = None
-    thing_names: Tensor | None = None
-    thing_weights: Tensor | None = None
-    fingerprint: str = ""
+    regions: Tensor | None = None  # (B, n, d)
+    region_mask: Tensor | None = None  # (B, n)
+    boxes: Tensor | None = None  # (B, n, 4) normalised
+    scores: Tensor | None = None  # (B, n)
+    grid: Tensor | None = None  # (B, L, d)
+    grid_mask: Tensor | None = None  # (B, L)
+    grid_shapes: tuple[tuple[int, int] | None, ...] = ()  # (h, w) each
+    vector: Tensor | None = None  # (B, d)
+    concepts: Tensor | None = None  # (B, c) word ids
+    concept_mask: Tensor | None = None  # (B, c)
+    concept_scores: Tensor | None = None  # (B, c)
+    # What the vision model calls what it sees, as places in its list of names (`vision.concept_tokens`).
+    names: Tensor | None = None  # (B, k), -1 where there are no more
+    name_scores: Tensor | None = None  # (B, k, 2)
+    name_boxes: Tensor | None = None  # (B, k, 4)
+    sizes: Tensor | None = None  # (B, 2) width and height in pixels, 0 where unknown
+    pixels: Tensor | None = None  # (B, 3, H, W) of 0 to 255, for models that look for themselves (`models.end_to_end`)
+    # Boxes that are truly there, which detectors learn from.
+    things: Tensor | None = None  # (B, m, 4)
+    thing_mask: Tensor | None = None  # (B, m)
+    thing_names: Tensor | None = None  # (B, m, k) ids of what people call each, -1 where they have no more names
+    thing_weights: Tensor | None = None  # (B, m) how far each is to be believed
+    fingerprint: str = ""  # of the vision model that made all of them
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -104,10 +89,11 @@ class SceneBatch(_Moves):
             raise CountError("a batch needs at least one scene")
         for scene in scenes:
             scene.require(*needs, by=by)
-        marks = {scene.fingerprint for scene in scenes}
-        if len(marks) > 1:
+        fingerprints = {scene.fingerprint for scene in scenes}
+        if len(fingerprints) > 1:
+            models = ", ".join(sorted(fingerprint or "unknown" for fingerprint in fingerprints))
             raise DataError(
-                f"scenes of different vision models in one batch ({', '.join(sorted(m or 'unknown' for m in marks))})",
+                f"scenes of different vision models in one batch ({models})",
                 where=scenes[0].where,
                 fix="extract all features with one model",
             )
@@ -131,20 +117,24 @@ class SceneBatch(_Moves):
         """The tensor of a part; an error where it is not there, or its features are not `width` numbers."""
         if not self.ids:
             raise CountError("a batch needs at least one scene")
-        value, where = getattr(self, name), f"images {self.ids[0]} … {self.ids[-1]}"
+        value = getattr(self, name)
         if not isinstance(value, Tensor):
-            raise MissingPartError(
-                f"{by} needs `{name}`, and not every scene of the batch has it",
-                where=where,
-                fix="use features that hold it, or another model",
-            )
+            raise self._missing(name, by, "use features that hold it, or another model")
         if width is not None and value.shape[-1] != width:
             raise CountError(
                 f"{by} reads `{name}` of {width} numbers, and these have {value.shape[-1]}",
-                where=where,
+                where=self._where,
                 fix="use features of the kind that the model was made for, or make it for these",
             )
         return value
+
+    @property
+    def _where(self) -> str:
+        return f"images {self.ids[0]} … {self.ids[-1]}"
+
+    def _missing(self, name: str, by: str, fix: str) -> MissingPartError:
+        what = f"{by} needs `{name}`, and not every scene of the batch has it"
+        return MissingPartError(what, where=self._where, fix=fix)
 
     def mask(self, name: str, by: str = "this model") -> Tensor:
         """(B, n) True where an element of a part is: its mask, or True everywhere where the batch has none."""
@@ -156,11 +146,8 @@ class SceneBatch(_Moves):
         cells = self.part("grid", by)
         shapes = [shape for shape in self.grid_shapes if shape is not None]
         if len(shapes) != len(cells):
-            raise MissingPartError(
-                f"{by} needs `grid_shape`, and not every scene of the batch has it",
-                where=f"images {self.ids[0]} … {self.ids[-1]}",
-                fix="use features that hold the shapes of grids, or a model that reads regions alone",
-            )
+            fix = "use features that hold the shapes of grids, or a model that reads regions alone"
+            raise self._missing("grid_shape", by, fix)
         sides = torch.tensor(shapes).to(cells.device, non_blocking=True)
         height, width = sides[:, :, None].unbind(1)  # (B, 1) each
         place = torch.arange(cells.shape[1], device=cells.device)
@@ -170,19 +157,12 @@ class SceneBatch(_Moves):
 
 @dataclass(frozen=True, eq=False)
 class TextBatch(_Moves):
-    """B sentences as ids: start, words, end, padding.
+    """B sentences as ids: start, words, end, padding."""
 
-    Attributes:
-        words: surface words (cut to the length limit), without specials.
-        ids: (B, T) with T = longest + 2.
-        mask: (B, T) True on start, words and end.
-        tagged: (B, T) True on words of the chosen parts of speech (nouns by default); None without a tagger.
-    """
-
-    words: tuple[tuple[str, ...], ...]
-    ids: Tensor
-    mask: Tensor
-    tagged: Tensor | None = None
+    words: tuple[tuple[str, ...], ...]  # surface words (cut to the length limit), without specials
+    ids: Tensor  # (B, T) with T = longest + 2
+    mask: Tensor  # (B, T) True on start, words and end
+    tagged: Tensor | None = None  # (B, T) True on words of the chosen parts of speech; None without a tagger
 
     def __len__(self) -> int:
         return len(self.words)
@@ -213,8 +193,8 @@ class TextBatch(_Moves):
         tagged = None
         if mark is not None:
             tagged = torch.zeros_like(mask)
-            for row, flags, kept in zip(tagged, mark(sentences), words, strict=True):
-                row[1 : len(kept) + 1] = torch.tensor(flags[: len(kept)], dtype=torch.bool)
+            for row, flags, sentence in zip(tagged, mark(sentences), words, strict=True):
+                row[1 : len(sentence) + 1] = torch.tensor(flags[: len(sentence)], dtype=torch.bool)
         return cls(words, ids, mask, tagged)
 
 
@@ -240,8 +220,8 @@ def _concepts(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     if vocabulary is None or not any(scene.concepts for scene in scenes):
         return None, None, None
-    known = [[c for c in scene.concepts if c.name in vocabulary] for scene in scenes]
-    ids, mask = _pad([np.array([vocabulary.id(c.name) for c in row], dtype=np.float64) for row in known])
-    scores, _ = _pad([np.array([c.score for c in row], dtype=np.float32) for row in known])
+    concepts = [[concept for concept in scene.concepts if concept.name in vocabulary] for scene in scenes]
+    ids, mask = _pad([np.array([vocabulary.id(concept.name) for concept in row], np.float64) for row in concepts])
+    scores, _ = _pad([np.array([concept.score for concept in row], np.float32) for row in concepts])
     assert ids is not None
     return ids.long(), mask, scores

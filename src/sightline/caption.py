@@ -13,26 +13,16 @@ from sightline.scene import Array, Box, Concept, Scene
 
 @dataclass(frozen=True, eq=False)
 class WordTrace:
-    """Where one word came from.
+    """Where one word came from."""
 
-    Attributes:
-        log_prob: natural logarithm of the word's probability.
-        regions: (n,) attention over the scene's regions, or None.
-        grid: (h·w,) attention over the scene's grid cells, or None.
-        box: the normalised box the word points at, or None (function words point nowhere).
-        score: how sure that box is, in [0, 1].
-        gates: named gate values: `relationship` (JRAN) and `sentinel` (AdaptiveAttention) are numbers, `fusion` and
-            `memory` (R2M) small matrices.
-        others: further boxes that a plural points at.
-    """
-
-    log_prob: float | None = None
-    regions: Array | None = None
-    grid: Array | None = None
-    box: Box | None = None
-    score: float | None = None
+    log_prob: float | None = None  # natural logarithm of the word's probability
+    regions: Array | None = None  # (n,) attention over the scene's regions
+    grid: Array | None = None  # (h·w,) attention over the scene's grid cells
+    box: Box | None = None  # the normalised box the word points at; function words point nowhere
+    score: float | None = None  # how sure that box is, in [0, 1]
+    # `relationship` (JRAN) and `sentinel` (AdaptiveAttention) are numbers, `fusion` and `memory` (R2M) small matrices.
     gates: dict[str, float | Array] = field(default_factory=dict)
-    others: tuple[Box, ...] = ()
+    others: tuple[Box, ...] = ()  # further boxes that a plural points at
 
     @property
     def boxes(self) -> tuple[Box, ...]:
@@ -69,82 +59,60 @@ class Caption:
         assert scene.boxes is not None
         return Caption(self.words, self.log_prob, tuple(_point(word, scene.boxes) for word in self.trace))
 
-    def to_json(self, scene: Scene | None = None) -> dict[str, Any]:
-        """A JSON-ready form; boxes are in pixels where `scene` gives the size, else normalised."""
-        scale = np.ones(4) if scene is None or scene.size is None else np.array([*scene.size, *scene.size])
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready form; boxes are normalised."""
+        return {"caption": self.text, "log_prob": self.log_prob, "words": self._words_json((1, 1), 4)}
 
-        def told(box: Box) -> list[float]:
-            return [round(float(v), 4) for v in np.asarray(box) * scale]
-
-        traces = self.trace or tuple(WordTrace() for _ in self.words)
-        return {
-            "caption": self.text,
-            "log_prob": self.log_prob,
-            "words": [
-                {
-                    "word": word,
-                    "box": None if t.box is None else told(t.box),
-                    "boxes": [told(box) for box in t.boxes],
-                    "score": t.score,
-                    **({"gates": {n: np.asarray(g).tolist() for n, g in t.gates.items()}} if t.gates else {}),
-                }
-                for word, t in zip(self.words, traces, strict=True)
-            ],
-        }
+    def _words_json(self, size: tuple[int, int], digits: int) -> list[dict[str, Any]]:
+        """Each word with its boxes, which are scaled to `size`."""
+        words = []
+        for word, trace in zip(self.words, self.trace or [WordTrace()] * len(self.words), strict=True):
+            record: dict[str, Any] = {
+                "word": word,
+                "box": scale_box(trace.box, size, digits),
+                "boxes": [scale_box(box, size, digits) for box in trace.boxes],
+                "score": None if trace.score is None else round(trace.score, 4),
+            }
+            if trace.gates:
+                record["gates"] = {name: np.asarray(gate).tolist() for name, gate in trace.gates.items()}
+            words.append(record)
+        return words
 
 
 @dataclass(frozen=True, eq=False)
 class PhotoCaption(Caption):
-    """A caption with the photo it is about.
+    """A caption with the photo it is about."""
 
-    Attributes:
-        path: of the photo; "" where it came as pixels.
-        size: width and height of the photo in pixels, upright.
-        confidence: the probability that the caption is good (`sightline.grounding.calibration` tells what that means).
-        low_confidence: whether it is too small to rely on the caption.
-        concepts: named things in the photo, the surest first; boxes are normalised.
-        warning: why the caption tells little, such as that the photo is of one colour; "" for nearly all.
-    """
+    path: str = ""  # "" where the photo came as pixels
+    size: tuple[int, int] = (0, 0)  # width and height of the photo in pixels, upright
+    confidence: float = 0.0  # the probability that the caption is good (`sightline.grounding.calibration`)
+    low_confidence: bool = False  # whether that is too small to rely on the caption
+    concepts: tuple[Concept, ...] = ()  # named things in the photo, the surest first
+    warning: str = ""  # why the caption tells little, such as that the photo is of one colour
 
-    path: str = ""
-    size: tuple[int, int] = (0, 0)
-    confidence: float = 0.0
-    low_confidence: bool = False
-    concepts: tuple[Concept, ...] = ()
-    warning: str = ""
-
-    def to_json(self, scene: Scene | None = None) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """A JSON-ready form; boxes are in pixels of the upright photo."""
-        told = super().to_json(Scene(self.path, size=self.size) if scene is None else scene)
         return {
             "path": self.path,
-            "caption": told["caption"],
+            "caption": self.text,
             "log_prob": round(self.log_prob, 4),
             "confidence": round(self.confidence, 4),
             "low_confidence": self.low_confidence,
-            "words": [
-                {
-                    **word,
-                    "box": _rounded(word["box"]),
-                    "boxes": [_rounded(box) for box in word["boxes"]],
-                    "score": None if word["score"] is None else round(word["score"], 4),
-                }
-                for word in told["words"]
-            ],
+            "words": self._words_json(self.size, 1),
             "concepts": [
-                {"name": c.name, "score": round(c.score, 4), "box": _rounded(self._pixels(c.box))}
-                for c in self.concepts
+                {"name": concept.name, "score": round(concept.score, 4), "box": scale_box(concept.box, self.size)}
+                for concept in self.concepts
             ],
             "size": list(self.size),
             **({"warning": self.warning} if self.warning else {}),
         }
 
-    def _pixels(self, box: Box | None) -> list[float] | None:
-        return None if box is None else [v * side for v, side in zip(box, (*self.size, *self.size), strict=True)]
 
-
-def _rounded(value: list[float] | None) -> list[float] | None:
-    return None if value is None else [round(v, 1) for v in value]
+def scale_box(box: Box | None, size: tuple[int, int], digits: int = 1) -> list[float] | None:
+    """A normalised box in the units of `size`, such as pixels; None without a box."""
+    if box is None:
+        return None
+    return [round(float(value) * side, digits) for value, side in zip(box, (*size, *size), strict=True)]
 
 
 def _point(trace: WordTrace, boxes: Array) -> WordTrace:

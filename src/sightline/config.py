@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import re
 import reprlib
 import types
@@ -42,7 +43,7 @@ def load_yaml(path: PathLike) -> dict[str, Any]:
         if len(text) > LONGEST:
             raise ConfigError(f"it is longer than {LONGEST:,} characters", fix="give a recipe, which is a page or two")
         try:
-            value = _parse(text)
+            value = yaml.load(text, _Loader)
         except BROKEN as error:
             mark = getattr(error, "problem_mark", None)
             place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -53,45 +54,39 @@ def load_yaml(path: PathLike) -> dict[str, Any]:
         return value
 
 
-def _parse(text: str) -> Any:
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _count_nodes(node, {}, set())
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _count_nodes(node: yaml.Node, known: dict[int, int], above: set[int]) -> int:
+def _count_nodes(node: yaml.Node, counts: dict[int, int], above: set[int]) -> int:
     """How many values a node is once all aliases are written out; too many, or one in itself, is an error."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if id(node) in above:
         raise yaml.MarkedYAMLError(problem="an alias stands inside what it stands for", problem_mark=node.start_mark)
-    if id(node) not in known:
+    if id(node) not in counts:
         above.add(id(node))
-        parts = [one for pair in node.value for one in pair] if isinstance(node, yaml.MappingNode) else node.value
-        known[id(node)] = 1 + sum(_count_nodes(one, known, above) for one in parts)
+        parts = itertools.chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
+        counts[id(node)] = 1 + sum(_count_nodes(part, counts, above) for part in parts)
         above.remove(id(node))
-    if known[id(node)] > MOST_VALUES:
+    if counts[id(node)] > MOST_VALUES:
         problem = f"its aliases make more than {MOST_VALUES:,} values of it"
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-    return known[id(node)]
+    return counts[id(node)]
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice and reads 1e-4 as a number, as YAML 1.2 does."""
+    """Safe YAML that refuses a key given twice and too many aliases, and reads 1e-4 as a number, as YAML 1.2 does."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            _count_nodes(node, {}, set())
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
+        keys: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if key in seen:
+            if key in keys:
                 raise yaml.MarkedYAMLError(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
-            seen.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
 
@@ -117,13 +112,12 @@ def override(values: dict[str, Any], assignments: typing.Sequence[str]) -> dict[
         if not equals or not path:
             raise ConfigError(f"{assignment!r} is not key=value", fix="write for example optimiser.lr=1e-4")
         try:
-            value = _parse(text)
+            value = yaml.load(text, _Loader)
         except BROKEN as error:
             raise ConfigError(f"the value of {path} is not valid: {text}", fix="quote it") from error
-        nested: Any = value
         for key in reversed(path.split(".")):
-            nested = {key: nested}
-        result = merge(result, nested)
+            value = {key: value}
+        result = merge(result, value)
     return result
 
 
@@ -133,8 +127,9 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     for key, value in changes.items():
         old = merged.get(key)
         if isinstance(value, Mapping):
-            known = old if isinstance(old, Mapping) else {}
-            value = merge(known if value.get("kind", known.get("kind")) == known.get("kind") else {}, value)
+            before = old if isinstance(old, Mapping) else {}
+            same_kind = value.get("kind", before.get("kind")) == before.get("kind")
+            value = merge(before if same_kind else {}, value)
         merged[key] = value
     return merged
 
@@ -167,21 +162,21 @@ def _build_dataclass(kind: Any, values: Any, path: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
     for key in values:
         if key not in fields:
-            hint = _meant(_join("", key), fields, RENAMED)
+            hint = _suggestion(_join("", key), fields, RENAMED)
             raise ConfigError(f"unknown key `{_join(path, key)}`", fix=f"{hint}valid keys: {', '.join(fields)}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in values:
             raise ConfigError(f"the key `{_join(path, name)}` is missing", fix="add it")
-    built = {key: _build(hints[key], value, _join(path, key)) for key, value in values.items()}
+    arguments = {key: _build(hints[key], value, _join(path, key)) for key, value in values.items()}
     try:
-        return kind(**built)
+        return kind(**arguments)
     except ConfigError as error:  # of the dataclass itself, which does not know where it stands
         place = f"in `{path}`, " if path and f"`{path}." not in error.what else ""
         raise ConfigError(f"{place}{error.what}", where=error.where, fix=error.fix) from error
 
 
-def _meant(name: str, choices: Collection[str], renamed: Mapping[str, str]) -> str:
+def _suggestion(name: str, choices: Collection[str], renamed: Mapping[str, str]) -> str:
     """What somebody may have meant by a name that is none of the choices."""
     if renamed.get(name) in choices:
         return f"it is called `{renamed[name]}` now; "
@@ -191,7 +186,7 @@ def _meant(name: str, choices: Collection[str], renamed: Mapping[str, str]) -> s
 
 def _no_choice(path: str, value: Any, choices: Iterable[Any], renamed: Mapping[str, str]) -> ConfigError:
     names = [str(choice) for choice in choices]
-    hint = _meant(value if isinstance(value, str) and value in renamed else _shown(value), names, renamed)
+    hint = _suggestion(value if isinstance(value, str) and value in renamed else _shown(value), names, renamed)
     return ConfigError(f"`{path}` is {_shown(value)}", fix=f"{hint}choose one of {', '.join(names)}")
 
 
@@ -235,10 +230,10 @@ def _build_union(members: tuple[Any, ...], value: Any, path: str) -> Any:
     if isinstance(value, Mapping) and choices:
         if len(choices) == 1:
             return _build(next(iter(choices.values())), value, path)
-        wanted = value.get("kind")
-        if not isinstance(wanted, str) or wanted not in choices:
-            raise _no_choice(_join(path, "kind"), wanted, choices, RENAMED_KINDS)
-        return _build(choices[wanted], value, path)
+        kind = value.get("kind")
+        if not isinstance(kind, str) or kind not in choices:
+            raise _no_choice(_join(path, "kind"), kind, choices, RENAMED_KINDS)
+        return _build(choices[kind], value, path)
     for member in members:
         try:
             return _build(member, value, path)

@@ -12,14 +12,14 @@ image and down for others, applied to choosing. No two photos get the same capti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.caption import PhotoCaption
+from sightline.caption import Caption, PhotoCaption
 from sightline.checkpoint.bundle import Bundle
 from sightline.config import check_ranges
 from sightline.decoding.copy_names import rules_with_stand_ins, split_rules, without_names, write_names
@@ -28,6 +28,7 @@ from sightline.decoding.likelihood import likelihood
 from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import SightlineError
+from sightline.grounding.calibration import Calibration
 from sightline.grounding.caption_boxes import choose_boxes
 from sightline.models.captioner import Captioner, Memory, select
 from sightline.photo import Photo
@@ -41,7 +42,7 @@ Words = tuple[str, ...]
 
 
 class CaptionModel(Protocol):
-    """What is asked of a `sightline.Pipeline` here."""
+    """The part of a `sightline.Pipeline` that is used here."""
 
     bundle: Bundle
     captioner: Captioner
@@ -54,17 +55,11 @@ class CaptionModel(Protocol):
 
 @dataclass(frozen=True)
 class Contrast:
-    """How captions are told apart.
+    """How captions are told apart."""
 
-    Attributes:
-        weight: of the neighbours in the score above: 0 is the likeliest caption that no other photo has.
-        candidates: captions of a photo to choose among.
-        neighbours: photos of its group that a caption is compared on.
-    """
-
-    weight: float = 0.7
-    candidates: int = 10
-    neighbours: int = 6
+    weight: float = 0.7  # of the neighbours in the score above: 0 is the likeliest caption that no other photo has
+    candidates: int = 10  # captions of a photo to choose among
+    neighbours: int = 6  # photos of its group that a caption is compared on
 
     def __post_init__(self) -> None:
         check_ranges(self, weight="[0, ∞)", candidates="[2, ∞)", neighbours="[1, ∞)")
@@ -108,11 +103,12 @@ def tell_apart(
         contrast: how to choose.
         bad: is given the error of a photo that can no longer be read, whose caption stays.
     """
-    results, groups = list(captions), alike([() if caption.warning else caption.words for caption in captions])
+    results = list(captions)
+    groups = alike([() if caption.warning else caption.words for caption in captions])
     grouped = {place for group in groups for place in group}
     taken = {gist(caption.words) for place, caption in enumerate(captions) if place not in grouped}
     for group in groups:
-        rewritten = tell_group_apart(pipeline, [captions[at] for at in group], taken, rules, contrast, bad)
+        rewritten = tell_group_apart(pipeline, [captions[place] for place in group], taken, rules, contrast, bad)
         for place, caption in zip(group, rewritten, strict=True):
             results[place] = caption
     return results
@@ -127,21 +123,21 @@ def tell_group_apart(
     bad: Callable[[SightlineError], None] | None = None,
 ) -> list[PhotoCaption]:
     """Captions of one group, rewritten; `taken` are the gists of captions that are not to be used, and grows."""
-    results, readable = list(captions), list[tuple[int, Photo]]()
+    results = list(captions)
+    photos: dict[int, Photo] = {}
     for place, caption in enumerate(captions):
         try:
-            readable.append((place, pipeline.read(caption.path)))
+            photos[place] = pipeline.read(caption.path)
         except SightlineError as error:
             taken.add(gist(caption.words))
             if bad is not None:
                 bad(error)
-    parts = max(1, -(-len(readable) // AT_ONCE))
+    parts = -(-len(photos) // AT_ONCE)
     for part in range(parts):
-        some = readable[part::parts]
-        group = [(captions[at], photo) for at, photo in some]
-        for (place, _), caption in zip(
-            some, _rewrite(pipeline, group, taken, rules, contrast or Contrast()), strict=True
-        ):
+        places = list(photos)[part::parts]
+        group = [(captions[place], photos[place]) for place in places]
+        rewritten = _rewrite(pipeline, group, taken, rules or CAREFUL, contrast or Contrast())
+        for place, caption in zip(places, rewritten, strict=True):
             results[place] = caption
     return results
 
@@ -151,74 +147,89 @@ def _rewrite(
     pipeline: CaptionModel,
     group: Sequence[tuple[PhotoCaption, Photo]],
     taken: set[Words],
-    rules: Rules | None,
+    rules: Rules,
     contrast: Contrast,
 ) -> list[PhotoCaption]:
     """The captions of photos that are compared with each other. Copies of one picture share theirs."""
     first: dict[bytes, int] = {}
-    copy_of = [first.setdefault(photo.pixels.tobytes(), place) for place, (_, photo) in enumerate(group)]
-    distinct = sorted(set(copy_of))
-    if not distinct:
-        return []
-    plain, names = split_rules(rules or CAREFUL, pipeline.bundle.captioner.vocabulary)
-    rules = rules_with_stand_ins(plain, names)
-    scenes = pipeline.scenes([group[at][1] for at in distinct])
-    memory, words = pipeline.captioner.encode(scenes), [without_names(group[at][0].words, names) for at in distinct]
-    waiting = list(range(len(words)))
-    for count in (contrast.candidates, MORE * contrast.candidates):  # more, where all captions of a photo are taken
-        choices = _choices(pipeline, memory, {at: words[at] for at in waiting}, rules, count) if waiting else []
-        scores = [_scores(pipeline, memory, own, at, contrast) for at, own in zip(waiting, choices, strict=True)]
-        chosen = choose(scores, [[gist(one) for one in own] for own in choices], taken)
-        for at, own, choice in zip(waiting, choices, chosen, strict=True):
-            words[at] = words[at] if choice is None else own[choice]  # at last a photo keeps its caption
-        waiting = [at for at, choice in zip(waiting, chosen, strict=True) if choice is None]
-    bundle = pipeline.bundle
-    judged = likelihood(pipeline.captioner, scenes, bundle.captioner.vocabulary, words)
-    captions = dict(zip(distinct, choose_boxes(bundle, [one.caption for one in judged], scenes), strict=True))
-    results = []
-    for original, (before, _) in zip(copy_of, group, strict=True):
-        caption = write_names(captions[original], names, plain.must_include)
-        sure = bundle.calibration.of(caption)
-        low = sure < bundle.calibration.low
-        results.append(
-            PhotoCaption(
-                caption.words, caption.log_prob, caption.trace, before.path, before.size, sure, low, before.concepts
-            )
-        )
-    return results
+    originals = [first.setdefault(photo.pixels.tobytes(), place) for place, (_, photo) in enumerate(group)]
+    distinct = sorted(set(originals))
+    bundle, captioner = pipeline.bundle, pipeline.captioner
+    rules, names = split_rules(rules, bundle.captioner.vocabulary)
+    scenes = pipeline.scenes([group[place][1] for place in distinct])
+    memory = captioner.encode(scenes)
+    words = [without_names(group[place][0].words, names) for place in distinct]
+    _choose_words(pipeline, memory, words, rules_with_stand_ins(rules, names), taken, contrast)
+    results = likelihood(captioner, scenes, bundle.captioner.vocabulary, words)
+    captions = choose_boxes(bundle, [result.caption for result in results], scenes)
+    captions = [write_names(caption, names, rules.must_include) for caption in captions]
+    by_place = dict(zip(distinct, captions, strict=True))
+    return [
+        _like(before, by_place[place], bundle.calibration) for place, (before, _) in zip(originals, group, strict=True)
+    ]
 
 
-def _choices(
-    pipeline: CaptionModel, memory: Memory, captions: Mapping[int, Words], rules: Rules | None, count: int
-) -> list[list[Words]]:
-    """What can be said about each photo, by its row in `memory`: first the caption that it has."""
+def _like(before: PhotoCaption, caption: Caption, calibration: Calibration) -> PhotoCaption:
+    """Another caption of the same photo."""
+    confidence = calibration.of(caption)
+    return replace(
+        before,
+        words=caption.words,
+        log_prob=caption.log_prob,
+        trace=caption.trace,
+        confidence=confidence,
+        low_confidence=confidence < calibration.low,
+    )
+
+
+def _choose_words(
+    pipeline: CaptionModel, memory: Memory, words: list[Words], rules: Rules, taken: set[Words], contrast: Contrast
+) -> None:
+    """Replace the caption of each photo in `words`; one keeps its caption where all its candidates are taken."""
+    waiting = list(range(len(words)))  # rows of `memory`
+    for count in (contrast.candidates, MORE * contrast.candidates):
+        if not waiting:
+            return
+        candidates = _candidates(pipeline, memory, {row: words[row] for row in waiting}, rules, count)
+        scores = [_scores(pipeline, memory, candidates[row], row, contrast) for row in waiting]
+        choices = choose(scores, [list(map(gist, candidates[row])) for row in waiting], taken)
+        for row, choice in zip(waiting, choices, strict=True):
+            if choice is not None:
+                words[row] = candidates[row][choice]
+        waiting = [row for row, choice in zip(waiting, choices, strict=True) if choice is None]
+
+
+def _candidates(
+    pipeline: CaptionModel, memory: Memory, captions: Mapping[int, Words], rules: Rules, count: int
+) -> dict[int, list[Words]]:
+    """The best captions of each photo, by its row in `memory`, after the one that it has."""
     vocabulary, rows = pipeline.bundle.captioner.vocabulary, torch.tensor([*captions], device=pipeline.device)
-    best = decode(pipeline.captioner, select(memory, rows), Beam(count, count), rules or CAREFUL, vocabulary)
-    choices = []
-    for own, several, log_probs in zip(captions.values(), best.words.tolist(), best.log_probs.tolist(), strict=True):
-        others = [tuple(vocabulary.decode(ids)) for ids, p in zip(several, log_probs, strict=True) if p > -torch.inf]
-        choices.append(list(dict.fromkeys([own, *filter(None, others)])))
-    return choices
+    best = decode(pipeline.captioner, select(memory, rows), Beam(count, count), rules, vocabulary)
+    candidates = {}
+    for row, ids, log_probs in zip(captions, best.words.tolist(), best.log_probs.tolist(), strict=True):
+        others = [tuple(vocabulary.decode(one)) for one, p in zip(ids, log_probs, strict=True) if p > -torch.inf]
+        candidates[row] = list(dict.fromkeys([captions[row], *filter(None, others)]))
+    return candidates
 
 
-def _scores(pipeline: CaptionModel, memory: Memory, choices: Sequence[Words], place: int, contrast: Contrast) -> Array:
-    """(choices,) how well each tells the photo at `place` from its neighbours."""
+def _scores(pipeline: CaptionModel, memory: Memory, candidates: Sequence[Words], row: int, contrast: Contrast) -> Array:
+    """(candidates,) how well each tells the photo of a row of `memory` from its neighbours."""
     count = len(next(iter(memory.values())))
-    near = [(place + step) % count for step in range(1, min(contrast.neighbours, count - 1) + 1)]
-    ids = TextBatch.collate(choices, pipeline.bundle.captioner.vocabulary).ids.to(pipeline.device)
-    rows = torch.tensor([place, *near], device=pipeline.device)
+    neighbours = [(row + step) % count for step in range(1, min(contrast.neighbours, count - 1) + 1)]
+    ids = TextBatch.collate(candidates, pipeline.bundle.captioner.vocabulary).ids.to(pipeline.device)
+    rows = torch.tensor([row, *neighbours], device=pipeline.device)
     log_probs = pipeline.captioner.log_prob(select(memory, rows), ids.repeat(len(rows), 1)).view(len(rows), -1)
     score = log_probs[0]
-    if near:
-        score = score - contrast.weight * (log_probs[1:].logsumexp(0) - np.log(len(near)))
+    if neighbours:
+        score = score - contrast.weight * (log_probs[1:].logsumexp(0) - np.log(len(neighbours)))
     scores: Array = score.double().cpu().numpy()
     return scores
 
 
 def choose(scores: Sequence[Array], gists: Sequence[Sequence[Words]], taken: set[Words]) -> list[int | None]:
-    """For each photo a choice whose gist is not yet taken, the best where possible; None where there is none.
+    """For each photo a candidate whose gist is not yet taken, the best where possible; None where there is none.
 
-    The photo that would lose most by its second-best choice chooses first. What is chosen is added to `taken`.
+    The photo that would lose most by its second-best candidate chooses first. What is chosen is added to `taken`.
     """
     chosen: list[int | None] = [None] * len(scores)
     waiting = set(range(len(scores)))
@@ -228,10 +239,10 @@ def choose(scores: Sequence[Array], gists: Sequence[Sequence[Words]], taken: set
             for photo in waiting
         }
         loss = {
-            photo: scores[photo][own[0]] - scores[photo][own[1]] if len(own) > 1 else np.inf
-            for photo, own in free.items()
+            photo: scores[photo][places[0]] - scores[photo][places[1]] if len(places) > 1 else np.inf
+            for photo, places in free.items()
         }
-        photo = max(sorted(waiting), key=lambda one: loss[one])
+        photo = max(sorted(waiting), key=lambda photo: loss[photo])
         waiting.remove(photo)
         if free[photo]:
             chosen[photo] = best = int(free[photo][0])

@@ -16,33 +16,19 @@ Pixels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Photo:
-    """A photo that was read.
+    """A photo that was read."""
 
-    Attributes:
-        id: its name in results.
-        path: a path, or an address such as s3://bucket/cat.jpg; "" where it came as bytes or pixels.
-        pixels: (side, side, 3), upright and squashed to the square that the model looks at.
-        size: width and height before it was squashed, upright.
-    """
-
-    id: str
-    path: PathLike
-    pixels: Pixels
-    size: tuple[int, int]
+    id: str  # its name in results
+    path: PathLike  # or an address such as s3://bucket/cat.jpg; "" where it came as bytes or pixels
+    pixels: Pixels  # (side, side, 3), upright and squashed to the square that the model looks at
+    size: tuple[int, int]  # width and height before it was squashed, upright
 
 
 @dataclass(frozen=True, eq=False)
 class PhotoEmbedding:
-    """A photo, the vector that finds it, and its caption.
+    """A photo, the vector that finds it, and its caption."""
 
-    Attributes:
-        path: of the photo; "" where it came as pixels.
-        size: width and height of the photo in pixels, upright.
-        vector: (d,) of length 1: its product with the vector of a sentence tells how well they fit.
-        caption: None where none was asked for.
-    """
-
-    path: str
-    size: tuple[int, int]
-    vector: Array
-    caption: PhotoCaption | None = None
+    path: str  # "" where it came as pixels
+    size: tuple[int, int]  # width and height of the photo in pixels, upright
+    vector: Array  # (d,) of length 1: its product with the vector of a sentence tells how well they fit
+    caption: PhotoCaption | None = None  # None where none was asked for

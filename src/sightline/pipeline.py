@@ -131,8 +131,8 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
         from sightline.checkpoint.style_captions import with_style
 
         return replace(with_style(shipped, path, device), auditing=SupportModel(), card=checkpoint.card)
-    captioner, mark = checkpoint.captioner(), shipped.vision.fingerprint()
-    pool = next((side for side in POOLS if checkpoint.fingerprint == scenes_fingerprint(mark, side)), None)
+    captioner, fingerprint = checkpoint.captioner(), shipped.vision.fingerprint()
+    pool = next((side for side in POOLS if checkpoint.fingerprint == scenes_fingerprint(fingerprint, side)), None)
     if pool is None:
         raise CheckpointError(
             f"this {captioner.config.kind} model has no eyes, and has learned from other features than those "
@@ -142,10 +142,9 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
         )
     if pool > 1 and "grid" in captioner.needs:
         captioner = PooledCaptioner(captioner, pool).eval()
-    says = Reader(captioner, checkpoint.vocabulary, checkpoint.text_rule)
     return replace(
         shipped,
-        captioner=says,
+        captioner=Reader(captioner, checkpoint.vocabulary, checkpoint.text_rule),
         calibration=Calibration(),
         auditing=SupportModel(),
         card=checkpoint.card,
@@ -212,14 +211,16 @@ class Pipeline:
         >>> caption = pipeline.caption("photos/cat.jpg", length="short")
         >>> len(caption.words) <= 7, 0 <= caption.confidence <= 1
         (True, True)
-        >>> [one.path for one in pipeline.caption(["photos/cat.jpg", "photos/coffee.jpg"])]
+        >>> [caption.path for caption in pipeline.caption(["photos/cat.jpg", "photos/coffee.jpg"])]
         ['photos/cat.jpg', 'photos/coffee.jpg']
         """
         rules = _rules(length, rules)
         if not isinstance(photos, list | tuple):
             return self.caption_photos([self.read(photos)], beam, rules)[0]
-        coming = map(self.read, photos)
-        return [caption for group in groups(coming, BATCH) for caption in self.caption_photos(group, beam, rules)]
+        captions: list[PhotoCaption] = []
+        for group in groups(map(self.read, photos), BATCH):
+            captions += self.caption_photos(group, beam, rules)
+        return captions
 
     @overload
     def __call__(
@@ -240,7 +241,7 @@ class Pipeline:
         2
         """
         if isinstance(images, list | tuple):
-            return [[{"generated_text": one.text}] for one in self.caption(images, length=length, beam=beam)]
+            return [[{"generated_text": caption.text}] for caption in self.caption(images, length=length, beam=beam)]
         return [{"generated_text": self.caption(images, length=length, beam=beam).text}]
 
     def caption_many(
@@ -256,27 +257,26 @@ class Pipeline:
     ) -> Iterator[PhotoCaption]:
         """The captions of the photos at `paths`, in their order, as they come; files are read while the model works.
 
+        Length, beam and rules are those of `caption`.
+
         Args:
             paths: of photos; `sightline.vision.find_photos.find_photos` lists those of folders and patterns.
             batch: photos that are looked at together.
-            length: as for `caption`.
-            beam: as for `caption`.
-            rules: as for `caption`.
             bad: is given the error of a file that cannot be read, which stops nothing. By default all are told in one
                 warning at the end.
             progress: wraps the paths, such as `sightline.vision.photo_reader.progress_bar("captioning")`.
         """
         if batch < 1:
             raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
-        refused: list[SightlineError] = []
+        errors: list[SightlineError] = []
         refs = [PhotoRef(os.fspath(path), path) for path in paths]
         work = partial(self.caption_photos, beam=beam, rules=_rules(length, rules))
-        for done in run_locally(refs, work, size=self.size, batch=batch, progress=progress, device=self.device.type):
-            for _, error in done.bad:
-                (bad or refused.append)(error)
-            yield from (caption for _, caption in done.made)
-        if refused:
-            warnings.warn(left_out(refused), stacklevel=2)
+        for result in run_locally(refs, work, size=self.size, batch=batch, progress=progress, device=self.device.type):
+            for _, error in result.bad:
+                (bad or errors.append)(error)
+            yield from (caption for _, caption in result.made)
+        if errors:
+            warnings.warn(left_out(errors), stacklevel=2)
 
     @torch.inference_mode()
     def caption_photos(self, photos: Sequence[Photo], beam: int = 3, rules: Rules | None = None) -> list[PhotoCaption]:
@@ -288,15 +288,16 @@ class Pipeline:
         self, photos: Iterable[Photo], *, captions: bool = True, beam: int = 3, rules: Rules | None = None
     ) -> list[PhotoEmbedding]:
         """The vectors of photos that were read, however many, and their captions where asked for."""
-        matcher, found = self._matcher(), list[PhotoEmbedding]()
+        matcher = self._matcher()
+        embeddings: list[PhotoEmbedding] = []
         for group in groups(photos, BATCH if self.device.type == "cpu" else BATCH_ELSEWHERE):
             scenes = self.scenes(group)
             images = matcher.model.embed_images(scenes)
             vectors: Array = images["vector"].float().cpu().numpy()
-            said = self._caption(group, scenes, beam, rules, images) if captions else [None] * len(group)
-            for photo, vector, caption in zip(group, vectors, said, strict=True):
-                found.append(PhotoEmbedding(os.fspath(photo.path), photo.size, vector, caption))
-        return found
+            texts = self._caption(group, scenes, beam, rules, images) if captions else [None] * len(group)
+            for photo, vector, caption in zip(group, vectors, texts, strict=True):
+                embeddings.append(PhotoEmbedding(os.fspath(photo.path), photo.size, vector, caption))
+        return embeddings
 
     def _caption(
         self,
@@ -308,18 +309,21 @@ class Pipeline:
     ) -> list[PhotoCaption]:
         """Captions of scenes, with boxes and confidence; `images` is what the matcher makes of them, where known."""
         captions = []
-        for (caption, numbers, named), photo in zip(
-            self.choose_captions(scenes, beam, rules, images), photos, strict=True
+        for photo, (caption, numbers, concepts) in zip(
+            photos, self.choose_captions(scenes, beam, rules, images), strict=True
         ):
-            sure = float(self.bundle.calibration.confidence([numbers])[0])
-            path, low = os.fspath(photo.path), sure < self.bundle.calibration.low
+            path = os.fspath(photo.path)
             if (plain := plain_photo(photo)) is not None:
-                said, why = plain
-                words = tuple(said.split())
-                captions.append(PhotoCaption(words, path=path, size=photo.size, low_confidence=True, warning=why))
+                text, warning = plain
+                words = tuple(text.split())
+                captions.append(PhotoCaption(words, path=path, size=photo.size, low_confidence=True, warning=warning))
                 continue
+            confidence = float(self.bundle.calibration.confidence([numbers])[0])
+            low = confidence < self.bundle.calibration.low
             captions.append(
-                PhotoCaption(caption.words, caption.log_prob, caption.trace, path, photo.size, sure, low, named)
+                PhotoCaption(
+                    caption.words, caption.log_prob, caption.trace, path, photo.size, confidence, low, concepts
+                )
             )
         return captions
 
@@ -336,41 +340,39 @@ class Pipeline:
         memory, concepts = self.captioner.encode(scenes), evidence.concepts
         photos = EncodedPhotos(memory, evidence)
         with one_thread(self.device.type == "cpu" and len(scenes) <= FEW):
-            tries = list[list[Candidate]]()  # one, unless a name has no place in what is said freely
-            for asked in (rules, *(rules_with_stand_ins(rules, names, turn) for turn in turns(names))):
-                size = beam if asked is rules else max(beam, 3)
+            tries = list[list[Candidate]]()  # one, unless a name has no place in the captions without it
+            for attempt in (rules, *(rules_with_stand_ins(rules, names, turn) for turn in turns(names))):
+                size = beam if attempt is rules else max(beam, 3)
                 strategy = Greedy() if size == 1 else Beam(size, keep=size)
-                decoded = decode(self.captioner, memory, strategy, asked, vocabulary)
-                tries.append(self._chooser.choose(photos, decoded, asked))
-                if all(has_places(one.words, names) for one in tries[0]):
+                decoded = decode(self.captioner, memory, strategy, attempt, vocabulary)
+                tries.append(self._chooser.choose(photos, decoded, attempt))
+                if all(has_places(candidate.words, names) for candidate in tries[0]):
                     break
-            chosen = [self._with_places(own, names) for own in zip(*tries, strict=True)]
-            traced = self._traced(chosen, memory, scenes)
-            spoken = self._traced([one.instead_of or one for one in chosen], memory, scenes, traced)
+            chosen = [self._with_places(candidates, names) for candidates in zip(*tries, strict=True)]
+            captions = self._trace(chosen, memory, scenes)
+            originals = captions  # as the captioner said them: a chosen one may have a noun replaced
+            if any(candidate.instead_of for candidate in chosen):
+                originals = self._trace([candidate.instead_of or candidate for candidate in chosen], memory, scenes)
             numbers = [
-                features(caption, signs_of(one, named))
-                for caption, one, named in zip(spoken, chosen, concepts, strict=True)
+                features(original, signs_of(candidate, seen))
+                for original, candidate, seen in zip(originals, chosen, concepts, strict=True)
             ]
-            traced = choose_boxes(self.bundle, traced, scenes, images=evidence.images)
-            traced = [write_names(one, names, rules.must_include) for one in traced]
-            return list(zip(traced, numbers, concepts, strict=True))
+            captions = choose_boxes(self.bundle, captions, scenes, images=evidence.images)
+            captions = [write_names(caption, names, rules.must_include) for caption in captions]
+            return list(zip(captions, numbers, concepts, strict=True))
 
     def _with_places(self, tries: Sequence[Candidate], names: Sequence[CopyName]) -> Candidate:
-        """What is said freely, where all names have a place in it; else the best of what was said with stand-ins."""
+        """The caption without stand-ins, where all names have a place in it; else the best of those with them."""
         if has_places(tries[0].words, names):
             return tries[0]
         return self._chooser.best([one for one in tries[1:] if has_places(one.words, names)] or tries[1:])
 
-    def _traced(
-        self, chosen: Sequence[Candidate], memory: Memory, scenes: SceneBatch, known: Sequence[Caption] = ()
-    ) -> list[Caption]:
-        """Captions with where each word came from; those that are `known` already are these."""
-        if known and all(one.words == caption.words for one, caption in zip(chosen, known, strict=True)):
-            return list(known)
+    def _trace(self, chosen: Sequence[Candidate], memory: Memory, scenes: SceneBatch) -> list[Caption]:
+        """Captions with where each word came from."""
         vocabulary = self.bundle.captioner.vocabulary
-        words = TextBatch.collate([one.words for one in chosen], vocabulary).ids.to(self.device).unsqueeze(1)
-        log_probs = torch.tensor([[one.log_prob] for one in chosen])
-        decoded = DecodeResult(words, log_probs, log_probs, log_probs.isfinite())
+        words = TextBatch.collate([candidate.words for candidate in chosen], vocabulary).ids
+        log_probs = torch.tensor([[candidate.log_prob] for candidate in chosen])
+        decoded = DecodeResult(words.to(self.device).unsqueeze(1), log_probs, log_probs, log_probs.isfinite())
         return [best for best, *_ in trace_captions(self.captioner, memory, decoded, scenes, vocabulary)]
 
     @torch.inference_mode()
@@ -381,19 +383,20 @@ class Pipeline:
         rules, names = split_rules(rules or CAREFUL, vocabulary)
         wanted = rules_with_stand_ins(rules, names)
         decoded = decode(self.captioner, memory, Beam(max(count, 5), keep=count), wanted, vocabulary)
-        found = trace_captions(self.captioner, memory, decoded, scenes, vocabulary, trace=False)[0]
-        return [write_names(one, names, rules.must_include) for one in found]
+        captions = trace_captions(self.captioner, memory, decoded, scenes, vocabulary, trace=False)[0]
+        return [write_names(caption, names, rules.must_include) for caption in captions]
 
     def vectors(self, photos: Sequence[Source | Photo]) -> Array:
         """(n, d) vectors of photos, to search with."""
-        return np.stack([found.vector for found in self.embed_photos(map(self.read, photos), captions=False)])
+        embeddings = self.embed_photos(map(self.read, photos), captions=False)
+        return np.stack([embedding.vector for embedding in embeddings])
 
     @torch.inference_mode()
     def text_vectors(self, sentences: Sequence[str]) -> Array:
         """(n, d) vectors of sentences, or of a few words each, to search with."""
         matcher = self._matcher()
-        split = rule(matcher.text_rule)
-        words = [split.words(sentence) for sentence in sentences]
+        text_rule = rule(matcher.text_rule)
+        words = [text_rule.words(sentence) for sentence in sentences]
         texts = TextBatch.collate(words, matcher.vocabulary).to(self.device)
         return np.asarray(matcher.model.embed_texts(texts)["vector"].float().cpu())
 
@@ -414,11 +417,12 @@ class Pipeline:
         """The same of many photos, each with its own sentence."""
         if len(photos) != len(sentences):
             raise CountError(f"{len(photos)} photos with {len(sentences)} sentences", fix="give a sentence for each")
+        remaining = iter(sentences)
         results: list[Grounding] = []
         for group in groups(map(self.read, photos), BATCH):
-            scenes, done = self.scenes(group), len(results)
+            scenes = self.scenes(group)
             for row, photo in enumerate(group):
-                results.append(self._grounder.ground(sentences[done + row], photo, scenes, row))
+                results.append(self._grounder.ground(next(remaining), photo, scenes, row))
         return results
 
     def audit(self, photo: Source | Photo, captions: str | Sequence[str], *, least: float | None = None) -> list[Audit]:
@@ -429,8 +433,8 @@ class Pipeline:
             captions: one, or several.
             least: the support that a noun needs, from 0 to 1; by default the model's own.
         """
-        given = [captions] if isinstance(captions, str) else captions
-        return self.audit_photos([self.read(photo)], [given], least=least)[0]
+        texts = [captions] if isinstance(captions, str) else captions
+        return self.audit_photos([self.read(photo)], [texts], least=least)[0]
 
     @torch.inference_mode()
     def audit_photos(
@@ -439,8 +443,8 @@ class Pipeline:
         """The audits of the captions of each photo that was read; `least` is that of `audit`."""
         scenes = self.scenes(photos)
         return [
-            self._grounder.audit(own, photo, scenes, row, least)
-            for row, (photo, own) in enumerate(zip(photos, captions, strict=True))
+            self._grounder.audit(texts, photo, scenes, row, least)
+            for row, (photo, texts) in enumerate(zip(photos, captions, strict=True))
         ]
 
     def distinct(
@@ -456,17 +460,11 @@ class Pipeline:
     ) -> list[PhotoCaption]:
         """The captions of the photos at `paths`, in their order, those that are alike rewritten to tell photos apart.
 
-        Args:
-            paths: of photos, as for `caption_many`; photos with captions that are alike are looked at again.
-            length: as for `caption`.
-            beam: as for `caption`.
-            rules: as for `caption`.
-            contrast: how captions are chosen (`sightline.distinct_captions`).
-            bad: as for `caption_many`.
-            progress: as for `caption_many`.
+        Photos with captions that are alike are looked at again. `contrast` is how their captions are chosen
+        (`sightline.distinct_captions`); the other arguments are those of `caption_many`.
 
         >>> captions = pipeline.distinct(["photos/cat.jpg", "photos/coffee.jpg"])
-        >>> len({one.text for one in captions})
+        >>> len({caption.text for caption in captions})
         2
         """
         from sightline.distinct_captions import tell_apart
@@ -569,6 +567,6 @@ def _rules(length: Length, rules: Rules | None) -> Rules:
 
 def groups(photos: Iterable[Photo], size: int) -> Iterator[list[Photo]]:
     """Photos in lists of `size`, in their order."""
-    coming = iter(photos)
-    while group := list(itertools.islice(coming, size)):
+    remaining = iter(photos)
+    while group := list(itertools.islice(remaining, size)):
         yield group

@@ -74,10 +74,7 @@ class Scene:
             if self.boxes is not None:
                 check_boxes(self.boxes)
             if self.scores is not None and np.any(np.diff(self.scores.astype(np.float64)) > 0):
-                raise DataError(
-                    "region scores are not in descending order",
-                    fix="sort regions by score, or build the scene with Scene.from_detections, which sorts",
-                )
+                raise DataError("region scores are not in descending order", fix="sort regions by score")
 
     @property
     def where(self) -> str:
@@ -100,12 +97,6 @@ class Scene:
 
     __hash__ = None  # type: ignore[assignment]
 
-    @classmethod
-    def from_detections(cls, id: str, boxes: Array, scores: Array, regions: Array | None = None, **parts: Any) -> Scene:
-        """A scene from detections in any order: regions are sorted by descending score (stable)."""
-        order = np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")
-        return cls(id, boxes[order], scores[order], None if regions is None else regions[order], **parts)
-
     def parts(self) -> tuple[str, ...]:
         """The names of the parts this scene has."""
         present = [n for n in SUPPLIERS if n != "concepts" and getattr(self, n) is not None]
@@ -113,11 +104,11 @@ class Scene:
 
     def require(self, *needed: str, by: str = "this model") -> Scene:
         """Return the scene if it has every part named, else raise a MissingPartError that says what would supply it."""
-        have = self.parts()
+        parts = self.parts()
         for name in needed:
-            if name not in have:
+            if name not in parts:
                 raise MissingPartError(
-                    f"{by} needs `{name}`, and the scene has only {', '.join(have) or 'its id'}",
+                    f"{by} needs `{name}`, and the scene has only {', '.join(parts) or 'its id'}",
                     where=self.where,
                     fix=f"supply {SUPPLIERS[name]}",
                 )
@@ -137,8 +128,8 @@ class Scene:
                 raise DataError(f"`{name}` has shape {part.shape}, {ndim} dimensions were expected")
         counts = {n: len(getattr(self, n)) for n in ("boxes", "scores", "regions") if getattr(self, n) is not None}
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{count} {name}" for name, count in counts.items())
-            raise CountError(f"parts disagree: {told}", fix="extract the features and boxes together")
+            sizes = ", ".join(f"{count} {name}" for name, count in counts.items())
+            raise CountError(f"parts disagree: {sizes}", fix="extract the features and boxes together")
         if (self.grid is None) != (self.grid_shape is None):
             raise DataError("`grid` and `grid_shape` go together")
         if self.grid is not None and self.grid_shape is not None:
@@ -181,7 +172,7 @@ def normalise_boxes(boxes: Array, size: tuple[int, int], where: str = "") -> Arr
         if outside.any():
             row = int(np.argmax(outside.any(axis=1)))
             fix = "boxes must be x1 y1 x2 y2 in pixels of the stored image size; rescale them if the photo was resized"
-            raise BoxError(f"box {row} is {_told(pixels[row])}, outside the {width}×{height} image", fix=fix)
+            raise BoxError(f"box {row} is {_box_text(pixels[row])}, outside the {width}×{height} image", fix=fix)
     normalised: Array = np.clip(pixels / limit, 0.0, 1.0).astype(np.float32)
     return normalised
 
@@ -194,7 +185,7 @@ def check_order(boxes: Array, where: str = "") -> None:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise BoxError(
-            f"box {row} is {_told(boxes[row])}: its right or lower edge comes before its left or upper edge",
+            f"box {row} is {_box_text(boxes[row])}: its right or lower edge comes before its left or upper edge",
             where=where,
             fix="boxes must be x1 y1 x2 y2; if yours are x y width height, add x to width and y to height",
         )
@@ -206,7 +197,7 @@ def check_boxes(boxes: Array, where: str = "") -> None:
     if boxes.size and (boxes.min() < 0 or boxes.max() > 1):
         row = int(np.argmax(((boxes < 0) | (boxes > 1)).any(axis=1)))
         raise BoxError(
-            f"box {row} is {_told(boxes[row])}, outside [0, 1]",
+            f"box {row} is {_box_text(boxes[row])}, outside [0, 1]",
             where=where,
             fix="divide pixel boxes by the image size (scene.normalise_boxes)",
         )
@@ -219,14 +210,15 @@ def box_iou(one: Array, other: Array, border: float = 0) -> Array:
     """
     a, b = np.asarray(one)[:, None], np.asarray(other)[None]
     sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + border
-    both = np.clip(sides, 0, None).prod(-1)
-    areas = [(part[..., 2:] - part[..., :2] + border).prod(-1) for part in (a, b)]
-    either = areas[0] + areas[1] - both
-    overlap: Array = both / np.where(either > 0, either, 1)
-    return overlap
+    intersection = np.clip(sides, 0, None).prod(-1)
+    area_a = (a[..., 2:] - a[..., :2] + border).prod(-1)
+    area_b = (b[..., 2:] - b[..., :2] + border).prod(-1)
+    union = area_a + area_b - intersection
+    iou: Array = intersection / np.where(union > 0, union, 1)
+    return iou
 
 
-def _told(box: Sequence[float] | Array) -> str:
+def _box_text(box: Sequence[float] | Array) -> str:
     return "[" + ", ".join(f"{float(v):.4g}" for v in box) + "]"
 
 

@@ -20,7 +20,7 @@ import torch
 from bundle_samples import draw_photo
 from sightline.cli import commands
 from sightline.errors import ClusterError, ConfigError
-from sightline.jobs.cluster import AHEAD, LIVES, _again, _Batch, executor_of
+from sightline.jobs.cluster import AHEAD, LIVES, _Batch, _retry, executor_of
 from sightline.jobs.job import run
 from sightline.jobs.job_photos import PhotoRef, photos_below
 from sightline.jobs.ledger import Ledger
@@ -317,15 +317,15 @@ def test_an_address_where_nobody_answers_is_told(photos, tmp_path, monkeypatch, 
 def test_a_photo_pays_only_for_workers_that_it_had_to_itself():
     photos = [PhotoRef(name, Path(name), (0, 0)) for name in "ab"]
     waiting: deque[_Batch] = deque([_Batch([PhotoRef("c", Path("c"), (0, 0))])])
-    assert list(_again(_Batch(photos), waiting)) == []  # either may have done it
+    assert list(_retry(_Batch(photos), waiting)) == []  # either may have done it
     assert [([photo.id for photo in one.photos], one.load, one.deaths) for one in waiting] == [
         (["a"], AHEAD, 0),
         (["b"], AHEAD, 0),
         (["c"], 1, 0),
     ]
     for death in range(1, LIVES):
-        assert list(_again(waiting.popleft(), waiting)) == []
+        assert list(_retry(waiting.popleft(), waiting)) == []
         assert waiting[0].deaths == death
-    (left_out,) = _again(waiting.popleft(), waiting)
+    (left_out,) = _retry(waiting.popleft(), waiting)
     assert [photo.id for photo, _ in left_out.bad] == ["a"]
     assert len(waiting) == 2

@@ -266,7 +266,6 @@ def test_a_ledger_keeps_the_last_word_on_each_photo(tmp_path):
     assert path.read_bytes().count(b"\n") == 2
     with Ledger(path) as ledger:
         assert not ledger.is_new
-        assert len(ledger) == 2
         assert ledger.get("é 1.jpg") == Entry((3, 10**18))
         assert ledger.get("2.jpg") == Entry((6, 7))
         assert ledger.get("3.jpg") is None

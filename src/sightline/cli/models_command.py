@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import textwrap
-from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -62,17 +61,17 @@ def models(
         quiet: print nothing: the exit code tells whether the file is whole.
     """
     if file is not None:
-        found: dict[str, Any] = describe(model_file(file))
-        text = card_lines(found)
-    else:
-        try:
-            shipped, text = (one := describe_default()), card_lines(one)
-        except CheckpointError as error:
-            shipped, text = None, str(error)
-        found = {"shipped": shipped, "kinds": [{"kind": name, **kind._asdict()} for name, kind in KINDS.items()]}
-        text += "\n\n" + kinds()
-    safe = "\n".join(map(printable, text.split("\n")))  # cards of models tell what strangers wrote
-    show(found, safe, json=json, quiet=quiet, indent=2)
+        description = describe(model_file(file))
+        show(description, card_text(description), json=json, quiet=quiet, indent=2)
+        return
+    shipped = None
+    try:
+        shipped = describe_default()
+        text = card_text(shipped)
+    except CheckpointError as error:
+        text = str(error)
+    kinds = [{"kind": name, **kind._asdict()} for name, kind in KINDS.items()]
+    show({"shipped": shipped, "kinds": kinds}, f"{text}\n\n{kinds_text()}", json=json, quiet=quiet, indent=2)
 
 
 def convert(
@@ -124,17 +123,18 @@ def describe(path: Path) -> dict[str, Any]:
     `part`, `kind`, `parameters`, `words`, `data`, `measured on`, `metrics`; null where unknown), `licence` and `card`.
     Metrics of a part are those at the end of its training; those of a bundle as it is are in its `card`.
     """
-    from sightline.checkpoint import bundle, model_checkpoint
+    from sightline.checkpoint import model_checkpoint
+    from sightline.checkpoint.bundle import load_bundle
     from sightline.checkpoint.checkpoint_file import kind_of_file, read_description
     from sightline.models.captioner import Captioner
     from sightline.models.end_to_end import EndToEnd
 
     parts, card, precision = list[dict[str, Any]](), dict[str, Any](), "float32"
     if kind_of_file(path) == "bundle":
-        whole = bundle.load_bundle(path)
-        card, precision = whole.card, read_description(path, "bundle")["precision"]
-        parts.append(_part("vision", whole.vision))
-        for part, reader in (("captioner", whole.captioner), ("matcher", whole.matcher)):
+        loaded_bundle = load_bundle(path)
+        card, precision = loaded_bundle.card, read_description(path, "bundle")["precision"]
+        parts.append(_part("vision", loaded_bundle.vision))
+        for part, reader in (("captioner", loaded_bundle.captioner), ("matcher", loaded_bundle.matcher)):
             if reader is not None:
                 parts.append(_part(part, reader.model, card.get(part), reader.vocabulary))
     else:
@@ -162,52 +162,63 @@ def describe_default() -> dict[str, Any]:
     from sightline.checkpoint.bundle import default_bundle
 
     path = default_bundle()
-    found, terms = describe(path), path.with_name(LICENCE)
-    if found["licence"] is None and terms.is_file():
-        found["licence"] = terms.read_text(encoding="utf-8").strip()
-    return found
+    description, licence = describe(path), path.with_name(LICENCE)
+    if description["licence"] is None and licence.is_file():
+        description["licence"] = licence.read_text(encoding="utf-8").strip()
+    return description
 
 
-def _part(part: str, model: Any, card: Any = None, words: Any = None) -> dict[str, Any]:
-    known = card if isinstance(card, dict) else {}
+def _part(part: str, model: Any, card: Any = None, vocabulary: Any = None) -> dict[str, Any]:
+    values = card if isinstance(card, dict) else {}
     return {
         "part": part,
         "kind": model.config.kind,
         "parameters": sum(weights.numel() for weights in model.parameters()),
-        "words": None if words is None else len(words.words),
-        **{key: known.get(key) for key in CARD_KEYS},
+        "words": None if vocabulary is None else len(vocabulary.words),
+        **{key: values.get(key) for key in CARD_KEYS},
     }
 
 
-def kinds() -> str:
-    wide, long = max(map(len, KINDS)) + 2, max(len(", ".join(kind.recipes)) for kind in KINDS.values()) + 2
+def kinds_text() -> str:
+    name_width = max(map(len, KINDS)) + 2
+    recipe_width = max(len(", ".join(kind.recipes)) for kind in KINDS.values()) + 2
     lines = ["Kinds that recipes train (`sightline train RECIPE`), and whose:"]
     for does in ("captioner", "matcher"):
         lines.append(f"{does}s")
-        some = [(name, kind) for name, kind in KINDS.items() if kind.does == does]
-        lines += [f"  {name:<{wide}}{', '.join(kind.recipes):<{long}}{kind.paper}" for name, kind in some]
+        for name, kind in KINDS.items():
+            if kind.does == does:
+                lines.append(f"  {name:<{name_width}}{', '.join(kind.recipes):<{recipe_width}}{kind.paper}")
     return "\n".join(lines)
 
 
-def card_lines(found: dict[str, Any]) -> str:
-    """A model file for people, as `describe` describes it."""
-    size = f"{found['bytes'] / 2**20:.1f} MiB, {found['precision']}, {found['parameters']:,} parameters"
-    rows: list[tuple[str, object]] = [("size", size)]
-    then = "at the end of training"
-    if found["holds"] == "bundle" and (numbers := _metrics(found["card"])):
-        rows.append(("measured", f"this file, {numbers}"))
-        then += ", before it was packed into this file"
-    for part in found["parts"]:
+def card_text(description: dict[str, Any]) -> str:
+    """A model file for people, as `describe` describes it. Cards hold what strangers wrote: controls are escaped."""
+    card, size = description["card"], description["bytes"] / 2**20
+    rows = [("size", f"{size:.1f} MiB, {description['precision']}, {description['parameters']:,} parameters")]
+    when = "at the end of training"
+    if description["holds"] == "bundle" and (metrics := _metrics(card)):
+        rows.append(("measured", f"this file, {metrics}"))
+        when += ", before it was packed into this file"
+    for part in description["parts"]:
         words = "" if part["words"] is None else f", {part['words']:,} words"
         rows.append((part["part"], f"{part['kind']}, {part['parameters']:,} parameters{words}"))
-        rows += [("", _data(part))] if _data(part) else []
-        rows += [("", f"{then}, {numbers}")] if (numbers := _metrics(part)) else []
-    short = {key: value for key, value in found["card"].items() if isinstance(value, str | int | float)}
-    rows += [(key, value) for key, value in short.items() if key not in ELSEWHERE]
-    rows.append(("licence", found["licence"] or "not told in the file"))
-    wide = max(len(title) for title, _ in rows) + 2
-    name = _plain(found["name"] or "a model without a name")
-    return "\n".join([f"{name}: {found['file']}, a {found['holds']}", *(_row(*row, wide) for row in rows)])
+        if data := _data(part):
+            rows.append(("", data))
+        if metrics := _metrics(part):
+            rows.append(("", f"{when}, {metrics}"))
+    for key, value in card.items():
+        if key not in ELSEWHERE and isinstance(value, str | int | float):
+            rows.append((key, str(value)))
+    rows.append(("licence", str(description["licence"] or "not told in the file")))
+    width = max(len(printable(title)) for title, _ in rows) + 2
+    name = description["name"] or "a model without a name"
+    lines = [printable(f"{name}: {description['file']}, a {description['holds']}")]
+    for title, text in rows:
+        for line in text.splitlines() or [""]:
+            for part in textwrap.wrap(printable(line), LINE) or [""]:
+                lines.append(f"  {printable(title):<{width}}{part}".rstrip())
+                title = ""
+    return "\n".join(lines)
 
 
 def _data(part: dict[str, Any]) -> str:
@@ -222,19 +233,7 @@ def _data(part: dict[str, Any]) -> str:
 
 def _metrics(card: dict[str, Any]) -> str:
     """What was measured, and on what, as far as a card tells."""
-    metrics = values if isinstance(values := card.get("metrics"), dict) else {}
-    numbers = [f"{name} {round(value, 2):g}" for name, value in metrics.items() if isinstance(value, int | float)]
+    metrics = card.get("metrics")
+    values = metrics.items() if isinstance(metrics, dict) else ()
+    numbers = [f"{name} {round(value, 2):g}" for name, value in values if isinstance(value, int | float)]
     return f"on {card.get('measured on') or 'photos that are not named'}: {', '.join(numbers)}" if numbers else ""
-
-
-def _row(title: str, text: object, wide: int) -> str:
-    """A title and what it says, in lines of a length to read."""
-    lines = [part for line in str(text).splitlines() for part in textwrap.wrap(_plain(line), LINE) or [""]] or [""]
-    return "\n".join(
-        f"  {_plain(head):<{wide}}{line}".rstrip() for head, line in zip_longest([title], lines, fillvalue="")
-    )
-
-
-def _plain(text: object) -> str:
-    """Without what a file could do to a terminal."""
-    return "".join(one for one in str(text) if one.isprintable())

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sightline.caption import Caption
+from sightline.caption import Caption, scale_box
 from sightline.scene import Box
 
 
@@ -26,17 +26,9 @@ class Grounding(Caption):
     sentence: str = ""
     size: tuple[int, int] = (0, 0)
 
-    def to_json(self, scene: object = None) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """A JSON-ready form; boxes are in pixels of the upright photo."""
-        words = [
-            {
-                "word": word,
-                "box": in_pixels(trace.box, self.size),
-                "boxes": [in_pixels(box, self.size) for box in trace.boxes],
-                "score": None if trace.score is None else round(trace.score, 4),
-            }
-            for word, trace in zip(self.words, self.trace, strict=True)
-        ]
+        words = self._words_json(self.size, 1)
         return {"path": self.path, "sentence": self.sentence, "size": list(self.size), "words": words}
 
 
@@ -138,15 +130,10 @@ class Audit:
                 "supported": noun.supported,
                 "support": round(noun.support, 4),
                 "verdict": noun.verdict,
-                "box": in_pixels(noun.box, self.size),
+                "box": scale_box(noun.box, self.size),
                 "instead": list(noun.instead),
             }
             for noun in self.nouns
         ]
         told = {"path": self.path, "caption": self.caption, "size": list(self.size)}
         return {**told, "nouns": nouns, "flagged": len(self.flagged_nouns)}
-
-
-def in_pixels(box: Box | None, size: tuple[int, int]) -> list[float] | None:
-    """A normalised box in pixels of a photo of this width and height."""
-    return None if box is None else [round(v * side, 1) for v, side in zip(box, (*size, *size), strict=True)]

@@ -53,8 +53,8 @@ def executor_of(address: str | None, threads: int | None = None, device: str = "
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise MissingExtraError.of("ray", "ray", "`--ray`") from error
-    joined = ray.is_initialized()
-    if not joined:
+    was_running = ray.is_initialized()
+    if not was_running:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
         try:
             if address != "auto":
@@ -67,7 +67,7 @@ def executor_of(address: str | None, threads: int | None = None, device: str = "
     try:
         yield functools.partial(run_on_cluster, cpus=threads or 1, gpus=device != "cpu")
     finally:
-        if not joined:
+        if not was_running:
             ray.shutdown()
 
 
@@ -105,38 +105,41 @@ def run_on_cluster(
     """
     if not photos:
         return
-    piece, done = min(batch, AT_ONCE), BatchResult[Result]()
+    piece = min(batch, AT_ONCE)
     waiting = deque(_Batch(photos[start : start + piece]) for start in range(0, len(photos), piece))
     bar = iter(progress([photo.path for photo in photos]))
-    crew = _Crew(cpus, gpus, work, size)
+    results = BatchResult[Result]()
+    pool = _WorkerPool(cpus, gpus, work, size)
     try:
-        while waiting or crew.running:
-            crew.grow(len(waiting))
-            crew.hand_out(waiting)
-            for some in crew.come_back(waiting):
-                done.made += some.made
-                done.bad += some.bad
-                deque(itertools.islice(bar, len(some.made) + len(some.bad)), 0)
-            if len(done.made) >= batch:
-                yield done
-                done = BatchResult()
-        deque(bar, 0)
-        yield done
+        while waiting or pool.running:
+            pool.grow(len(waiting))
+            pool.submit(waiting)
+            for result in pool.collect(waiting):
+                results.made += result.made
+                results.bad += result.bad
+                for _ in itertools.islice(bar, len(result.made) + len(result.bad)):
+                    pass  # the bar moves on
+            if len(results.made) >= batch:
+                yield results
+                results = BatchResult()
+        for _ in bar:
+            pass
+        yield results
     finally:
-        crew.dismiss()
+        pool.kill_all()
 
 
-class _Crew:
+class _WorkerPool:
     """The workers of a job, and what each of them has to do."""
 
     def __init__(self, cpus: int, gpus: bool, work: Work[Any], size: int) -> None:
         ray: Any = importlib.import_module("ray")
         self.ray, self.cpus, self.gpus, self.size = ray, cpus, gpus, size
         self.work = ray.put(work)
-        self.coming: dict[Any, Any] = {}  # workers that have not yet said that they are there, by what they will say
-        self.running: dict[Any, tuple[Any, _Batch]] = {}
+        self.starting: dict[Any, Any] = {}  # workers that are not ready yet, by the reference of their `ready` call
+        self.running: dict[Any, tuple[Any, _Batch]] = {}  # worker and batch, by the reference of the call
         self.loads: dict[Any, int] = {}  # batches of each worker
-        self.failed = 0
+        self.failures = 0  # to start, one after the other
 
     def grow(self, needed: int) -> None:
         """Start workers while the cluster has room and batches wait."""
@@ -144,55 +147,56 @@ class _Crew:
         gpus = int(total.get("GPU", 0)) if self.gpus else 0
         cpus = self.cpus if not gpus else max(1, min(self.cpus, int(total.get("CPU", 1)) // gpus))
         room = gpus or max(1, int(total.get("CPU", 1)) // cpus)
-        while len(self.loads) + len(self.coming) < min(room, needed + len(self.loads)):
-            kind = self.ray.remote(num_cpus=cpus, num_gpus=min(gpus, 1), max_concurrency=AHEAD)(_Worker)
-            worker = kind.remote(self.work, self.size, os.getcwd())  # noqa: PTH109
-            self.coming[worker.ready.remote()] = worker
+        while len(self.loads) + len(self.starting) < min(room, needed + len(self.loads)):
+            actor = self.ray.remote(num_cpus=cpus, num_gpus=min(gpus, 1), max_concurrency=AHEAD)(_Worker)
+            worker = actor.remote(self.work, self.size, os.getcwd())  # noqa: PTH109
+            self.starting[worker.ready.remote()] = worker
 
-    def hand_out(self, waiting: deque[_Batch]) -> None:
+    def submit(self, waiting: deque[_Batch]) -> None:
         """Give waiting batches to the workers that have the fewest."""
         for load in range(AHEAD):
-            for worker in [worker for worker, own in self.loads.items() if own == load]:
+            for worker in [worker for worker, count in self.loads.items() if count == load]:
                 if waiting and load + waiting[0].load <= AHEAD:
                     batch = waiting.popleft()
                     self.running[worker.look.remote(list(batch.photos))] = worker, batch
                     self.loads[worker] += batch.load
 
-    def come_back(self, waiting: deque[_Batch]) -> Iterator[BatchResult[Any]]:
-        """Collect results. Batches of workers that died go back into `waiting`."""
-        ready, rest = self.ray.wait([*self.running, *self.coming], num_returns=1, timeout=PATIENCE)
+    def collect(self, waiting: deque[_Batch]) -> Iterator[BatchResult[Any]]:
+        """Results that are ready. Batches of workers that died go back into `waiting`."""
+        ready, rest = self.ray.wait([*self.running, *self.starting], num_returns=1, timeout=PATIENCE)
         also = self.ray.wait(rest, num_returns=len(rest), timeout=0)[0] if rest else []  # are written down with it
         for reference in [*ready, *also]:
-            if reference in self.coming:
-                self._welcome(reference)
+            if reference in self.starting:
+                self._finish_start(reference)
                 continue
             worker, batch = self.running.pop(reference)
             try:
-                done = self._got(reference)
+                result = self._get(reference)
             except self.ray.exceptions.RayTaskError:  # the work itself is wrong
                 raise
             except self.ray.exceptions.RayError:
-                self._give_up(worker)
-                yield from _again(batch, waiting)
+                self._kill(worker)
+                yield from _retry(batch, waiting)
             else:
                 if worker in self.loads:
                     self.loads[worker] -= batch.load
-                yield done
+                yield result
 
-    def _welcome(self, reference: Any) -> None:
-        worker = self.coming.pop(reference)
+    def _finish_start(self, reference: Any) -> None:
+        worker = self.starting.pop(reference)
         try:
-            self._got(reference)
+            self._get(reference)
         except self.ray.exceptions.RayActorError as error:
-            self._give_up(worker)
-            self.failed += 1
-            if self.failed >= STARTS:
-                what = f"{self.failed} workers could not start, the last because {str(error).splitlines()[0]}"
+            self._kill(worker)
+            self.failures += 1
+            if self.failures >= STARTS:
+                what = f"{self.failures} workers could not start, the last because {str(error).splitlines()[0]}"
                 raise ClusterError(what, fix="see Ray's logs of that machine") from error
         else:
-            self.failed, self.loads[worker] = 0, 0
+            self.failures = 0
+            self.loads[worker] = 0
 
-    def _got(self, reference: Any) -> Any:
+    def _get(self, reference: Any) -> Any:
         """The result of a remote call; an error of ours is raised as it was there."""
         try:
             return self.ray.get(reference)
@@ -201,23 +205,24 @@ class _Crew:
                 raise error.cause from None
             raise
 
-    def dismiss(self) -> None:
-        for worker in [*self.loads, *self.coming.values()]:
-            self._give_up(worker)
+    def kill_all(self) -> None:
+        for worker in [*self.loads, *self.starting.values()]:
+            self._kill(worker)
 
-    def _give_up(self, worker: Any) -> None:
+    def _kill(self, worker: Any) -> None:
         self.loads.pop(worker, None)
         with contextlib.suppress(Exception):  # whoever is gone already
             self.ray.kill(worker)
 
 
-def _again(batch: _Batch, waiting: deque[_Batch]) -> Iterator[BatchResult[Any]]:
+def _retry(batch: _Batch, waiting: deque[_Batch]) -> Iterator[BatchResult[Any]]:
     """Put the photos back, one by one. A photo that has cost `LIVES` workers is left out."""
     deaths = batch.deaths + (batch.load == AHEAD)
     if deaths < LIVES:
         waiting.extendleft(_Batch([photo], AHEAD, deaths) for photo in reversed(batch.photos))
         return
-    what, fix = f"{deaths} workers died when they looked at it", "leave it out, or give workers more memory"
+    what = f"{deaths} workers died when they looked at it"
+    fix = "leave it out, or give workers more memory"
     yield BatchResult(bad=[(photo, DataError(what, where=photo.path, fix=fix)) for photo in batch.photos])
 
 
@@ -227,15 +232,16 @@ class _Worker:
     def __init__(self, work: Work[Any], size: int, folder: str) -> None:
         with contextlib.suppress(OSError):
             os.chdir(folder)  # where relative paths lead to the same photos
-        self.work, self.size, self.turn = work, size, threading.Lock()
+        self.work, self.size = work, size
+        self.turn = threading.Lock()
 
     def ready(self) -> None:
         """Return once the worker has started."""
 
     def look(self, photos: Sequence[PhotoRef]) -> BatchResult[Any]:
         """Read and work on a batch. Another call may read its batch meanwhile."""
-        (done,) = run_locally(photos, self._work_in_turn, size=self.size, batch=len(photos))
-        return done
+        (result,) = run_locally(photos, self._work_in_turn, size=self.size, batch=len(photos))
+        return result
 
     def _work_in_turn(self, photos: Sequence[Photo]) -> Sequence[Any]:
         with self.turn:

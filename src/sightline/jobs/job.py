@@ -25,20 +25,20 @@ from sightline.photo import Photo
 from sightline.vision.photo_reader import Progress, left_out, read_batches
 
 Result = TypeVar("Result")
-Kept = TypeVar("Kept", contravariant=True)
+SinkResult = TypeVar("SinkResult", contravariant=True)
 Work = Callable[[Sequence[Photo]], Sequence[Result]]
 """From a batch of photos to a result for each; picklable, so that other processes and machines can do it."""
 
 MOST_WORKERS = 4  # batches that are worked on at once: with more, Python's own part of the work takes turns
 
 
-class Sink(Protocol[Kept]):
+class Sink(Protocol[SinkResult]):
     """Where results are stored. One writer at a time has it open, and all results are of one model and its settings."""
 
     def __contains__(self, id: object) -> bool:
         """True if the result of the photo is stored."""
 
-    def add(self, result: Kept) -> None:
+    def add(self, result: SinkResult) -> None:
         """Store a result. The photo must have none yet."""
 
     def drop(self, ids: Iterable[str]) -> None:
@@ -67,26 +67,20 @@ class Executor(Protocol):
 
 @dataclass
 class Report:
-    """What a run did.
+    """What a run did."""
 
-    Attributes:
-        photos: how many were listed.
-        made: results of this run.
-        kept: photos that were done before and have not changed.
-        bad: why each of the others has no result.
-        news: those of `bad` that no run before has told.
-    """
-
-    photos: int = 0
-    made: int = 0
-    kept: int = 0
-    bad: list[SightlineError] = field(default_factory=list)
-    news: list[SightlineError] = field(default_factory=list)
+    photos: int = 0  # how many were listed
+    made: int = 0  # results of this run
+    kept: int = 0  # photos that were done before and have not changed
+    bad: list[SightlineError] = field(default_factory=list)  # why each of the others has no result
+    news: list[SightlineError] = field(default_factory=list)  # those of `bad` that no run before has told
 
     def to_json(self, seconds: float, *more: str) -> dict[str, Any]:
         """Counts (`more` names further ones), duration, and each file that was left out."""
         new = {id(error) for error in self.news}
-        bad = [{"path": e.where, "error": e.what, "fix": e.fix, "new": id(e) in new} for e in self.bad]
+        bad = [
+            {"path": error.where, "error": error.what, "fix": error.fix, "new": id(error) in new} for error in self.bad
+        ]
         counts = {name: getattr(self, name) for name in ("photos", "made", "kept", *more)}
         return {**counts, "seconds": round(seconds, 3), "bad": bad}
 
@@ -191,33 +185,27 @@ def run(
     """
     if batch < 1:
         raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
-    todo = photos_to_do(photos, sink, ledger)
+    if ledger.is_new:  # what is in the sink is taken as made of the photos as they are now
+        ledger.record({photo.id: Entry(photo.mark) for photo in photos if photo.id in sink})
+    todo = [photo for photo in photos if photo.id not in sink or ledger.get(photo.id) != Entry(photo.mark)]
     sink.drop(photo.id for photo in todo)
-    report, bad = Report(len(photos), kept=len(photos) - len(todo)), dict[PhotoRef, SightlineError]()
-    pixels = size() if callable(size) and todo else size if isinstance(size, int) else 0
-    for done in executor(todo, work, size=pixels, batch=batch, progress=progress) if todo else ():
-        with hold_interrupts():  # a batch is kept and written down, or neither: the next run counts what there is
-            for _, result in done.made:
-                sink.add(result)
-            if done.made:
+    report = Report(len(photos), kept=len(photos) - len(todo))
+    if not todo:
+        return report
+    errors: dict[PhotoRef, SightlineError] = {}
+    pixels = size() if callable(size) else size
+    for result in executor(todo, work, size=pixels, batch=batch, progress=progress):
+        with hold_interrupts():  # a batch is stored and written down, or neither: the next run counts what there is
+            for _, stored in result.made:
+                sink.add(stored)
+            if result.made:
                 sink.flush()
-            ledger.record({photo.id: Entry(photo.mark) for photo, _ in done.made})
-            report.made += len(done.made)
-        bad.update(done.bad)
-    report.bad = [bad[photo] for photo in todo if photo in bad]
-    entries = {photo.id: Entry(photo.mark, error.what) for photo, error in bad.items()}
-    fresh = {id: entry for id, entry in entries.items() if ledger.get(id) != entry}  # the next run tells only new ones
-    report.news = [bad[photo] for photo in todo if photo.id in fresh]
-    ledger.record(fresh)
+            ledger.record({photo.id: Entry(photo.mark) for photo, _ in result.made})
+            report.made += len(result.made)
+        errors.update(result.bad)
+    report.bad = [errors[photo] for photo in todo if photo in errors]
+    entries = {photo.id: Entry(photo.mark, error.what) for photo, error in errors.items()}
+    new = {id: entry for id, entry in entries.items() if ledger.get(id) != entry}  # only these are told
+    report.news = [errors[photo] for photo in todo if photo.id in new]
+    ledger.record(new)
     return report
-
-
-def photos_to_do(photos: Sequence[PhotoRef], sink: Sink[Result], ledger: Ledger) -> list[PhotoRef]:
-    """The photos that need work: those without a result, and those whose file has changed since.
-
-    A ledger that is new takes what is in the sink as made of the photos as they are now.
-    """
-    if ledger.is_new:
-        made = [photo for photo in photos if photo.id in sink and ledger.get(photo.id) is None]
-        ledger.record({photo.id: Entry(photo.mark) for photo in made})
-    return [photo for photo in photos if photo.id not in sink or ledger.get(photo.id) != Entry(photo.mark)]

@@ -5,6 +5,7 @@ A photo is a file, an object on storage (s3://bucket/cat.jpg), or a row of a par
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -50,21 +51,23 @@ def find_named_photos(sources: Iterable[str]) -> Listing:
 
     Names are files, folders, patterns, `-` for a list on standard input; addresses, and parquet files.
     """
-    names, photos, problems = list(sources), dict[str, PhotoRef](), list[SightlineError]()
-    groups = [names] if not any(map(is_elsewhere, names)) else [[name] for name in names]
-    for group in groups:
-        if is_elsewhere(group[0]):
+    photos: dict[str, PhotoRef] = {}
+    problems: list[SightlineError] = []
+    for elsewhere, names in itertools.groupby(sources, is_elsewhere):
+        if not elsewhere:
+            walk = find_photos(list(names))
+            problems += walk.problems
+            for path in walk.photos:
+                photos.setdefault(id_of(path), PhotoRef(id_of(path), path, mark_of(path)))
+            continue
+        for name in names:
             try:
-                listed, wrong = _photos_elsewhere(group[0])
+                refs, errors = _photos_elsewhere(name)
             except SightlineError as error:
-                listed, wrong = [], [error]
-            paths = [(photo.path, photo.mark) for photo in listed]
-        else:
-            walk = find_photos(group)
-            paths, wrong = [(path, mark_of(path)) for path in walk.photos], walk.problems
-        problems += wrong
-        for path, mark in paths:
-            photos.setdefault(id_of(path), PhotoRef(id_of(path), path, mark))
+                refs, errors = [], [error]
+            problems += errors
+            for ref in refs:
+                photos.setdefault(id_of(ref.path), PhotoRef(id_of(ref.path), ref.path, ref.mark))
     return list(photos.values()), problems
 
 
@@ -108,8 +111,8 @@ def has_file(photo: PhotoRef) -> bool:
 def mark_of(path: PathLike) -> Mark:
     """Size and time of last change, by which a changed photo is noticed; `GONE` if there is no such file."""
     try:
-        known = os.stat(path)  # noqa: PTH116 - addresses are no Paths
-        return known.st_size, known.st_mtime_ns
+        status = os.stat(path)  # noqa: PTH116 - addresses are no Paths
+        return status.st_size, status.st_mtime_ns
     except OSError:
         try:
             return mark_elsewhere(path) or GONE
@@ -125,10 +128,12 @@ def is_elsewhere(source: PathLike) -> bool:
 def _photos_elsewhere(source: str) -> Listing:
     if is_table(source):
         return _photos_in_table(source)
-    found = pictures_at(source)
+    pictures = pictures_at(source)
+    if len(pictures) == 1 and pictures[0][0] == source:  # the address of one photo
+        path, mark = pictures[0]
+        return [PhotoRef(Path(path).name, path, mark)], []
     top = f"{source.rstrip('/')}/"
-    alone = len(found) == 1 and found[0][0] == source
-    return [PhotoRef(Path(path).name if alone else path.removeprefix(top), path, mark) for path, mark in found], []
+    return [PhotoRef(path.removeprefix(top), path, mark) for path, mark in pictures], []
 
 
 def _photos_in_table(source: str) -> Listing:

@@ -25,29 +25,25 @@ class ChecksumLines(ABC):
     """A file of such lines, made if it is missing. Use it in a `with` block.
 
     One process at a time may hold it; whoever opens it sees to that.
-
-    Attributes:
-        is_new: whether there was no such file.
     """
 
     def __init__(self, path: PathLike) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.is_new = not self.path.exists()
-        self._file = AppendFile(self.path, self._read())
+        self._file = AppendFile(self.path, 0 if self.is_new else self._read())
 
     def _read(self) -> int:
         """Read the lines, and return how many bytes of whole lines there are."""
-        at = 0
-        if not self.is_new:
-            with self.path.open("rb") as lines:
-                for line in lines:
-                    if not line.endswith(b"\n"):
-                        break
-                    if (row := _parse(line)) is not None:
-                        self._learn(row, at, len(line))
-                    at += len(line)
-        return at
+        start = 0
+        with self.path.open("rb") as lines:
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break
+                if (row := _parse(line)) is not None:
+                    self._learn(row, start, len(line))
+                start += len(line)
+        return start
 
     def __enter__(self) -> Self:
         return self
@@ -91,9 +87,6 @@ class Ledger(ChecksumLines):
     def __init__(self, path: PathLike) -> None:
         self._entries: dict[str, Entry] = {}
         super().__init__(path)
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def get(self, id: str) -> Entry | None:
         return self._entries.get(id)
@@ -140,16 +133,14 @@ class CaptionLog(ChecksumLines):
 
     Args:
         path: of the file.
-        made: what makes the captions.
+        maker: the fingerprint of what makes the captions.
         top: the folder or address from which photos get their names, see `name`.
-
-    Attributes:
-        forgot: captions that were there and were of another making.
     """
 
-    def __init__(self, path: PathLike, made: str, top: str = "") -> None:
-        self.forgot, self.top = 0, top
-        self._head = json.dumps({"made": made}).encode() + b"\n"
+    def __init__(self, path: PathLike, maker: str, top: str = "") -> None:
+        self.top = top
+        self.forgot = 0  # captions that were there and were of another making
+        self._head = json.dumps({"made": maker}).encode() + b"\n"
         self._places: dict[str, tuple[int, int, str]] = {}  # start and size of each line, and the mark in it
         self._names: dict[str, str] = {}  # of dropped ones too, so that a photo keeps its name
         self._taken: set[str] = set()
@@ -159,12 +150,12 @@ class CaptionLog(ChecksumLines):
         self._reading = self.path.open("rb")
 
     def _read(self) -> int:
-        whole = super()._read()
-        if whole:
-            with self.path.open("rb") as file:
-                if file.readline() == self._head:
-                    return whole
-        self.forgot, self._places = len(self._places), {}
+        size = super()._read()
+        with self.path.open("rb") as file:
+            if file.readline() == self._head:
+                return size
+        self.forgot = len(self._places)
+        self._places = {}
         return 0
 
     def __exit__(self, *_: object) -> None:
@@ -229,8 +220,9 @@ def name_below(id: str, top: str) -> str:
     >>> name_below("/photos/2019/cat.jpg", "/photos"), name_below("/elsewhere/cat.jpg", "/photos")
     ('2019/cat', 'cat')
     """
-    head = (top.replace("\\", "/") if os.name == "nt" else top).rstrip("/") + "/"
-    path = id.replace("\\", "/") if os.name == "nt" else id
-    return (
-        str(PurePosixPath(path.removeprefix(head)).with_suffix("")) if top and path.startswith(head) else Path(id).stem
-    )
+    if os.name == "nt":
+        id, top = id.replace("\\", "/"), top.replace("\\", "/")
+    folder = top.rstrip("/") + "/"
+    if top and id.startswith(folder):
+        return str(PurePosixPath(id.removeprefix(folder)).with_suffix(""))
+    return Path(id).stem
