@@ -26,13 +26,13 @@ from objective_samples import updown
 from sightline.checkpoint.model_checkpoint import load
 from sightline.errors import CheckpointError, DataError, LearningError
 from sightline.files import lock
-from sightline.training import loop, run_log, state
+from sightline.training import loop, run_log
 from sightline.training.batches import Batches, Batching
 from sightline.training.loop import train
 from sightline.training.objective import Losses, Objective, Progress
 from sightline.training.objectives.cross_entropy import CrossEntropyConfig
 from sightline.training.stage import Optimiser, Schedule, Selection, Stage
-from sightline.training.state import Counters, load_state, states
+from sightline.training.state import load_state, states
 
 torch.set_num_threads(1)
 UNJUDGED = Selection(every=0)
@@ -386,10 +386,8 @@ def test_a_log_that_was_deleted_begins_again(tmp_path):
 
 
 def test_only_the_newest_states_are_kept(tmp_path):
-    for keep in (1, 3):
-        train(tiny_run(tmp_path / str(keep), FIRST, keep=keep))
-        steps = [12, 10, 8][:keep][::-1]
-        assert [load_state(path)[0].step for path in states(tmp_path / str(keep))] == steps
+    train(tiny_run(tmp_path, FIRST))
+    assert [load_state(path)[0].step for path in states(tmp_path)] == [10, 12]
 
 
 def cut_short(path: Path) -> None:
@@ -570,15 +568,6 @@ def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path, whole, monkeypatch
     monkeypatch.undo()
     train(tiny_run(tmp_path))
     assert_same_runs(tmp_path, whole)
-
-
-def test_a_state_without_an_optimiser_comes_back(tmp_path):
-    model, other = updown(seed=1), updown(seed=2)
-    path = state.save_state(tmp_path, Counters(step=3), model, torch.nn.Module(), None, {})
-    counters, tensors = load_state(path)
-    state.restore(tensors, other, "model/")
-    assert counters == Counters(step=3)
-    assert_same_tensors(model.state_dict(), other.state_dict())
 
 
 def test_a_checkpoint_is_no_state(tmp_path):

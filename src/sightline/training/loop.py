@@ -1,4 +1,4 @@
-"""The loop: from a recipe's stages and data to a chosen model. `train_stage` goes from a batch to its optimiser step.
+"""The loop: from a recipe's stages and data to a chosen model. `StageTrainer.train` is the way of a batch to its step.
 
 Everything a step does follows from (seed, stage, step): which rows it sees, which units dropout drops. So a run that
 was killed goes on from its last state as if nothing had happened, to the same bits on a CPU.
@@ -27,7 +27,7 @@ from sightline.errors import ConfigError, LearningError
 from sightline.files import lock
 from sightline.training.batches import Batches, prefetch
 from sightline.training.distributed import Distributed, interruptible
-from sightline.training.objective import Context, Objective, Progress
+from sightline.training.objective import Context, Progress
 from sightline.training.run_log import StageLog
 from sightline.training.stage import Stage
 from sightline.training.state import Counters, cut, load_state, newest, restore, restore_optimiser, save_state
@@ -54,9 +54,7 @@ class Run:
     seed: int = 0  # of everything random
     recipe: str = ""  # fingerprint of what is run; a folder that holds another run is refused
     save_every: int = 500  # the most steps between states; they are written at the end of each epoch too
-    keep: int = 2  # states that are kept
-    # is called with each line of metrics.jsonl
-    report: Callable[[dict[str, Any]], None] = field(default=lambda line: None)
+    report: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # gets each line of metrics.jsonl
 
 
 def train(run: Run) -> Checkpoint:
@@ -74,10 +72,10 @@ def train(run: Run) -> Checkpoint:
             if number > counters.stage:
                 counters, tensors = Counters(number, lines=counters.lines, recipe=run.recipe), {}
             if not counters.done:
-                learns = {name: part.requires_grad for name, part in model.named_parameters()}
-                train_stage(_begin(run, model, counters, tensors, distributed), interrupted)
-                for name, part in model.named_parameters():  # what this stage froze, the next may train
-                    part.requires_grad_(learns[name])
+                learns = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+                StageTrainer(run, model, counters, tensors, distributed).train(interrupted)
+                for name, parameter in model.named_parameters():  # what this stage froze, the next may train
+                    parameter.requires_grad_(learns[name])
             if distributed.first and counters.best is not None:  # the next stage starts from the best of this one
                 model.load_state_dict(load(run.out / BEST.format(number)).model.state_dict())
             if distributed.first and run.stages[number].average:
@@ -91,145 +89,138 @@ def train(run: Run) -> Checkpoint:
         return chosen
 
 
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """The parts of a stage that is being trained."""
+class StageTrainer:
+    """One stage of a run: its objective, batches and optimiser, restored where a state (`tensors`) holds them."""
 
-    run: Run
-    stage: Stage
-    model: Any
-    objective: Objective
-    optimiser: torch.optim.Optimizer
-    parameters: dict[str, nn.Parameter]
-    batches: Batches
-    counters: Counters
-    distributed: Distributed
-    log: StageLog
+    def __init__(
+        self, run: Run, model: Any, counters: Counters, tensors: dict[str, Tensor], distributed: Distributed
+    ) -> None:
+        self.run, self.model, self.counters, self.distributed = run, model, counters, distributed
+        self.stage = stage = run.stages[counters.stage]
+        torch.manual_seed(_seed(run.seed, counters.stage))  # what the objective draws is the same in every process
+        self.objective = stage.objective.build(run.context).to(run.context.device)
+        self.batches = self._batches()
+        self.steps_per_epoch = max(1, len(self.batches) // stage.accumulate)
+        self.objective.begin(model, counters.step // self.steps_per_epoch)
+        if tensors:
+            restore(tensors, self.objective, "objective/")
+        elif stage.average and distributed.first:
+            save(run.out / BEFORE.format(counters.stage), replace(run.start, model=model))
+        self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
+        self.parameters |= {f"objective.{name}": part for name, part in self.objective.named_parameters()}
+        self.optimiser = stage.optimiser.build(self.parameters)
+        restore_optimiser(tensors, self.optimiser, self.parameters)
+        self.trained = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        self.log = StageLog(run.out / METRICS, stage.name, counters, distributed, self.trained, run.report)
+        model.train()
 
+    def _batches(self) -> Batches:
+        pools, objective = self.run.pools, self.objective
+        seed = self.run.seed + 1000 * self.counters.stage
+        beside = None
+        if objective.beside is not None:
+            if (name := objective.beside.pool) not in pools:
+                what = f"a batch of {name} goes beside every step, and there is no {name}"
+                raise ConfigError(what, fix="give data.corpus, or set the objective's `text` to 0")
+            beside = Batches(pools[name], objective.beside, seed)
+        pool = pools[self.stage.batch.pool]
+        return Batches(pool, self.stage.batch, seed, objective.negatives, objective.positives, beside)
 
-def train_stage(work: _Work, interrupted: Callable[[], bool]) -> None:
-    """Take the steps of a stage from its counters on: batches, loss, gradients, step; then log, evaluate, save.
+    def train(self, interrupted: Callable[[], bool]) -> None:
+        """Take the steps from the counters on: batches, loss, gradients, optimiser step; then log, evaluate, save.
 
-    Until it logs, nothing here waits for the device.
-    """
-    run, stage, counters, distributed, log = work.run, work.stage, work.counters, work.distributed, work.log
-    model, objective, optimiser, device = work.model, work.objective, work.optimiser, run.context.device
-    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    per_epoch = max(1, len(work.batches) // stage.accumulate)
-    steps = stage.steps or stage.epochs * per_epoch
-    todo, saved = range(counters.step, steps), counters.step
-    batches_of_steps = prefetch(work.batches, stage.accumulate, todo, distributed.rank, distributed.world)
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=stage.precision == "bfloat16")
-    with _matmul_precision(stage.precision), batches_of_steps as feed:
-        if stage.select.start and not counters.step:  # no state is written before the first step: it is not done twice
-            _evaluate(work, 0)
-        for step, batches in zip(todo, feed, strict=True):
-            weight, stop = distributed.sum(sum(map(objective.weight, batches)), interrupted())
-            if stop:  # whoever was asked to: all processes stop here
-                if saved < step:
-                    _save(work)
-                raise KeyboardInterrupt
-            progress = Progress(step // per_epoch, step, step / steps)
-            torch.manual_seed(_seed(run.seed, counters.stage, step, distributed.rank))
-            factor = stage.schedule.at(progress.epoch, step, steps)
-            for group in optimiser.param_groups:
-                group["lr"] = group["base_lr"] * factor
+        Until it logs, nothing here waits for the device.
+        """
+        stage, counters, log, distributed = self.stage, self.counters, self.log, self.distributed
+        model, objective, optimiser, device = self.model, self.objective, self.optimiser, self.run.context.device
+        last_step = stage.steps or stage.epochs * self.steps_per_epoch
+        steps = range(counters.step, last_step)
+        saved_step = counters.step
+        autocast = torch.autocast(device.type, torch.bfloat16, enabled=stage.precision == "bfloat16")
+        batches_of_steps = prefetch(self.batches, stage.accumulate, steps, distributed.rank, distributed.world)
+        with _matmul_precision(stage.precision), batches_of_steps as feed:
+            if stage.select.start and counters.step == 0:  # no state is written before step 1: it is not done twice
+                self.evaluate(epoch=0)
+            for step, batches in zip(steps, feed, strict=True):
+                # whoever was interrupted, all processes stop here
+                weight, stop = distributed.sum(sum(map(objective.weight, batches)), interrupted())
+                if stop:
+                    if saved_step < step:
+                        self.save()
+                    raise KeyboardInterrupt
+                weight = weight or 1.0
+                progress = Progress(step // self.steps_per_epoch, step, step / last_step)
+                torch.manual_seed(_seed(self.run.seed, counters.stage, step, distributed.rank))
+                factor = stage.schedule.at(progress.epoch, step, last_step)
+                for group in optimiser.param_groups:
+                    group["lr"] = group["base_lr"] * factor
 
-            with _enough_memory(stage):
-                optimiser.zero_grad(set_to_none=True)
-                for batch in batches:
-                    with autocast:
-                        losses = objective(model, batch.to(device), progress)
-                    torch.autograd.backward(losses.total / (weight or 1.0))
-                    log.add({"loss": losses.total, **losses.parts}, weight or 1.0)
-                distributed.add_gradients(parameters)
-                if stage.optimiser.clamp:
-                    nn.utils.clip_grad_value_(parameters, stage.optimiser.clamp)
-                if stage.optimiser.clip:
-                    nn.utils.clip_grad_norm_(parameters, stage.optimiser.clip)
-                optimiser.step()
-                distributed.share([*model.buffers(), *objective.buffers()])  # statistics of batch norms
+                with _enough_memory(stage):
+                    optimiser.zero_grad(set_to_none=True)
+                    for batch in batches:
+                        with autocast:
+                            losses = objective(model, batch.to(device), progress)
+                        torch.autograd.backward(losses.total / weight)
+                        log.add({"loss": losses.total, **losses.parts}, weight)
+                    distributed.add_gradients(self.trained)
+                    if stage.optimiser.clamp:
+                        nn.utils.clip_grad_value_(self.trained, stage.optimiser.clamp)
+                    if stage.optimiser.clip:
+                        nn.utils.clip_grad_norm_(self.trained, stage.optimiser.clip)
+                    optimiser.step()
+                    distributed.share([*model.buffers(), *objective.buffers()])  # statistics of batch norms
 
-            counters.step = step + 1
-            log.end_step(sum(len(batch.photos) for batch in batches) * distributed.world)
-            ended, last = counters.step % per_epoch == 0, counters.step == steps
-            if ended:
-                objective.after_epoch(model, progress.epoch)
-            if ended or last or counters.step % LOG_EVERY == 0:
-                log.write_step(progress.epoch, steps, stage.optimiser.lr * factor)
-            with log.clock.pause():
-                if stage.select.due(counters.step, per_epoch, last):
-                    _evaluate(work, progress.epoch)
-                counters.done = last or stage.select.spent(counters.without_better)
-                if ended or counters.done or counters.step - saved >= run.save_every:
-                    _save(work)
-                    saved = counters.step
-            if counters.done:
-                break
+                counters.step = step + 1
+                log.end_step(sum(len(batch.photos) for batch in batches) * distributed.world)
+                epoch_ends = counters.step % self.steps_per_epoch == 0
+                stage_ends = counters.step == last_step
+                if epoch_ends:
+                    objective.after_epoch(model, progress.epoch)
+                if epoch_ends or stage_ends or counters.step % LOG_EVERY == 0:
+                    log.write_step(progress.epoch, last_step, stage.optimiser.lr * factor)
+                with log.clock.pause():
+                    if stage.select.due(counters.step, self.steps_per_epoch, stage_ends):
+                        self.evaluate(progress.epoch)
+                    counters.done = stage_ends or stage.select.spent(counters.without_better)
+                    if epoch_ends or counters.done or counters.step - saved_step >= self.run.save_every:
+                        self.save()
+                        saved_step = counters.step
+                if counters.done:
+                    break
 
+    def evaluate(self, epoch: int) -> None:
+        """Evaluate on the val split, and keep the model if it is the best so far.
 
-def _begin(run: Run, model: Any, counters: Counters, tensors: dict[str, Tensor], distributed: Distributed) -> _Work:
-    """Build objective, batches and optimiser of a stage, and restore them where a state holds them."""
-    stage, number = run.stages[counters.stage], counters.stage
-    torch.manual_seed(_seed(run.seed, number))  # what the objective draws for itself is the same in every process
-    objective = stage.objective.build(run.context).to(run.context.device)
-    if tensors:
-        restore(tensors, objective, "objective/")
-    else:
-        objective.begin(model)
-        if stage.average and distributed.first:
-            save(run.out / BEFORE.format(number), replace(run.start, model=model))
-    pool, seed = run.pools[stage.batch.pool], run.seed + 1000 * number
-    beside = None
-    if objective.beside is not None:
-        if (name := objective.beside.pool) not in run.pools:
-            what = f"a batch of {name} goes beside every step, and there is no {name}"
-            raise ConfigError(what, fix="give data.corpus, or set the objective's `text` to 0")
-        beside = Batches(run.pools[name], objective.beside, seed)
-    batches = Batches(pool, stage.batch, seed, objective.negatives, objective.positives, beside)
-    parameters = {**dict(model.named_parameters()), **{f"objective.{n}": p for n, p in objective.named_parameters()}}
-    optimiser = stage.optimiser.build(parameters)
-    restore_optimiser(tensors, optimiser, parameters)
-    model.train()
-    log = StageLog(run.out / METRICS, stage.name, counters, distributed, parameters.values(), run.report)
-    return _Work(run, stage, model, objective, optimiser, parameters, batches, counters, distributed, log)
+        Every process evaluates, so that none waits long for another, and the metrics of process 0 count.
+        """
+        run, stage, counters, model = self.run, self.stage, self.counters, self.model
+        self.log.read()
+        model.eval()
+        checkpoint = replace(run.start, model=model)
+        with torch.no_grad(), _enough_memory(stage, evaluating=True):
+            metrics = run.evaluate(checkpoint, run.pools[stage.held_out()], stage)
+        model.train()
+        metrics = self.distributed.tell(metrics)
+        metric = stage.select.metric
+        if metric not in metrics:
+            raise LearningError(f"evaluation gives no `{metric}`", fix=f"select.metric: one of {', '.join(metrics)}")
+        if not math.isfinite(metrics[metric]):
+            what = f"`{metric}` of the val split is {metrics[metric]} after step {counters.step}"
+            raise LearningError(what, fix="lower the learning rate; the last good state is kept")
+        value = -metrics[metric] if metric == "loss" else metrics[metric]
+        if counters.best is None or value > counters.best:
+            counters.best, counters.best_step, counters.without_better = value, counters.step, 0
+            if self.distributed.first:
+                save(run.out / BEST.format(counters.stage), checkpoint)
+        else:
+            counters.without_better += 1
+        of_val = {f"val {name}": value for name, value in metrics.items()}
+        self.log.write({"epoch": epoch, "step": counters.step, **of_val})
 
-
-def _evaluate(work: _Work, epoch: int) -> None:
-    """Evaluate on the val split, and keep the model if it is the best so far.
-
-    Every process evaluates, so that none waits long for another, and the metrics of process 0 count.
-    """
-    run, stage, counters = work.run, work.stage, work.counters
-    work.log.read()
-    work.model.eval()
-    checkpoint = replace(run.start, model=work.model)
-    with torch.no_grad(), _enough_memory(stage, evaluating=True):
-        own = run.evaluate(checkpoint, run.pools[stage.held_out()], stage)
-    work.model.train()
-    metrics: dict[str, float] = work.distributed.tell(own)
-    metric = stage.select.metric
-    if metric not in metrics:
-        raise LearningError(f"evaluation gives no `{metric}`", fix=f"select.metric: one of {', '.join(metrics)}")
-    if not math.isfinite(metrics[metric]):
-        what = f"`{metric}` of the val split is {metrics[metric]} after step {counters.step}"
-        raise LearningError(what, fix="lower the learning rate; the last good state is kept")
-    value = metrics[metric] * (-1 if metric == "loss" else 1)
-    if counters.best is None or value > counters.best:
-        counters.best, counters.best_step, counters.without_better = value, counters.step, 0
-        if work.distributed.first:
-            save(run.out / BEST.format(counters.stage), checkpoint)
-    else:
-        counters.without_better += 1
-    work.log.write({"epoch": epoch, "step": counters.step, **{f"val {name}": value for name, value in metrics.items()}})
-
-
-def _save(work: _Work) -> None:
-    work.log.read()
-    if work.distributed.first:
-        names = {parameter: name for name, parameter in work.parameters.items()}
-        out, keep = work.run.out, work.run.keep
-        save_state(out, work.counters, work.model, work.objective, work.optimiser, names, keep)
+    def save(self) -> None:
+        self.log.read()
+        if self.distributed.first:
+            save_state(self.run.out, self.counters, self.model, self.objective, self.optimiser, self.parameters)
 
 
 def _resume(run: Run, distributed: Distributed) -> tuple[Counters, dict[str, Tensor]]:
@@ -237,9 +228,8 @@ def _resume(run: Run, distributed: Distributed) -> tuple[Counters, dict[str, Ten
     name = distributed.tell(newest(run.out) if distributed.first else None)
     counters, tensors = load_state(run.out / name) if name else (Counters(recipe=run.recipe), {})
     if counters.recipe != run.recipe:
-        raise LearningError(
-            "this folder holds a run of another recipe", where=run.out, fix="choose another --out, or remove it"
-        )
+        fix = "choose another --out, or remove it"
+        raise LearningError("this folder holds a run of another recipe", where=run.out, fix=fix)
     if distributed.first:
         counters.lines = cut(run.out / METRICS, counters.lines)
     return counters, tensors
@@ -247,9 +237,11 @@ def _resume(run: Run, distributed: Distributed) -> tuple[Counters, dict[str, Ten
 
 def _average(model: nn.Module, before: nn.Module, share: float) -> None:
     """Average weights and statistics with those from `before`, which count by `share`."""
-    own, theirs = model.state_dict(), before.state_dict()
-    mixed = {n: part.lerp(theirs[n].to(part), share) for n, part in own.items() if part.is_floating_point()}
-    model.load_state_dict({**own, **mixed})
+    weights, old = model.state_dict(), before.state_dict()
+    for name, part in weights.items():
+        if part.is_floating_point():
+            weights[name] = part.lerp(old[name].to(part), share)
+    model.load_state_dict(weights)
 
 
 @contextlib.contextmanager

@@ -81,8 +81,11 @@ class Objective(nn.Module, ABC):
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sums over this batch."""
 
-    def begin(self, model: Any) -> None:
-        """Called when a stage begins (not when it resumes): the place to copy the model as a reference."""
+    def begin(self, model: Any, epoch: int = 0) -> None:
+        """Called when a stage begins, or goes on after `epoch` epochs: the place to copy the model as a reference.
+
+        Where it goes on, what the training state holds of the objective is loaded after this.
+        """
 
     def after_epoch(self, model: Any, epoch: int) -> None:
         """Called after each epoch: the place to replace a reference."""

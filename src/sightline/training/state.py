@@ -21,7 +21,7 @@ from sightline.checkpoint.checkpoint_file import checksum_of, write_tensors
 from sightline.errors import CheckpointError
 from sightline.files import atomic_write
 
-PATTERN = "state-*.safetensors"
+KEPT = 2  # states in the folder of a run: the one before the newest serves where that is damaged on disk
 
 
 @dataclass
@@ -46,29 +46,28 @@ def save_state(
     counters: Counters,
     model: nn.Module,
     objective: nn.Module,
-    optimiser: torch.optim.Optimizer | None,
-    names: Mapping[Any, str],
-    keep: int = 2,
+    optimiser: torch.optim.Optimizer,
+    parameters: Mapping[str, nn.Parameter],
 ) -> Path:
-    """Write the state, then remove all but the `keep` newest. `names` are those of the optimiser's parameters."""
+    """Write the state, then remove all but the newest ones. The optimiser's moments go by names in `parameters`."""
     tensors = {f"model/{name}": part for name, part in model.state_dict().items()}
     tensors |= {f"objective/{name}": part for name, part in objective.state_dict().items()}
-    for parameter, values in () if optimiser is None else optimiser.state.items():
-        for key, value in values.items():
-            tensors[f"optimiser/{names[parameter]}/{key}"] = torch.as_tensor(value)
+    for name, parameter in parameters.items():
+        for key, value in optimiser.state.get(parameter, {}).items():
+            tensors[f"optimiser/{name}/{key}"] = torch.as_tensor(value)
     # a clone of each, since safetensors refuses tensors that share memory
-    whole = {name: part.detach().cpu().clone().contiguous() for name, part in tensors.items()}
-    header = {"counters": json.dumps(asdict(counters)), "checksum": str(checksum_of(whole))}
+    tensors = {name: part.detach().cpu().clone().contiguous() for name, part in tensors.items()}
+    header = {"counters": json.dumps(asdict(counters)), "checksum": str(checksum_of(tensors))}
     path = folder / f"state-{counters.stage:02d}-{counters.step:08d}.safetensors"
     with atomic_write(path) as file:
-        write_tensors(file, whole, header)
-    for old in states(folder)[: -max(1, keep)]:
+        write_tensors(file, tensors, header)
+    for old in states(folder)[:-KEPT]:
         old.unlink(missing_ok=True)
     return path
 
 
 def states(folder: Path) -> list[Path]:
-    return sorted(folder.glob(PATTERN))
+    return sorted(folder.glob("state-*.safetensors"))
 
 
 def newest(folder: Path) -> str:
@@ -103,17 +102,17 @@ def load_state(path: Path) -> tuple[Counters, dict[str, Tensor]]:
 
 def cut(log: Path, lines: int) -> int:
     """Cut a log to its first `lines` lines; gives how many it then has."""
-    known = log.read_bytes().splitlines(keepends=True) if log.exists() else []
-    if len(known) > lines:
+    written = log.read_bytes().splitlines(keepends=True) if log.exists() else []
+    if len(written) > lines:
         with atomic_write(log) as file:
-            file.write(b"".join(known[:lines]))
-    return min(lines, len(known))
+            file.write(b"".join(written[:lines]))
+    return min(lines, len(written))
 
 
 def restore(tensors: dict[str, Tensor], module: nn.Module, prefix: str) -> None:
     """Load the weights of a state whose names begin with `prefix` (`model/` or `objective/`)."""
-    own = {name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)}
-    module.load_state_dict(own)
+    weights = {name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)}
+    module.load_state_dict(weights)
 
 
 def restore_optimiser(

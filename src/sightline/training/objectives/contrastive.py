@@ -5,8 +5,8 @@ Dai and Lin, "Contrastive Learning for Image Captioning", NeurIPS 2017, section 
 
 from __future__ import annotations
 
-import copy
 import math
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -111,8 +111,9 @@ class Contrastive(Objective):
         self.config, self.reference = config, reference
         self.negatives = 0 if config.terms == "positive" else config.negatives
 
-    def begin(self, model: Any) -> None:
-        if self.config.reference == START:
+    def begin(self, model: Any, epoch: int = 0) -> None:
+        replaced = self.config.replace_every and epoch >= self.config.replace_every
+        if self.config.reference == START or replaced:
             self.reference.replace(captioner(model, NAME))
 
     def after_epoch(self, model: Any, epoch: int) -> None:
@@ -128,8 +129,8 @@ class Contrastive(Objective):
         with mode(model, model.training and self.config.target_dropout):
             target = model.log_prob(model.encode(images), words)
         with torch.no_grad():
-            other = self.reference.get(model, images)
-            reference = other.log_prob(other.encode(images), words)
+            frozen = self.reference.get(images)
+            reference = frozen.log_prob(frozen.encode(images), words)
         # (B, true and mismatched, C); with terms `negative` there is none that is true
         target, reference = (part.view(len(images), len(texts), -1) for part in (target, reference))
         return self._losses(target, reference, len(texts) - self.negatives)
@@ -157,9 +158,7 @@ class Contrastive(Objective):
 
     def _texts(self, batch: Batch) -> list[TextBatch]:
         """The captions of the images, then K times those of other images."""
-        if len(batch.negatives) != self.negatives:
-            what = f"{len(batch.negatives)} mismatched captions for each true one, not {self.negatives}"
-            raise ConfigError(what, fix="make batches with the objective's `negatives`")
+        assert len(batch.negatives) == self.negatives
         true = [] if self.config.terms == "negative" else [captions(batch, NAME)]
         return [*true, *batch.negatives]
 
@@ -171,48 +170,34 @@ def _side_by_side(texts: list[TextBatch], images: int) -> Tensor:
     return torch.stack([ids.view(images, -1, longest) for ids in padded], 1).flatten(0, 2)
 
 
-PREFIX = "copy."
-
-
 class Reference(nn.Module):
     """A captioner in evaluation mode that no gradient and no optimiser reaches.
 
     A checkpoint can be loaded again, so the training state leaves it out. A copy of the trained model exists nowhere
-    else, so its weights are in the state. When they come back, the model they fit is not known yet: it is made from the
-    trained model when it is next asked for.
+    else, so it is a submodule, whose weights are in the state.
     """
 
     def __init__(self, checkpoint: Checkpoint | None = None, name: str = "") -> None:
         super().__init__()
+        self.copy: Captioner | None = None
         self._fingerprint = "" if checkpoint is None else checkpoint.fingerprint
-        self._frozen = None if checkpoint is None else FrozenModel(checkpoint.captioner(name))
-        self._copied = False
-        self._restored: dict[str, Tensor] = {}
+        self._loaded = None if checkpoint is None else FrozenModel(checkpoint.captioner(name))
+
+    def train(self, mode: bool = True) -> Reference:
+        return super().train(False)
 
     def replace(self, model: Captioner) -> None:
-        self._frozen, self._fingerprint = FrozenModel(copy.deepcopy(model)), ""
-        self._copied, self._restored = True, {}
+        if self.copy is None:
+            self.copy = deepcopy(model).eval().requires_grad_(False)
+        else:
+            self.copy.load_state_dict(model.state_dict())
+        self._loaded, self._fingerprint = None, ""
 
-    def get(self, model: Captioner, scenes: SceneBatch) -> Captioner:
-        if self._restored:
-            weights = self._restored
-            self.replace(model)
-            self._current().load_state_dict(weights)
+    def get(self, scenes: SceneBatch) -> Captioner:
+        """The reference; scenes of another vision model than it was trained on are refused."""
         if self._fingerprint and scenes.fingerprint and self._fingerprint != scenes.fingerprint:
             what = f"the reference was trained on scenes of {self._fingerprint}, and these are of {scenes.fingerprint}"
             raise ConfigError(what, fix="give a reference that was trained on the same features")
-        return self._current()
-
-    def _current(self) -> Captioner:
-        if self._frozen is None:
-            raise ConfigError("there is no reference yet", fix="call the objective's `begin` before the first batch")
-        return self._frozen.model
-
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        weights = self._current().state_dict() if self._copied and not self._restored else self._restored
-        destination.update({f"{prefix}{PREFIX}{name}": part for name, part in weights.items()})
-
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
-        names = [name for name in state if name.startswith(prefix + PREFIX)]
-        self._restored = {name.removeprefix(prefix + PREFIX): state.pop(name) for name in names}
-        super()._load_from_state_dict(state, prefix, *others)
+        reference = self.copy if self._loaded is None else self._loaded.model
+        assert reference is not None, "`begin` comes before the first batch"
+        return reference
