@@ -112,7 +112,7 @@ def training_photos(config: DataConfig, base: Path = Path()) -> list[TrainingPho
     listed = []
     for pool in ("train", BOXED):
         if pool in files:
-            own = drawn.get(pool) or [None] * len(files[pool].photos)
-            for photo, path, boxes in zip(files[pool].photos, files[pool].paths, own, strict=True):
+            own = drawn.get(pool) or [None] * len(files[pool])
+            for (photo, path), boxes in zip(files[pool], own, strict=True):
                 listed.append(TrainingPhoto(pool, photo.id, path, 0 if boxes is None else len(boxes.boxes)))
     return listed

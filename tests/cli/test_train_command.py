@@ -3,7 +3,6 @@
 import json
 import signal
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -33,10 +32,6 @@ def root(tmp_path, monkeypatch):
 @pytest.fixture
 def recipe(root):
     return write_recipe(root / "table-1.yaml")
-
-
-def fixed(value, checkpoint, pool, evaluation):
-    return {"loss": value, "CIDEr": value}
 
 
 def run(*words):
@@ -87,7 +82,7 @@ def test_overrides_and_seed_change_the_recipe(recipe, root):
 def test_the_same_seed_gives_the_same_model_and_another_another(recipe, root):
     chosen = read_recipe(recipe, "short")
     one, same, other = (
-        launch(replace(chosen, seed=seed), root / name, "cpu", evaluate=partial(fixed, 1.0)).model.state_dict()
+        launch(replace(chosen, seed=seed), root / name, "cpu").model.state_dict()
         for seed, name in ((1, "a"), (1, "b"), (2, "c"))
     )
     assert all(torch.equal(one[key], same[key]) for key in one)
@@ -96,16 +91,16 @@ def test_the_same_seed_gives_the_same_model_and_another_another(recipe, root):
 
 def test_a_run_that_was_interrupted_goes_on_to_the_same_model(recipe, root, capsys):
     chosen = read_recipe(recipe, "long")
-    whole = launch(chosen, root / "whole", "cpu", evaluate=partial(fixed, 1.0))
+    whole = launch(chosen, root / "whole", "cpu")
 
     def interrupt(line):
         if line["step"] == 3 and "loss" in line:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        launch(chosen, root / "cut", "cpu", evaluate=partial(fixed, 1.0), callbacks=Callbacks(report=interrupt))
+        launch(chosen, root / "cut", "cpu", callbacks=Callbacks(report=interrupt))
     assert not (root / "cut" / "model.safetensors").exists()
-    resumed = launch(chosen, root / "cut", "cpu", evaluate=partial(fixed, 1.0))
+    resumed = launch(chosen, root / "cut", "cpu")
     for key, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[key])
     steps = [json.loads(line)["step"] for line in (root / "cut" / "metrics.jsonl").read_text().splitlines()]
@@ -128,20 +123,22 @@ def test_a_finished_run_is_not_run_again(recipe, root, capsys):
     assert (root / "runs/table-1/short/metrics.jsonl").read_text() == before
 
 
-def test_a_run_killed_before_its_measurement_is_only_measured(recipe, root):
+def test_a_run_killed_before_its_measurement_is_only_measured(recipe, root, monkeypatch):
     chosen = read_recipe(recipe, "long", ["stages.xe.select.patience=1", "stages.xe.epochs=9"])
 
-    def killed(checkpoint, pool, evaluation):
+    def killed(checkpoint, pool, evaluation, **others):
         if len(pool.references) == 3:
             raise KeyboardInterrupt
         return {"loss": 1.0}
 
-    with pytest.raises(KeyboardInterrupt):
-        launch(chosen, root / "a", "cpu", evaluate=killed)
+    with monkeypatch.context() as patch:
+        patch.setattr("sightline.training.launch.evaluate", killed)
+        with pytest.raises(KeyboardInterrupt):
+            launch(chosen, root / "a", "cpu")
     lines = (root / "a" / "metrics.jsonl").read_text()
-    launch(chosen, root / "a", "cpu", evaluate=partial(fixed, 1.0))
+    launch(chosen, root / "a", "cpu")
     assert (root / "a" / "metrics.jsonl").read_text() == lines  # patience was spent; it is not trained further
-    assert load(root / "a" / "model.safetensors").card["metrics"]["CIDEr"] == 1.0
+    assert "CIDEr" in load(root / "a" / "model.safetensors").card["metrics"]
 
 
 def test_a_folder_of_another_recipe_is_refused(recipe, root, capsys):
@@ -160,11 +157,11 @@ def test_data_that_changed_during_a_run_is_refused(recipe, root):
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        launch(chosen, root / "a", "cpu", evaluate=partial(fixed, 1.0), callbacks=Callbacks(report=stop))
+        launch(chosen, root / "a", "cpu", callbacks=Callbacks(report=stop))
     captions = root / "tiny" / "captions.token"
     captions.write_text(captions.read_text().replace("dog", "puppy"))
     with pytest.raises(LearningError, match="have changed since this run began"):
-        launch(chosen, root / "a", "cpu", evaluate=partial(fixed, 1.0))
+        launch(chosen, root / "a", "cpu")
 
 
 def test_the_recipe_a_run_leaves_can_be_run_again(recipe, root, capsys):
@@ -196,7 +193,7 @@ def test_training_starts_from_another_row_with_its_words(recipe, root):
 
 def test_a_start_that_does_not_fit_is_refused(recipe, root):
     chosen = read_recipe(recipe, "short")
-    start = launch(chosen, root / "a", "cpu", evaluate=partial(fixed, 1.0))
+    start = launch(chosen, root / "a", "cpu")
     path = str(root / "a")
     for changes, message in (
         (["model.hidden_size=12"], "weights do not fit this updown"),
@@ -219,7 +216,7 @@ def test_a_missing_row_says_which_command_makes_it(recipe, root, capsys):
 
 
 def test_names_in_recipes_find_their_models(recipe, root):
-    model = launch(read_recipe(recipe, "short"), root / "runs/paper/table-1/a", "cpu", evaluate=partial(fixed, 1.0))
+    model = launch(read_recipe(recipe, "short"), root / "runs/paper/table-1/a", "cpu")
     words = model.vocabulary
     here = Finder(root / "runs/paper/table-2/b", "paper/table-2", "recipe:paper/table-1#a")
     assert here("recipe:paper/table-1#a").vocabulary == words

@@ -12,7 +12,7 @@ from learning_samples import DATA, MODEL, names, write_dataset, write_recipe
 from objective_samples import VOCABULARY, make_context, make_pool
 from sightline.batch import SceneBatch
 from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
-from sightline.errors import ConfigError, CountError, MissingRecordError
+from sightline.errors import ConfigError, MissingRecordError
 from sightline.models.end_to_end import EndToEndCaptioner, EndToEndMatcher, end_to_end, frozen_scenes
 from sightline.models.matcher import AligningMatcher
 from sightline.models.r2m import R2MConfig
@@ -100,8 +100,6 @@ def test_pictures_are_pixels_in_the_order_of_rows(pool, tmp_path):
     assert (seen.grid_shapes, seen.region_mask.shape) == (batch.grid_shapes, batch.region_mask.shape)
     from_disk = PixelTable(pool.scenes.paths, pool.scenes.ids, SIZE).batch(torch.tensor([4, 1]))
     assert torch.equal(from_disk.pixels, batch.pixels)
-    with pytest.raises(CountError, match="6 paths for 2 photos"):
-        PixelTable(pool.scenes.paths, ["a", "b"], SIZE)
 
 
 def test_pixels_stay_bytes_when_a_batch_is_moved(pool):

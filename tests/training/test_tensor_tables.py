@@ -34,13 +34,8 @@ def scene(i: int, parts: tuple[str, ...] = ("regions", "grid", "vector")) -> Sce
     )
 
 
-class Source(dict):
-    def ids(self):
-        return list(self)
-
-
 SCENES = [scene(i) for i in range(5)]
-SOURCE = Source({one.id: one for one in SCENES})
+SOURCE = {one.id: one for one in SCENES}
 IDS = tuple(SOURCE)
 
 
@@ -74,7 +69,7 @@ def test_only_the_needed_parts_are_kept_and_boxes_come_with_regions():
 
 def test_a_stream_gives_the_batches_of_a_table():
     needs = ("regions", "vector", "concepts")
-    table, stream = SceneTable.build(SCENES, needs, WORDS), SceneStream(SOURCE, IDS, needs, WORDS)
+    table, stream = SceneTable.build(SCENES, needs, WORDS), SceneStream(SOURCE.__getitem__, IDS, needs, WORDS)
     rows = torch.tensor([2, 4, 1])
     one, other = table.batch(rows), stream.batch(rows)
     assert len(stream) == 5
@@ -90,7 +85,7 @@ def test_a_stream_gives_the_batches_of_a_table():
 @pytest.mark.parametrize("kind", ["table", "stream"])
 def test_a_scene_without_a_needed_part_is_named(kind):
     scenes = [*SCENES[:2], scene(7, ("regions",))]
-    stream = SceneStream(Source({one.id: one for one in scenes}), ("photo 0", "photo 7"), ("vector",))
+    stream = SceneStream({one.id: one for one in scenes}.__getitem__, ("photo 0", "photo 7"), ("vector",))
     with pytest.raises(MissingPartError, match="photo 7"):
         _ = SceneTable.build(scenes, ("vector",)) if kind == "table" else stream.batch(torch.tensor([0, 1]))
 

@@ -194,14 +194,6 @@ def test_only_grid_backbones_are_given_cells(tmp_path):
     assert (plain.boxes, plain.region_mask, plain.grid_shapes) == (None, None, ())
 
 
-def test_what_does_not_fit_together_is_refused(tmp_path):
-    paths = paint(tmp_path, ["a.png"])
-    with pytest.raises(CountError, match="2 rows of boxes for 1 photos"):
-        PixelTable(paths, ["a"], SIZE, things=BoxTable.build([None, None]))
-    with pytest.raises(CountError, match="not kept in memory"):
-        PixelTable(paths, ["a"], SIZE).read_all(print)
-
-
 def test_boxes_beyond_the_most_are_told(root):
     with gzip.open(root / "boxes.jsonl.gz", "wt") as file:
         file.write(json.dumps(["1000", [[16, 0.5, 0, 0, 500, 500]] * 45]) + "\n")

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from sightline.batch import SceneBatch
 from sightline.data.concept_dictionary import NAMED, ConceptDictionary
 from sightline.data.entities import ground, read_classes
 from sightline.data.entities import read_photos as read_entities
 from sightline.data.image_list import photo_number
 from sightline.data.karpathy import sentiment_words
-from sightline.data.records import GroundedPhoto
+from sightline.data.records import CaptionedPhoto, GroundedPhoto
 from sightline.errors import ConfigError
 from sightline.files import fingerprint
 from sightline.models.model_configs import ModelConfig
@@ -24,14 +25,14 @@ from sightline.models.pos_scan import POSSCANConfig
 from sightline.text.vocabulary import SPECIALS, Rule, Vocabulary
 from sightline.text.vocabulary import rule as named_rule
 from sightline.training.data_config import DataConfig
-from sightline.training.features import SplitScenes, split_scenes
+from sightline.training.features import feature_pools
 from sightline.training.new_model import CachedFeatures, Grid, Vision, outline
 from sightline.training.objectives.distillation import BOXES, DistillationConfig
-from sightline.training.recipe_photos import ROLES, plural, read_photos
+from sightline.training.recipe_photos import plural, read_photos
 from sightline.training.recipe_text import Splitter, choose_vocabulary, corpus_pools, read_corpus
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import Mark, Pool, TextTable
-from sightline.training.training_photos import BOXED, pixel_pools
+from sightline.training.training_photos import pixel_pools
 from sightline.training.word_boxes import word_overlaps
 
 __all__ = ["Data", "DataConfig", "build_data"]
@@ -85,7 +86,7 @@ def build_data(
     `vocabulary` of a model to start from is taken over as it is. A `vision` that is trained too gets pixels.
     """
     config = replace(config, root=base / config.root)
-    rule, objectives = named_rule(config.rule), [stage.objective for stage in stages]
+    rule = named_rule(config.rule)
     rule = replace(rule, min_count=config.min_count or rule.min_count)
     needs = tuple(dict.fromkeys((*needs_of(model, stages), *config.parts)))
     dictionary = _dictionary(config) if "concepts" in needs else None
@@ -98,33 +99,36 @@ def build_data(
         vocabulary = choose_vocabulary(config.vocabulary, splitter, photos, corpus, always, notes)
     else:
         notes.append(f"The {len(vocabulary.words):,} words are those of the model it starts from.")
+    fingerprint = ""
     if not isinstance(vision, CachedFeatures):
-        scenes = pixel_pools(config, photos, vision.size, notes, cells=isinstance(vision, Grid))
+        pools = pixel_pools(config, photos, vision.size, notes, cells=isinstance(vision, Grid))
     elif config.boxes is not None or config.boxed is not None:
         what = "data.boxes and data.boxed are for vision models that are trained, and the recipe reads features"
         raise ConfigError(what, fix="set vision.kind to detector, or remove them")
     else:
-        scenes = split_scenes(config, photos, needs, dictionary, vocabulary, notes)
-    pools = {
-        role: _pool(scenes[role], splitter, vocabulary, mark_of(model, stages))
-        for role in (*ROLES, BOXED)
-        if role in scenes
-    }
+        pools = feature_pools(config, photos, needs, dictionary, vocabulary, notes)
+        fingerprint = next((_first_scene(pool).fingerprint for pool in pools.values()), "")
+    mark = mark_of(model, stages)
+    for role, part in photos.items():
+        if role in pools:
+            pools[role] = _with_captions(pools[role], part, splitter, vocabulary, mark)
     if {"regions", "grid"} <= set(needs_of(model)) and (isinstance(vision, Grid) or _alike(pools.get("train"))):
         notes.append(
             "Warning: regions and grid of these photos are the same numbers, and the model relates the one with the "
             "other. Use features whose regions are a detector's."
         )
-    if corpus:
-        pools |= corpus_pools(config, corpus, splitter, vocabulary, dictionary, notes)
-    grounded = _grounded(config, scenes)
-    if grounded and any(isinstance(one, DistillationConfig) and one.teacher == BOXES for one in objectives):
+    grounded = _grounded(config, photos, pools)
+    by_boxes = [
+        isinstance(stage.objective, DistillationConfig) and stage.objective.teacher == BOXES for stage in stages
+    ]
+    if grounded and any(by_boxes):
         positives = word_overlaps(pools["train"], grounded)
         pools["train"] = replace(pools["train"], positives=positives)
         notes.append(f"{plural(len(positives), 'caption')} of train have words whose boxes are known.")
-    marks = [one.fingerprint for one in scenes.values() if one.fingerprint]
+    if corpus:
+        pools |= corpus_pools(config, corpus, splitter, vocabulary, dictionary, notes)
     sentiment = {} if config.sentiment_words is None else sentiment_words(config.path(config.sentiment_words))
-    return Data(vocabulary, pools, rule, marks[0] if marks else "", grounded, sentiment, tuple(notes))
+    return Data(vocabulary, pools, rule, fingerprint, grounded, sentiment, tuple(notes))
 
 
 def needs_of(model: ModelConfig, stages: Sequence[Stage] = ()) -> tuple[str, ...]:
@@ -146,38 +150,49 @@ def _dictionary(config: DataConfig) -> ConceptDictionary:
     return ConceptDictionary.read(config.path(Path(config.dictionary)))
 
 
-def _pool(split: SplitScenes, splitter: Splitter, vocabulary: Vocabulary, mark: Mark | None) -> Pool:
-    photos = split.photos
-    ids = tuple(photo.id for photo in photos)
-    sentences = [words for photo in photos for words in splitter.sentences(photo)]
+def _with_captions(
+    pool: Pool, photos: Sequence[CaptionedPhoto], splitter: Splitter, vocabulary: Vocabulary, mark: Mark | None
+) -> Pool:
+    """The pool of scenes with the captions of its photos, where they have any."""
+    photo_of = {photo.id: photo for photo in photos}
+    captioned = [photo_of[id] for id in pool.ids]
+    sentences = [words for photo in captioned for words in splitter.sentences(photo)]
     if not sentences:
-        return Pool(ids, split.scenes)
-    first = np.cumsum([0, *(len(photo.sentences) for photo in photos)], dtype=np.int64)
+        return pool
+    first = np.cumsum([0, *(len(photo.sentences) for photo in captioned)], dtype=np.int64)
     texts = TextTable.build(sentences, vocabulary, splitter.rule.max_words, mark)
-    references = tuple(tuple(sentence.text for sentence in photo.sentences) for photo in photos)
-    return Pool(ids, split.scenes, texts, first, references)
+    references = tuple(tuple(sentence.text for sentence in photo.sentences) for photo in captioned)
+    return replace(pool, texts=texts, first=first, references=references)
+
+
+def _first_scene(pool: Pool) -> SceneBatch:
+    assert pool.scenes is not None
+    return pool.scenes.batch(torch.tensor([0]))
 
 
 def _alike(pool: Pool | None) -> bool:
     """True where regions and grid are the same features, as a grid encoder gives them."""
-    if pool is None or pool.scenes is None or not len(pool):
+    if pool is None:
         return False
-    first = pool.scenes.batch(torch.tensor([0]))
-    return first.regions is not None and first.grid is not None and torch.equal(first.regions, first.grid)
+    scene = _first_scene(pool)
+    return scene.regions is not None and scene.grid is not None and torch.equal(scene.regions, scene.grid)
 
 
-def _grounded(config: DataConfig, scenes: Mapping[str, SplitScenes]) -> dict[str, GroundedPhoto]:
-    """The annotated photos of all pools, by the ids they have there."""
+def _grounded(
+    config: DataConfig, photos: Mapping[str, Sequence[CaptionedPhoto]], pools: Mapping[str, Pool]
+) -> dict[str, GroundedPhoto]:
+    """The annotated photos of all splits, by the ids they have there."""
     if config.grounding is None:
         return {}
     path, classes = config.path(config.grounding), read_classes()
-    annotated = read_entities(path)
+    annotations = read_entities(path)
     grounded: dict[str, GroundedPhoto] = {}
-    for role, one in scenes.items():
-        for photo in one.photos if role != BOXED else ():
-            known = annotated.get(photo_number(photo.file or photo.id))
-            if known is not None:
-                grounded[photo.id] = replace(ground(known, classes), id=photo.id, split=role)
+    for role, part in photos.items():
+        used = set(pools[role].ids) if role in pools else set()
+        for photo in part:
+            annotation = annotations.get(photo_number(photo.file or photo.id))
+            if annotation is not None and photo.id in used:
+                grounded[photo.id] = replace(ground(annotation, classes), id=photo.id, split=role)
     if not grounded:
         fix = "give the annotations of the same photos; they are named by the number before `_`"
         raise ConfigError("none of its photos is one of the captions'", where=path, fix=fix)

@@ -17,101 +17,76 @@ Sentiment = Literal["", "positive", "negative"]
 
 @dataclass(frozen=True)
 class BoxedPhotos:
-    """Photos with named boxes and without captions, which a vision model learns from too.
+    """Photos with named boxes and without captions, which a vision model learns from too."""
 
-    Attributes:
-        images: the folder of the photos.
-        boxes: Flickr30k Entities, COCO's `instances_*.json`, or machine-made boxes.
-        photos: a list of the photos that may be used; without it, all of the folder. Those that the recipe is chosen or
-            measured by are always left out.
-    """
-
-    images: Path
-    boxes: Path
+    images: Path  # the folder of the photos
+    boxes: Path  # Flickr30k Entities, COCO's `instances_*.json`, or machine-made boxes
+    # a list of the photos that may be used; without it, all of the folder. Those that the recipe is chosen or measured
+    # by are always left out.
     photos: Path | None = None
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where the data of a recipe lies, and how it is read. Paths are relative to `root`.
+    """Where the data of a recipe lies, and how it is read. Paths are relative to `root`."""
 
-    Attributes:
-        root: itself relative to the folder SIGHTLINE_DATA names, or else to the current one.
-        captions: one file or several, in any format with captions (`sightline data formats`).
-        splits: for captions without splits: split to its list of photos, such as {train: Flickr_8k.trainImages.txt}.
-            Photos in no list are left out.
-        shares: instead of lists: split to its share of the photos, chosen by a hash of their names.
-        novel: photos that any caption describes with one of the eight objects of the held-out COCO protocol (bottle,
-            bus, couch, microwave, pizza, racket, suitcase, zebra) are not trained on (`metrics.novel`);
-            `evaluation.novel` measures whether captions name them all the same.
-        images: the folder of the photos.
-        boxes: named boxes of these photos, in a format that `BoxedPhotos` takes; only those of train are read.
-        boxed: more photos, with boxes alone.
-        features: scenes of the photos, in any format with features.
-        encoder: what makes the features of `images` that are not there yet: an ImageNet backbone (lite0 to lite4),
-            whose grid cells stand for regions; `detector`, the vision model that comes with Sightline, with 36 regions
-            and its grid cells averaged 2 · 2; or a vision model of your own, named like a recipe's `start`.
-        concepts: where the concepts of photos come from, if not from their features: a file of named boxes.
-        dictionary: from a detector's classes to concept words: `coco`, `entities`, `detector` (the names of Sightline's
-            own), or a file like concept_dictionary.tsv.
-        corpus: sentences without photos, for the text stages of R2M.
-        sentiment: of a corpus that tells it (SentiCap), the sentences to take; empty takes all.
-        sentiment_words: a SentiCap file: captions are also measured by how many of its words with sentiment they use.
-        grounding: Flickr30k Entities (folder, tar or zip): which regions truly show a word.
-        rule: the vocabulary rule, which also splits and cuts captions (`sightline.text.vocabulary.RULES`).
-        vocabulary: whose words are counted: of the splits the `rule` counts, of `train` alone, or of the `corpus`.
-        min_count: how often a word must occur; 0 is what the rule says.
-        train: names of splits that are trained on.
-        val: names of splits by which models are chosen. Of these names, those count that the data has.
-        test: names of splits on which the chosen model is measured.
-        parts: scene parts to keep besides those the model reads: what teachers and rewards read.
-        min_words: sentences of the corpus that are shorter are left out.
-        max_words: sentences of the corpus that are longer are left out; 28 with START and END are the 30 ids to
-            which R2M's authors pad in their first stage, and a step takes as long as its longest one. 0 keeps all.
-        unknown: sentences of the corpus with a larger share of unknown words are left out.
-        held_out: the share of the corpus that text stages are chosen by.
-        max_photos: at most so many photos of each split, the first ones (and sentences of the corpus); 0 takes all.
-        allow_missing: leave photos without features out; otherwise they are an error.
-        cache: keep scenes in `memory`, read them from `disk` again and again, or `auto`: in memory where they fit.
-        budget: what fits, in GiB.
-        views: of a photo that is trained on and seen by a vision model that does not learn: the whole photo and, beyond
-            1, random windows of it, all seen before training begins.
-        window: the least share of a photo's width, and of its height, that such a window shows.
-    """
-
-    root: Path = Path()
-    captions: Path | tuple[Path, ...] = ()
+    root: Path = Path()  # itself relative to the folder SIGHTLINE_DATA names, or else to the current one
+    captions: Path | tuple[Path, ...] = ()  # in any format with captions (`sightline data formats`)
+    # for captions without splits: split to its list of photos, such as {train: Flickr_8k.trainImages.txt}. Photos in no
+    # list are left out.
     splits: dict[str, Path] = field(default_factory=dict)
+    # instead of lists: split to its share of the photos, chosen by a hash of their names
     shares: dict[str, float] = field(default_factory=dict)
+    # photos that any caption describes with one of the eight objects of the held-out COCO protocol (bottle, bus, couch,
+    # microwave, pizza, racket, suitcase, zebra) are not trained on (`metrics.novel`); `evaluation.novel` measures
+    # whether captions name them all the same
     novel: bool = False
-    images: Path | None = None
-    boxes: Path | None = None
-    boxed: BoxedPhotos | None = None
-    features: Path | None = None
+    images: Path | None = None  # the folder of the photos
+    boxes: Path | None = (
+        None  # named boxes of these photos, in a format that `BoxedPhotos` takes; only train's are read
+    )
+    boxed: BoxedPhotos | None = None  # more photos, with boxes alone
+    features: Path | None = None  # scenes of the photos, in any format with features
+    # what makes the features of `images` that are not there yet: an ImageNet backbone (lite0 to lite4), whose grid
+    # cells stand for regions; `detector`, the vision model that comes with Sightline, with 36 regions and its grid
+    # cells averaged 2 · 2; or a vision model of your own, named like a recipe's `start`
     encoder: str = ""
-    concepts: Path | None = None
+    concepts: Path | None = None  # where the concepts of photos come from, if not from features: a file of named boxes
+    # from a detector's classes to concept words: `coco`, `entities`, `detector` (the names of Sightline's own), or a
+    # file like concept_dictionary.tsv
     dictionary: str = "coco"
-    corpus: Path | None = None
-    sentiment: Sentiment = ""
+    corpus: Path | None = None  # sentences without photos, for the text stages of R2M
+    sentiment: Sentiment = ""  # of a corpus that tells it (SentiCap), the sentences to take; empty takes all
+    # a SentiCap file: captions are also measured by how many of its words with sentiment they use
     sentiment_words: Path | None = None
-    grounding: Path | None = None
-    rule: str = "self-critical"
+    grounding: Path | None = None  # Flickr30k Entities (folder, tar or zip): which regions truly show a word
+    rule: str = "self-critical"  # the vocabulary rule, which also splits and cuts captions (`text.vocabulary.RULES`)
+    # whose words are counted: of the splits the `rule` counts, of `train` alone, or of the `corpus`
     vocabulary: Literal["rule", "train", "corpus"] = "rule"
-    min_count: int = 0
+    min_count: int = 0  # how often a word must occur; 0 is what the rule says
+    # names of splits that are trained on, by which models are chosen, and on which the chosen one is measured. Of these
+    # names, those count that the data has.
     train: tuple[str, ...] = ("train", "restval")
     val: tuple[str, ...] = ("val", "dev")
     test: tuple[str, ...] = ("test",)
-    parts: tuple[str, ...] = ()
-    min_words: int = 8
+    parts: tuple[str, ...] = ()  # scene parts to keep besides those the model reads: what teachers and rewards read
+    min_words: int = 8  # sentences of the corpus that are shorter are left out
+    # sentences of the corpus that are longer are left out; 28 with START and END are the 30 ids to which R2M's authors
+    # pad in their first stage, and a step takes as long as its longest one. 0 keeps all.
     max_words: int = 28
-    unknown: float = 0.15
-    held_out: float = 0.01
-    max_photos: int = 0
-    allow_missing: bool = False
+    unknown: float = 0.15  # sentences of the corpus with a larger share of unknown words are left out
+    held_out: float = 0.01  # the share of the corpus that text stages are chosen by
+    max_photos: int = (
+        0  # at most so many photos of each split, the first ones (and sentences of the corpus); 0 takes all
+    )
+    allow_missing: bool = False  # leave photos without features out; otherwise they are an error
+    # keep scenes in `memory`, read them from `disk` again and again, or `auto`: in memory where they fit
     cache: Literal["auto", "memory", "disk"] = "auto"
-    budget: float = 16.0
+    budget: float = 16.0  # what fits, in GiB
+    # of a photo that is trained on and seen by a vision model that does not learn: the whole photo and, beyond 1,
+    # random windows of it, all seen before training begins
     views: int = 1
-    window: float = 0.7
+    window: float = 0.7  # the least share of a photo's width, and of its height, that such a window shows
 
     def __post_init__(self) -> None:
         named_rule(self.rule)
@@ -129,9 +104,8 @@ class DataConfig:
             fix = f"give {', '.join(BACKBONES)}, {DETECTOR}, recipe:PAPER/TABLE#ROW or the file of a vision model"
             raise ConfigError(f"data.encoder is {self.encoder}", fix=fix)
         if self.max_words and self.max_words < self.min_words:
-            raise ConfigError(
-                f"data.min_words is {self.min_words} and data.max_words {self.max_words}", fix="raise data.max_words"
-            )
+            what = f"data.min_words is {self.min_words} and data.max_words {self.max_words}"
+            raise ConfigError(what, fix="raise data.max_words")
         if self.sentiment and self.corpus is None:
             raise ConfigError("data.sentiment chooses sentences of a corpus", fix="give data.corpus, a SentiCap file")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,23 +18,14 @@ from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.data_config import DataConfig
 from sightline.training.recipe_photos import plural, some
-from sightline.training.tensor_tables import PARTS, Scenes, SceneStream, SceneTable, parts_of
+from sightline.training.tensor_tables import PARTS, Pool, SceneStream, SceneTable, parts_of
 
 SAMPLES = 16  # scenes by which the memory of all is estimated
 
 
 @dataclass(frozen=True, eq=False)
-class SplitScenes:
-    """The photos of a split that are used, and their scenes."""
-
-    photos: tuple[CaptionedPhoto, ...]
-    scenes: Scenes | None = None
-    fingerprint: str = ""
-
-
-@dataclass(frozen=True, eq=False)
 class PhotoScenes:
-    """A SceneSource by the ids that captions use, whatever ids the files of features and concepts have."""
+    """Scenes by the ids that captions use, whatever ids the files of features and concepts have."""
 
     features: SceneSource | None  # where scenes come from; None where photos have concepts alone
     feature_of: Mapping[str, str]  # the id of a photo there
@@ -43,20 +34,11 @@ class PhotoScenes:
     dictionary: ConceptDictionary | None = None  # from what is named there to concepts; None leaves scenes as they are
     unsure: Mapping[str, Concept] = field(default_factory=dict)  # the concept of photos that have no sure one
 
-    def __len__(self) -> int:
-        return len(self.feature_of)
-
-    def __iter__(self) -> Iterator[Scene]:
-        return (self[id] for id in self.feature_of)
-
     def __getitem__(self, id: str) -> Scene:
         scene = Scene(id) if self.features is None else self.features[self.feature_of[id]]
         if self.dictionary is not None:
             return replace(scene, id=id, concepts=self.concepts_of(id))
         return scene if scene.id == id else replace(scene, id=id)
-
-    def ids(self) -> Sequence[str]:
-        return list(self.feature_of)
 
     def concepts_of(self, id: str) -> tuple[Concept, ...]:
         """The concepts of a photo: the sure ones, else what `unsure` says, else none."""
@@ -70,15 +52,15 @@ class PhotoScenes:
         return self.dictionary.of_scene(named[place[id]], min_score)
 
 
-def split_scenes(
+def feature_pools(
     config: DataConfig,
     photos: Mapping[str, Sequence[CaptionedPhoto]],
     needs: Sequence[str],
     dictionary: ConceptDictionary | None,
     vocabulary: Vocabulary,
     notes: list[str],
-) -> dict[str, SplitScenes]:
-    """The scenes of each split, with concepts where a `dictionary` names them.
+) -> dict[str, Pool]:
+    """The scenes of each split, with concepts where a `dictionary` names them; captions come later.
 
     Photos without features are an error, unless the config says otherwise.
     """
@@ -87,6 +69,29 @@ def split_scenes(
     if config.features is None and (config.concepts is None or set(needs) != {"concepts"}):
         what = f"the model reads {', '.join(needs)} of photos, and there are no features"
         raise ConfigError(what, fix="give data.features; `sightline data formats` lists the formats that hold features")
+    source = _source(config, photos, dictionary, notes)
+    kept = {role: _keep(config, part, source, notes, role) for role, part in photos.items()}
+    ids = [id for part in kept.values() for id in part]
+    if not ids:
+        raise CountError("no photo is left", fix="check the features, the concepts and the splits")
+    in_memory = _fits(config, source, ids, needs, notes)
+    words = None if dictionary is None else vocabulary
+    pools: dict[str, Pool] = {}
+    for role, part in kept.items():
+        if part and in_memory:
+            pools[role] = Pool(part, SceneTable.build((source[id] for id in part), needs, words))
+        elif part:
+            pools[role] = Pool(part, SceneStream(source.__getitem__, part, tuple(needs), words))
+    return pools
+
+
+def _source(
+    config: DataConfig,
+    photos: Mapping[str, Sequence[CaptionedPhoto]],
+    dictionary: ConceptDictionary | None,
+    notes: list[str],
+) -> PhotoScenes:
+    """Features and concepts of all photos, matched with them by their names."""
     listed = [photo for part in photos.values() for photo in part]
     source = PhotoScenes(None, {photo.id: photo.id for photo in listed}, dictionary=dictionary)
     if config.features is not None:
@@ -95,8 +100,8 @@ def split_scenes(
         fix = "check that captions and features name photos alike, extract the missing ones, or say --allow-missing"
         feature_of, missing = match_all(config, listed, features.ids(), path, "have no features", fix)
         source = replace(source, features=features, feature_of=feature_of)
-        every = f"All {plural(len(listed), 'photo')} have features in {path}."
-        notes.append(f"{missing}. They are left out." if missing else every)
+        all_there = f"All {plural(len(listed), 'photo')} have features in {path}."
+        notes.append(f"{missing}. They are left out." if missing else all_there)
     if dictionary is not None and config.concepts is not None:
         path = config.path(config.concepts)
         named = open_scenes(path)
@@ -104,20 +109,7 @@ def split_scenes(
         source = replace(source, named=named, named_of=named_of)
     if dictionary is not None:
         source = replace(source, unsure=_unsure(photos, source, notes))
-    kept = {role: _keep(config, part, source, notes, role) for role, part in photos.items()}
-    ids = [photo.id for part in kept.values() for photo in part]
-    if not ids:
-        raise CountError("no photo is left", fix="check the features, the concepts and the splits")
-    in_memory, words = _fits(config, source, ids, needs, notes), None if dictionary is None else vocabulary
-    split: dict[str, SplitScenes] = {}
-    for role, part in kept.items():
-        own = tuple(photo.id for photo in part)
-        if own:
-            scenes: Scenes = SceneStream(source, own, tuple(needs), words)
-            if in_memory:
-                scenes = SceneTable.build((source[id] for id in own), needs, words)
-            split[role] = SplitScenes(part, scenes, source[own[0]].fingerprint)
-    return split
+    return source
 
 
 def open_scenes(path: Path) -> SceneSource:
@@ -194,9 +186,9 @@ def _unsure(
 
 def _keep(
     config: DataConfig, photos: Sequence[CaptionedPhoto], source: PhotoScenes, notes: list[str], role: str
-) -> tuple[CaptionedPhoto, ...]:
-    """The photos of a split that have features and, where needed, a concept; at most `max_photos`."""
-    kept: list[CaptionedPhoto] = []
+) -> tuple[str, ...]:
+    """The ids of a split's photos that have features and, where needed, a concept; at most `max_photos`."""
+    kept: list[str] = []
     without = 0
     for photo in photos:
         if len(kept) == (config.max_photos or len(photos)):
@@ -204,7 +196,7 @@ def _keep(
         if photo.id in source.feature_of and source.dictionary is not None and not source.concepts_of(photo.id):
             without += 1
         elif photo.id in source.feature_of:
-            kept.append(photo)
+            kept.append(photo.id)
     if without:
         notes.append(f"{plural(without, 'photo')} of {role} left out: nothing that has a name was seen there.")
     if len(kept) < len(photos) and config.max_photos:

@@ -26,8 +26,7 @@ from sightline.models.end_to_end import EndToEnd
 from sightline.training.checkpoint_finder import Finder
 from sightline.training.data import Data, build_data
 from sightline.training.distributed import first_process, processes
-from sightline.training.evaluation import Evaluation
-from sightline.training.evaluation import evaluate as measure
+from sightline.training.evaluation import evaluate
 from sightline.training.feature_cache import Progress, cache_features, extract
 from sightline.training.loop import Run, train
 from sightline.training.new_model import build_model, start_output_bias, with_vision
@@ -41,16 +40,13 @@ DATA = "data.json"
 PER_IMAGE = "per_image.npz"  # what each photo adds to the metrics, for comparisons on the same photos
 CAPTIONS = "captions.json"  # by photo
 
-Evaluate = Callable[[Checkpoint, Pool, Evaluation], dict[str, float]]
-Report = Callable[[dict[str, Any]], None]
-
 
 @dataclass(frozen=True)
 class Callbacks:
     """What is called while a run goes on; nothing by default."""
 
     say: Callable[[str], None] = field(default=lambda sentence: None)  # a plain sentence about data and decisions
-    report: Report = field(default=lambda line: None)  # a line of metrics.jsonl
+    report: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # a line of metrics.jsonl
     progress: Progress = iter  # wraps the photos whose features are extracted
 
 
@@ -62,15 +58,12 @@ def launch(
     name: str = "RECIPE",
     about: str = "",
     base: Path | None = None,
-    find: Callable[[str], Checkpoint] | None = None,
-    evaluate: Evaluate | None = None,
     callbacks: Callbacks | None = None,
 ) -> Checkpoint:
     """Train what the recipe says, or go on where an earlier call stopped; `out` then holds the model and its metrics.
 
     A folder that holds a run of another recipe is refused. `name` is how a command names the recipe, `about` what the
-    recipe that is left in `out` says of itself; `base` is what the data's root is relative to (`data_root()`). `find`
-    and `evaluate` take the place of `Finder` and `sightline.training.evaluation`.
+    recipe that is left in `out` says of itself; `base` is what the data's root is relative to (`data_root()`).
     """
     if recipe.measure:
         raise ConfigError("this row trains nothing, it measures trained models", fix="use `sightline reproduce`")
@@ -82,19 +75,20 @@ def launch(
         if (finished := _finished(out, place)) is not None:
             callbacks.say(f"{out} holds this run already, finished.")
             return finished
-        find, base = find or Finder(out, name, recipe.start, place), base or data_root()
-        before = find(recipe.start) if recipe.start else None
+        base = base or data_root()
+        find = Finder(out, name, recipe.start, place)
+        parent = find(recipe.start) if recipe.start else None
         with _in_turn():
             preprocessing = extract(recipe.data, base, place, find, callbacks.progress, callbacks.say)
-        words = None if before is None else before.vocabulary
+        words = None if parent is None else parent.vocabulary
         data = build_data(recipe.data, recipe.model, stages, base=base, vocabulary=words, vision=recipe.vision)
         for sentence in data.notes:
             callbacks.say(sentence)
         start = Checkpoint(
-            _model(recipe, data, before, find),
+            _model(recipe, data, parent, find),
             data.vocabulary,
             data.rule.name,
-            preprocessing or recipe.vision.preprocessing() or ({} if before is None else before.preprocessing),
+            preprocessing or recipe.vision.preprocessing() or ({} if parent is None else parent.preprocessing),
             data.fingerprint,
             _card(recipe, data),
         )
@@ -102,21 +96,38 @@ def launch(
         _begin(recipe, data, out, about)
         pools = _with_features(recipe, data.pools, start.model, place, callbacks)
         context = Context(data.vocabulary, pools, find, place, recipe.seed)
-        captions, per_image = dict[str, Caption](), PerImage()
-        on_data = partial(measure, grounded=data.grounded, sentiment=data.sentiment)
-        judge = partial(_judge, recipe, evaluate or on_data)
-        mark, report = recipe.fingerprint(), callbacks.report
-        chosen = train(Run(out, start, stages, pools, context, judge, recipe.seed, mark, report=report))
-        chosen.model.eval()
-        split = next((role for role in ("test", "val") if role in pools and pools[role].references), None)
-        final = evaluate or partial(on_data, captions=captions, per_image=per_image)
-        metrics = {} if split is None else final(chosen, pools[split], recipe.evaluate)
-        chosen = replace(chosen, card={**chosen.card, "measured on": split, "metrics": metrics})
-        if first_process():
-            write_json(out / "metrics.json", {"split": split, **metrics}, indent=2)
-            write_measurement(out, captions, per_image)
-            save(out / MODEL, chosen)
-        return chosen
+        judge = partial(_judge, recipe, data)
+        mark = recipe.fingerprint()
+        chosen = train(Run(out, start, stages, pools, context, judge, recipe.seed, mark, report=callbacks.report))
+        return _measure(recipe, data, pools, chosen, out)
+
+
+def _measure(recipe: Recipe, data: Data, pools: Mapping[str, Pool], chosen: Checkpoint, out: Path) -> Checkpoint:
+    """Measure the chosen model on the test split, or on val without one, and leave it with its metrics in `out`."""
+    chosen.model.eval()
+    captions, per_image = dict[str, Caption](), PerImage()
+    split = next((role for role in ("test", "val") if role in pools and pools[role].references), None)
+    metrics: dict[str, float] = {}
+    if split is not None:
+        on_data = partial(evaluate, grounded=data.grounded, sentiment=data.sentiment)
+        metrics = on_data(chosen, pools[split], recipe.evaluate, captions=captions, per_image=per_image)
+    chosen = replace(chosen, card={**chosen.card, "measured on": split, "metrics": metrics})
+    if first_process():
+        write_json(out / "metrics.json", {"split": split, **metrics}, indent=2)
+        write_measurement(out, captions, per_image)
+        save(out / MODEL, chosen)
+    return chosen
+
+
+def _judge(recipe: Recipe, data: Data, checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
+    """By what the loop chooses a model: its loss, or metrics, on held-out data; for stages of R²M, on held-out text."""
+    quick = recipe.evaluate.in_training()
+    if stage.select.metric == "loss" and isinstance(stage.objective, R2MTextConfig):
+        # L_XE + β · L_rec: otherwise nothing tells of the reconstructor
+        return text_loss(checkpoint.model, pool, stage.objective, quick.batch)
+    if stage.select.metric == "loss":
+        pool = replace(pool, references=())  # no caption is written: that takes longest
+    return evaluate(checkpoint, pool, quick, grounded=data.grounded, sentiment=data.sentiment)
 
 
 @contextlib.contextmanager
@@ -135,14 +146,17 @@ def _with_features(
     """The pools, with features in the place of photos where the vision model does not learn."""
     if not isinstance(model, EndToEnd) or any(part.requires_grad for part in model.vision.parameters()):
         return pools
-    budget, window = recipe.data.budget, recipe.data.window
-    views = {name: recipe.data.views if name == "train" else 1 for name in pools}
-    made = {n: cache_features(pool, model.vision, device, budget, views[n], window) for n, pool in pools.items()}
-    changed = [name for name, pool in made.items() if pool is not pools[name]]
+    data, changed = recipe.data, []
+    features = dict(pools)
+    for name, pool in pools.items():
+        views = data.views if name == "train" else 1
+        features[name] = cache_features(pool, model.vision, device, data.budget, views, data.window)
+        if features[name] is not pool:
+            changed.append(name)
     if changed:
         names = ", ".join(changed)
         callbacks.say(f"Photos of {names} have been looked at, once for all: the vision model does not learn.")
-    return made
+    return features
 
 
 def write_measurement(out: Path, captions: Mapping[str, Caption], per_image: PerImage) -> None:
@@ -151,16 +165,6 @@ def write_measurement(out: Path, captions: Mapping[str, Caption], per_image: Per
         write_json(out / CAPTIONS, {id: " ".join(caption.words) for id, caption in captions.items()}, indent=0)
     if per_image.shares:
         per_image.write(out / PER_IMAGE)
-
-
-def _judge(recipe: Recipe, measure: Evaluate, checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
-    """By what the loop chooses a model: its loss, or metrics, on held-out data; for stages of R²M, on held-out text."""
-    how = recipe.evaluate.in_training()
-    if stage.select.metric != "loss":
-        return measure(checkpoint, pool, how)
-    if isinstance(stage.objective, R2MTextConfig):  # L_XE + β · L_rec: otherwise nothing tells of the reconstructor
-        return text_loss(checkpoint.model, pool, stage.objective, how.batch)
-    return measure(checkpoint, replace(pool, references=()), how)  # no caption is written: that takes longest
 
 
 def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
@@ -180,34 +184,35 @@ def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
             )
 
 
-def _model(recipe: Recipe, data: Data, before: Checkpoint | None, find: Callable[[str], Checkpoint]) -> Any:
-    """The seeded model, with the weights it starts from."""
+def _model(recipe: Recipe, data: Data, parent: Checkpoint | None, find: Finder) -> Any:
+    """The seeded model, with the weights of the model that it starts from."""
     torch.manual_seed(recipe.seed)
     model = with_vision(build_model(recipe.model, len(data.vocabulary)), recipe.vision, find)
-    if before is None:
-        learned = data.pools.get("corpus", data.pools.get("train"))  # R2M learns to write from its corpus alone
-        texts = None if learned is None or recipe.output_bias == "zero" else learned.texts
+    if parent is None:
+        pool = data.pools.get("corpus", data.pools.get("train"))  # R2M learns to write from its corpus alone
+        texts = None if pool is None or recipe.output_bias == "zero" else pool.texts
         start_output_bias(model, None if texts is None else texts.ids)
         return model
-    receiver, made_by = model, data.fingerprint
-    if isinstance(model, EndToEnd) and not isinstance(before.model, EndToEnd):  # it read features of the same backbone
-        receiver, made_by = model.reader, model.vision.fingerprint()
-    if before.text_rule != data.rule.name:
-        what = f"{recipe.start} splits captions by the rule {before.text_rule}, and the recipe by {data.rule.name}"
-        raise ConfigError(what, fix=f"set data.rule={before.text_rule}")
-    if before.fingerprint and made_by and before.fingerprint != made_by:
-        what = f"{recipe.start} was trained on scenes {before.fingerprint}, and these are {made_by}"
+    receiver, fingerprint = model, data.fingerprint
+    if isinstance(model, EndToEnd) and not isinstance(parent.model, EndToEnd):  # it read features of the same backbone
+        receiver, fingerprint = model.reader, model.vision.fingerprint()
+    if parent.text_rule != data.rule.name:
+        what = f"{recipe.start} splits captions by the rule {parent.text_rule}, and the recipe by {data.rule.name}"
+        raise ConfigError(what, fix=f"set data.rule={parent.text_rule}")
+    if parent.fingerprint and fingerprint and parent.fingerprint != fingerprint:
+        what = f"{recipe.start} was trained on scenes {parent.fingerprint}, and these are {fingerprint}"
         raise ConfigError(what, fix="use features of the same vision model")
-    theirs, ours = before.model.state_dict(), receiver.state_dict()
-    sizes = [{key: part.shape for key, part in state.items()} for state in (ours, theirs)]
-    wrong = [key for key in (*ours, *theirs) if sizes[0].get(key) != sizes[1].get(key)]
+    weights = parent.model.state_dict()
+    shapes = {name: part.shape for name, part in weights.items()}
+    wanted = {name: part.shape for name, part in receiver.state_dict().items()}
+    wrong = [name for name in {**wanted, **shapes} if wanted.get(name) != shapes.get(name)]
     if wrong:
         raise CheckpointError(
-            f"{recipe.start} is a {before.model.config.kind} model whose weights do not fit this {recipe.model.kind}: "
-            f"{', '.join(dict.fromkeys(wrong[:3]))}",
+            f"{recipe.start} is a {parent.model.config.kind} model whose weights do not fit this {recipe.model.kind}: "
+            f"{', '.join(wrong[:3])}",
             fix="give it the same kind and sizes as the recipe's model",
         )
-    receiver.load_state_dict(theirs)
+    receiver.load_state_dict(weights)
     return model
 
 
@@ -239,23 +244,23 @@ def refuse_other_run(recipe: Recipe, out: Path) -> None:
         if (out / MODEL).exists():
             raise LearningError("this folder holds a model of something else", where=out, fix="choose another --out")
         return
-    held = read_run_recipe(out / RECIPE)
-    if held.fingerprint() == recipe.fingerprint():
+    other = read_run_recipe(out / RECIPE)
+    if other.fingerprint() == recipe.fingerprint():
         return
-    differing = list(differences(plain(held), plain(recipe)))
+    differing = list(differences(plain(other), plain(recipe)))
     first = "; ".join(differing[:3]) + ("; …" if len(differing) > 3 else "")
     fix = "choose another --out, or remove the folder"
     raise LearningError(f"this folder holds a run of another recipe ({first})", where=out, fix=fix)
 
 
-def differences(held: Any, wanted: Any, path: str = "") -> Iterator[str]:
+def differences(there: Any, here: Any, path: str = "") -> Iterator[str]:
     """Where two recipes differ, a sentence each; what a paper prints is no difference."""
-    if isinstance(held, dict) and isinstance(wanted, dict):
-        for key in dict.fromkeys((*held, *wanted)):
+    if isinstance(there, dict) and isinstance(here, dict):
+        for key in {**there, **here}:
             if (path, key) != ("", "paper"):
-                yield from differences(held.get(key), wanted.get(key), f"{path}.{key}" if path else str(key))
-    elif held != wanted:
-        yield f"{path} is {held} there and {wanted} here"
+                yield from differences(there.get(key), here.get(key), f"{path}.{key}" if path else str(key))
+    elif there != here:
+        yield f"{path} is {there} there and {here} here"
 
 
 def _begin(recipe: Recipe, data: Data, out: Path, about: str) -> None:
@@ -273,8 +278,8 @@ def _finished(out: Path, device: torch.device) -> Checkpoint | None:
     """The model of a run that is done and measured."""
     if not (out / MODEL).is_file():
         return None
-    held = load(out / MODEL, device)
-    return held if "metrics" in held.card else None
+    checkpoint = load(out / MODEL, device)
+    return checkpoint if "metrics" in checkpoint.card else None
 
 
 def data_root() -> Path:

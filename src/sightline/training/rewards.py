@@ -54,7 +54,6 @@ class CiderReward:
     weight: float = 1.0
 
     def build(self, context: Context) -> Reward:
-        """The reward."""
         return _Cider(context.pools["train"])
 
 
@@ -70,7 +69,6 @@ class BleuReward:
         check_ranges(self, order="[1, 4]")
 
     def build(self, context: Context) -> Reward:
-        """The reward."""
         return _Language(Bleu(), f"Bleu_{self.order}", context)
 
 
@@ -87,7 +85,6 @@ class MeteorReward:
     weight: float = 1.0
 
     def build(self, context: Context) -> Reward:
-        """The reward."""
         return _Meteor(context.pools["train"], context.vocabulary)
 
 
@@ -99,26 +96,19 @@ class SpiceReward:
     weight: float = 1.0
 
     def build(self, context: Context) -> Reward:
-        """The reward."""
         return _Language(Spice(), "SPICE", context)
 
 
 @dataclass(frozen=True)
 class MatcherReward:
-    """S(I, c) of a matcher (Eq. 19), as it comes: about 0 to 1 for SCAN, where CIDEr-D is about 0 to 10.
+    """S(I, c) of a matcher (Eq. 19), as it comes: about 0 to 1 for SCAN, where CIDEr-D is about 0 to 10."""
 
-    Attributes:
-        model: the checkpoint of any matcher.
-        full_stop: whether captions are given to it with a full stop at the end.
-    """
-
-    model: str
+    model: str  # the checkpoint of any matcher
     kind: Literal["matcher"] = "matcher"
     weight: float = 1.0
-    full_stop: bool = False
+    full_stop: bool = False  # whether captions are given to it with a full stop at the end
 
     def build(self, context: Context) -> Reward:
-        """The reward."""
         return _Matcher(Teacher(context, self.model, self.full_stop), context.vocabulary)
 
 
@@ -129,19 +119,14 @@ class TruthReward:
     A thing is what one of the vision model's names means, in singular or plural. It is supported by references that
     name it, a kind of it, or what it is a kind of, and by names that the vision model is sure of, where scenes have
     any.
-
-    Attributes:
-        again: the cost of a thing that is named again, in units of an unsupported one.
-        sure: how sure a region's name must be to support a thing.
     """
 
     kind: Literal["truth"] = "truth"
     weight: float = 1.0
-    again: float = 0.5
-    sure: float = 0.4
+    again: float = 0.5  # the cost of a thing that is named again, in units of an unsupported one
+    sure: float = 0.4  # how sure a region's name must be to support a thing
 
     def build(self, context: Context) -> Reward:
-        """The reward."""
         return _Truth(self, context.pools["train"], context.vocabulary)
 
 

@@ -17,27 +17,17 @@ from sightline.training.objectives import ObjectiveConfig
 
 @dataclass(frozen=True)
 class Optimiser:
-    """Adam, AdamW or SGD.
-
-    Attributes:
-        kind: adam, adamw or sgd.
-        lr: the learning rate.
-        betas: Adam's.
-        eps: Adam's.
-        weight_decay: of all parameters.
-        lrs: learning rates of parameters by the beginning of their name, such as {vision: 1.0e-5}; 0 freezes them.
-        clamp: gradients are clamped to ± this, number by number; 0 does not.
-        clip: gradients are scaled to at most this norm; 0 does not.
-    """
+    """Adam, AdamW or SGD."""
 
     kind: Literal["adam", "adamw", "sgd"] = "adam"
     lr: float = 5e-4
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)  # Adam's
+    eps: float = 1e-8  # Adam's
+    weight_decay: float = 0.0  # of all parameters
+    # learning rates of parameters by the beginning of their name, such as {vision: 1.0e-5}; 0 freezes them
     lrs: dict[str, float] = field(default_factory=dict)
-    clamp: float = 0.0
-    clip: float = 0.0
+    clamp: float = 0.0  # gradients are clamped to ± this, number by number; 0 does not
+    clip: float = 0.0  # gradients are scaled to at most this norm; 0 does not
 
     def __post_init__(self) -> None:
         check_ranges(self, "optimiser.", **dict.fromkeys(("lr", "weight_decay", "clamp", "clip"), "[0, ∞)"))
@@ -70,22 +60,15 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the learning rate changes: a factor at each step.
+    """How the learning rate changes: a factor at each step."""
 
-    Attributes:
-        kind: `constant`; `decay`, times `factor` each `every` epochs after `start`; `inverse_sqrt`, falling with the
-            root of the step after the warm-up; `cosine`, to 0 at the end of the stage.
-        factor: of decay.
-        every: epochs between decays.
-        start: the first epoch (from 0) that counts; decay begins in the epoch after it.
-        warmup: steps over which the rate rises from 0.
-    """
-
+    # `constant`; `decay`, times `factor` each `every` epochs after `start`; `inverse_sqrt`, falling with the root of
+    # the step after the warm-up; `cosine`, to 0 at the end of the stage
     kind: Literal["constant", "decay", "inverse_sqrt", "cosine"] = "constant"
-    factor: float = 0.8
-    every: int = 3
-    start: int = 0
-    warmup: int = 0
+    factor: float = 0.8  # of decay
+    every: int = 3  # epochs between decays
+    start: int = 0  # the first epoch (from 0) that counts; decay begins in the epoch after it
+    warmup: int = 0  # steps over which the rate rises from 0
 
     def __post_init__(self) -> None:
         check_ranges(self, "schedule.", factor="[0, ∞)", start="[0, ∞)", warmup="[0, ∞)", every="[1, ∞)")
@@ -105,22 +88,15 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Selection:
-    """When the model is evaluated, by what the best is chosen, and when training stops early.
+    """When the model is evaluated, by what the best is chosen, and when training stops early."""
 
-    Attributes:
-        metric: `loss` (of the val split, for R²M's stages of held-out text; lower is better), or a metric that
-            evaluation gives, such as CIDEr or rsum.
-        every: epochs between evaluations; 0 evaluates never, and the last model is kept.
-        every_steps: steps between evaluations, instead of epochs.
-        patience: evaluations without a better one before the stage stops; 0 goes to the end.
-        start: evaluate before the first step too, so that the stage never gives a worse model than it was given.
-    """
-
+    # `loss` (of the val split, for R²M's stages of held-out text; lower is better), or a metric that evaluation gives,
+    # such as CIDEr or rsum
     metric: str = "loss"
-    every: int = 1
-    every_steps: int = 0
-    patience: int = 0
-    start: bool = False
+    every: int = 1  # epochs between evaluations; 0 evaluates never, and the last model is kept
+    every_steps: int = 0  # steps between evaluations, instead of epochs
+    patience: int = 0  # evaluations without a better one before the stage stops; 0 goes to the end
+    start: bool = False  # evaluate before the first step too: the stage never gives a worse model than it was given
 
     def __post_init__(self) -> None:
         check_ranges(self, "select.", every="[0, ∞)", every_steps="[0, ∞)", patience="[0, ∞)")
@@ -140,34 +116,21 @@ class Selection:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of training. It starts from the model the stage before it chose.
+    """One stage of training. It starts from the model the stage before it chose."""
 
-    Attributes:
-        objective: what is minimised.
-        name: in logs; a recipe's key for it.
-        batch: what a batch is made of.
-        optimiser: and clipping.
-        schedule: of the learning rate.
-        epochs: how long; or `steps`.
-        steps: how long, in optimiser steps; 0 counts epochs.
-        accumulate: batches per optimiser step.
-        precision: float32; tf32, which is float32 with products of fewer bits on GPUs that have them; or bfloat16 by
-            autocast.
-        select: evaluation and the choice of the best.
-        average: the share of the weights from before the stage in those that it gives. The mean of two models on one
-            way generalises better than either (Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima").
-    """
-
-    objective: ObjectiveConfig
-    name: str = "train"
+    objective: ObjectiveConfig  # what is minimised
+    name: str = "train"  # in logs; a recipe's key for it
     batch: Batching = field(default_factory=Batching)
     optimiser: Optimiser = field(default_factory=Optimiser)
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: Schedule = field(default_factory=Schedule)  # of the learning rate
     epochs: int = 1
-    steps: int = 0
-    accumulate: int = 1
+    steps: int = 0  # how long, in optimiser steps; 0 counts epochs
+    accumulate: int = 1  # batches per optimiser step
+    # tf32 is float32 with products of fewer bits on GPUs that have them; bfloat16 is by autocast
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     select: Selection = field(default_factory=Selection)
+    # the share of the weights from before the stage in those that it gives. The mean of two models on one way
+    # generalises better than either (Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima").
     average: float = 0.0
 
     def __post_init__(self) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.data.records import SceneSource
 from sightline.errors import CountError
 from sightline.scene import Scene
 from sightline.text.vocabulary import PAD, Vocabulary
@@ -32,27 +31,17 @@ class Scenes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SceneTable:
-    """All scenes in memory, features as they are stored (often float16); a batch is float32.
+    """All scenes in memory, features as they are stored (often float16); a batch is float32."""
 
-    Attributes:
-        scenes: of all photos, the views of one next to each other: the whole photo first, then parts of it.
-        views: of each photo.
-    """
-
-    scenes: SceneBatch
-    views: int = 1
+    scenes: SceneBatch  # of all photos, the views of one next to each other: the whole photo first, then parts of it
+    views: int = 1  # of each photo
 
     @classmethod
     def build(
-        cls,
-        scenes: Iterable[Scene],
-        needs: Sequence[str] = (),
-        vocabulary: Vocabulary | None = None,
-        device: torch.device | str = "cpu",
+        cls, scenes: Iterable[Scene], needs: Sequence[str] = (), vocabulary: Vocabulary | None = None
     ) -> SceneTable:
         """Collate all scenes, with only the parts in `needs` (boxes and scores come with regions)."""
-        kept = [_only(scene, parts_of(needs)) for scene in scenes]
-        return cls(SceneBatch.collate(kept, vocabulary, needs).to(device))
+        return cls(SceneBatch.collate([_only(scene, parts_of(needs)) for scene in scenes], vocabulary, needs))
 
     def __len__(self) -> int:
         return len(self.scenes) // self.views
@@ -60,27 +49,21 @@ class SceneTable:
     def batch(self, rows: Tensor, views: Tensor | None = None) -> SceneBatch:
         """The scenes of `rows`: the whole photo of each, or the view whose number is in `views` (B,)."""
         rows = rows * self.views + (0 if views is None else views)
-        whole = self.scenes
-        values: dict[str, object] = {}
-        for item in fields(whole):
-            part = getattr(whole, item.name)
+        parts: dict[str, Any] = {}
+        for name, part in vars(self.scenes).items():
             if isinstance(part, Tensor):
                 part = part.index_select(0, rows.to(part.device))
-                values[item.name] = part.float() if part.is_floating_point() else part
-        chosen = rows.tolist()
-        return SceneBatch(
-            ids=tuple(whole.ids[row] for row in chosen),
-            grid_shapes=tuple(whole.grid_shapes[row] for row in chosen),
-            fingerprint=whole.fingerprint,
-            **values,  # type: ignore[arg-type]
-        )
+                parts[name] = part.float() if part.is_floating_point() else part
+        ids = tuple(self.scenes.ids[row] for row in rows.tolist())
+        shapes = tuple(self.scenes.grid_shapes[row] for row in rows.tolist())
+        return SceneBatch(ids=ids, grid_shapes=shapes, fingerprint=self.scenes.fingerprint, **parts)
 
 
 @dataclass(frozen=True, eq=False)
 class SceneStream:
     """Scenes read from their file when a batch asks for them: for feature sets that do not fit into memory."""
 
-    source: SceneSource
+    read: Callable[[str], Scene]  # the scene of an id
     ids: tuple[str, ...]
     needs: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
@@ -89,26 +72,18 @@ class SceneStream:
         return len(self.ids)
 
     def batch(self, rows: Tensor) -> SceneBatch:
-        """The scenes of `rows`."""
-        scenes = [_only(self.source[self.ids[row]], parts_of(self.needs)) for row in rows.tolist()]
+        scenes = [_only(self.read(self.ids[row]), parts_of(self.needs)) for row in rows.tolist()]
         return SceneBatch.collate(scenes, self.vocabulary, self.needs).to("cpu", torch.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class TextTable:
-    """All sentences of a split as ids: START, words, END, padding.
+    """All sentences of a split as ids: START, words, END, padding."""
 
-    Attributes:
-        words: surface words of each sentence, cut to the length limit.
-        ids: (M, T).
-        lengths: (M,) ids a sentence has.
-        tagged: (M, T) words of the chosen parts of speech, or None.
-    """
-
-    words: tuple[tuple[str, ...], ...]
-    ids: Tensor
-    lengths: Tensor
-    tagged: Tensor | None = None
+    words: tuple[tuple[str, ...], ...]  # surface words of each sentence, cut to the length limit
+    ids: Tensor  # (M, T)
+    lengths: Tensor  # (M,) ids a sentence has
+    tagged: Tensor | None = None  # (M, T) words of the chosen parts of speech, or None
 
     @classmethod
     def build(
@@ -119,8 +94,8 @@ class TextTable:
         mark: Mark | None = None,
     ) -> TextTable:
         """Encode sentences of words; `mark` tells which words are of the chosen parts of speech."""
-        whole = TextBatch.collate(sentences, vocabulary, max_words=max_words, mark=mark)
-        return cls(whole.words, whole.ids.to(torch.int32), whole.lengths, whole.tagged)
+        texts = TextBatch.collate(sentences, vocabulary, max_words=max_words, mark=mark)
+        return cls(texts.words, texts.ids.to(torch.int32), texts.lengths, texts.tagged)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -135,23 +110,15 @@ class TextTable:
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The photos of one split with their scenes and captions; captions of photo i are rows first[i] to first[i + 1].
+    """The photos of one split with their scenes and captions; captions of photo i are rows first[i] to first[i + 1]."""
 
-    Attributes:
-        ids: of the photos.
-        scenes: what was seen in them; None for a pool of texts alone.
-        texts: their captions, photo after photo; None for photos alone.
-        first: (P + 1,) where each photo's captions begin.
-        references: the raw captions of each photo, for scoring.
-        positives: how far regions truly show a word (`word_boxes.word_overlaps`), by caption row: (t, n) IoU, -1 for
-            words without annotation; None without grounding annotations.
-    """
-
-    ids: tuple[str, ...]
-    scenes: Scenes | None = None
-    texts: TextTable | None = None
-    first: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
-    references: tuple[tuple[str, ...], ...] = ()
+    ids: tuple[str, ...]  # of the photos
+    scenes: Scenes | None = None  # what was seen in them; None for a pool of texts alone
+    texts: TextTable | None = None  # their captions, photo after photo; None for photos alone
+    first: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None  # (P + 1,) where each photo's captions begin
+    references: tuple[tuple[str, ...], ...] = ()  # the raw captions of each photo, for scoring
+    # how far regions truly show a word (`word_boxes.word_overlaps`), by caption row: (t, n) IoU, -1 for words without
+    # annotation; None without grounding annotations
     positives: dict[int, Tensor] | None = None
 
     def __post_init__(self) -> None:

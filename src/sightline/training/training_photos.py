@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +22,23 @@ from sightline.errors import ConfigError, CountError, ImageError, SightlineError
 from sightline.files import PathLike, existing_path
 from sightline.photo import Pixels
 from sightline.training.data_config import BoxedPhotos, DataConfig
-from sightline.training.features import SplitScenes, match_all, match_some
+from sightline.training.features import match_all, match_some
 from sightline.training.recipe_photos import plural
+from sightline.training.tensor_tables import Pool
 from sightline.training.true_boxes import MOST, BoxTable, PhotoBoxes, read_boxes
 from sightline.vision.grid_encoder import cell_boxes
 from sightline.vision.images import read_pixels
 from sightline.vision.photo_reader import Progress, left_out, progress_bar
 from sightline.vision.photo_reader import read_photos as read_pictures
 
-BOXED = "boxed"
+BOXED = "boxed"  # the pool of photos with boxes and without captions
 
-
-@dataclass(frozen=True, eq=False)
-class PoolFiles:
-    """The photos of a pool, and where they are."""
-
-    photos: tuple[CaptionedPhoto, ...]
-    paths: tuple[Path, ...]
+PhotoFiles = list[tuple[CaptionedPhoto, Path]]  # the photos of a pool, and where each is
 
 
 def files_of_pools(
     config: DataConfig, photos: Mapping[str, Sequence[CaptionedPhoto]], notes: list[str]
-) -> dict[str, PoolFiles]:
+) -> dict[str, PhotoFiles]:
     """The files of the photos of each split, and those of `data.boxed`."""
     if config.images is None:
         raise ConfigError("a model that sees photos at every step needs them", fix="give data.images")
@@ -54,19 +48,19 @@ def files_of_pools(
     file_of, missing = match_all(config, listed, photo_files(folder), folder, "are not there", fix)
     if missing:
         notes.append(f"In {folder}, {missing}. They are left out.")
-    pools = {}
+    pools: dict[str, PhotoFiles] = {}
     for role, part in photos.items():
-        kept = tuple(photo for photo in part if photo.id in file_of)[: config.max_photos or None]
-        if kept:
-            pools[role] = PoolFiles(kept, tuple(folder / file_of[photo.id] for photo in kept))
+        files = [(photo, folder / file_of[photo.id]) for photo in part if photo.id in file_of]
+        if files:
+            pools[role] = files[: config.max_photos or None]
     if config.boxed is not None:
-        spared = {photo_number(p.file or p.id) for role, part in photos.items() if role != "train" for p in part}
-        pools[BOXED] = _find_boxed(config, config.boxed, spared, notes)
+        held_out = {photo_number(p.file or p.id) for role, part in photos.items() if role != "train" for p in part}
+        pools[BOXED] = _find_boxed(config, config.boxed, held_out, notes)
     return pools
 
 
-def _find_boxed(config: DataConfig, boxed: BoxedPhotos, spared: set[str], notes: list[str]) -> PoolFiles:
-    """The photos with boxes and without captions; `spared` are the numbers of those that nothing may be trained on."""
+def _find_boxed(config: DataConfig, boxed: BoxedPhotos, held_out: set[str], notes: list[str]) -> PhotoFiles:
+    """The photos with boxes and without captions; `held_out` are the numbers of those nothing may be trained on."""
     folder = existing_path(config.path(boxed.images))
     files = photo_files(folder)
     if boxed.photos is not None:
@@ -75,36 +69,35 @@ def _find_boxed(config: DataConfig, boxed: BoxedPhotos, spared: set[str], notes:
         fix = "correct data.boxed.photos or data.boxed.images, or say --allow-missing"
         file_of, _ = match_all(config, listed, files, folder, f"of {path} are not there", fix)
         files = [file_of[photo.id] for photo in listed if photo.id in file_of]
-    kept = [file for file in files if photo_number(file) not in spared]
-    if len(kept) < len(files):
-        notes.append(f"{plural(len(files) - len(kept), 'photo')} of data.boxed left out: in val or test.")
-    kept = kept[: config.max_photos or None]
-    if not kept:
+    allowed = [file for file in files if photo_number(file) not in held_out]
+    if len(allowed) < len(files):
+        notes.append(f"{plural(len(files) - len(allowed), 'photo')} of data.boxed left out: in val or test.")
+    if not allowed:
         raise CountError("no photo of data.boxed is left to train on", where=folder, fix="correct data.boxed")
-    return PoolFiles(tuple(CaptionedPhoto(file, (), file) for file in kept), tuple(folder / file for file in kept))
+    return [(CaptionedPhoto(file, (), file), folder / file) for file in allowed[: config.max_photos or None]]
 
 
 def boxes_of_pools(
-    config: DataConfig, pools: Mapping[str, PoolFiles], notes: list[str]
+    config: DataConfig, pools: Mapping[str, PhotoFiles], notes: list[str]
 ) -> dict[str, list[PhotoBoxes | None]]:
     """The boxes of the photos of `train` and `boxed`, None where a photo has none. Other photos' boxes are not read."""
     sources = {"train": config.boxes, BOXED: None if config.boxed is None else config.boxed.boxes}
-    drawn: dict[str, list[PhotoBoxes | None]] = {}
-    for pool, given in sources.items():
-        if given is None or pool not in pools:
+    boxes_of: dict[str, list[PhotoBoxes | None]] = {}
+    for pool, source in sources.items():
+        if source is None or pool not in pools:
             continue
-        path, photos = config.path(given), pools[pool].photos
-        boxes = read_boxes(path)
-        id_of = match_some(photos, boxes.ids, path, fix="photos and boxes must be named alike")
-        drawn[pool] = [boxes.of(id_of[photo.id]) if photo.id in id_of else None for photo in photos]
-        known = [one for one in drawn[pool] if one is not None]
-        named = sum(int((one.names[:, 0] >= 0).sum()) for one in known)
-        total = sum(len(one.boxes) for one in known)
+        path, photos = config.path(source), [photo for photo, _ in pools[pool]]
+        file = read_boxes(path)
+        id_of = match_some(photos, file.ids, path, fix="photos and boxes must be named alike")
+        boxes_of[pool] = [file.of(id_of[photo.id]) if photo.id in id_of else None for photo in photos]
+        annotated = [boxes for boxes in boxes_of[pool] if boxes is not None]
+        named = sum(int((boxes.names[:, 0] >= 0).sum()) for boxes in annotated)
+        total = sum(len(boxes.boxes) for boxes in annotated)
         notes.append(
-            f"{len(known):,} of {plural(len(photos), 'photo')} of {pool} are in {path}: "
+            f"{len(annotated):,} of {plural(len(photos), 'photo')} of {pool} are in {path}: "
             f"{total:,} boxes, {named:,} of them with a name."
         )
-    return drawn
+    return boxes_of
 
 
 READERS = 16  # photos that are decoded at the same time
@@ -129,11 +122,8 @@ class PixelTable:
         things: BoxTable | None = None,
         cells: bool = True,
     ) -> None:
-        for others, what in ((paths, "paths"), (things, "rows of boxes")):
-            if others is not None and len(others) != len(ids):
-                raise CountError(f"{len(others)} {what} for {len(ids)} photos")
         self.paths, self.ids, self.size, self.things, self.cells = tuple(paths), tuple(ids), size, things, cells
-        self.left = np.arange(len(ids))  # the photos that rows count
+        self.readable = np.arange(len(ids))  # the photos that rows count
         self._sizes = np.zeros((len(ids), 2), np.int64)
         self._bad: set[int] = set()
         self._kept: Pixels | None = np.empty((len(ids), size, size, 3), np.uint8) if keep else None
@@ -141,21 +131,20 @@ class PixelTable:
         self._readers = ThreadPoolExecutor(READERS)
 
     def __len__(self) -> int:
-        return len(self.left)
+        return len(self.readable)
 
     def read_all(self, bad: Callable[[SightlineError], None], progress: Progress = iter) -> None:
         """Read all photos into memory at once; those that cannot be read are told to `bad` and left out."""
-        if self._kept is None:
-            raise CountError("these pictures are not kept in memory", fix="make them with keep=True")
+        assert self._kept is not None
         row_of: dict[PathLike, int] = {path: row for row, path in enumerate(self.paths)}
         for photo in read_pictures(self.paths, self.size, bad=bad, progress=progress):
             row = row_of[photo.path]
             self._kept[row], self._sizes[row], self._held[row] = photo.pixels, photo.size, True
-        self.left = np.flatnonzero(self._held)
+        self.readable = np.flatnonzero(self._held)
 
     def batch(self, rows: Tensor) -> SceneBatch:
         """The photos of `rows`: pixels (B, 3, size, size), uint8, channels last in memory; things where known."""
-        chosen = self.left[rows.numpy()]
+        chosen = self.readable[rows.numpy()]
         pixels = self._pixels(chosen)
         parts: dict[str, Any] = {} if self.things is None else dict(self.things.batch(torch.from_numpy(chosen)))
         if parts and self._bad:
@@ -199,41 +188,37 @@ def pixel_pools(
     notes: list[str],
     *,
     cells: bool = True,
-) -> dict[str, SplitScenes]:
+) -> dict[str, Pool]:
     """The photos of each split, and of `data.boxed`, as pixels; with their boxes where they are trained on.
 
     Photos that are not in `data.images` are an error, unless allowed. Where `data.cache` is `memory` all are read now,
     and those that cannot be read are left out; where it is `auto`, they are kept once they were read, if they fit.
     """
     files = files_of_pools(config, photos, notes)
-    gigabytes = sum(len(part.photos) for part in files.values()) * 3 * size**2 / (1 << 30)
+    gigabytes = sum(map(len, files.values())) * 3 * size**2 / (1 << 30)
     keep = config.cache == "memory" or (config.cache == "auto" and gigabytes <= config.budget)
-    notes.append(
-        f"Photos are read at {size} × {size} pixels"
-        + (f", and kept in memory: {gigabytes:.2f} GiB." if keep else ", from disk as they are needed.")
-    )
-    things = {role: BoxTable.build(drawn) for role, drawn in boxes_of_pools(config, files, notes).items()}
-    notes.extend(
-        f"Of {role}, boxes beyond {MOST} of a photo are left out: {own.cut:,}."
-        for role, own in things.items()
-        if own.cut
-    )
-    scenes = {}
+    where = f", and kept in memory: {gigabytes:.2f} GiB." if keep else ", from disk as they are needed."
+    notes.append(f"Photos are read at {size} × {size} pixels{where}")
+    things = {role: BoxTable.build(photos_boxes) for role, photos_boxes in boxes_of_pools(config, files, notes).items()}
+    for role, boxes in things.items():
+        if boxes.cut:
+            notes.append(f"Of {role}, boxes beyond {MOST} of a photo are left out: {boxes.cut:,}.")
+    pools = {}
     for role, part in files.items():
-        ids = [photo.id for photo in part.photos]
-        pictures = PixelTable(part.paths, ids, size, keep=keep, things=things.get(role), cells=cells)
+        ids = [photo.id for photo, _ in part]
+        table = PixelTable([path for _, path in part], ids, size, keep=keep, things=things.get(role), cells=cells)
         if config.cache == "memory":
-            _read_now(pictures, role, notes)
-        scenes[role] = SplitScenes(tuple(part.photos[row] for row in pictures.left), pictures)
-    return scenes
+            _read_now(table, role, notes)
+        pools[role] = Pool(tuple(ids[row] for row in table.readable), table)
+    return pools
 
 
-def _read_now(pictures: PixelTable, role: str, notes: list[str]) -> None:
+def _read_now(table: PixelTable, role: str, notes: list[str]) -> None:
     bad: list[SightlineError] = []
     start = time.monotonic()
-    pictures.read_all(bad.append, progress_bar(f"Reading photos of {role}"))
-    if not len(pictures):
+    table.read_all(bad.append, progress_bar(f"Reading photos of {role}"))
+    if not len(table):
         raise ImageError(f"no photo of {role} can be read", where=bad[0].where, fix=bad[0].fix)
-    notes.append(f"{plural(len(pictures), 'photo')} of {role} read in {time.monotonic() - start:.0f} s.")
+    notes.append(f"{plural(len(table), 'photo')} of {role} read in {time.monotonic() - start:.0f} s.")
     if bad:
         notes.append(f"Of {role}, {left_out(bad)}")

@@ -32,58 +32,37 @@ VISIBLE = 0.4  # of a thing's area must stay in a window for the thing to count
 
 @dataclass(frozen=True)
 class DetectAndCaptionConfig:
-    """What is learned at each look, and how photos are varied.
-
-    Attributes:
-        boxes: weight of objectness and boxes.
-        names: weight of what regions are called.
-        captions: weight of cross-entropy; with 0 no caption is ever looked at (R²M asks for such a backbone).
-        smoothing: of cross-entropy.
-        boxed: so many photos of the pool `boxed`, chosen at random, are looked at beside each batch.
-        doubt: how much a place without a box counts where boxes are machine-made.
-        size: photos are seen at this size; 0 is the vision model's own.
-        window: the least share of a photo's width, and of its height, that is looked at.
-        boxed_window: the same for photos of `boxed`.
-        mirror: every second photo is mirrored; *left* and *right* change places in its captions.
-        colour: brightness, contrast and saturation are each multiplied by 1 ± `colour` at most.
-        hide: the share of regions and of cells, chosen at random, that the captioner is not shown.
-        imagenet: weight of keeping what the backbone knew: the classes of ImageNet that its weights as downloaded see
-            in the same pixels. Needs `vision.imagenet`.
-        imagenet_temperature: both sides' logits are divided by it, so that unlikely classes count too.
-        imagenet_cells: weight of the same for each grid cell alone, by which it also keeps what is in parts of photos.
-        leave_out: the share of names that a captioner which reads names is not shown (`name_variation`).
-        rename: the share of photos in which a name, and the captions with it, become another of its kind.
-    """
+    """What is learned at each look, and how photos are varied."""
 
     kind: Literal["detect-and-caption"] = NAME
-    boxes: float = 1.0
-    names: float = 1.0
-    captions: float = 1.0
-    smoothing: float = 0.1
-    boxed: int = 0
-    doubt: float = 0.3
-    size: int = 0
-    window: float = 0.9
-    boxed_window: float = 0.6
-    mirror: bool = True
-    colour: float = 0.0
-    hide: float = 0.0
+    boxes: float = 1.0  # weight of objectness and boxes
+    names: float = 1.0  # weight of what regions are called
+    captions: float = 1.0  # weight of cross-entropy; with 0 no caption is ever read (R²M asks for such a backbone)
+    smoothing: float = 0.1  # of cross-entropy
+    boxed: int = 0  # so many photos of the pool `boxed`, chosen at random, are looked at beside each batch
+    doubt: float = 0.3  # how much a place without a box counts where boxes are machine-made
+    size: int = 0  # photos are seen at this size; 0 is the vision model's own
+    window: float = 0.9  # the least share of a photo's width, and of its height, that is looked at
+    boxed_window: float = 0.6  # the same for photos of `boxed`
+    mirror: bool = True  # every second photo is mirrored; *left* and *right* change places in its captions
+    colour: float = 0.0  # brightness, contrast and saturation are each multiplied by 1 ± `colour` at most
+    hide: float = 0.0  # the share of regions and of cells, chosen at random, that the captioner is not shown
+    # weight of keeping what the backbone knew: the classes of ImageNet that its weights as downloaded see in the same
+    # pixels. Needs `vision.imagenet`.
     imagenet: float = 0.0
-    imagenet_temperature: float = 1.0
-    imagenet_cells: float = 0.0
-    leave_out: float = 0.0
-    rename: float = 0.0
+    imagenet_temperature: float = 1.0  # both sides' logits are divided by it, so that unlikely classes count too
+    imagenet_cells: float = 0.0  # the same for each grid cell alone, which also keeps what is in parts of photos
+    leave_out: float = 0.0  # the share of names that a captioner which reads names is not shown (`name_variation`)
+    rename: float = 0.0  # the share of photos in which a name, and the captions with it, become another of its kind
 
     def __post_init__(self) -> None:
-        weights = (
-            "boxes", "names", "captions", "smoothing", "boxed", "doubt", "size", "imagenet", "imagenet_cells",
-        )  # fmt: skip
-        check_ranges(self, **dict.fromkeys(weights, "[0, ∞)"), imagenet_temperature="(0, ∞)")
+        check_ranges(self, boxes="[0, ∞)", names="[0, ∞)", captions="[0, ∞)", smoothing="[0, ∞)", boxed="[0, ∞)")
+        check_ranges(self, doubt="[0, ∞)", size="[0, ∞)", imagenet="[0, ∞)", imagenet_cells="[0, ∞)")
+        check_ranges(self, imagenet_temperature="(0, ∞)")
         check_ranges(self, colour="[0, 1)", hide="[0, 1)", window="(0, 1]", boxed_window="(0, 1]")
         check_ranges(self, leave_out="[0, 1)", rename="[0, 1]")
 
     def build(self, context: Context) -> DetectAndCaption:
-        """The objective."""
         return DetectAndCaption(self, context)
 
 

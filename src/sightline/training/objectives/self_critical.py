@@ -36,29 +36,22 @@ NAME: Final = "self-critical"
 
 @dataclass(frozen=True)
 class SelfCriticalConfig:
-    """Self-critical training; the defaults are the paper's, with no units dropped.
-
-    Attributes:
-        samples: captions sampled for each image (K).
-        baseline: `greedy`, the reward of the greedy caption; `mean`, that of an image's other samples; `beam`: a beam
-            of K takes the place of the samples, and its mean reward that of the baseline.
-        rewards: what is summed, each times its weight: cider, bleu, meteor, spice, and matcher for Eq. 19.
-        max_words: samples are cut there, and a cut one learns nothing about END.
-        dropout: whether units are dropped, as in the released code, while sampling and in the log-probabilities that
-            are trained. These draw their own units, so that samples come from another distribution than the one whose
-            probabilities are lowered, and nothing stops these from falling: large batches and rates then diverge.
-        cross_entropy: weight of cross-entropy on one caption of each photo, chosen at random, which keeps the language.
-        rename: the share of photos in which a name that the captioner reads, and that caption with it, become another
-            of its kind (`name_variation`); rewards, which know no other names than people's, would unlearn it.
-    """
+    """Self-critical training; the defaults are the paper's, with no units dropped."""
 
     kind: Literal["self-critical"] = NAME
-    samples: int = 5
+    samples: int = 5  # captions sampled for each image (K)
+    # `greedy`, the reward of the greedy caption; `mean`, that of an image's other samples; `beam`: a beam of K takes
+    # the place of the samples, and its mean reward that of the baseline
     baseline: Literal["greedy", "mean", "beam"] = "greedy"
-    rewards: tuple[RewardConfig, ...] = (CiderReward(),)
-    max_words: int = 20
+    rewards: tuple[RewardConfig, ...] = (CiderReward(),)  # summed, each times its weight; `matcher` is for Eq. 19
+    max_words: int = 20  # samples are cut there, and a cut one learns nothing about END
+    # whether units are dropped, as in the released code, while sampling and in the log-probabilities that are trained.
+    # These draw their own units, so that samples come from another distribution than the one whose probabilities are
+    # lowered, and nothing stops these from falling: large batches and rates then diverge.
     dropout: bool = False
-    cross_entropy: float = 0.0
+    cross_entropy: float = 0.0  # weight of cross-entropy on a random caption of each photo, which keeps the language
+    # the share of photos in which a name that the captioner reads, and that caption with it, become another of its kind
+    # (`name_variation`); rewards, which know no other names than people's, would unlearn it
     rename: float = 0.0
 
     def __post_init__(self) -> None:
@@ -69,7 +62,6 @@ class SelfCriticalConfig:
         check_ranges(self, cross_entropy="[0, ∞)", rename="[0, 1]")
 
     def build(self, context: Context) -> SelfCritical:
-        """The objective; references are counted and judges loaded now."""
         return SelfCritical(self, context)
 
 
