@@ -212,31 +212,19 @@ def test_the_number_type_of_a_store_cannot_change(tmp_path: Path) -> None:
         make(tmp_path / "new", [], dtype="int8")
 
 
-def test_records_continue_in_further_files_when_one_is_full(tmp_path: Path) -> None:
+def test_records_continue_in_further_files_when_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sightline.vision.feature_store.SHARD_BYTES", 1000)
     given_scenes = [a_scene(n) for n in range(7)]
-    make(tmp_path, given_scenes[:4], shard_bytes=1000)
-    store = make(tmp_path, given_scenes[4:], shard_bytes=1000)
+    make(tmp_path, given_scenes[:4])
+    store = make(tmp_path, given_scenes[4:])
     assert len(list(tmp_path.glob("data-*.bin"))) > 2
     assert all(file.stat().st_size <= 1000 for file in tmp_path.glob("data-*.bin"))
     assert list(store) == given_scenes
 
 
-def test_select_keeps_the_order_asked_for_and_names_what_is_missing(tmp_path: Path) -> None:
+def test_a_store_crosses_to_another_process(tmp_path: Path) -> None:
     store = make(tmp_path, [a_scene(n) for n in range(4)])
-    chosen = store.select([a_scene(3).id, a_scene(1).id])
-    assert list(chosen) == [a_scene(3), a_scene(1)]
-    assert a_scene(0).id not in chosen
-    assert len(store) == 4
-    with pytest.raises(MissingRecordError, match="no image nope"):
-        store.select(["nope"])
-    with pytest.raises(DuplicateRecordError, match="selected twice"):
-        store.select([a_scene(1).id] * 2)
-
-
-def test_a_selection_crosses_to_another_process(tmp_path: Path) -> None:
-    chosen = make(tmp_path, [a_scene(n) for n in range(4)]).select([a_scene(2).id])
-    list(chosen)
-    assert list(pickle.loads(pickle.dumps(chosen))) == [a_scene(2)]
+    assert list(pickle.loads(pickle.dumps(store))) == list(store)
 
 
 def test_a_store_is_read_while_it_is_written(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from sightline.errors import DataError, TruncatedError
 from sightline.scene import Concept, Scene
+from sightline.vision import feature_store
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.store_layout import shard_name
 
@@ -39,7 +40,8 @@ def a_scene(number: int) -> Scene:
 
 def work(folder: str) -> None:
     """Add what is missing, saying so after each record that is safe; runs in a child process."""
-    with FeatureStore.writer(folder, fingerprint="maker", flush_every=3, shard_bytes=150_000) as writer:
+    feature_store.SHARD_BYTES = 150_000
+    with FeatureStore.writer(folder, fingerprint="maker", flush_every=3) as writer:
         for number in range(SCENES):
             scene = a_scene(number)
             if scene.id not in writer:

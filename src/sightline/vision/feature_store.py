@@ -12,7 +12,6 @@ array([1., 1., 1.], dtype=float16)
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 import mmap
 import os
@@ -47,7 +46,7 @@ from sightline.vision.store_layout import (
 )
 
 RESIDENT = 64 << 20  # mapped bytes that may stay in memory while a store is read through
-SHARD_BYTES = 1 << 30
+SHARD_BYTES = 1 << 30  # a data file that would grow beyond this is followed by another
 FLUSH_EVERY = 64  # records between two waits for the disk
 
 
@@ -98,7 +97,13 @@ class FeatureStore:
             yield self[id]
 
     def __getitem__(self, id: str) -> Scene:
-        entry = self._find(id)
+        entry = self._entries.get(id)
+        if entry is None:
+            raise MissingRecordError(
+                f"no image {id} among the {len(self)} scenes here",
+                where=self.path,
+                fix="extract it, or check the id's spelling and leading zeros",
+            )
         record = self._shards.view(entry)
         if self._verify and id not in self._verified:
             if checksum(record) != entry.crc:
@@ -113,21 +118,9 @@ class FeatureStore:
         """Every image id, in the order they were added."""
         return tuple(self._entries)
 
-    def select(self, ids: Iterable[str]) -> FeatureStore:
-        """The same store with only `ids`, in their order."""
-        chosen: dict[str, Entry] = {}
-        for id in ids:
-            if id in chosen:
-                raise DuplicateRecordError(f"image {id} was selected twice", where=self.path, fix="name each id once")
-            chosen[id] = self._find(id)
-        part = copy.copy(self)
-        part._entries = chosen
-        return part
-
     def verify(self) -> dict[str, DataError]:
-        """Read every record and return the damaged ones: id and what is wrong. Empty if the store is whole."""
-        fresh = copy.copy(self)
-        fresh._verify, fresh._verified, fresh._shards = True, set(), _Shards(self.path)
+        """Read every record from disk and return what is wrong with the damaged ones, by id."""
+        fresh = FeatureStore(self.path)
         damaged: dict[str, DataError] = {}
         for id in self._entries:
             try:
@@ -139,12 +132,7 @@ class FeatureStore:
     @staticmethod
     @contextlib.contextmanager
     def writer(
-        path: PathLike,
-        *,
-        fingerprint: str,
-        dtype: str | None = None,
-        flush_every: int = FLUSH_EVERY,
-        shard_bytes: int = SHARD_BYTES,
+        path: PathLike, *, fingerprint: str, dtype: str | None = None, flush_every: int = FLUSH_EVERY
     ) -> Iterator[StoreWriter]:
         """Open the store in `path` for adding scenes, making it if it is missing.
 
@@ -156,13 +144,12 @@ class FeatureStore:
             fingerprint: what makes the scenes; every scene added must carry it.
             dtype: `float16` (a new store's default; loses digits of float32 input) or `float32`.
             flush_every: records between two waits for the disk; a killed process loses at most so many.
-            shard_bytes: a data file that would grow beyond this is followed by another.
         """
         folder = Path(path)
         _refuse_foreign(folder)
         with lock(folder / LOCK):
             sweep(folder)
-            writer = StoreWriter(folder, _prepare(folder, fingerprint, dtype), flush_every, shard_bytes)
+            writer = StoreWriter(folder, _prepare(folder, fingerprint, dtype), flush_every)
             try:
                 yield writer
             finally:
@@ -181,16 +168,6 @@ class FeatureStore:
             if damaged:
                 _replace_index(folder, (entry for entry in store._entries.values() if entry.id not in damaged))
             return RepairReport(len(damaged), len(index.damaged))
-
-    def _find(self, id: str) -> Entry:
-        try:
-            return self._entries[id]
-        except KeyError:
-            raise MissingRecordError(
-                f"no image {id} among the {len(self)} scenes here",
-                where=self.path,
-                fix="extract it, or check the id's spelling and leading zeros",
-            ) from None
 
     def _damaged(self, entry: Entry) -> ChecksumError:
         return ChecksumError(
@@ -219,13 +196,8 @@ class _Shards:
             data = self._maps[entry.shard] = self._map(entry)
         end = min(len(data), data.size())  # the file's length now: touching pages that it lost would kill Python
         if entry.offset + entry.size > end:
-            raise TruncatedError(
-                f"the file ends at byte {end}, inside or before the record of image {entry.id} "
-                f"({entry.size} bytes from byte {entry.offset})",
-                where=self._folder / shard_name(entry.shard),
-                fix=f"copy the store again, or drop the record with `sightline data repair {self._folder}` "
-                "and extract this photo again",
-            )
+            what = f"the file ends at byte {end}, inside or before the record of image {entry.id}"
+            raise self._truncated(entry, f"{what} ({entry.size} bytes from byte {entry.offset})")
         self._touched += entry.size
         if self._touched > RESIDENT:
             self._release()
@@ -239,12 +211,16 @@ class _Shards:
             with file.open("rb") as handle:
                 return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # a ValueError: the file is empty
-            raise TruncatedError(
-                f"the record of image {entry.id} cannot be read: the file is missing or empty",
-                where=file,
-                fix=f"copy the store again, or drop the record with `sightline data repair {self._folder}` "
-                "and extract this photo again",
-            ) from error
+            what = f"the record of image {entry.id} cannot be read: the file is missing or empty"
+            raise self._truncated(entry, what) from error
+
+    def _truncated(self, entry: Entry, what: str) -> TruncatedError:
+        return TruncatedError(
+            what,
+            where=self._folder / shard_name(entry.shard),
+            fix=f"copy the store again, or drop the record with `sightline data repair {self._folder}` "
+            "and extract this photo again",
+        )
 
     def _release(self) -> None:
         # Views stay valid: a page that is read again is mapped again from the file.
@@ -287,12 +263,10 @@ class AppendFile:
         except OSError as error:
             raise _unwritable(self.path, error) from error
         if not links:
-            raise DataError(
-                "this was deleted while it was written to", where=self.path, fix="run the same command again"
-            )
+            what = "this was deleted while it was written to"
+            raise DataError(what, where=self.path, fix="run the same command again")
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -327,27 +301,24 @@ def _refuse_foreign(folder: Path) -> None:
     """Refuse to make a store in a folder that already holds something else."""
     if folder.exists() and not folder.is_dir():
         raise DataError("this is a file, and a store is a folder", where=folder, fix="name another folder")
-    names = {p.name for p in folder.iterdir()} if folder.exists() else set()
-    ours = {n for n in names if n in (LOCK, INDEX) or fnmatch(n, UNFINISHED)}  # a writer stopped at once
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    ours = {name for name in names if name in (LOCK, INDEX) or fnmatch(name, UNFINISHED)}  # a writer stopped at once
     if SETTINGS not in names and names - ours:
-        raise DataError(
-            f"the folder is not a feature store and is not empty (it holds {min(names - ours)})",
-            where=folder,
-            fix="name a new folder",
-        )
+        what = f"the folder is not a feature store and is not empty (it holds {min(names - ours)})"
+        raise DataError(what, where=folder, fix="name a new folder")
 
 
 def _replace_index(folder: Path, entries: Iterable[Entry]) -> None:
     """Write an index of these records alone, in place of the one there."""
     with atomic_write(folder / INDEX) as file:
-        rest = iter(entries)
-        while batch := list(itertools.islice(rest, FLUSH_EVERY)):
+        remaining = iter(entries)
+        while batch := list(itertools.islice(remaining, FLUSH_EVERY)):
             file.write(index_line(batch))
 
 
-def _other_maker(held: str, offered: str, where: str) -> DataError:
+def _other_maker(stored: str, offered: str, where: str) -> DataError:
     return DataError(
-        f"the store's scenes were made by {held or '(unknown)'}, and what is offered was made by "
+        f"the store's scenes were made by {stored or '(unknown)'}, and what is offered was made by "
         f"{offered or '(unknown)'}: one store holds the scenes of one vision model and box rule",
         where=where,
         fix="write to another folder, or extract with the model that made the store",
@@ -361,27 +332,26 @@ class StoreWriter:
     the end of the `with` block calls it too, so a killed process loses at most the last `flush_every` records.
     """
 
-    def __init__(self, folder: Path, settings: Settings, flush_every: int, shard_bytes: int) -> None:
+    def __init__(self, folder: Path, settings: Settings, flush_every: int) -> None:
         self.path = folder
         self.settings = settings
         self._flush_every = flush_every
-        self._shard_bytes = shard_bytes
         index = Index.read(folder).refuse_damage()
-        self._held = {id: (entry.size, entry.crc) for id, entry in index.entries.items()}
+        self._checks = {id: (entry.size, entry.crc) for id, entry in index.entries.items()}  # of every record
         self._pending: list[Entry] = []
         self._index = AppendFile(folder / INDEX, index.end)
-        self._shard = max((int(p.stem[5:]) for p in folder.glob("data-*.bin")), default=0)
+        self._shard = max((int(file.stem.removeprefix("data-")) for file in folder.glob("data-*.bin")), default=0)
         self._data = self._open_shard()
 
     def __contains__(self, id: object) -> bool:
-        return id in self._held
+        return id in self._checks
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._checks)
 
     def add(self, scene: Scene) -> None:
         """Append `scene`; an id that is there already, or a scene of another fingerprint, is refused."""
-        if scene.id in self._held:
+        if scene.id in self._checks:
             raise DuplicateRecordError(
                 f"image {scene.id} is in the store already", where=self.path, fix="skip it: `if id not in writer`"
             )
@@ -390,10 +360,10 @@ class StoreWriter:
     def ensure(self, scene: Scene) -> None:
         """Append `scene` unless it is there already, bit for bit; another scene under its id is refused."""
         record, meta = self._encode(scene)
-        held = self._held.get(scene.id)
-        if held is None:
+        stored = self._checks.get(scene.id)
+        if stored is None:
             self._append(scene.id, record, meta)
-        elif held != (len(record), checksum(record)):
+        elif stored != (len(record), checksum(record)):
             raise DuplicateRecordError(
                 f"the store holds another scene of image {scene.id}",
                 where=self.path,
@@ -402,7 +372,7 @@ class StoreWriter:
 
     def drop(self, ids: Iterable[str]) -> None:
         """Forget scenes, so that others can take their ids; their bytes stay in the data files, and are not read."""
-        gone = {id for id in ids if id in self._held}
+        gone = {id for id in ids if id in self._checks}
         if not gone:
             return
         self.flush()
@@ -413,7 +383,7 @@ class StoreWriter:
         finally:
             self._index = AppendFile(self.path / INDEX)
         for id in gone:
-            del self._held[id]
+            del self._checks[id]
 
     def _encode(self, scene: Scene) -> tuple[bytes, int]:
         if scene.fingerprint != self.settings.fingerprint:
@@ -421,12 +391,12 @@ class StoreWriter:
         return encode(scene, self.settings.dtype)
 
     def _append(self, id: str, record: bytes, meta: int) -> None:
-        if self._data.end and self._data.end + len(record) > self._shard_bytes:
+        if self._data.end and self._data.end + len(record) > SHARD_BYTES:
             self._next_shard()
         offset = self._data.append(record)
         crc = checksum(record)
         self._pending.append(Entry(id, self._shard, offset, meta, len(record), crc))
-        self._held[id] = (len(record), crc)
+        self._checks[id] = (len(record), crc)
         if len(self._pending) >= self._flush_every:
             self.flush()
 

@@ -13,7 +13,6 @@ A store is a folder of three kinds of file:
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -36,13 +35,7 @@ EXACT = ("boxes", "scores")  # float16 would move a box edge by up to a pixel in
 
 
 def shard_name(number: int) -> str:
-    """The file name of data file `number`."""
     return f"data-{number:05d}.bin"
-
-
-def align(size: int) -> int:
-    """`size` rounded up to a multiple of 64."""
-    return -(-size // ALIGN) * ALIGN
 
 
 @dataclass(frozen=True)
@@ -54,8 +47,8 @@ class Settings:
 
     def write(self, folder: Path) -> None:
         """Write `store.json`, atomically."""
-        said = {"format": NAME, "version": VERSION, **asdict(self)}
-        write_json(folder / SETTINGS, {**said, "checksum": self._checksum()}, indent=2)
+        settings = {"format": NAME, "version": VERSION, **asdict(self), "checksum": self._checksum()}
+        write_json(folder / SETTINGS, settings, indent=2)
 
     @classmethod
     def read(cls, folder: Path) -> Settings:
@@ -67,17 +60,14 @@ class Settings:
                 where=folder,
                 fix="name the folder that `sightline extract` wrote",
             )
-        said = read_json(file)
-        if not isinstance(said, dict) or said.get("format") != NAME or not isinstance(said.get("version"), int):
+        header = read_json(file)
+        if not isinstance(header, dict) or header.get("format") != NAME or not isinstance(header.get("version"), int):
             raise DataError("this is not the settings file of a feature store", where=file, fix="name another folder")
-        if said["version"] > VERSION:
-            raise DataError(
-                f"the store has version {said['version']}, and this Sightline reads up to {VERSION}",
-                where=file,
-                fix="pip install --upgrade sightline",
-            )
-        settings = cls(str(said.get("dtype")), str(said.get("fingerprint")))
-        if said.get("checksum") != settings._checksum() or settings.dtype not in DTYPES:
+        if header["version"] > VERSION:
+            what = f"the store has version {header['version']}, and this Sightline reads up to {VERSION}"
+            raise DataError(what, where=file, fix="pip install --upgrade sightline")
+        settings = cls(str(header.get("dtype")), str(header.get("fingerprint")))
+        if header.get("checksum") != settings._checksum() or settings.dtype not in DTYPES:
             raise ChecksumError("the settings are damaged", where=file, fix="restore the file from a copy of the store")
         return settings
 
@@ -91,7 +81,7 @@ class Entry(NamedTuple):
     id: str
     shard: int
     offset: int
-    meta: int
+    meta: int  # bytes of JSON
     size: int
     crc: int
 
@@ -104,18 +94,11 @@ def index_line(entries: Iterable[Entry]) -> bytes:
 
 @dataclass(frozen=True)
 class Index:
-    """The index as read.
+    """The index as read."""
 
-    Attributes:
-        entries: the records, in the order they were added.
-        end: the bytes that whole lines take; what follows them is the torn tail of a stopped writer.
-        damaged: the numbers (from 1) of whole lines whose checksum is wrong.
-        where: the file.
-    """
-
-    entries: dict[str, Entry]
-    end: int
-    damaged: tuple[int, ...]
+    entries: dict[str, Entry]  # the records by image id, in the order they were added
+    end: int  # the bytes that whole lines take; what follows them is the torn tail of a stopped writer
+    damaged: list[int]  # the numbers (from 1) of whole lines whose checksum is wrong
     where: Path
 
     @classmethod
@@ -125,16 +108,18 @@ class Index:
         refuse_special(file)
         raw = file.read_bytes()
         lines = raw.split(b"\n")[:-1]
-        whole = [_is_whole(line) for line in lines]
-        rows = (json.loads(line)[:-1] for line, fine in zip(lines, whole, strict=True) if fine)
-        found = list(map(Entry._make, itertools.chain.from_iterable(rows)))
-        entries = {entry.id: entry for entry in found}
-        if len(entries) < len(found) and len(entries) < len(set(found)):
-            twice = next(entry.id for entry in found if entries[entry.id] != entry)
-            raise DuplicateRecordError(
-                f"image {twice} has two different records", where=file, fix="extract the photos into a new store"
-            )
-        damaged = tuple(number for number, fine in enumerate(whole, 1) if not fine)
+        records: list[Entry] = []
+        damaged: list[int] = []
+        for number, line in enumerate(lines, 1):
+            if _is_intact(line):
+                records += map(Entry._make, json.loads(line)[:-1])
+            else:
+                damaged.append(number)
+        entries = {entry.id: entry for entry in records}
+        if len(entries) < len(records) and len(entries) < len(set(records)):
+            twice = next(entry.id for entry in records if entries[entry.id] != entry)
+            what = f"image {twice} has two different records"
+            raise DuplicateRecordError(what, where=file, fix="extract the photos into a new store")
         return cls(entries, raw.rfind(b"\n") + 1, damaged, file)
 
     def refuse_damage(self) -> Index:
@@ -149,7 +134,7 @@ class Index:
         return self
 
 
-def _is_whole(line: bytes) -> bool:
+def _is_intact(line: bytes) -> bool:
     cut = line.rfind(b",")
     return cut > 0 and line[cut + 1 :] == b"%d]" % checksum(line[:cut])
 
@@ -170,26 +155,26 @@ def encode(scene: Scene, dtype: str) -> tuple[bytes, int]:
     try:  # ASCII only, so that file names which are not valid Unicode survive as escapes
         text = json.dumps(meta, separators=(",", ":"), allow_nan=False).encode("ascii")
     except ValueError as error:
-        raise NonFiniteError(
-            "a concept's score or box is NaN or infinite", where=scene.where, fix="extract this image again"
-        ) from error
+        what = "a concept's score or box is NaN or infinite"
+        raise NonFiniteError(what, where=scene.where, fix="extract this image again") from error
     return _padded([text, *(array for _, array in arrays)]), len(text)
 
 
 def _fit(scene: Scene, name: str, dtype: str) -> Array:
     part: Array = getattr(scene, name)
-    target = np.dtype("<f4" if name in EXACT or dtype == "float32" else "<f2")
+    target = _dtype(name, dtype)
     limit = float(np.finfo(target).max)
     if part.size and not np.can_cast(part.dtype, target) and (part.max() > limit or part.min() < -limit):
         row = tuple(int(i) for i in np.argwhere((part > limit) | (part < -limit))[0])
-        raise DataError(
-            f"`{name}` holds {float(part[row]):.6g} at {list(row)}, and {target.name} ends at {limit:.6g}",
-            where=scene.where,
-            fix="make the store with float32 (`--dtype float32`)"
-            if target.name == "float16"
-            else "scale the values down",
-        )
+        what = f"`{name}` holds {float(part[row]):.6g} at {list(row)}, and {target.name} ends at {limit:.6g}"
+        wider = "make the store with float32 (`--dtype float32`)"
+        raise DataError(what, where=scene.where, fix=wider if target.name == "float16" else "scale the values down")
     return np.ascontiguousarray(part, dtype=target)
+
+
+def _dtype(part: str, dtype: str) -> np.dtype[Any]:
+    """The numbers of a part in a store of `dtype`."""
+    return np.dtype("<f4" if part in EXACT or dtype == "float32" else "<f2")
 
 
 def _padded(pieces: Iterable[bytes | Array]) -> bytes:
@@ -204,11 +189,11 @@ def decode(record: memoryview, entry: Entry, settings: Settings, source: str) ->
     """The scene in `record`; its arrays are read-only views of it."""
     meta = json.loads(bytes(record[: entry.meta]))
     arrays: dict[str, Array] = {}
-    at = align(entry.meta)
+    end = entry.meta
     for name, shape in meta["shapes"].items():
-        dtype = "<f4" if name in EXACT or settings.dtype == "float32" else "<f2"
-        arrays[name] = np.ndarray(shape, dtype, buffer=record, offset=at)
-        at = align(at + arrays[name].nbytes)
+        start = end + -end % ALIGN
+        arrays[name] = np.ndarray(shape, _dtype(name, settings.dtype), buffer=record, offset=start)
+        end = start + arrays[name].nbytes
     return Scene(
         entry.id,
         **arrays,
