@@ -2,7 +2,6 @@
 
 import io
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -30,16 +29,19 @@ def folder(tmp_path, monkeypatch):
 ALL = ["photos/a.PNG", "photos/b/z.jpeg", "photos/b.jpg", "photos/c/d.webp", "photos/c/e/f.heic"]
 
 
-def names(*sources, listing=None):
-    found = find_photos(sources, listing=None if listing is None else io.BytesIO(listing))
+def names(*sources):
+    found = find_photos(sources)
     assert not found.problems
     return [path.as_posix() for path in found.photos]
 
 
-def problems(*sources, listing=None):
-    return [
-        str(error) for error in find_photos(sources, listing=None if listing is None else io.BytesIO(listing)).problems
-    ]
+def problems(*sources):
+    return [str(error) for error in find_photos(sources).problems]
+
+
+@pytest.fixture
+def standard_input(monkeypatch):
+    return lambda raw: monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
 
 
 def test_a_folder_is_walked_in_the_order_of_its_paths(folder):
@@ -104,10 +106,10 @@ def test_a_file_whose_name_looks_like_a_pattern_is_a_file(folder):
     assert names("photos/[1].jpg") == ["photos/[1].jpg"]
 
 
-def test_a_list_names_files_and_folders_line_by_line(folder):
+def test_a_list_names_files_and_folders_line_by_line(folder, standard_input):
     (folder / "ends with space .jpg").touch()
-    listing = b"photos/b.jpg\r\n\nphotos/c\nphotos/ends with space .jpg"
-    assert names("-", listing=listing) == [
+    standard_input(b"photos/b.jpg\r\n\nphotos/c\nphotos/ends with space .jpg")
+    assert names("-") == [
         "photos/b.jpg",
         "photos/c/d.webp",
         "photos/c/e/f.heic",
@@ -115,21 +117,15 @@ def test_a_list_names_files_and_folders_line_by_line(folder):
     ]
 
 
-def test_a_list_may_be_separated_by_nul_bytes(folder):
+def test_a_list_may_be_separated_by_nul_bytes(folder, standard_input):
     (folder / "two\nlines.jpg").touch()
-    assert names("-", listing=b"photos/two\nlines.jpg\0photos/b.jpg\0") == ["photos/two\nlines.jpg", "photos/b.jpg"]
+    standard_input(b"photos/two\nlines.jpg\0photos/b.jpg\0")
+    assert names("-") == ["photos/two\nlines.jpg", "photos/b.jpg"]
 
 
-def test_names_of_a_list_are_no_patterns(folder):
-    assert problems("-", listing=b"photos/*.jpg\n") == [
-        "photos/*.jpg: no such file or folder. To fix: check the name; photos exists."
-    ]
-
-
-def test_standard_input_is_the_list_unless_another_is_given(folder):
-    code = "from sightline.vision.find_photos import find_photos; print(*find_photos(['-']).photos)"
-    told = subprocess.run([sys.executable, "-c", code], input=b"photos/b.jpg\n", capture_output=True, check=True)
-    assert told.stdout.split() == [b"photos/b.jpg"]
+def test_names_of_a_list_are_no_patterns(folder, standard_input):
+    standard_input(b"photos/*.jpg\n")
+    assert problems("-") == ["photos/*.jpg: no such file or folder. To fix: check the name; photos exists."]
 
 
 def test_what_is_missing_is_told_and_the_rest_is_found(folder):

@@ -31,7 +31,7 @@ def photos(tmp_path):
 def test_good_photos_come_in_order_and_bad_ones_are_told(photos, monkeypatch, ahead):
     monkeypatch.setattr(photo_reader, "AHEAD", ahead)
     bad = []
-    found = list(read_photos(photos, 8, bad=bad.append, threads=3))
+    found = list(read_photos(photos, 8, bad=bad.append))
     assert [photo.path for photo in found] == [path for n, path in enumerate(photos) if n % 10 != 5]
     for photo in found:
         pixels, size = read_pixels(photo.path, 8)
@@ -63,12 +63,6 @@ def test_a_reader_that_is_left_early_leaves_no_thread_behind(photos):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("photos")]
 
 
-def test_the_limit_of_pixels_is_passed_on(photos):
-    bad = []
-    assert list(read_photos(photos[:3], 8, bad=bad.append, max_pixels=10)) == []
-    assert all("declares" in str(error) for error in bad)
-
-
 def test_the_bar_yields_all_and_prints_nothing_into_files(photos, capsys):
     assert list(progress_bar("looking")(photos)) == photos
     assert capsys.readouterr() == ("", "")
@@ -98,7 +92,8 @@ def test_the_end_tells_each_file_and_its_reason():
 def test_the_time_left_is_that_of_the_photos_to_come_though_batches_come_at_once():
     seconds = [0.0]
     console = Console(file=io.StringIO(), width=80)
-    bar = photo_bar(console, lambda: seconds[0])
+    bar = photo_bar(console)
+    bar.get_time = lambda: seconds[0]
     task = bar.add_task("captioning", total=24)
 
     def shown() -> str:

@@ -6,9 +6,8 @@ import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import NamedTuple
 
 from sightline.errors import DataError, SightlineError
 from sightline.files import PathLike, existing_path
@@ -18,32 +17,26 @@ SUFFIXES = (*JPEGS, ".png", ".webp", ".avif", ".heic", ".heif", ".gif", ".bmp", 
 Place = tuple[int, int]  # device and inode of a folder: the same folder by any name
 
 
-@dataclass
-class PhotoPaths:
-    """The photos of some names.
+class PhotoPaths(NamedTuple):
+    """The photos of some names, and what is wrong with the others."""
 
-    Attributes:
-        photos: each once, in the order given; those of a folder by name.
-        problems: names that lead nowhere or cannot be written down, and folders that cannot be read.
-    """
-
-    photos: list[Path] = field(default_factory=list)
-    problems: list[SightlineError] = field(default_factory=list)
+    photos: list[Path]  # each once, in the order given; those of a folder by name
+    problems: list[SightlineError]  # names that lead nowhere or cannot be written, and folders that cannot be read
 
 
-def find_photos(sources: Iterable[PathLike], *, listing: IO[bytes] | None = None) -> PhotoPaths:
+def find_photos(sources: Iterable[PathLike]) -> PhotoPaths:
     """The photos that are meant by some names; what cannot be found is told, and never stops the rest.
 
     A file is taken whatever it is called. Of a folder, everything below it that is called like a picture is taken, but
     for hidden files and folders; links to folders are followed, and each folder is entered once. A name with `*`, `?`
-    or `[…]` that is no file is a pattern (`**` for any depth). `-` reads names from `listing` (default: standard
-    input), one a line, or separated by NUL bytes as `find -print0` writes them.
+    or `[…]` that is no file is a pattern (`**` for any depth). `-` reads names from standard input, one a
+    line, or separated by NUL bytes as `find -print0` writes them.
     """
     search = _Search()
     for source in sources:
         name = os.fspath(source)
         if name == "-":
-            for line in _lines(listing or sys.stdin.buffer):
+            for line in _lines(sys.stdin.buffer.read()):
                 search.add(line)
         else:
             search.add(name, patterns=True)
@@ -66,9 +59,9 @@ def is_picture(name: str) -> bool:
 
 class _Search:
     def __init__(self) -> None:
-        self.found = PhotoPaths()
-        self._entered: set[Place] = set()
-        self._met: set[tuple[Place, str]] = set()
+        self.found = PhotoPaths([], [])
+        self._folders: set[Place] = set()  # that were entered
+        self._files: set[tuple[Place, str]] = set()  # that were met, by their folder and name
 
     def add(self, name: str, *, patterns: bool = False) -> None:
         """Add the photos that a name means, or the reason why there are none."""
@@ -107,16 +100,16 @@ class _Search:
                 continue
             try:
                 place = _place(path)
-                if place not in self._entered:
-                    self._entered.add(place)
+                if place not in self._folders:
+                    self._folders.add(place)
                     waiting.extend(reversed(_inside(path, place)))
             except OSError as error:
                 self._refuse(path, error)
 
     def _take(self, path: Path, place: Place) -> None:
-        if (place, path.name) in self._met:
+        if (place, path.name) in self._files:
             return
-        self._met.add((place, path.name))
+        self._files.add((place, path.name))
         if _is_text(path):
             self.found.photos.append(path)
         else:
@@ -125,27 +118,27 @@ class _Search:
 
     def _refuse(self, path: Path, error: OSError) -> None:
         where = str(path) if _is_text(path) else ascii(str(path))
-        told = os.strerror(error.errno) if error.errno else str(error)
+        reason = os.strerror(error.errno) if error.errno else str(error)
         fix = "change its permissions, or leave it out"
-        self.found.problems.append(DataError(f"this cannot be read ({told})", where=where, fix=fix))
+        self.found.problems.append(DataError(f"this cannot be read ({reason})", where=where, fix=fix))
 
 
 def _inside(folder: Path, place: Place) -> list[tuple[Path, Place | None]]:
     """The pictures of a folder, each with the folder's place, and the folders in it, by name."""
     with os.scandir(folder) as entries:
         shown = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
-    found: list[tuple[Path, Place | None]] = []
+    inside: list[tuple[Path, Place | None]] = []
     for entry in shown:
         if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and Path(entry).is_dir()):
-            found.append((folder / entry.name, None))
+            inside.append((folder / entry.name, None))
         elif is_picture(entry.name):
-            found.append((folder / entry.name, place))
-    return found
+            inside.append((folder / entry.name, place))
+    return inside
 
 
 def _place(folder: Path) -> Place:
-    known = folder.stat()
-    return known.st_dev, known.st_ino
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 def _is_text(path: Path) -> bool:
@@ -157,7 +150,6 @@ def _is_text(path: Path) -> bool:
     return True
 
 
-def _lines(listing: IO[bytes]) -> Iterator[str]:
-    raw = listing.read()
+def _lines(raw: bytes) -> Iterator[str]:
     lines = raw.split(b"\0") if b"\0" in raw else (line.rstrip(b"\r") for line in raw.split(b"\n"))
     return (os.fsdecode(line) for line in lines if line.strip())

@@ -21,15 +21,10 @@ CLASSES = 1000
 
 @dataclass(frozen=True)
 class ImageNetClass:
-    """One class.
+    """One class."""
 
-    Attributes:
-        synset: of WordNet 3.0, as `n02128385`.
-        chain: the name people say, and then what it is a kind of, from the most specific.
-    """
-
-    synset: str
-    chain: tuple[str, ...]
+    synset: str  # of WordNet 3.0, as `n02128385`
+    chain: tuple[str, ...]  # the name people say, and then what it is a kind of, from the most specific
 
     @property
     def name(self) -> str:
@@ -44,19 +39,16 @@ def imagenet_classes() -> tuple[ImageNetClass, ...]:
     >>> imagenet_classes()[288]
     ImageNetClass(synset='n02128385', chain=('leopard', 'spotted cat', 'wild cat', 'animal'))
     """
-    found = []
+    classes = []
     with open_text(LIST) as file:
         for number, line in enumerate(file):
             fields = line.rstrip("\n").split("\t")
             if len(fields) != 4 or fields[0] != str(number):
-                raise DataError(
-                    "not a class, its synset, its name and its kinds",
-                    where=f"{LIST}, line {number + 1}",
-                    fix="write it with tools/build_imagenet_names.py",
-                )
+                what, where = "not a class, its synset, its name and its kinds", f"{LIST}, line {number + 1}"
+                raise DataError(what, where=where, fix="write it with tools/build_imagenet_names.py")
             _, synset, name, kinds = fields
-            found.append(ImageNetClass(synset, (name, *filter(None, kinds.split(", ")))))
-    return tuple(found)
+            classes.append(ImageNetClass(synset, (name, *filter(None, kinds.split(", ")))))
+    return tuple(classes)
 
 
 @cache

@@ -29,50 +29,55 @@ def non_maximum(
             Their Gaussian lowers both. Only scores above 0 count, and lowered ones come back.
     """
     with torch.inference_mode():
-        best, order = (part[:, :candidates] for part in scores.float().sort(dim=-1, descending=True, stable=True))
-        places = order[..., None].expand(-1, -1, 4)
-        left = best.clamp(min=0).log() if soft else best.clone()
-        picks, kept = _choose(boxes.gather(1, places), left, keep, iou, soft)
+        ranked, order = scores.float().sort(dim=-1, descending=True, stable=True)
+        ranked, order = ranked[:, :candidates], order[:, :candidates]
+        remaining = ranked.clamp(min=0).log() if soft else ranked.clone()
+        picks, kept = _choose(boxes.gather(1, order[..., None].expand(-1, -1, 4)), remaining, keep, iou, soft)
         indices = order.gather(1, picks).masked_fill_(kept == _GONE, 0)
         if soft:
             kept = torch.where(kept == _GONE, kept, kept.exp())
     return indices.clone(), kept.clone()  # copies made out here can take part in training
 
 
-def _choose(boxes: Tensor, left: Tensor, keep: int, iou: float, soft: bool) -> tuple[Tensor, Tensor]:
+def _choose(boxes: Tensor, scores: Tensor, keep: int, iou: float, soft: bool) -> tuple[Tensor, Tensor]:
     """(B, keep) places of the chosen among boxes (B, n, 4), and what was left of their scores.
 
-    `left` are all scores (logarithms, if soft); they are used up.
+    `scores` (B, n), logarithms if soft, are used up.
     """
-    count, size = left.shape
-    table = left.new_empty(5, count, size)  # -x1 -y1 x2 y2 area: with the first two negated, minima intersect boxes
+    images, count = scores.shape
+    table = scores.new_empty(5, images, count)  # -x1 -y1 x2 y2 area: with the first two negated, minima intersect boxes
     corners, areas = table[:4], table[4]
     corners.copy_(boxes.permute(2, 0, 1))
     corners[:2].neg_()
-    torch.mul(*(corners[:2] + corners[2:]).relu_(), out=areas)
+    widths, heights = (corners[:2] + corners[2:]).relu_()
+    torch.mul(widths, heights, out=areas)
 
-    shared = torch.empty_like(corners)
-    (low, high), either, gone = shared.view(2, 2, count, size), torch.empty_like(areas), areas > _GONE
+    # What the steps write into.
+    best = scores.new_empty(5, images)  # the row of `table` of the box that each image keeps
+    best_corners, best_area = best[:4, :, None], best[4, :, None]
+    intersections = torch.empty_like(corners)
+    low, high = intersections[:2], intersections[2:]
     wide, tall = high
-    one = left.new_empty(5, count)  # the kept box of each image
-    its_corners, its_area = one[:4, :, None], one[4, :, None]
-    starts = torch.arange(0, count * size, size, device=left.device)
-    place, rows, line = starts.clone(), table.flatten(1), left.view(-1)
-    bar = left.new_full((), iou)  # a tensor, as a number would be made into one at every step
-    picks, kept = starts.new_empty(keep, count), left.new_empty(keep, count)
+    union = torch.empty_like(areas)
+    overlaps = torch.empty_like(areas, dtype=torch.bool)
+    starts = torch.arange(0, images * count, count, device=scores.device)  # of each image among all boxes
+    place = starts.clone()
+    flat_table, flat_scores = table.flatten(1), scores.view(-1)
+    threshold = scores.new_full((), iou)  # a tensor, as a number would be made into one at every step
+    picks, kept = starts.new_empty(keep, images), scores.new_empty(keep, images)
     for pick, score in zip(picks.unbind(), kept.unbind(), strict=True):
-        torch.argmax(left, -1, out=pick)
+        torch.argmax(scores, -1, out=pick)
         torch.add(starts, pick, out=place)
-        torch.index_select(line, 0, place, out=score)
-        torch.index_select(rows, 1, place, out=one)
-        torch.minimum(corners, its_corners, out=shared)
+        torch.index_select(flat_scores, 0, place, out=score)
+        torch.index_select(flat_table, 1, place, out=best)
+        torch.minimum(corners, best_corners, out=intersections)
         high.add_(low).relu_()
-        both = wide.mul_(tall)
-        torch.add(areas, its_area, out=either).sub_(both)
+        intersection = wide.mul_(tall)
+        torch.add(areas, best_area, out=union).sub_(intersection)
         if soft:
-            squared = both.div_(either.clamp_(min=1e-7)).div_(iou).square_()
-            left.addcmul_(squared, torch.square(squared, out=either), value=-1)
+            squared = intersection.div_(union.clamp_(min=1e-7)).div_(iou).square_()
+            scores.addcmul_(squared, torch.square(squared, out=union), value=-1)
         else:
-            left.masked_fill_(torch.gt(both, either.mul_(bar), out=gone), _GONE)
-        line.index_fill_(0, place, _GONE)
+            scores.masked_fill_(torch.gt(intersection, union.mul_(threshold), out=overlaps), _GONE)
+        flat_scores.index_fill_(0, place, _GONE)
     return picks.mT, kept.mT

@@ -51,11 +51,15 @@ def pictures_at(address: str) -> list[tuple[str, Mark]]:
         system, name = _place(address)
         if (mark := _mark(system.get_file_info(name))) is not None:
             return [(address, mark)]
-        found = _below(system, name)
-    top, scheme = f"{name}/", address.partition("://")[0]
-    below = [(info.path.removeprefix(top).split("/"), info) for info in found if info.is_file]
-    shown = [(parts, info) for parts, info in below if is_picture(parts[-1]) and not any(p[:1] == "." for p in parts)]
-    return [(f"{scheme}://{info.path}", (info.size, info.mtime_ns or 0)) for _, info in sorted(shown, key=_parts)]
+        objects = _below(system, name)
+    scheme = address.partition("://")[0]
+    pictures: list[tuple[list[str], str, Mark]] = []  # the parts of each path below `name`, by which they are sorted
+    for info in objects:
+        parts = info.path.removeprefix(f"{name}/").split("/")
+        hidden = any(part.startswith(".") for part in parts)
+        if (mark := _mark(info)) is not None and is_picture(parts[-1]) and not hidden:
+            pictures.append((parts, f"{scheme}://{info.path}", mark))
+    return [(path, mark) for _, path, mark in sorted(pictures)]
 
 
 @contextmanager
@@ -66,18 +70,14 @@ def storage_error(path: PathLike) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError("nothing is there", where=path, fix="check the name of the bucket and what follows") from error
     except OSError as error:
-        said = str(error).strip().splitlines()[0]
-        raise DataError(f"this cannot be read ({said})", where=path, fix="check keys, region and endpoint") from error
+        reason = str(error).strip().splitlines()[0]
+        raise DataError(f"this cannot be read ({reason})", where=path, fix="check keys, region and endpoint") from error
 
 
 def _below(system: Any, name: str) -> Any:
     from pyarrow import fs
 
     return system.get_file_info(fs.FileSelector(name, recursive=True))
-
-
-def _parts(found: tuple[list[str], Any]) -> list[str]:
-    return found[0]
 
 
 def _mark(info: Any) -> Mark | None:

@@ -25,12 +25,13 @@ SUFFIX = ".parquet"
 PICTURES = ("image", "bytes", "photo", "picture", "img", "jpg", "data")
 IDS = ("id", "image_id", "key", "__key__", "name", "file_name", "filename", "path", "file", "filepath")
 PATHS = ("path", "file", "file_name", "filename", "filepath", "image_path", "image", "photo", "uri")
-AT_ONCE, KEPT = 32, 4  # rows that are read together, and how often that stays for rows that are asked for late
-BUFFER = 1 << 20
+AT_ONCE = 32  # rows that are read together
+KEPT = 4  # groups of such rows that stay in memory, for rows that are asked for late
+BUFFER = 1 << 20  # bytes
 
 
 def is_table(path: PathLike) -> bool:
-    """Whether this is the name of a parquet file."""
+    """True for the name of a parquet file."""
     text = os.fspath(path)
     return text.lower().endswith(SUFFIX) and (is_address(text) or not Path(text).is_dir())
 
@@ -47,19 +48,18 @@ def split_row_path(path: PathLike) -> tuple[str, str] | None:
 
 def table_at(file: str) -> PhotoTable:
     """A parquet file, opened once; a local one again when it has changed."""
-    return _opened(file, None if is_address(file) else mark_at(file))
+    return _open_table(file, None if is_address(file) else mark_at(file))
 
 
 @functools.lru_cache(maxsize=4)
-def _opened(file: str, mark: Mark | None) -> PhotoTable:
+def _open_table(file: str, mark: Mark | None) -> PhotoTable:
     return PhotoTable(file)
 
 
 class PhotoTable:
     """The photos of a parquet file, which are read as they are asked for; rows best in their order.
 
-    Attributes:
-        holds_bytes: whether the photos themselves are in it, or only their paths.
+    `holds_bytes` tells whether the photos themselves are in it, or only their paths.
     """
 
     def __init__(self, file: str) -> None:
@@ -76,26 +76,30 @@ class PhotoTable:
             except pa.ArrowInvalid as error:
                 raise DataError("this is no parquet file", where=file, fix="write or copy it again") from error
         kinds = _columns(self._file.schema_arrow)
-        self._picture = _chosen(kinds["bytes"], PICTURES)
-        self.holds_bytes = self._picture is not None
-        named = _chosen(kinds["text"] + kinds["number"], IDS) if self.holds_bytes else _chosen(kinds["text"], PATHS)
-        if named is None:
+        self._picture_column = _choose_column(kinds["bytes"], PICTURES)
+        self.holds_bytes = self._picture_column is not None
+        if self.holds_bytes:
+            name_column = _choose_column(kinds["text"] + kinds["number"], IDS)
+        else:
+            name_column = _choose_column(kinds["text"], PATHS)
+        if name_column is None:
             columns = ", ".join(self._file.schema_arrow.names) or "none"
             wanted = "an id (id, name, …)" if self.holds_bytes else "paths (path, …) or pictures (image, …)"
             raise DataError(f"of its columns ({columns}), none has {wanted}", where=file, fix="rename the column")
-        self._named = named
+        self._name_column = name_column
         counts = [self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
-        self._starts = list(itertools.accumulate(counts, initial=0))
-        self._turn, self._kept = threading.Lock(), OrderedDict[int, Any]()
-        self._coming: Iterator[tuple[int, Any]] = iter(())
-        self._group, self._next = -1, 0  # the row group that it goes through, and the first row that is still to come
+        self._starts = list(itertools.accumulate(counts, initial=0))  # the first row of each row group
+        self._lock = threading.Lock()
+        self._cells: OrderedDict[int, Any] = OrderedDict()  # pictures of some rows, by the first of them
+        self._batches: Iterator[tuple[int, Any]] = iter(())  # the rest of the row group that is read
+        self._group, self._next = -1, 0  # that row group, and the first row of it that is still to come
 
     @functools.cached_property
     def texts(self) -> list[str | None]:
         """The ids, or the paths, of all rows."""
-        with self._turn, storage_error(self.where):
-            column = self._file.read(columns=[self._named]).column(0).combine_chunks()
-        return [None if value is None else str(value) for value in _leaf(column).to_pylist()]
+        with self._lock, storage_error(self.where):
+            column = self._file.read(columns=[self._name_column]).column(0).combine_chunks()
+        return [None if value is None else str(value) for value in _innermost(column).to_pylist()]
 
     @functools.cached_property
     def names(self) -> dict[str, int]:
@@ -123,7 +127,7 @@ class PhotoTable:
         row = self.names.get(name)
         if row is None:
             raise DataError(f"there is no photo {name!r}", where=self.where, fix="check the name")
-        with self._turn, storage_error(self.where):
+        with self._lock, storage_error(self.where):
             cell = self._cell(row)
         if cell is None:
             raise DataError("this row has no picture", where=f"{self.where}/{name}", fix="leave it out")
@@ -131,56 +135,57 @@ class PhotoTable:
 
     def _cell(self, row: int) -> bytes | None:
         """The picture of a row. Rows that are asked for in order are read in one go."""
-        start = next((at for at, column in self._kept.items() if at <= row < at + len(column)), None)
+        start = next((first for first, cells in self._cells.items() if first <= row < first + len(cells)), None)
         if start is None:
             group = bisect_right(self._starts, row) - 1
             if group != self._group or row < self._next:
-                self._coming, self._group = self._rows_of(group), group
-            for start, column in self._coming:
-                self._kept[start], self._next = column, start + len(column)
-                if len(self._kept) > KEPT:
-                    self._kept.popitem(last=False)
+                self._batches, self._group = self._read_group(group), group
+            for start, cells in self._batches:
+                self._cells[start] = cells
+                self._next = start + len(cells)
+                if len(self._cells) > KEPT:
+                    self._cells.popitem(last=False)
                 if row < self._next:
                     break
         assert start is not None
-        found: bytes | None = self._kept[start][row - start].as_py()
-        return found
+        picture: bytes | None = self._cells[start][row - start].as_py()
+        return picture
 
-    def _rows_of(self, group: int) -> Iterator[tuple[int, Any]]:
+    def _read_group(self, group: int) -> Iterator[tuple[int, Any]]:
         """The pictures of a row group, some at a time, each with the number of its first row."""
-        at = self._starts[group]
-        for batch in self._file.iter_batches(AT_ONCE, row_groups=[group], columns=[self._picture]):
-            yield at, _leaf(batch.column(0))
-            at += batch.num_rows
+        first = self._starts[group]
+        for batch in self._file.iter_batches(AT_ONCE, row_groups=[group], columns=[self._picture_column]):
+            yield first, _innermost(batch.column(0))
+            first += batch.num_rows
 
 
 def _columns(schema: Any) -> dict[str, list[str]]:
     """The columns that hold bytes, text and whole numbers; fields within them by `column.field`."""
     import pyarrow as pa
 
-    found: dict[str, list[str]] = {"bytes": [], "text": [], "number": []}
-    named = [(column.name, column.type) for column in schema]
-    for name, kind in list(named):
+    types = [(column.name, column.type) for column in schema]
+    for name, kind in list(types):
         if pa.types.is_struct(kind):
-            named += [(f"{name}.{kind.field(at).name}", kind.field(at).type) for at in range(kind.num_fields)]
-    for name, kind in named:
+            types += [(f"{name}.{field.name}", field.type) for field in kind]
+    columns: dict[str, list[str]] = {"bytes": [], "text": [], "number": []}
+    for name, kind in types:
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            found["bytes"].append(name)
+            columns["bytes"].append(name)
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            found["text"].append(name)
+            columns["text"].append(name)
         elif pa.types.is_integer(kind):
-            found["number"].append(name)
-    return found
+            columns["number"].append(name)
+    return columns
 
 
-def _chosen(columns: list[str], usual: tuple[str, ...]) -> str | None:
+def _choose_column(columns: list[str], usual: tuple[str, ...]) -> str | None:
     """The column that is called most usually; of one that is called unusually, there may be only one."""
-    known = [column for word in usual for column in columns if word in column.lower().split(".")]
-    plain = [column for column in known if "." not in column]
-    return next(iter(plain or known), columns[0] if len(columns) == 1 else None)
+    matches = [column for word in usual for column in columns if word in column.lower().split(".")]
+    plain = [column for column in matches if "." not in column]
+    return next(iter(plain or matches), columns[0] if len(columns) == 1 else None)
 
 
-def _leaf(column: Any) -> Any:
+def _innermost(column: Any) -> Any:
     """What is within a column of one field."""
     import pyarrow as pa
 
@@ -189,14 +194,14 @@ def _leaf(column: Any) -> Any:
 
 def open_elsewhere(path: PathLike) -> IO[bytes] | None:
     """The bytes of a photo on object storage, or in a parquet file; None where the name leads to neither."""
-    if (named := split_row_path(path)) is not None:
-        file, name = named
+    if (row := split_row_path(path)) is not None:
+        file, name = row
         return io.BytesIO(table_at(file).read(name))
     return read_address(os.fspath(path)) if is_address(path) else None
 
 
 def mark_elsewhere(path: PathLike) -> Mark | None:
     """The mark of such a photo, of a row that of its file; None if there is no such photo."""
-    if (named := split_row_path(path)) is not None:
-        return mark_at(named[0])
+    if (row := split_row_path(path)) is not None:
+        return mark_at(row[0])
     return mark_at(path) if is_address(path) else None

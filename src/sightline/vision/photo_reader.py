@@ -26,8 +26,6 @@ def read_batches(
     *,
     ids: Sequence[str] | None = None,
     progress: Progress = iter,
-    threads: int | None = None,
-    max_pixels: int | None = None,
 ) -> Iterator[list[tuple[int, Photo | SightlineError]]]:
     """Photos as they are read, at most `batch` of them together, in the order of their paths.
 
@@ -39,42 +37,36 @@ def read_batches(
         batch: photos that come together. Errors do not count.
         ids: what the photos are called; by default as their paths are.
         progress: wraps the paths, and yields them all in their order: a progress bar.
-        threads: that read; by default some more than there are processors.
-        max_pixels: the most that a photo may declare.
     """
     names = [os.fspath(path) for path in paths] if ids is None else ids
-    coming, reading = iter(paths), deque[Future[tuple[Pixels, tuple[int, int]]]]()
-    group, good = list[tuple[int, Photo | SightlineError]](), 0
-    with ThreadPoolExecutor(threads, thread_name_prefix="photos") as readers:
+    unread = iter(paths)
+    reading: deque[Future[tuple[Pixels, tuple[int, int]]]] = deque()
+    group: list[tuple[int, Photo | SightlineError]] = []
+    photos = 0  # of the group
+    with ThreadPoolExecutor(thread_name_prefix="photos") as readers:
         try:
             for place, _ in enumerate(progress(paths)):
-                while len(reading) < AHEAD and (ahead := next(coming, None)) is not None:
-                    reading.append(readers.submit(read_pixels, ahead, size, max_pixels=max_pixels))
+                while len(reading) < AHEAD and (path := next(unread, None)) is not None:
+                    reading.append(readers.submit(read_pixels, path, size))
                 try:
-                    pixels, full = reading.popleft().result()
-                    group.append((place, Photo(names[place], paths[place], pixels, full)))
-                    good += 1
+                    pixels, photo_size = reading.popleft().result()
+                    group.append((place, Photo(names[place], paths[place], pixels, photo_size)))
+                    photos += 1
                 except SightlineError as error:
                     group.append((place, error))
-                if good == batch or place == len(paths) - 1:
+                if photos == batch or place == len(paths) - 1:
                     yield group
-                    group, good = [], 0
+                    group, photos = [], 0
         finally:
             for future in reading:
                 future.cancel()
 
 
 def read_photos(
-    paths: Sequence[PathLike],
-    size: int,
-    *,
-    bad: Callable[[SightlineError], None],
-    progress: Progress = iter,
-    threads: int | None = None,
-    max_pixels: int | None = None,
+    paths: Sequence[PathLike], size: int, *, bad: Callable[[SightlineError], None], progress: Progress = iter
 ) -> Iterator[Photo]:
     """The photos that can be read, one by one; the error of each other one goes to `bad`."""
-    for group in read_batches(paths, size, 1, progress=progress, threads=threads, max_pixels=max_pixels):
+    for group in read_batches(paths, size, 1, progress=progress):
         for _, photo in group:
             if isinstance(photo, SightlineError):
                 bad(photo)
@@ -85,23 +77,20 @@ def read_photos(
 def progress_bar(title: str) -> Progress:
     """A bar on standard error while photos are worked on; nothing where that is no terminal."""
 
-    def bar(paths: Sequence[PathLike]) -> Iterable[PathLike]:
+    def track(paths: Sequence[PathLike]) -> Iterator[PathLike]:
         from rich.console import Console
 
         console = Console(stderr=True)
         if not console.is_terminal:
-            return paths
-        return _track(photo_bar(console), paths, title)
+            yield from paths
+            return
+        with photo_bar(console) as bar:
+            yield from bar.track(paths, description=title)
 
-    return bar
-
-
-def _track(bar: Any, paths: Sequence[PathLike], title: str) -> Iterator[PathLike]:
-    with bar:
-        yield from bar.track(paths, description=title)
+    return track
 
 
-def photo_bar(console: Any, clock: Callable[[], float] | None = None) -> Any:
+def photo_bar(console: Any) -> Any:
     """A bar of `rich`: how many photos are done, of how many, and the time that is left. It vanishes at its end.
 
     The time is what photos have taken so far, times those to come. Rich's own column looks at the last steps alone, and
@@ -120,7 +109,7 @@ def photo_bar(console: Any, clock: Callable[[], float] | None = None) -> Any:
             return Text(f"{timedelta(seconds=math.ceil(seconds))} left")
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeLeft())
-    return Progress(*columns, console=console, transient=True, get_time=clock)
+    return Progress(*columns, console=console, transient=True)
 
 
 def left_out(bad: Sequence[SightlineError]) -> str:
@@ -131,5 +120,5 @@ def left_out(bad: Sequence[SightlineError]) -> str:
     1 file was left out:
       a.jpg: the file is empty. To fix: leave it out.
     """
-    many = "1 file was" if len(bad) == 1 else f"{len(bad):,} files were"
-    return "\n  ".join([f"{many} left out:", *map(str, bad)])
+    title = "1 file was left out:" if len(bad) == 1 else f"{len(bad):,} files were left out:"
+    return "\n  ".join([title, *map(str, bad)])

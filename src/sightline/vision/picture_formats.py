@@ -27,19 +27,12 @@ Opener = Callable[[IO[bytes], str], Image.Image]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of picture that is read.
+    """A kind of picture that is read."""
 
-    Attributes:
-        name: as people call it.
-        format: Pillow's name of it.
-        plugin: the module whose import teaches Pillow to open it.
-        feature: the part of Pillow, as `PIL.features` calls it, without which it cannot be decoded.
-    """
-
-    name: str
-    format: str
-    plugin: str
-    feature: str | None = None
+    name: str  # as people call it
+    format: str  # Pillow's name of it
+    plugin: str  # the module whose import teaches Pillow to open it
+    feature: str | None = None  # the part of Pillow (`PIL.features`) without which it cannot be decoded
 
     def opener(self, where: str) -> Opener:
         """What opens such a file; a MissingExtraError where that is an extra that is not installed."""
@@ -63,19 +56,17 @@ class Kind:
         )
 
 
-JPEG = Kind("JPEG", "JPEG", "PIL.JpegImagePlugin", "jpg")
-AVIF = Kind("AVIF", "AVIF", "PIL.AvifImagePlugin", "avif")
-HEIC = Kind("HEIC", "HEIF", "pillow_heif")
-TIFF = Kind("TIFF", "TIFF", "PIL.TiffImagePlugin")
-
 _KINDS = (
-    (rb"\xff\xd8\xff", JPEG),
+    (rb"\xff\xd8\xff", Kind("JPEG", "JPEG", "PIL.JpegImagePlugin", "jpg")),
     (rb"\x89PNG\r\n\x1a\n", Kind("PNG", "PNG", "PIL.PngImagePlugin", "zlib")),
     (rb"RIFF....WEBP", Kind("WebP", "WEBP", "PIL.WebPImagePlugin", "webp")),
     (rb"GIF8[79]a", Kind("GIF", "GIF", "PIL.GifImagePlugin")),
-    (rb"II[*+]\0|MM\0[*+]", TIFF),
-    (rb"....ftyp(?:avi[fs]|(?:mif1|msf1).{4}(?:.{4}){0,30}?avi[fs])", AVIF),
-    (rb"....ftyp(?:hei[cxms]|hev[cxms]|mif1|msf1)", HEIC),
+    (rb"II[*+]\0|MM\0[*+]", Kind("TIFF", "TIFF", "PIL.TiffImagePlugin")),
+    (
+        rb"....ftyp(?:avi[fs]|(?:mif1|msf1).{4}(?:.{4}){0,30}?avi[fs])",
+        Kind("AVIF", "AVIF", "PIL.AvifImagePlugin", "avif"),
+    ),
+    (rb"....ftyp(?:hei[cxms]|hev[cxms]|mif1|msf1)", Kind("HEIC", "HEIF", "pillow_heif")),
     (rb"BM", Kind("BMP", "BMP", "PIL.BmpImagePlugin")),
 )
 KINDS = tuple((re.compile(pattern, re.DOTALL), kind) for pattern, kind in _KINDS)
@@ -130,8 +121,8 @@ def _heif_opener(where: str) -> Opener:
     try:
         from pillow_heif import HeifImageFile
     except ImportError as error:
-        told = MissingExtraError.of("pillow-heif", "heic", "reading HEIC photos")
-        raise MissingExtraError(told.what, where=where, fix=told.fix) from error
+        missing = MissingExtraError.of("pillow-heif", "heic", "reading HEIC photos")
+        raise MissingExtraError(missing.what, where=where, fix=missing.fix) from error
     return HeifImageFile  # type: ignore[no-any-return]
 
 
@@ -174,9 +165,8 @@ def _eight_bit(array: Array) -> npt.NDArray[np.uint8]:
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * np.uint8(255)
     if not np.issubdtype(array.dtype, np.floating):
-        raise ImageError(
-            f"an array of {array.dtype} is no picture", where=ARRAY, fix="array.astype(np.uint8), with values in 0…255"
-        )
+        fix = "array.astype(np.uint8), with values in 0…255"
+        raise ImageError(f"an array of {array.dtype} is no picture", where=ARRAY, fix=fix)
     lowest, highest = float(array.min()), float(array.max())
     if not (lowest >= 0 and highest <= 1):  # NaN is refused as well
         raise ImageError(
@@ -199,8 +189,8 @@ def _stretched(deep: Array) -> npt.NDArray[np.uint8]:
     finite = np.isfinite(values)
     lowest, highest = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 0.0)
     scaled = (np.where(finite, values, lowest) - lowest) / ((highest - lowest) or 1.0)
-    found: npt.NDArray[np.uint8] = np.rint(scaled * 255).astype(np.uint8)
-    return found
+    stretched: npt.NDArray[np.uint8] = np.rint(scaled * 255).astype(np.uint8)
+    return stretched
 
 
 def _on_paper(layer: Image.Image) -> Image.Image:

@@ -37,12 +37,12 @@ def plain_photo(photo: Photo) -> tuple[str, str] | None:
 
 def is_plain(pixels: Pixels) -> bool:
     """Whether the pixels (H, W, 3) differ by no more than `NOISE`."""
-    some = pixels[::EVERY]
-    most = NOISE * math.sqrt(pixels.size / max(some.size, 1))
-    return _difference(some) <= most + SLACK and _difference(pixels) <= NOISE
+    rows = pixels[::EVERY]
+    limit = NOISE * math.sqrt(pixels.size / max(rows.size, 1))
+    return _deviation(rows) <= limit + SLACK and _deviation(pixels) <= NOISE
 
 
-def _difference(pixels: Pixels) -> float:
+def _deviation(pixels: Pixels) -> float:
     """The deviation of the colour channel that varies most."""
     return float(pixels.reshape(-1, 3).std(0).max())
 
