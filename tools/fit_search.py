@@ -1,4 +1,4 @@
-"""Choose the numbers of search (`SAYING`, `AVOIDING`, `LINE` of sightline.search.query) on the dev photos of Flickr8k.
+"""Choose the numbers of search on the dev photos of Flickr8k.
 
     python tools/fit_search.py --data DATA [--photos 500] [--captions 1] [--store FOLDER] [--model FILE]
         [--out search.json] [--json]
@@ -6,14 +6,16 @@
 DATA holds `flickr8k/` (images, Flickr8k.token.txt, Flickr_8k.devImages.txt). Photos of other splits choose nothing. An
 index that is kept (`--store`) is gone on with.
 
-`SAYING` is what captions count besides vectors. Queries are the first captions that people wrote of each photo; what is
-chosen has the largest sum of R@1, R@5 and R@10, the shares of photos that are found among so many.
+`CAPTION_WEIGHT` of sightline.search.query is what captions count besides vectors. Queries are the first captions that
+people wrote of each photo; what is chosen has the largest sum of R@1, R@5 and R@10, the shares of photos that are found
+among so many.
 
-`AVOIDING` is what `--not` counts. Queries are two nouns that the model knows, one wanted and one not, and that are no
-kinds of each other: at least 10 photos have both in people's five captions, and at least 10 only the first. Hits with
-the first and without the second are *right*; what is chosen has the largest share of them among the first 10.
+`AVOID_WEIGHT` is what `--not` counts. Queries are two nouns that the model knows, one wanted and one not, and that are
+no kinds of each other: at least 10 photos have both in people's five captions, and at least 10 only the first. Hits
+with the first and without the second are *right*; what is chosen has the largest share of them among the first 10.
 
-`LINE` is the cosine below which a hit is a weaker match: 95 % of people's captions are nearer to their own photo.
+`MATCH_COSINE` is the cosine below which a hit is a weaker match: 95 % of people's captions are nearer to their own
+photo.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ from sightline.search.index_store import open_index
 from sightline.search.query import PhotoIndex
 from sightline.vision.photo_reader import progress_bar
 
-SAYINGS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.7)
-AVOIDINGS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+CAPTION_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.7)
+AVOID_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 RANKS = (1, 5, 10)
 MOST = max(RANKS)
 OWN = 0.05  # of people's captions, this share may be further from their photo than a match is
@@ -122,24 +124,24 @@ def fit(pipeline: Pipeline, photos: Sequence[TestPhoto], store: str, captions: i
     saying, avoiding = dict[float, Scores](), dict[float, Scores]()
     asked = [(photo.path.name, text) for photo in photos for text in photo.references[:captions]]
     found = candidates(pipeline, store, asked)
-    for weight in SAYINGS:
-        with weighed("SAYING", weight):
+    for weight in CAPTION_WEIGHTS:
+        with weighed("CAPTION_WEIGHT", weight):
             saying[weight] = recalls(asked, found)
     known = set(pipeline.bundle.matcher.vocabulary) if pipeline.bundle.matcher is not None else set()
     named = zip(photos, named_by_people(photos, ()), strict=True)
     nouns = {photo.path.name: own & known for photo, own in named}
     two, index = pairs(nouns), PhotoIndex(store)
-    for weight in AVOIDINGS if two else ():
-        with weighed("AVOIDING", weight):
+    for weight in AVOID_WEIGHTS if two else ():
+        with weighed("AVOID_WEIGHT", weight):
             avoiding[weight] = clear_of(index, pipeline, two, nouns)
     vectors = pipeline.vectors([photo.path for photo in photos])
     texts = pipeline.text_vectors([photo.references[0] for photo in photos])
     own = (vectors * texts).sum(1) / np.linalg.norm(texts, axis=1)
     return {
         "photos": len(photos),
-        "LINE": {"chosen": round(float(np.quantile(own, OWN)), 2), "shipped": query.LINE},
-        "SAYING": _told(saying, "sum", query.SAYING, len(asked)),
-        "AVOIDING": _told(avoiding, "right", query.AVOIDING, len(two)) if two else None,
+        "MATCH_COSINE": {"chosen": round(float(np.quantile(own, OWN)), 2), "shipped": query.MATCH_COSINE},
+        "CAPTION_WEIGHT": _told(saying, "sum", query.CAPTION_WEIGHT, len(asked)),
+        "AVOID_WEIGHT": _told(avoiding, "right", query.AVOID_WEIGHT, len(two)) if two else None,
     }
 
 
@@ -150,8 +152,8 @@ def _told(scores: Mapping[float, Scores], criterion: str, shipped: float, querie
 
 def _tell(results: dict[str, Any]) -> None:
     print(f"{results['photos']:,} dev photos")
-    print(f"LINE: chosen {results['LINE']['chosen']:g}, shipped {results['LINE']['shipped']:g}")
-    for name in ("SAYING", "AVOIDING"):
+    print(f"MATCH_COSINE: chosen {results['MATCH_COSINE']['chosen']:g}, shipped {results['MATCH_COSINE']['shipped']:g}")
+    for name in ("CAPTION_WEIGHT", "AVOID_WEIGHT"):
         part = results[name]
         if part is None:
             print(f"{name}: too few photos have two nouns in common")
@@ -163,7 +165,7 @@ def _tell(results: dict[str, Any]) -> None:
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     asked = parser(__doc__, 500)
-    asked.add_argument("--captions", type=int, default=1, help="of each photo that are queries for SAYING, up to 5")
+    asked.add_argument("--captions", type=int, default=1, help="of each photo that are queries, up to 5")
     asked.add_argument("--store", help="keep the index here")
     options = asked.parse_args(argv)
     photos, pipeline = flickr8k(options.data, "dev")[: options.photos], load(options.model, options.device)

@@ -64,12 +64,12 @@ def test_concepts_are_kept_and_found_beside_the_caption(engine):
     kept = {one.path: one.concepts for one in again(engine).rows([f"/photos/{name}.jpg" for name in "abc"])}
     assert kept == {"/photos/a.jpg": ("lighthouse", "wild cat"), "/photos/b.jpg": ("cat",), "/photos/c.jpg": ()}
     vector = np.array([0, 0, 1, 0], np.float32)
-    said = {one.path: one.text for one in again(engine).find(vector, keywords("a lighthouse"), 3)}
+    said = {one.path: one.bm25 for one in again(engine).find(vector, keywords("a lighthouse"), 3)}
     assert said["/photos/a.jpg"] > 0 == said["/photos/b.jpg"] == said["/photos/c.jpg"]
-    cats = {one.path: one.text for one in again(engine).find(vector, keywords("cats"), 3)}
+    cats = {one.path: one.bm25 for one in again(engine).find(vector, keywords("cats"), 3)}
     assert cats["/photos/a.jpg"] > 0 < cats["/photos/b.jpg"]
     engine.write([], ["/photos/a.jpg"])
-    assert not [one for one in again(engine).find(vector, keywords("lighthouse"), 3) if one.text > 0]
+    assert not [one for one in again(engine).find(vector, keywords("lighthouse"), 3) if one.bm25 > 0]
 
 
 def test_an_index_from_before_concepts_is_read_and_written_to(tmp_path):
@@ -103,7 +103,7 @@ def test_a_table_from_before_concepts_is_read_and_written_to(tmp_path, monkeypat
     rows = {one.path: (one.caption, one.concepts) for one in again(engine).rows(["/photos/a.jpg", "/photos/b.jpg"])}
     assert rows == {"/photos/a.jpg": ("a dog", ()), "/photos/b.jpg": ("a tower", ())}
     said = again(engine).find(np.array([1, 0], np.float32), ["lighthouse"], 3)
-    assert [one.path for one in said if one.text > 0] == ["/photos/b.jpg"]
+    assert [one.path for one in said if one.bm25 > 0] == ["/photos/b.jpg"]
 
 
 def test_names_of_any_kind_are_kept_found_and_dropped(engine):
@@ -123,9 +123,9 @@ def test_the_nearest_are_those_of_a_plain_product(engine):
     engine.tidy()
     for query in queries:
         products = vectors @ query
-        found = sorted(engine.find(query, [], 7), key=lambda one: -one.near)
+        found = sorted(engine.find(query, [], 7), key=lambda one: -one.cosine)
         assert [one.path for one in found] == [f"/photos/{i:03}.jpg" for i in np.argsort(-products)[:7]]
-        np.testing.assert_allclose([one.near for one in found], np.sort(products)[::-1][:7], atol=1e-5)
+        np.testing.assert_allclose([one.cosine for one in found], np.sort(products)[::-1][:7], atol=1e-5)
 
 
 def test_a_row_that_is_replaced_is_found_where_it_is_now(engine):
@@ -133,9 +133,9 @@ def test_a_row_that_is_replaced_is_found_where_it_is_now(engine):
     assert engine.find(np.array([1.0, 0.0]), [], 1)[0].path == "/photos/a.jpg"
     engine.write([row("a.jpg", [-1, 0], "a horse")], ["/photos/a.jpg", "/photos/nothing.jpg"])
     assert len(engine) == 2
-    best = max(engine.find(np.array([-1.0, 0.0]), [], 2), key=lambda one: one.near)
+    best = max(engine.find(np.array([-1.0, 0.0]), [], 2), key=lambda one: one.cosine)
     assert (best.path, best.caption) == ("/photos/a.jpg", "a horse")
-    assert best.near == pytest.approx(1)
+    assert best.cosine == pytest.approx(1)
 
 
 def test_captions_are_found_by_their_words_far_from_the_vector(engine):
@@ -146,12 +146,12 @@ def test_captions_are_found_by_their_words_far_from_the_vector(engine):
     far = -vectors[41]
     found = {one.path: one for one in engine.find(far, keywords("the men's horses"), 3)}
     hit = found["/photos/41.jpg"]
-    assert hit.text > 0
-    assert hit.near == pytest.approx(-1, abs=1e-5)
-    assert hit.text == max(one.text for one in found.values())
+    assert hit.bm25 > 0
+    assert hit.cosine == pytest.approx(-1, abs=1e-5)
+    assert hit.bm25 == max(one.bm25 for one in found.values())
     assert 3 <= len(found) <= 6
-    assert all(one.text == 0 for one in engine.find(far, keywords("zebra"), 3))
-    dogs = [one for one in engine.find(far, keywords("a running dog"), 4) if one.text > 0]
+    assert all(one.bm25 == 0 for one in engine.find(far, keywords("zebra"), 3))
+    dogs = [one for one in engine.find(far, keywords("a running dog"), 4) if one.bm25 > 0]
     assert len(dogs) >= 4
     assert {one.caption for one in dogs} == {"two dogs run"}
 
@@ -160,7 +160,7 @@ def test_the_nearest_get_the_score_of_their_captions_also_where_others_say_more(
     engine.write([row(f"{i}.jpg", [1, i + 1], "a dog, a dog and a dog") for i in range(9)])
     engine.write([row("here.jpg", [1, 0], "a dog"), row("silent.jpg", [1, 0.1])])
     engine.tidy()
-    found = {one.path: one.text for one in engine.find(np.array([1.0, 0.0]), ["dog"], 2)}
+    found = {one.path: one.bm25 for one in engine.find(np.array([1.0, 0.0]), ["dog"], 2)}
     assert found["/photos/here.jpg"] > 0
     assert found["/photos/silent.jpg"] == 0
     assert len(found) == 4
@@ -170,7 +170,7 @@ def test_new_captions_are_found_before_anything_is_tidied(engine):
     engine.write([row("a.jpg", [1, 0], "a cat")])
     engine.tidy()
     engine.write([row("b.jpg", [0, 1], "a zebra")])
-    found = {one.path: one.text for one in again(engine).find(np.array([1.0, 0.0]), ["zebra"], 1)}
+    found = {one.path: one.bm25 for one in again(engine).find(np.array([1.0, 0.0]), ["zebra"], 1)}
     assert found["/photos/b.jpg"] > 0
 
 
@@ -185,8 +185,8 @@ def test_clear_begins_again_with_vectors_of_another_width(engine):
     for index in (engine, reader, again(engine)):
         assert index.maker == "you"
         (found,) = index.find(np.array([1.0, 0.0]), ["dog"], 5)
-        assert (found.path, found.text > 0) == ("/photos/b.jpg", True)
-        assert found.near == pytest.approx(1)
+        assert (found.path, found.bm25 > 0) == ("/photos/b.jpg", True)
+        assert found.cosine == pytest.approx(1)
 
 
 def test_an_empty_index_finds_nothing(tmp_path):
@@ -227,7 +227,7 @@ def test_a_reader_that_stays_sees_what_is_dropped_and_added(engine):
     engine.write([row(f"{i}.jpg", axes[i]) for i in range(3)])
     assert len(reader.find(axes[0], [], 9)) == 3
     engine.write([row("3.jpg", axes[3])], ["/photos/1.jpg"])
-    near = {one.path: round(one.near, 3) for one in reader.find(axes[3], [], 9)}
+    near = {one.path: round(one.cosine, 3) for one in reader.find(axes[3], [], 9)}
     assert near == {"/photos/0.jpg": 0, "/photos/2.jpg": 0, "/photos/3.jpg": 1}
 
 
@@ -274,7 +274,7 @@ def test_bm25_is_that_of_the_formula(tmp_path):
     index = ExactIndex(tmp_path)
     said = ["a dog and a dog", "a dog on a big beach", "a cat", None]
     index.write([row(f"{i}.jpg", [1, i], text) for i, text in enumerate(said)])
-    found = {one.path: one.text for one in index.find(np.array([1.0, 0.0]), ["dog", "beach", "dog"], 9)}
+    found = {one.path: one.bm25 for one in index.find(np.array([1.0, 0.0]), ["dog", "beach", "dog"], 9)}
     idf = {word: np.log(1 + (3 - n + 0.5) / (n + 0.5)) for word, n in (("dog", 2), ("beach", 1))}
     length = {0: 2, 1: 3, 2: 1}
 
@@ -287,12 +287,13 @@ def test_bm25_is_that_of_the_formula(tmp_path):
 
 
 @NEEDS_LANCE
-def test_the_approximate_index_finds_nearly_all_and_also_what_came_after_it(tmp_path):
+def test_the_approximate_index_finds_nearly_all_and_also_what_came_after_it(tmp_path, monkeypatch):
     centres = unit_vectors(50, 32, 4)
     spread = unit_vectors(3000, 32, 5)
     vectors = centres[np.arange(3000) % 50] + 0.7 * spread
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    index = LanceIndex(tmp_path, ann_from=1000)
+    monkeypatch.setattr(lance, "ANN_FROM", 1000)
+    index = LanceIndex(tmp_path)
     index.clear("me")
     index.write([row(f"{i}.jpg", vectors[i]) for i in range(2800)])
     index.tidy()
@@ -312,9 +313,10 @@ def test_the_approximate_index_finds_nearly_all_and_also_what_came_after_it(tmp_
 
 
 @NEEDS_LANCE
-def test_cells_are_made_anew_once_there_are_four_times_as_many_rows(tmp_path):
+def test_cells_are_made_anew_once_there_are_four_times_as_many_rows(tmp_path, monkeypatch):
     vectors = unit_vectors(2000, 16, 6)
-    index = LanceIndex(tmp_path, ann_from=400)
+    monkeypatch.setattr(lance, "ANN_FROM", 400)
+    index = LanceIndex(tmp_path)
     index.clear("me")
     made = []
     for start, end in ((0, 300), (300, 400), (400, 1500), (1500, 2000)):
@@ -322,14 +324,15 @@ def test_cells_are_made_anew_once_there_are_four_times_as_many_rows(tmp_path):
         index.tidy()
         made.append([one.name for one in index._opened().list_indices() if one.columns == ["vector"]])
     assert made == [[], ["cells_400"], ["cells_400"], ["cells_2000"]]
-    assert index.find(vectors[7], [], 1)[0].near == pytest.approx(1, abs=1e-5)
+    assert index.find(vectors[7], [], 1)[0].cosine == pytest.approx(1, abs=1e-5)
 
 
 @NEEDS_LANCE
 def test_cells_stay_small_and_pieces_few_however_often_rows_join(tmp_path, monkeypatch):
     monkeypatch.setattr(lance, "PIECES", 3)
     vectors = unit_vectors(1900, 16, 7)
-    index = LanceIndex(tmp_path, ann_from=1000)
+    monkeypatch.setattr(lance, "ANN_FROM", 1000)
+    index = LanceIndex(tmp_path)
     index.clear("me")
     for start, end in ((0, 1000), *((at, at + 100) for at in range(1000, 1900, 100))):
         index.write([row(f"{i}.jpg", vectors[i]) for i in range(start, end)])

@@ -21,7 +21,7 @@ SEARCH = """
 import sys, numpy as np
 from sightline.search.lance import LanceIndex
 for found in LanceIndex(sys.argv[1]).find(np.array([0.0, 0.0, 1.0]), ["blue"], 1):
-    print(found.path, found.caption, found.text > 0)
+    print(found.path, found.caption, found.bm25 > 0)
 """
 
 

@@ -17,7 +17,7 @@ from sightline.search.engine import Candidate
 from sightline.search.exact import ExactIndex
 from sightline.search.index_store import model_of
 from sightline.search.lance import LanceIndex
-from sightline.search.query import AVOIDING, CANDIDATES, SAYING, PhotoIndex, rank, weaker, without
+from sightline.search.query import AVOID_WEIGHT, CANDIDATES, CAPTION_WEIGHT, PhotoIndex, rank, weaker, without
 
 torch.set_num_threads(1)
 NEEDS_LANCE = pytest.mark.skipif(not lance.is_installed(), reason="LanceDB is not installed")
@@ -73,7 +73,7 @@ def test_what_captions_say_lifts_photos(index, pipeline):
     together = {hit.path: hit.score for hit in index.search(pipeline, "two cats")}
     spread = max(alone.values()) - min(alone.values())
     for photo, said in zip(map(str, PHOTOS), SAID, strict=True):
-        lift = SAYING * spread if said == "two cats" else 0
+        lift = CAPTION_WEIGHT * spread if said == "two cats" else 0
         assert together[photo] == pytest.approx(alone[photo] + lift, abs=1e-5)
 
 
@@ -104,11 +104,11 @@ def test_words_to_avoid_that_mean_nothing_change_nothing(index, pipeline):
 def test_a_score_is_the_cosine_and_the_share_of_what_the_best_caption_says():
     found = [Candidate("a", None, 0.5), Candidate("b", "x", 0.4, 2.0), Candidate("c", "y", 0.3, 4.0)]
     scored = {one.path: score for one, score in rank(found)}
-    assert scored == pytest.approx({"a": 0.5, "b": 0.4 + SAYING * 0.2 / 2, "c": 0.3 + SAYING * 0.2})
+    assert scored == pytest.approx({"a": 0.5, "b": 0.4 + CAPTION_WEIGHT * 0.2 / 2, "c": 0.3 + CAPTION_WEIGHT * 0.2})
     assert rank([]) == []
     many = [Candidate(f"{i:03}", None, 1 - i / 1000) for i in range(300)] + [Candidate("far", "said", -1, 3.0)]
     apart = (CANDIDATES - 1) / 1000
-    assert {one.path: score for one, score in rank(many)}["far"] == pytest.approx(-1 + SAYING * apart)
+    assert {one.path: score for one, score in rank(many)}["far"] == pytest.approx(-1 + CAPTION_WEIGHT * apart)
     assert [one.path for one, _ in rank([Candidate("b", None, 0.5), Candidate("a", None, 0.5)])] == ["a", "b"]
 
 
@@ -116,7 +116,7 @@ def test_avoiding_subtracts_only_what_the_query_does_not_mean():
     wanted, avoid = unit_vectors(2, 6, 0)
     query = without(wanted, avoid)
     apart = avoid - (avoid @ wanted) * wanted
-    expected = wanted - AVOIDING * apart
+    expected = wanted - AVOID_WEIGHT * apart
     np.testing.assert_allclose(query, expected / np.linalg.norm(expected), atol=1e-6)
     assert np.linalg.norm(query) == pytest.approx(1, abs=1e-6)
     assert query @ wanted > 0
@@ -221,13 +221,13 @@ def found(near: float, text: float = 0.0, name: str = "x") -> Candidate:
 
 def test_a_match_is_near_or_says_the_words_and_the_rest_is_weaker():
     ranked = [(found(0.6), 0.6), (found(0.45), 0.45), (found(0.3), 0.3), (found(0.0), 0.0)]
-    assert weaker(ranked, line=0.4) == [False, False, True, True]
-    assert weaker(ranked, line=0.5) == [False, True, True, True]
-    assert weaker(ranked, line=-np.inf) == [False, False, False, True]  # nearer to the worst than to the best
-    assert weaker([(found(0.3), 0.3)], line=0.4) == [True]  # the best of what there is, and no match
+    assert weaker(ranked, least=0.4) == [False, False, True, True]
+    assert weaker(ranked, least=0.5) == [False, True, True, True]
+    assert weaker(ranked, least=-np.inf) == [False, False, False, True]  # nearer to the worst than to the best
+    assert weaker([(found(0.3), 0.3)], least=0.4) == [True]  # the best of what there is, and no match
     says = [(found(0.6, 2.0), 0.7), (found(0.1, 1.0), 0.2), (found(0.1, 0.9), 0.2), (found(0.0), 0.0)]
-    assert weaker(says, line=0.4) == [False, False, True, True]
-    assert weaker([], line=0.4) == []
+    assert weaker(says, least=0.4) == [False, False, True, True]
+    assert weaker([], least=0.4) == []
 
 
 def test_a_word_that_only_a_concept_says_finds_the_photo_and_it_is_no_weak_match(pipeline, tmp_path):

@@ -42,7 +42,7 @@ def held(at: Path) -> dict[str, str | None]:
 def nearest(at: Path, axis: int) -> str:
     vector = np.zeros(3)
     vector[axis] = 1
-    return Path(max(engine_at(at).find(vector, [], 9), key=lambda found: found.near).path).name
+    return Path(max(engine_at(at).find(vector, [], 9), key=lambda found: found.cosine).path).name
 
 
 def test_a_folder_is_indexed_and_found_by_its_vectors(folder, tmp_path, kind):
@@ -244,7 +244,8 @@ class Dying(Eyes):
 
 
 def index_and_die(folder: Path, at: Path, kind: str) -> None:
-    bring(folder, at, Dying(), engine=kind, batch=2)
+    ExactIndex.batch = lance.LanceIndex.batch = 2
+    bring(folder, at, Dying(), engine=kind)
 
 
 def test_killed_half_way_no_more_than_a_batch_is_done_again(tmp_path, kind):
@@ -256,12 +257,14 @@ def test_killed_half_way_no_more_than_a_batch_is_done_again(tmp_path, kind):
     child.join()
     assert child.exitcode == 9
     assert len(held(tmp_path / "store")) == 6
-    report, seen = bring(tmp_path / "photos", tmp_path / "store", batch=2)
+    report, seen = bring(tmp_path / "photos", tmp_path / "store")
     assert (report.made, report.kept, report.total) == (6, 6, 12)
     assert seen == [f"{number:02}.png" for number in range(6, 12)]
 
 
-def test_interrupted_it_keeps_what_is_done(tmp_path):
+def test_interrupted_it_keeps_what_is_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(ExactIndex, "batch", 2)
+
     class Interrupted(Eyes):
         def __call__(self, photos):
             if self.seen:
@@ -271,7 +274,7 @@ def test_interrupted_it_keeps_what_is_done(tmp_path):
     for number in range(5):
         paint(tmp_path / "photos" / f"{number}.png", (number * 20, 9, 9))
     with pytest.raises(KeyboardInterrupt):
-        bring(tmp_path / "photos", tmp_path / "store", Interrupted(), batch=2)
+        bring(tmp_path / "photos", tmp_path / "store", Interrupted())
     assert len(held(tmp_path / "store")) == 2
     assert bring(tmp_path / "photos", tmp_path / "store")[0].made == 3
 

@@ -159,11 +159,11 @@ def test_captions_count_as_much_as_finds_most():
         [Candidate("/a.jpg", "", 0.50, 0.0), Candidate("/b.jpg", "", 0.48, 2.0), Candidate("/c.jpg", "", 0.30, 0.0)],
         [Candidate("/a.jpg", "", 0.50, 1.0), Candidate("/b.jpg", "", 0.40, 2.0), Candidate("/c.jpg", "", 0.20, 0.0)],
     ]
-    asked, told, usual = [("b.jpg", "dog"), ("a.jpg", "cat")], {}, query.SAYING
+    asked, told, usual = [("b.jpg", "dog"), ("a.jpg", "cat")], {}, query.CAPTION_WEIGHT
     for weight in (0.0, 0.2, 0.4, 0.9):
-        with fit_search.weighed("SAYING", weight):
+        with fit_search.weighed("CAPTION_WEIGHT", weight):
             told[weight] = fit_search.recalls(asked, found)
-    assert usual == query.SAYING  # as before
+    assert usual == query.CAPTION_WEIGHT  # as before
     assert [told[weight]["R@1"] for weight in told] == [50, 100, 100, 50]
     assert told[0.0]["sum"] == 250
     assert fit_search.chosen(told, "sum") == 0.2
@@ -186,16 +186,16 @@ def test_search_is_fitted_on_dev_photos_alone(usual, data, tmp_path, monkeypatch
         token.write_text(before)
     assert json.loads(capsys.readouterr().out) == found == json.loads((tmp_path / "search.json").read_text())
     assert found["photos"] == len(SPLITS["dev"])
-    assert found["SAYING"]["queries"] == 2 * len(SPLITS["dev"])
-    assert found["SAYING"]["shipped"] == query.SAYING
-    assert [row["weight"] for row in found["SAYING"]["dev"]] == list(fit_search.SAYINGS)
-    assert [row["weight"] for row in found["AVOIDING"]["dev"]] == list(fit_search.AVOIDINGS)
-    for row in found["AVOIDING"]["dev"]:
+    assert found["CAPTION_WEIGHT"]["queries"] == 2 * len(SPLITS["dev"])
+    assert found["CAPTION_WEIGHT"]["shipped"] == query.CAPTION_WEIGHT
+    assert [row["weight"] for row in found["CAPTION_WEIGHT"]["dev"]] == list(fit_search.CAPTION_WEIGHTS)
+    assert [row["weight"] for row in found["AVOID_WEIGHT"]["dev"]] == list(fit_search.AVOID_WEIGHTS)
+    for row in found["AVOID_WEIGHT"]["dev"]:
         assert 0 <= row["right"] <= row["with the wanted"] <= 100
 
 
 def test_photos_without_nouns_in_common_choose_how_much_captions_count_alone(usual, capsys):
-    assert fit_search.main(usual)["AVOIDING"] is None
+    assert fit_search.main(usual)["AVOID_WEIGHT"] is None
     assert "too few photos have two nouns in common" in capsys.readouterr().out
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from sightline.scene import Array
@@ -14,7 +12,7 @@ from sightline.text.lemmas import lemma
 from sightline.text.tokenizer import ptb_tokens
 from sightline.vision.object_storage import Mark
 
-SAY_NOTHING = frozenset(
+STOP_WORDS = frozenset(
     "a an the this that these those of in on at to by from with for into onto over under near and or but as while "
     "is are be was were been being am has have had do does did it its their his her he she they them him there some "
     "'s n't -lrb- -rrb-".split()
@@ -30,7 +28,7 @@ def keywords(text: str) -> list[str]:
     >>> keywords("Two dogs are running on the beach")
     ['two', 'dog', 'run', 'beach']
     """
-    return [_base(word) for word in ptb_tokens(text) if word not in SAY_NOTHING]
+    return [_base(word) for word in ptb_tokens(text) if word not in STOP_WORDS]
 
 
 @lru_cache(1 << 16)
@@ -46,7 +44,7 @@ class Row:
     path: str  # absolute, with forward slashes: the row's name
     root: str  # the folder that was indexed when it was found
     mark: Mark  # of the file when it was listed
-    content: str  # what tells its bytes from others (`content_of`); "" where they changed while they were looked at
+    content: str  # hash of the file's bytes; "" where they changed while they were looked at
     size: tuple[int, int]  # width and height in pixels, upright
     vector: Array  # (d,) float32 of length 1
     caption: str | None = None  # None where none was asked for
@@ -58,9 +56,9 @@ class Row:
         >>> Row("", "", (0, 0), "", (1, 1), None, "a dog on rocks", ("dog", "wild cat")).keywords()
         ['dog', 'rock', 'wild', 'cat']
         """
-        said = keywords(self.caption or "")
-        others = [word for name in self.concepts for word in keywords(name) if word not in said]
-        return [*said, *dict.fromkeys(others)]
+        words = keywords(self.caption or "")
+        others = [word for name in self.concepts for word in keywords(name) if word not in words]
+        return [*words, *dict.fromkeys(others)]
 
 
 class RowState(NamedTuple):
@@ -72,20 +70,12 @@ class RowState(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A photo that may be a hit: how near its vector is to the query's, and the BM25 score of its keywords."""
+    """A photo that may be a hit."""
 
     path: str
     caption: str | None
-    near: float
-    text: float = 0.0
-
-
-def content_of(path: str | Path) -> str:
-    """32 hex digits of the bytes of a file: the same for a copy or a renamed file."""
-    if Path(path).is_fifo():
-        raise OSError("a pipe is no photo")  # and would be waited for
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    cosine: float  # of its vector with the query's
+    bm25: float = 0.0  # score of its keywords
 
 
 class Engine(Protocol):

@@ -8,11 +8,10 @@ batches, and a kill loses at most the one being written.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from sightline.search.engine import Candidate, Row, RowState
 FILE = "photos.sqlite"
 PATIENCE = 60.0  # seconds that a reader or the writer waits for the other's transaction
 K1, B = 1.2, 0.75  # of BM25
-AT_ONCE = 500  # values in one question: SQLite of old takes no more than 999
+AT_ONCE = 500  # values in one query: SQLite of old takes no more than 999
 TABLES = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value);
 CREATE TABLE photos (id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,
@@ -39,8 +38,6 @@ CREATE INDEX words_of ON words (id);
 CREATE TABLE concepts (id INTEGER PRIMARY KEY, names TEXT NOT NULL);
 INSERT INTO state VALUES ('layout', 1), ('maker', ''), ('version', 0);
 """
-
-
 CONCEPTS = "CREATE TABLE IF NOT EXISTS concepts (id INTEGER PRIMARY KEY, names TEXT NOT NULL)"  # an index may lack it
 BY_ID = ("photos", "vectors", "words", "concepts")
 
@@ -63,36 +60,37 @@ class ExactIndex:
             return str(_state(db, "maker"))
 
     def __len__(self) -> int:
-        return int(self._ask("SELECT count(*) FROM photos", [(0,)])[0][0])
+        counts = self._select_all("SELECT count(*) FROM photos")
+        return int(counts[0][0]) if counts else 0
 
     def states(self) -> dict[str, RowState]:
-        rows = self._ask("SELECT path, bytes, changed, content, caption IS NOT NULL FROM photos", [])
-        return {path: RowState((size, time), content, bool(said)) for path, size, time, content, said in rows}
+        rows = self._select_all("SELECT path, bytes, changed, content, caption IS NOT NULL FROM photos")
+        return {path: RowState((size, time), content, bool(captioned)) for path, size, time, content, captioned in rows}
 
-    def _ask(self, question: str, nothing: list[Any]) -> list[Any]:
-        """All rows of an answer; `nothing` where there is no file yet."""
+    def _select_all(self, query: str) -> list[Any]:
+        """All rows of a query; none where there is no file yet."""
         if not self.path.exists():
-            return nothing
+            return []
         with self._reading() as db:
-            return db.execute(question).fetchall()
+            return db.execute(query).fetchall()
 
     def rows(self, paths: Collection[str]) -> list[Row]:
-        found: list[Row] = []
+        rows: list[Row] = []
         columns = "path, root, bytes, changed, content, width, height, caption, vector"
         with self._reading() as db:
-            there = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'concepts'").fetchone()
-            names, joined = ("names", "LEFT JOIN concepts USING (id)") if there else ("NULL", "")
-            question = f"SELECT {columns}, {names} FROM photos JOIN vectors USING (id) {joined} WHERE path IN "
-            for path, root, size, time, content, width, height, caption, vector, names in _select(db, question, paths):
-                own, things = np.frombuffer(vector, np.float32), tuple(names.split("\n")) if names else ()
-                found.append(Row(path, root, (size, time), content, (width, height), own, caption, things))
-        return found
+            has_concepts = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'concepts'").fetchone()
+            names, join = ("names", "LEFT JOIN concepts USING (id)") if has_concepts else ("NULL", "")
+            query = f"SELECT {columns}, {names} FROM photos JOIN vectors USING (id) {join} WHERE path IN "
+            for path, root, size, time, content, width, height, caption, blob, listed in _select_in(db, query, paths):
+                vector, concepts = np.frombuffer(blob, np.float32), tuple(listed.split("\n")) if listed else ()
+                rows.append(Row(path, root, (size, time), content, (width, height), vector, caption, concepts))
+        return rows
 
     def write(self, add: Sequence[Row], drop: Collection[str] = ()) -> None:
         if not add and not drop:
             return
         with self._writing() as db:
-            ids = [id for (id,) in _select(db, "SELECT id FROM photos WHERE path IN ", drop)]
+            ids = [id for (id,) in _select_in(db, "SELECT id FROM photos WHERE path IN ", drop)]
             for table in BY_ID:
                 db.executemany(f"DELETE FROM {table} WHERE id = ?", ((id,) for id in ids))
             for row in add:
@@ -118,14 +116,14 @@ class ExactIndex:
             self._matrix.refresh(db)
             if not len(self._matrix.ids):
                 return []
-            near = self._matrix.vectors @ vector.astype(np.float32)  # (n,)
-            said = self._matrix.said(db, words)
-            chosen = np.union1d(_best(near, count), _best(said, count, least=1e-9))
+            cosines = self._matrix.vectors @ vector.astype(np.float32)  # (n,)
+            bm25 = self._matrix.bm25(db, words)
+            chosen = np.union1d(_best(cosines, count), _best(bm25, count, least=1e-9))
             ids = self._matrix.ids[chosen].tolist()
-            rows = _select(db, "SELECT id, path, caption FROM photos WHERE id IN ", ids)
-            told = {id: (path, caption) for id, path, caption in rows}
-        scores = zip(ids, near[chosen].tolist(), said[chosen].tolist(), strict=True)
-        return [Candidate(*told[id], one, other) for id, one, other in scores]
+            rows = _select_in(db, "SELECT id, path, caption FROM photos WHERE id IN ", ids)
+            photos = {id: (path, caption) for id, path, caption in rows}
+        scores = zip(ids, cosines[chosen].tolist(), bm25[chosen].tolist(), strict=True)
+        return [Candidate(*photos[id], cosine, text_score) for id, cosine, text_score in scores]
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -193,26 +191,26 @@ class _Matrix:
         version = int(_state(db, "version"))
         if version == self.version:
             return
-        now = np.array([id for (id,) in db.execute("SELECT id FROM photos ORDER BY id")], np.int64)
-        stay = np.isin(self.ids, now)
+        ids = np.array([id for (id,) in db.execute("SELECT id FROM photos ORDER BY id")], np.int64)
+        stay = np.isin(self.ids, ids)
         last = int(self.ids[-1]) if len(self.ids) else 0
         blobs = [blob for (blob,) in db.execute("SELECT vector FROM vectors WHERE id > ? ORDER BY id", (last,))]
         parts = [self.vectors if stay.all() else self.vectors[stay]] if stay.any() else []
         if blobs:
             parts.append(np.frombuffer(b"".join(blobs), np.float32).reshape(len(blobs), -1))
         self.vectors = np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
-        if len(self.vectors) != len(now):
-            raise sqlite3.DatabaseError(f"it has {len(now):,} photos and {len(self.vectors):,} vectors")
-        self.ids, self.version = now, version
+        if len(self.vectors) != len(ids):
+            raise sqlite3.DatabaseError(f"it has {len(ids):,} photos and {len(self.vectors):,} vectors")
+        self.ids, self.version = ids, version
         captions, words = db.execute("SELECT count(*), avg(words) FROM photos WHERE caption IS NOT NULL").fetchone()
         self._captions, self._mean_words = captions, words or 1.0
 
-    def said(self, db: sqlite3.Connection, words: Sequence[str]) -> Array:
-        """(n,) BM25 of every caption: rare words weigh more (Robertson and Zaragoza 2009, idf as in Lucene)."""
+    def bm25(self, db: sqlite3.Connection, words: Sequence[str]) -> Array:
+        """(n,) of every caption: rare words weigh more (Robertson and Zaragoza 2009, idf as in Lucene)."""
         scores: Array = np.zeros(len(self.ids), np.float32)
-        question = "SELECT id, count, among FROM words WHERE word = ?"
+        query = "SELECT id, count, among FROM words WHERE word = ?"
         for word in dict.fromkeys(words):
-            table = np.array(db.execute(question, (word,)).fetchall(), np.int64).reshape(-1, 3)
+            table = np.array(db.execute(query, (word,)).fetchall(), np.int64).reshape(-1, 3)
             rows, counts, lengths = np.searchsorted(self.ids, table[:, 0]), table[:, 1], table[:, 2]
             idf = float(np.log1p((self._captions - len(table) + 0.5) / (len(table) + 0.5)))
             scores[rows] += idf * (counts * (K1 + 1) / (counts + K1 * (1 - B + B * lengths / self._mean_words)))
@@ -226,28 +224,29 @@ def _best(scores: Array, count: int, least: float = -np.inf) -> Any:
 
 
 def _insert(db: sqlite3.Connection, row: Row) -> None:
-    said = Counter(row.keywords())
-    values = (None, row.path, row.root, *row.mark, row.content, *row.size, row.caption, said.total())
+    counts = Counter(row.keywords())
+    values = (None, row.path, row.root, *row.mark, row.content, *row.size, row.caption, counts.total())
     id = db.execute("INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values).lastrowid
     db.execute("INSERT INTO vectors VALUES (?, ?)", (id, np.ascontiguousarray(row.vector, np.float32).tobytes()))
-    words = ((word, id, count, said.total()) for word, count in said.items())
+    words = ((word, id, count, counts.total()) for word, count in counts.items())
     db.executemany("INSERT INTO words VALUES (?, ?, ?, ?)", words)
     if row.concepts:
         db.execute("INSERT INTO concepts VALUES (?, ?)", (id, "\n".join(row.concepts)))
 
 
-def _select(db: sqlite3.Connection, question: str, values: Iterable[Any]) -> Iterator[Any]:
-    """The answers to a question that ends in `IN`, for any number of values."""
-    coming = iter(values)
-    while some := list(itertools.islice(coming, AT_ONCE)):
-        yield from db.execute(f"{question} ({','.join('?' * len(some))})", some)
+def _select_in(db: sqlite3.Connection, query: str, values: Collection[Any]) -> Iterator[Any]:
+    """The rows of a query that ends in `IN`, for any number of values."""
+    listed = list(values)
+    for start in range(0, len(listed), AT_ONCE):
+        some = listed[start : start + AT_ONCE]
+        yield from db.execute(f"{query} ({','.join('?' * len(some))})", some)
 
 
 def _state(db: sqlite3.Connection, name: str) -> Any:
-    found = db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
-    if found is None:
+    row = db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+    if row is None:
         raise sqlite3.DatabaseError(f"it does not tell its {name}")
-    return found[0]
+    return row[0]
 
 
 def _refuse_foreign(db: sqlite3.Connection) -> None:

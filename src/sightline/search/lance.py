@@ -23,7 +23,7 @@ from sightline.scene import Array
 from sightline.search.engine import Candidate, Row, RowState
 
 TABLE = "photos"
-AT_ONCE = 1000  # paths in one question
+AT_ONCE = 1000  # paths in one query
 ANN_FROM = 20_000  # rows: below, comparing all is as fast
 SAMPLED, ROUNDS = 32, 10  # of k-means: vectors for each cell, and how often they are assigned anew
 PIECES = 20  # of the approximate index: each time that rows join it, they are a piece more, which is searched too
@@ -38,17 +38,12 @@ def is_installed() -> bool:
 
 
 class LanceIndex:
-    """An `Engine` in a folder, or at an address such as s3://bucket/name; the first `write` makes it.
-
-    Args:
-        place: folder or address.
-        ann_from: rows from which on there is an approximate index.
-    """
+    """An `Engine` in a folder, or at an address such as s3://bucket/name; the first `write` makes it."""
 
     kind, batch = "lance", 256
 
-    def __init__(self, place: PathLike, ann_from: int = ANN_FROM) -> None:
-        self.place, self.ann_from = os.fspath(place), ann_from
+    def __init__(self, place: PathLike) -> None:
+        self.place = os.fspath(place)
         self._maker, self._new = "", False  # of a table that the next write will make
         self._table: Any = None
         self._turn = threading.Lock()
@@ -69,23 +64,23 @@ class LanceIndex:
         if table is None:
             return {}
         with self._clear_errors():
-            chosen = table.search().select(["path", "bytes", "changed", "content", "captioned"]).to_arrow()
-        rows = zip(*(column.to_pylist() for column in chosen.columns), strict=True)
-        return {path: RowState((size, time), content, said) for path, size, time, content, said in rows}
+            columns = table.search().select(["path", "bytes", "changed", "content", "captioned"]).to_arrow().columns
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        return {path: RowState((size, time), content, captioned) for path, size, time, content, captioned in rows}
 
     def rows(self, paths: Collection[str]) -> list[Row]:
-        table, found = self._opened(), list[Row]()
-        for condition in _among(paths) if table is not None else ():
+        table, rows = self._opened(), list[Row]()
+        for condition in _path_in(paths) if table is not None else ():
             with self._clear_errors():
-                told = table.search().where(condition).limit(AT_ONCE).to_arrow()
-            found += map(_row, told.to_pylist())
-        return found
+                records = table.search().where(condition).limit(AT_ONCE).to_arrow().to_pylist()
+            rows += map(_row, records)
+        return rows
 
     def write(self, add: Sequence[Row], drop: Collection[str] = ()) -> None:
         """Drop some photos, then add others: each all or nothing."""
         with self._clear_errors():
             table = self._opened()
-            for condition in _among(drop) if table is not None else ():
+            for condition in _path_in(drop) if table is not None else ():
                 table.delete(condition)
             if add and (table is None or self._new):
                 table = self._create(len(add[0].vector))
@@ -110,7 +105,7 @@ class LanceIndex:
             rows, cells = table.count_rows(), [i.name for i in table.list_indices() if i.columns == ["vector"]]
             made_for = max((int(name.rpartition("_")[2]) for name in cells), default=0)
             pieces = sum(table.index_stats(name).num_indices for name in cells)
-            if rows >= max(self.ann_from, 4 * made_for) or pieces > PIECES:
+            if rows >= max(ANN_FROM, 4 * made_for) or pieces > PIECES:
                 _make_cells(table, rows)
                 for name in cells:
                     table.drop_index(name)
@@ -120,27 +115,29 @@ class LanceIndex:
         table = self._opened()
         if table is None:
             raise DataError("there is no index", where=self.place, fix="make one with `sightline index`")
-        query, found = vector.astype(np.float32), dict[str, Candidate]()
+        query, candidates = vector.astype(np.float32), dict[str, Candidate]()
         with self._clear_errors():
-            near = table.search(query).distance_type("l2").limit(count).select(["path", "caption", "_distance"])
+            nearest = table.search(query).distance_type("l2").limit(count).select(["path", "caption", "_distance"])
             refined = max(2, -(-REFINED // count))
-            near = near.bypass_vector_index() if exact else near.nprobes(NPROBES).refine_factor(refined)
-            for row in near.to_list():
-                found[row["path"]] = Candidate(row["path"], row["caption"], 1 - row["_distance"] / 2)
-            for row in self._saying(table, words, count, found):
-                close = float(np.asarray(row["vector"], np.float32) @ query)
-                found[row["path"]] = Candidate(row["path"], row["caption"], close, row["_score"])
-        return list(found.values())
+            nearest = nearest.bypass_vector_index() if exact else nearest.nprobes(NPROBES).refine_factor(refined)
+            for row in nearest.to_list():
+                candidates[row["path"]] = Candidate(row["path"], row["caption"], 1 - row["_distance"] / 2)
+            for row in self._search_words(table, words, count, candidates):
+                cosine = float(np.asarray(row["vector"], np.float32) @ query)
+                candidates[row["path"]] = Candidate(row["path"], row["caption"], cosine, row["_score"])
+        return list(candidates.values())
 
-    def _saying(self, table: Any, words: Sequence[str], count: int, near: Collection[str]) -> list[dict[str, Any]]:
+    def _search_words(
+        self, table: Any, words: Sequence[str], count: int, near: Collection[str]
+    ) -> list[dict[str, Any]]:
         """The photos whose captions say most of some words; and of those near that say any."""
-        told = list[dict[str, Any]]()
-        for condition in (None, *_among(near)) if words else ():
-            question = table.search(" ".join(words), query_type="fts", fts_columns="words").limit(count)
+        rows = list[dict[str, Any]]()
+        for condition in (None, *_path_in(near)) if words else ():
+            query = table.search(" ".join(words), query_type="fts", fts_columns="words").limit(count)
             if condition is not None:
-                question = question.where(condition, prefilter=True)
-            told += question.select(["path", "caption", "vector", "_score"]).to_list()
-        return told
+                query = query.where(condition, prefilter=True)
+            rows += query.select(["path", "caption", "vector", "_score"]).to_list()
+        return rows
 
     def _opened(self) -> Any:
         with self._turn, self._clear_errors():
@@ -215,19 +212,25 @@ def storage_options(environment: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-def _among(paths: Iterable[str]) -> Iterator[str]:
+def _path_in(paths: Iterable[str]) -> Iterator[str]:
     """Conditions that hold for some paths."""
     quoted = ["'" + path.replace("'", "''") + "'" for path in paths]
     for start in range(0, len(quoted), AT_ONCE):
         yield f"path IN ({', '.join(quoted[start : start + AT_ONCE])})"
 
 
-def _row(told: Mapping[str, Any]) -> Row:
-    mark, size = (told["bytes"], told["changed"]), (told["width"], told["height"])
-    vector: Array = np.asarray(told["vector"], np.float32)
-    concepts = told.get("concepts")  # a table from before lacks it
-    named = tuple(concepts.split("\n")) if concepts else ()
-    return Row(told["path"], told["root"], mark, told["content"], size, vector, told["caption"], named)
+def _row(record: Mapping[str, Any]) -> Row:
+    concepts = record.get("concepts")  # a table from before lacks it
+    return Row(
+        path=record["path"],
+        root=record["root"],
+        mark=(record["bytes"], record["changed"]),
+        content=record["content"],
+        size=(record["width"], record["height"]),
+        vector=np.asarray(record["vector"], np.float32),
+        caption=record["caption"],
+        concepts=tuple(concepts.split("\n")) if concepts else (),
+    )
 
 
 def _columns(row: Row) -> dict[str, Any]:

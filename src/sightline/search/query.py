@@ -12,19 +12,18 @@ import numpy as np
 from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.files import PathLike
 from sightline.scene import Array
-from sightline.search import index_store as stores
-from sightline.search.engine import SAY_NOTHING, Candidate, Engine, keywords
-from sightline.search.index_store import model_of
-from sightline.text.vocabulary import Rule, Vocabulary, rule
+from sightline.search.engine import STOP_WORDS, Candidate, Engine, keywords
+from sightline.search.index_store import engine_at, model_of, nearest_store, open_index
+from sightline.text.vocabulary import Vocabulary, rule
 from sightline.vision.images import Source
 
 if TYPE_CHECKING:  # it brings PyTorch, for which whoever has no index need not wait
     from sightline.checkpoint.bundle import Bundle
 
 CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
-SAYING = 0.1  # what the best caption is worth, in parts of how far apart the nearest candidates are
-LINE = 0.38  # of people's captions, 95 % are nearer than this to their own photo (tools/fit_search.py)
-AVOIDING = 0.5  # how much of what is not wanted is subtracted: more also loses what is wanted
+CAPTION_WEIGHT = 0.1  # what the best caption is worth, in parts of how far apart the nearest candidates are
+MATCH_COSINE = 0.38  # of people's captions, 95 % are nearer than this to their own photo (tools/fit_search.py)
+AVOID_WEIGHT = 0.5  # how much of what is not wanted is subtracted: more also loses what is wanted
 
 
 class SearchModel(Protocol):
@@ -61,9 +60,8 @@ class Hit:
     why: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready form."""
-        told = {"path": self.path, "score": round(self.score, 4), "caption": self.caption, "weak": self.weak}
-        return told if self.why is None else {**told, "why": self.why}
+        fields = {"path": self.path, "score": round(self.score, 4), "caption": self.caption, "weak": self.weak}
+        return fields if self.why is None else {**fields, "why": self.why}
 
 
 class PhotoIndex:
@@ -74,8 +72,8 @@ class PhotoIndex:
     """
 
     def __init__(self, store: PathLike | None = None) -> None:
-        self.store = os.fspath(stores.nearest_store() if store is None else store)
-        self._engine: Engine = stores.open_index(self.store)
+        self.store = os.fspath(nearest_store() if store is None else store)
+        self._engine: Engine = open_index(self.store)
 
     def __len__(self) -> int:
         return len(self._current())
@@ -118,35 +116,39 @@ class PhotoIndex:
                 fix="give that model with --model, or index again with --force",
             )
         by_text = photo is None and bool(words.strip()) and not means_something(pipeline, words)
-        wanted = _wanted(pipeline, words, photo)
+        query = _query_vector(pipeline, words, photo)
         if avoid.strip() and not by_text and means_something(pipeline, avoid):
-            wanted = without(wanted, _unit(pipeline.text_vectors([avoid])[0]))
-        said, unsaid = (keywords(words), set(keywords(avoid))) if captions else ([], set())
+            query = without(query, _unit(pipeline.text_vectors([avoid])[0]))
         many = max(CANDIDATES, 2 * count) + len(leave_out)  # the rest tells which hits are weak
-        found = engine.find(wanted, said, many, exact)
-        found = [one for one in found if one.path not in leave_out]
-        found = [one for one in found if not unsaid or not unsaid <= set(keywords(one.caption or ""))]
-        best = rank_by_text(found) if by_text else rank(found)
-        weak = weaker(best, LINE if words.strip() and photo is None and not by_text else -np.inf)
+        candidates = engine.find(query, keywords(words) if captions else [], many, exact)
+        unwanted = set(keywords(avoid)) if captions else set()
+        candidates = [
+            one
+            for one in candidates
+            if one.path not in leave_out and not (unwanted and unwanted <= set(keywords(one.caption or "")))
+        ]
+        ranked = rank_by_text(candidates) if by_text else rank(candidates)
+        weak = weaker(ranked, MATCH_COSINE if words.strip() and photo is None and not by_text else -np.inf)
         hits = [
-            Hit(one.path, score, one.caption, faint) for (one, score), faint in zip(best[:count], weak, strict=False)
+            Hit(one.path, score, one.caption, is_weak)
+            for (one, score), is_weak in zip(ranked[:count], weak[:count], strict=True)
         ]
         return [_explain(hit, pipeline, words) for hit in hits] if explain and words.strip() else hits
 
     def relative(self, paths: Sequence[str]) -> list[str]:
         """Paths of photos as seen from the folder that was indexed; of photos that are not there, the name alone."""
         roots = {row.path: f"{row.root.rstrip('/')}/" for row in self._current().rows(paths)}
-        rest = {path: path.removeprefix(root) for path, root in roots.items() if path.startswith(root)}
-        return [rest.get(path) or path.rpartition("/")[2] for path in paths]
+        below = {path: path.removeprefix(root) for path, root in roots.items() if path.startswith(root)}
+        return [below.get(path) or path.rpartition("/")[2] for path in paths]
 
     def _current(self) -> Engine:
         """The engine; another one where the index has outgrown the old."""
-        now = stores.engine_at(self.store)
-        if now is None:
+        engine = engine_at(self.store)
+        if engine is None:
             fix = "make it again with `sightline index FOLDER`"
             raise DataError("the photo index is no longer there", where=self.store, fix=fix)
-        if now.kind != self._engine.kind:
-            self._engine = now
+        if engine.kind != self._engine.kind:
+            self._engine = engine
         return self._engine
 
 
@@ -163,61 +165,63 @@ def without(wanted: Array, avoid: Array) -> Array:
     apart = avoid - (avoid @ wanted) * wanted
     if np.linalg.norm(apart) < 1e-3:
         raise ConfigError("what to find and what not to find mean the same", fix="change one of them")
-    return _unit(wanted - AVOIDING * apart)
+    return _unit(wanted - AVOID_WEIGHT * apart)
 
 
-def rank(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
+def rank(candidates: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
     """Candidates with their scores, the best first.
 
     The score is the cosine, plus what the caption says: BM25 as a part of that of the best caption, which is worth
-    `SAYING` of the difference between the nearest candidate and the hundredth. It is that of this search, because
-    models and queries differ in how far apart they put photos.
+    `CAPTION_WEIGHT` of the difference between the nearest candidate and the hundredth. It is that of this search,
+    because models and queries differ in how far apart they put photos.
     """
-    if not found:
+    if not candidates:
         return []
-    near, text = np.array([one.near for one in found]), np.array([one.text for one in found])
-    apart = near.max() - np.sort(near)[::-1][:CANDIDATES].min()
-    scores = near + SAYING * apart * text / max(text.max(), 1e-9)
-    order = sorted(range(len(found)), key=lambda i: (-scores[i], found[i].path))
-    return [(found[i], float(scores[i])) for i in order]
+    cosines = np.array([one.cosine for one in candidates])
+    bm25 = np.array([one.bm25 for one in candidates])
+    spread = cosines.max() - np.sort(cosines)[::-1][:CANDIDATES].min()
+    scores = cosines + CAPTION_WEIGHT * spread * bm25 / max(bm25.max(), 1e-9)
+    order = sorted(range(len(candidates)), key=lambda i: (-scores[i], candidates[i].path))
+    return [(candidates[i], float(scores[i])) for i in order]
 
 
-def weaker(ranked: Sequence[tuple[Candidate, float]], line: float) -> list[bool]:
-    """Which of ranked candidates are weaker matches (`Hit.weak`); `line` is the least cosine of a match."""
+def weaker(ranked: Sequence[tuple[Candidate, float]], least: float) -> list[bool]:
+    """Which of ranked candidates are weaker matches (`Hit.weak`); `least` is the least cosine of a match."""
     if not ranked:
         return []
-    middle, most = (ranked[0][1] + ranked[-1][1]) / 2, max(one.text for one, _ in ranked)
-    return [
-        not (one.text > 0 and one.text >= most / 2) and (one.near < line or score < middle) for one, score in ranked
-    ]
+    middle, most = (ranked[0][1] + ranked[-1][1]) / 2, max(one.bm25 for one, _ in ranked)
+    weak = []
+    for one, score in ranked:
+        says_much = one.bm25 > 0 and one.bm25 >= most / 2
+        weak.append(not says_much and (one.cosine < least or score < middle))
+    return weak
 
 
-def rank_by_text(found: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
+def rank_by_text(candidates: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
     """Candidates whose captions say something of the words, with their part of what the best says, the best first."""
-    saying = sorted((one for one in found if one.text > 0), key=lambda one: (-one.text, one.path))
-    return [(one, one.text / saying[0].text) for one in saying]
+    saying = sorted((one for one in candidates if one.bm25 > 0), key=lambda one: (-one.bm25, one.path))
+    return [(one, one.bm25 / saying[0].bm25) for one in saying]
 
 
 def unknown_words(pipeline: SearchModel, text: str) -> list[str]:
     """The words of a text that the model never learned, each once, but for those that say nothing."""
-    split, vocabulary = _reading(pipeline)
-    words = dict.fromkeys(split.all_words(text))
-    return [word for word in words if word not in vocabulary and word not in SAY_NOTHING]
+    words, vocabulary = _split(pipeline, text)
+    return [word for word in dict.fromkeys(words) if word not in vocabulary and word not in STOP_WORDS]
 
 
 def means_something(pipeline: SearchModel, text: str) -> bool:
     """Whether the model knows a word of a text; *a*, *of* and the like only count where there are no others."""
-    split, vocabulary = _reading(pipeline)
-    words = split.all_words(text)
-    return any(word in vocabulary for word in [word for word in words if word not in SAY_NOTHING] or words)
+    words, vocabulary = _split(pipeline, text)
+    return any(word in vocabulary for word in [word for word in words if word not in STOP_WORDS] or words)
 
 
-def _reading(pipeline: SearchModel) -> tuple[Rule, Vocabulary]:
-    finds = pipeline.bundle.matcher or pipeline.bundle.captioner
-    return rule(finds.text_rule), finds.vocabulary
+def _split(pipeline: SearchModel, text: str) -> tuple[list[str], Vocabulary]:
+    """The words of a text, and those that the model knows."""
+    reader = pipeline.bundle.matcher or pipeline.bundle.captioner
+    return rule(reader.text_rule).all_words(text), reader.vocabulary
 
 
-def _wanted(pipeline: SearchModel, words: str, photo: Source | None) -> Array:
+def _query_vector(pipeline: SearchModel, words: str, photo: Source | None) -> Array:
     parts: list[Array] = []
     if words.strip() and (photo is None or means_something(pipeline, words)):
         parts.append(pipeline.text_vectors([words])[0])
@@ -235,7 +239,6 @@ def _unit(vector: Array) -> Array:
 
 def _explain(hit: Hit, pipeline: SearchModel, words: str) -> Hit:
     try:
-        told = pipeline.ground(hit.path, words).to_json()
+        return replace(hit, why={"words": pipeline.ground(hit.path, words).to_json()["words"]})
     except SightlineError as error:  # the file is gone since, or can no longer be read
         return replace(hit, why={"words": [], "error": str(error)})
-    return replace(hit, why={"words": told["words"]})

@@ -6,9 +6,11 @@ what is in the index is done, whoever wrote it; the ledger only remembers which 
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from sightline.errors import ConfigError, DataError, SightlineError
@@ -17,7 +19,7 @@ from sightline.jobs.job import Executor, Report, run, run_locally
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger
 from sightline.photo import Photo, PhotoEmbedding
-from sightline.search.engine import Engine, Row, RowState, content_of
+from sightline.search.engine import Engine, Row, RowState
 from sightline.search.index_store import LEDGER, Kind, engine_for, hold_store
 from sightline.vision.object_storage import Mark, is_address
 from sightline.vision.photo_reader import Progress
@@ -48,78 +50,63 @@ class SyncReport(Report):
 
 
 @dataclass
-class Plan:
-    """What to do with photos.
+class _Plan:
+    """What to do with photos."""
 
-    Attributes:
-        look: photos that are new or have changed.
-        take: photos whose bytes are known, with the path of the row that knows them: moved, copied, or touched.
-        copies: ids of those of `take` that are new: what they were copied from is still there, or was moved already.
-        gone: paths of rows whose files are no longer there.
-        kept: how many are in the index as they are.
-    """
-
-    look: list[PhotoRef] = field(default_factory=list)
+    look: list[PhotoRef] = field(default_factory=list)  # new, or changed
+    # Photos whose bytes are known, with the path of the row that knows them: moved, copied, or touched.
     take: list[tuple[PhotoRef, str]] = field(default_factory=list)
-    copies: set[str] = field(default_factory=set)
-    gone: set[str] = field(default_factory=set)
-    kept: int = 0
+    copies: set[str] = field(default_factory=set)  # ids of those of `take` that are new: their source is still there
+    gone: set[str] = field(default_factory=set)  # paths of rows whose files are no longer there
+    kept: int = 0  # in the index as they are
 
 
-def plan(
+def _plan(
     root: str,
     photos: Sequence[PhotoRef],
     problems: Sequence[SightlineError],
-    known: Mapping[str, RowState],
+    rows: Mapping[str, RowState],
     *,
-    captions: bool = True,
-    again: bool = False,
-) -> Plan:
-    """Compare the photos below a folder with an index.
+    captions: bool,
+    again: bool,
+) -> _Plan:
+    """Compare the photos below a folder with an index; what is below folders that could not be read (`problems`) stays.
 
     A file is read only if one of the same length is in the index: it may be that one, under another name.
-
-    Args:
-        root: the folder; rows of photos elsewhere stay, unless they have moved to here.
-        photos: that are below it now; ids are absolute paths.
-        problems: folders that cannot be read; what is below them stays.
-        known: what is in the index.
-        captions: whether photos without caption have to be looked at again.
-        again: look at all photos again.
     """
-    todo, listed = Plan(), {photo.id for photo in photos}
+    todo, listed = _Plan(), {photo.id for photo in photos}
     unread = tuple(f"{error.where}/" for error in problems if error.where)
     below = f"{root.rstrip('/')}/"
-    missing = (path for path in known if path.startswith(below) and path not in listed)
+    missing = (path for path in rows if path.startswith(below) and path not in listed)
     todo.gone = {path for path in missing if not path.startswith(unread)}
-    whole = {path: row for path, row in known.items() if row.captioned or not captions}
-    changed = {photo.id for photo in photos if photo.id in known and known[photo.id].mark != photo.mark}
+    complete = {path: row for path, row in rows.items() if row.captioned or not captions}
+    changed = {photo.id for photo in photos if photo.id in rows and rows[photo.id].mark != photo.mark}
     by_length, moved = dict[int, dict[str, str]](), set[str]()
-    for path, row in whole.items():
+    for path, row in complete.items():
         if row.content:
             by_length.setdefault(row.mark[0], {})[row.content] = path
     for photo in photos:
         if again:
             todo.look.append(photo)
-        elif photo.id in whole and whole[photo.id].mark == photo.mark:
+        elif photo.id in complete and complete[photo.id].mark == photo.mark:
             todo.kept += 1
-        elif source := _same(photo, by_length):
-            there = Path(source).exists()
-            if photo.id not in known and ((there and source not in changed) or source in moved):
+        elif source := _same_bytes(photo, by_length):
+            exists = Path(source).exists()
+            if photo.id not in rows and ((exists and source not in changed) or source in moved):
                 todo.copies.add(photo.id)
             moved.add(source)
             todo.take.append((photo, source))
-            if not there:
+            if not exists:
                 todo.gone.add(source)
         else:
             todo.look.append(photo)
     return todo
 
 
-def _same(photo: PhotoRef, by_length: Mapping[int, Mapping[str, str]]) -> str | None:
+def _same_bytes(photo: PhotoRef, by_length: Mapping[int, Mapping[str, str]]) -> str | None:
     """The path of a row of the same bytes; files of other lengths are not read."""
-    alike = by_length.get(photo.mark[0])
-    return None if alike is None else alike.get(_content(photo.path))
+    by_content = by_length.get(photo.mark[0])
+    return None if by_content is None else by_content.get(content_hash(photo.path))
 
 
 def sync(
@@ -131,7 +118,6 @@ def sync(
     size: int,
     captions: bool = True,
     engine: Kind | None = None,
-    batch: int | None = None,
     force: bool = False,
     progress: Progress = iter,
     executor: Executor = run_locally,
@@ -146,7 +132,6 @@ def sync(
         size: pixels of the squares that the model sees.
         captions: whether `look` gives them; photos that were indexed without are then looked at again.
         engine: exact or lance; by default what fits the number of photos.
-        batch: photos that are written together, and that a kill can cost.
         force: look at every photo of the folder again. For another model, everything else in the store is dropped.
         progress: wraps the paths of the photos that are looked at: a progress bar.
         executor: who looks at them: this process, or a cluster (`sightline.jobs.cluster`).
@@ -157,8 +142,8 @@ def sync(
     with hold_store(store) as place:
         index = engine_for(store, len(photos), engine)
         _prepare(index, store, maker, force)
-        known = index.states()
-        todo = plan(root, photos, problems, known, captions=captions, again=force)
+        rows = index.states()
+        todo = _plan(root, photos, problems, rows, captions=captions, again=force)
         if not photos and todo.gone and not force:
             raise DataError(
                 f"no photo is here, and the index has {len(todo.gone):,} of them",
@@ -166,35 +151,42 @@ def sync(
                 fix="check that the disk is there; if they are really gone, say so with --force",
             )
         taken = _take(index, root, todo)
-        index.write((), todo.gone.union(known.keys() & {photo.id for photo in todo.look}))
+        index.write((), todo.gone.union(rows.keys() & {photo.id for photo in todo.look}))
         with Ledger(place / LEDGER) as ledger:
             sink = IndexSink(index, {photo.id: photo.mark for photo in todo.look})
-            work, count = RowMaker(look, root), index.batch if batch is None else batch
-            report = run(todo.look, work, sink, ledger, size=size, batch=count, progress=progress, executor=executor)
+            work = partial(make_rows, look, root)
+            report = run(
+                todo.look, work, sink, ledger, size=size, batch=index.batch, progress=progress, executor=executor
+            )
         index.tidy()
         total = len(index)
     copied = len(taken & todo.copies)
-    moved, gone = len(taken) - copied, len(todo.gone) - len(todo.gone & {source for _, source in todo.take})
-    bad, news = [*problems, *report.bad], [*problems, *report.news]
-    made, kept = report.made + copied, todo.kept + moved
-    return SyncReport(len(photos), made, kept, bad, news, copied, moved, gone, total, index.kind)
+    moved = len(taken) - copied
+    return SyncReport(
+        photos=len(photos),
+        made=report.made + copied,
+        kept=todo.kept + moved,
+        bad=[*problems, *report.bad],
+        news=[*problems, *report.news],
+        copied=copied,
+        moved=moved,
+        gone=len(todo.gone - {source for _, source in todo.take}),
+        total=total,
+        engine=index.kind,
+    )
 
 
-class RowMaker:
-    """From photos that were read to rows; it may travel to other processes if `look` can."""
-
-    def __init__(self, look: EmbedPhotos, root: str) -> None:
-        self.look, self.root = look, root
-
-    def __call__(self, photos: Sequence[Photo]) -> list[Row]:
-        """The rows of the photos, in their order; the sink knows their marks."""
-        rows = []
-        for photo, look in zip(photos, self.look(photos), strict=True):
-            text, concepts = (look.caption.text, look.caption.concepts) if look.caption is not None else (None, ())
-            names = tuple(dict.fromkeys(concept.name for concept in concepts if concept.score >= NAMED))
-            content = _content(photo.path)
-            rows.append(Row(photo.id, self.root, GONE, content, look.size, look.vector, text, names))
-        return rows
+def make_rows(look: EmbedPhotos, root: str, photos: Sequence[Photo]) -> list[Row]:
+    """The rows of photos that were read, in their order; the sink knows their marks."""
+    rows = []
+    for photo, embedding in zip(photos, look(photos), strict=True):
+        text, concepts = None, dict[str, None]()
+        if embedding.caption is not None:
+            text = embedding.caption.text
+            concepts = dict.fromkeys(concept.name for concept in embedding.caption.concepts if concept.score >= NAMED)
+        content, size = content_hash(photo.path), embedding.size
+        rows.append(Row(photo.id, root, GONE, content, size, embedding.vector, text, tuple(concepts)))
+    return rows
 
 
 class IndexSink:
@@ -221,10 +213,10 @@ class IndexSink:
         self._there.add(result.path)
 
     def drop(self, ids: Iterable[str]) -> None:
-        known = self._there.intersection(ids)
-        self._waiting = [row for row in self._waiting if row.path not in known]
-        self._engine.write((), known)
-        self._there -= known
+        there = self._there.intersection(ids)
+        self._waiting = [row for row in self._waiting if row.path not in there]
+        self._engine.write((), there)
+        self._there -= there
 
     def flush(self) -> None:
         """Write what was taken; now and then see that searching stays fast meanwhile."""
@@ -246,16 +238,18 @@ def _prepare(index: Engine, store: PathLike, maker: str, force: bool) -> None:
         index.clear(maker)
 
 
-def _take(index: Engine, root: str, todo: Plan) -> set[str]:
+def _take(index: Engine, root: str, todo: _Plan) -> set[str]:
     """Write rows of known bytes under the names they have now; return which."""
     taken = set[str]()
     for start in range(0, len(todo.take), TAKEN):
         some = todo.take[start : start + TAKEN]
         rows = {row.path: row for row in index.rows({source for _, source in some})}
-        new = [
-            replace(rows[source], path=photo.id, root=root, mark=photo.mark) for photo, source in some if source in rows
-        ]
-        todo.look += [photo for photo, source in some if source not in rows]  # overwritten by one before: names swapped
+        new: list[Row] = []
+        for photo, source in some:
+            if source in rows:
+                new.append(replace(rows[source], path=photo.id, root=root, mark=photo.mark))
+            else:  # overwritten by one before: names swapped
+                todo.look.append(photo)
         index.write(new, {row.path for row in new} | (todo.gone & rows.keys()))
         taken |= {row.path for row in new}
     return taken
@@ -265,8 +259,12 @@ def _name(path: PathLike) -> str:
     return os.fspath(path) if is_address(path) else Path(path).as_posix()
 
 
-def _content(path: PathLike) -> str:
+def content_hash(path: PathLike) -> str:
+    """32 hex digits of the bytes of a file, the same for a copy or a renamed file; "" where it cannot be read."""
     try:
-        return content_of(os.fspath(path))
+        if Path(path).is_fifo():  # it would be waited for
+            return ""
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     except OSError:  # gone since it was read, or no file of its own: reading it again would cost too much
         return ""
