@@ -34,7 +34,7 @@ from sightline.checkpoint.bundle import default_bundle, load_bundle
 from sightline.distinct_captions import Contrast, alike, tell_apart
 from sightline.export.caption_tables import caption_of
 from sightline.files import write_json
-from sightline.metrics.retrieval import Direction, rank_pool
+from sightline.metrics.retrieval import rank_pool, recalls
 from sightline.metrics.scorecard import scorecard
 from sightline.models.matcher import GlobalMatcher
 from sightline.pipeline import BATCH, Pipeline, groups
@@ -111,7 +111,7 @@ class Folder:
         ranks = rank_pool(
             lambda rows, columns: scores[np.ix_(rows, columns)], index, index, (len(scores), len(scores))
         ).text_to_image
-        return Direction.of(ranks, KS).recalls
+        return recalls(ranks, KS)
 
 
 def chosen(told: Mapping[float, Mapping[str, float]]) -> float:

@@ -165,9 +165,9 @@ def matching(bundle: Bundle, looked: Looked, photos: Sequence[TestPhoto], device
             first, found = scores(int(some[0]) // size)
             return found[title][some % size][:, few - first]
 
-        found = evaluate_retrieval(similarity, owner, folds=consecutive_folds(size, count)).as_dict()
+        found = evaluate_retrieval(similarity, owner, folds=consecutive_folds(size, count)).metrics
         for way, of in {"i2t": "captions", "t2i": "photos"}.items():
-            recalls |= {f"{of} R@{k}{title}": float(found[f"{way}_R@{k}"]) for k in (1, 5, 10)}
+            recalls |= {f"{of} R@{k}{title}": found[f"{way}_R@{k}"] for k in (1, 5, 10)}
     return recalls | {"folds": float(count), "photos of a fold": float(size)}
 
 

@@ -151,10 +151,7 @@ def pointed_captions(
         metric.update(truth, predictions)
     scores = metric.compute()
     return {
-        "F1_all": 100 * scores.f1_all,
-        "F1_loc": 100 * scores.f1_loc,
-        "F1_all micro": 100 * scores.f1_all_micro,
-        "F1_loc micro": 100 * scores.f1_loc_micro,
+        **scores.f1(),
         "right boxes of right nouns": 100 * scores.precision_loc.micro,
         "nouns with a box": 100 * boxes / max(1, nouns),
     }

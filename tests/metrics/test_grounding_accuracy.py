@@ -126,7 +126,7 @@ def test_generated_sentences_are_scored_by_the_published_rule(data):
         assert getattr(scores, name).micro == pytest.approx(micro), name
     for kind in ("all", "loc"):
         p, r = getattr(scores, f"precision_{kind}").macro, getattr(scores, f"recall_{kind}").macro
-        assert getattr(scores, f"f1_{kind}") == pytest.approx(2 * p * r / (p + r) if p + r else 0.0)
+        assert scores.f1()[f"F1_{kind}"] == pytest.approx(200 * p * r / (p + r) if p + r else 0.0)
 
 
 def test_one_photo_by_hand():
@@ -136,9 +136,9 @@ def test_one_photo_by_hand():
     metric.update(photo, [GroundedPrediction(1, "dog", (0, 0, 9, 9)), GroundedPrediction(3, "ball", (0, 0, 1, 1))])
     scores = metric.compute()
     assert metric.by_class("precision_all") == {"dog": [("1", True)], "ball": [("1", False)]}
-    assert (scores.precision_all.macro, scores.recall_all.macro, scores.f1_all) == (0.5, 0.5, 0.5)
-    assert (scores.precision_loc.macro, scores.recall_loc.macro, scores.f1_loc) == (0.5, 0.5, 0.5)
-    assert (scores.f1_all_micro, scores.f1_loc_micro) == (0.5, 1.0)
+    assert (scores.precision_all.macro, scores.recall_all.macro) == (0.5, 0.5)
+    assert (scores.precision_loc.macro, scores.recall_loc.macro) == (0.5, 0.5)
+    assert scores.f1() == {"F1_all": 50.0, "F1_loc": 50.0, "F1_all micro": 50.0, "F1_loc micro": 100.0}
 
 
 def test_mistakes_are_refused():

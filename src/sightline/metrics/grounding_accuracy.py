@@ -119,21 +119,14 @@ class F1Scores:
     precision_loc: Rate
     recall_loc: Rate
 
-    @property
-    def f1_all(self) -> float:
-        return _harmonic(self.precision_all.macro, self.recall_all.macro)
-
-    @property
-    def f1_loc(self) -> float:
-        return _harmonic(self.precision_loc.macro, self.recall_loc.macro)
-
-    @property
-    def f1_all_micro(self) -> float:
-        return _harmonic(self.precision_all.micro, self.recall_all.micro)
-
-    @property
-    def f1_loc_micro(self) -> float:
-        return _harmonic(self.precision_loc.micro, self.recall_loc.micro)
+    def f1(self) -> dict[str, float]:
+        """F1_all and F1_loc in percent, as published and micro."""
+        return {
+            "F1_all": 100 * _harmonic(self.precision_all.macro, self.recall_all.macro),
+            "F1_loc": 100 * _harmonic(self.precision_loc.macro, self.recall_loc.macro),
+            "F1_all micro": 100 * _harmonic(self.precision_all.micro, self.recall_all.micro),
+            "F1_loc micro": 100 * _harmonic(self.precision_loc.micro, self.recall_loc.micro),
+        }
 
 
 class GroundingF1:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from sightline.models.captioner import Captioner
 
+KS = (1, 5, 10)  # of recall at k, by default
 # (image indices (b,), caption indices (c,)) → (b, c) scores, higher is better.
 Similarity = Callable[[IntArray, IntArray], npt.NDArray[np.floating[Any]]]
 
@@ -40,39 +41,20 @@ class Ranks:
 
 
 @dataclass(frozen=True)
-class Direction:
-    """One way of retrieval. Recalls are percentages of the queries; the median rank is rounded down, as published."""
-
-    recalls: dict[int, float]
-    median_rank: float
-    mean_rank: float
-
-    @classmethod
-    def of(cls, ranks: IntArray, ks: Sequence[int]) -> Direction:
-        recalls = {k: 100.0 * float(np.mean(ranks <= k)) for k in ks}
-        return cls(recalls, float(np.floor(np.median(ranks))), float(np.mean(ranks)))
-
-
-@dataclass(frozen=True)
 class RetrievalScores:
-    """Both ways of retrieval; with several folds every number is the mean over them."""
+    """Both ways of retrieval; with several folds every number is the mean over them.
 
-    image_to_text: Direction
-    text_to_image: Direction
-    images: int  # that a caption is ranked against (of one fold)
-    folds: int
-    ranks: tuple[Ranks, ...] = ()  # of each fold
+    `metrics` has the percentages `i2t_R@1` and `t2i_R@1` (image to text, text to image) of every k, their sum `rsum`,
+    `i2t_median_rank` (rounded down, as published), `i2t_mean_rank`, and the `images` of each of `folds`.
+    """
 
-    @property
-    def rsum(self) -> float:
-        return sum(self.image_to_text.recalls.values()) + sum(self.text_to_image.recalls.values())
+    metrics: dict[str, float]
+    ranks: tuple[Ranks, ...]  # of each fold
 
-    def as_dict(self) -> dict[str, float]:
-        flat: dict[str, float] = {"images": self.images, "folds": self.folds}
-        for name, way in (("i2t", self.image_to_text), ("t2i", self.text_to_image)):
-            flat |= {f"{name}_R@{k}": value for k, value in way.recalls.items()}
-            flat |= {f"{name}_median_rank": way.median_rank, f"{name}_mean_rank": way.mean_rank}
-        return flat | {"rsum": self.rsum}
+
+def recalls(ranks: IntArray, ks: Sequence[int]) -> dict[int, float]:
+    """For each k the percentage of ranks up to k."""
+    return {k: 100.0 * float(np.mean(ranks <= k)) for k in ks}
 
 
 def mean_similarity(members: Sequence[Similarity]) -> Similarity:
@@ -90,7 +72,7 @@ def evaluate_retrieval(
     similarity: Similarity,
     owner: npt.ArrayLike,
     *,
-    ks: Sequence[int] = (1, 5, 10),
+    ks: Sequence[int] = KS,
     folds: Sequence[npt.ArrayLike] | None = None,
     block: tuple[int, int] = (256, 2048),
 ) -> RetrievalScores:
@@ -110,13 +92,15 @@ def evaluate_retrieval(
     if min(int(owners.min(initial=0)), *(int(pool.min()) for pool in pools)) < 0:
         raise ConfigError("an image index is negative", fix="count images from 0")
     ranks = [rank_pool(similarity, owners, pool, block) for pool in pools]
-    return RetrievalScores(
-        _mean([Direction.of(r.image_to_text, ks) for r in ranks]),
-        _mean([Direction.of(r.text_to_image, ks) for r in ranks]),
-        images=round(float(np.mean([len(pool) for pool in pools]))),
-        folds=len(pools),
-        ranks=tuple(ranks),
-    )
+    metrics = {"images": float(round(np.mean([len(pool) for pool in pools]))), "folds": float(len(pools))}
+    by_way = {"i2t": [fold.image_to_text for fold in ranks], "t2i": [fold.text_to_image for fold in ranks]}
+    for way, folds_ranks in by_way.items():
+        for k in ks:
+            metrics[f"{way}_R@{k}"] = float(np.mean([recalls(fold, ks)[k] for fold in folds_ranks]))
+        metrics[f"{way}_median_rank"] = float(np.mean([np.floor(np.median(fold)) for fold in folds_ranks]))
+        metrics[f"{way}_mean_rank"] = float(np.mean([np.mean(fold) for fold in folds_ranks]))
+    metrics["rsum"] = sum(value for name, value in metrics.items() if "_R@" in name)
+    return RetrievalScores(metrics, tuple(ranks))
 
 
 def consecutive_folds(size: int, count: int) -> list[IntArray]:
@@ -175,20 +159,14 @@ def _checked_scores(similarity: Similarity, images: IntArray, captions: IntArray
     return scores
 
 
-def _mean(ways: Sequence[Direction]) -> Direction:
-    recalls = {k: float(np.mean([way.recalls[k] for way in ways])) for k in ways[0].recalls}
-    ranks = [[way.median_rank, way.mean_rank] for way in ways]
-    median, mean = np.mean(ranks, axis=0).tolist()
-    return Direction(recalls, median, mean)
-
-
 @dataclass(frozen=True)
-class SelfRetrievalScores(Direction):
+class SelfRetrievalScores:
     """Recalls in percent, each with the percentage that guessing would reach among `pool` images."""
 
+    recalls: dict[int, float]
     chance: dict[int, float]
     pool: int
-    ranks: tuple[int, ...] = ()  # of each caption's own image
+    ranks: tuple[int, ...]  # of each caption's own image
 
 
 def self_retrieval(
@@ -224,5 +202,4 @@ def self_retrieval(
 
         ranks = rank_pool(similarity, index, index, block).text_to_image
     chance = {k: 100.0 * min(1.0, k / len(words)) for k in ks}
-    direction = vars(Direction.of(ranks, ks))
-    return SelfRetrievalScores(**direction, chance=chance, pool=len(words), ranks=tuple(ranks.tolist()))
+    return SelfRetrievalScores(recalls(ranks, ks), chance, len(words), tuple(ranks.tolist()))

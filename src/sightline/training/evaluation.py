@@ -27,6 +27,7 @@ from sightline.metrics.caption_style import sentiment_shares
 from sightline.metrics.ngrams import IntArray
 from sightline.metrics.novel import novel_f1
 from sightline.metrics.retrieval import (
+    KS,
     Similarity,
     consecutive_folds,
     evaluate_retrieval,
@@ -206,11 +207,11 @@ def retrieval(
             np.concatenate([getattr(fold, way) for fold in scores.ranks]) for way in ("image_to_text", "text_to_image")
         )
         own = owner[: len(images)]
-        for k in scores.image_to_text.recalls:
+        for k in KS:
             per_image.add(f"i2t R@{k}", np.pad(texts <= k, (0, photos - len(texts))), np.arange(photos) < len(texts))
             hits = np.bincount(own, images <= k, minlength=photos)
             per_image.add(f"t2i R@{k}", hits, np.bincount(own, minlength=photos))
-    return {name.replace("_", " "): float(value) for name, value in scores.as_dict().items()}
+    return {name.replace("_", " "): value for name, value in scores.metrics.items()}
 
 
 def _similarity(model: Matcher, pool: Pool, evaluation: Evaluation, chosen: Tensor) -> Similarity:

@@ -229,13 +229,7 @@ def f1_of_captions(
             for part in (PRECISION, RECALL):
                 kind = f"{part.strip()}_{name}"
                 per_image.add_classes(f"F1_{name}{part}", metric.by_class(kind), metric.classes)
-    scores = metric.compute()
-    return {
-        "F1_all": 100 * scores.f1_all,
-        "F1_loc": 100 * scores.f1_loc,
-        "F1_all micro": 100 * scores.f1_all_micro,
-        "F1_loc micro": 100 * scores.f1_loc_micro,
-    }
+    return metric.compute().f1()
 
 
 def _annotated_photos(
