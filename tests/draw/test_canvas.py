@@ -15,14 +15,13 @@ from sightline.draw.canvas import (
     COLOURS,
     MARGIN,
     PAPER,
+    Sheet,
     Span,
     contrast,
     fit_photo,
     ink_on,
     lay_out,
     letter,
-    sheet,
-    text_block,
     writable,
 )
 from sightline.draw.photo_boxes import words_on_boxes
@@ -123,12 +122,29 @@ def test_chips_have_smooth_corners_and_are_filled():
     assert ((corner > 0) & (corner < 255)).any()
 
 
-def test_blocks_stand_below_each_other_with_a_margin_around():
-    red, blue = Image.new("RGB", (2, 3), "red"), Image.new("RGB", (4, 1), "blue")
-    page = sheet(red, blue, gap=5)
-    assert page.size == (4 + 2 * MARGIN, 9 + 2 * MARGIN)
-    assert page.getpixel((MARGIN, MARGIN)) == (255, 0, 0)
-    assert page.getpixel((MARGIN + 3, MARGIN + 8)) == (0, 0, 255)
+def test_a_sheet_grows_with_what_is_set_on_it_and_has_a_margin_around():
+    page = Sheet()
+    assert page.photo(Image.new("RGB", (2, 3), "red"), 0, 0) == 3
+    page.bar(0, 8, 4, 1, (0, 0, 255))
+    picture = page.image()
+    assert picture.size == (4 + 2 * MARGIN, 9 + 2 * MARGIN)
+    assert picture.getpixel((MARGIN, MARGIN)) == (255, 0, 0)
+    assert picture.getpixel((MARGIN + 3, MARGIN + 8)) == (0, 0, 255)
+
+
+def test_lines_tell_words_apart_and_ticks_are_no_crosses():
+    drawn = set()
+    for line in ("", "under", "dashed", "through"):
+        page = Sheet()
+        page.words([Span("dog", line=line)], 0, 0, 100)
+        drawn.add(page.image().tobytes())
+    assert len(drawn) == 4
+    shapes = []
+    for correct in (True, False):
+        page = Sheet()
+        page.mark(correct, 0, 0)
+        shapes.append(np.asarray(page.image().convert("L")) < 200)
+    assert not np.array_equal(*shapes)
 
 
 @given(st.lists(st.text(max_size=12), max_size=20), st.integers(20, 300))
@@ -158,7 +174,7 @@ def test_a_word_longer_than_the_line_is_broken_and_whole():
 )
 def test_any_text_can_be_measured_and_drawn(text):
     assert Span(text).width(BODY) >= 0
-    text_block([Span(text, COLOURS[0]), Span(text)], 100)
+    Sheet().words([Span(text, COLOURS[0]), Span(text)], 0, 0, 100)
 
 
 def test_accents_are_kept_where_a_font_has_them_and_lost_where_none_has(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from sightline.caption import Caption, WordTrace
-from sightline.draw.canvas import BAD, COLOURS, GOOD, INK, MARGIN
+from sightline.draw.canvas import BAD, COLOURS, GOOD, INK, MARGIN, SOFT
 from sightline.draw.retrieval_sheets import (
     LOOKS,
     FoundCaption,
@@ -17,7 +17,6 @@ from sightline.draw.retrieval_sheets import (
     photo_results,
     self_retrieval_sheet,
     side_by_side,
-    steps,
 )
 from sightline.errors import ConfigError, DataError
 from sightline.scene import Concept, Scene
@@ -64,11 +63,12 @@ def test_a_noun_has_one_colour_in_every_card_and_its_box_is_where_each_model_loo
     assert not near(two[:70, :90], COLOURS[0])
 
 
-def test_steps_rise_with_the_weight_up_to_one_half():
-    row = steps(np.array([0.0, 0.1, 0.3, 0.5, 0.9]))
-    assert list(row) == sorted(row)
-    assert len(set(row)) == 4
-    assert row[3] == row[4]
+def test_bars_rise_with_the_weight_up_to_one_half():
+    def inked(weight):
+        caption = attending(["dog"], {0: [weight, 0.0, 0.0]})
+        return count(side_by_side(GREY, SCENE, {"one": caption}, {"one": [0]}, width=200), SOFT)
+
+    assert inked(0.1) < inked(0.3) < inked(0.5) == inked(0.9)
 
 
 def test_a_noun_without_any_weight_has_no_box_and_models_without_nouns_are_shown():
@@ -165,8 +165,8 @@ CONCEPTS = [Concept("man", 0.9), Concept("mobile phone", 0.75)]
     [("Phone,", "incorrect"), ("clothing", "irrelevant"), ("field.", "new"), ("young", "adjectives")],
 )
 def test_judged_words_have_their_looks_whatever_their_case_and_punctuation(word, kind):
-    letters = JUDGED.letters(f"a {word} here")
-    assert [(one.ink, one.line) for one in letters] == [(INK, ""), LOOKS[kind], (INK, "")]
+    words = JUDGED.words(f"a {word} here")
+    assert [(span.ink, span.line) for span in words] == [(INK, ""), LOOKS[kind], (INK, "")]
     with_it, without = (concept_stages(GREY, [], {"stage": f"a {w} here"}, JUDGED) for w in (word, "thing"))
     assert count(with_it, LOOKS[kind][0]) > count(without, LOOKS[kind][0])
 

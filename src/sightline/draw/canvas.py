@@ -1,4 +1,4 @@
-"""What pictures on photos are made of, by Pillow alone: the palette, photos that fit, words in lines, PNG files."""
+"""What pictures are made of, by Pillow alone: the palette, photos that fit, words in lines, sheets, PNG files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
@@ -18,6 +19,7 @@ Colour = tuple[int, int, int]
 Photo = Image.Image | PathLike
 Rectangle = tuple[int, int, int, int]
 Font = ImageFont.FreeTypeFont
+Line = Literal["", "under", "dashed", "through"]  # where a word has a line; a dashed one is below it
 
 PAPER: Colour = (255, 255, 255)
 INK: Colour = (29, 36, 48)
@@ -37,6 +39,7 @@ COLOURS: tuple[Colour, ...] = (
     (84, 92, 104),
 )
 GAP, MARGIN = 16, 24
+BESIDE = 320  # the least width of a picture that has something beside or below a photo
 SMALL, BODY = 14, 18  # of letters, in pixels
 
 # Pillow's own font writes English; for a word that needs more, the first installed one of these that can write it.
@@ -70,16 +73,6 @@ def fit_photo(photo: Image.Image, width: int) -> Image.Image:
     return photo.resize((wide, high), Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 
-def sheet(*blocks: Image.Image, gap: int = GAP) -> Image.Image:
-    """The finished picture: blocks below each other with a margin around."""
-    page = Image.new("RGB", (max(b.width for b in blocks), sum(b.height + gap for b in blocks) - gap), PAPER)
-    top = 0
-    for block in blocks:
-        page.paste(block, (0, top))
-        top += block.height + gap
-    return ImageOps.expand(page, MARGIN, fill=PAPER)
-
-
 def checked_width(width: int, least: int = 160) -> int:
     """`width` of a picture's inside, refused where nothing could be read in it."""
     if not least <= width <= 8000:
@@ -101,10 +94,12 @@ def save_png(image: Image.Image, path: PathLike) -> None:
 
 @dataclass(frozen=True)
 class Span:
-    """A word, on a coloured chip where it has a `fill`."""
+    """A word and how it looks."""
 
     text: str
-    fill: Colour | None = None
+    fill: Colour | None = None  # of a chip that it stands on; the ink is then white or dark, whichever reads better
+    ink: Colour = INK
+    line: Line = ""
 
     def width(self, size: int) -> int:
         """How many pixels it takes in one line."""
@@ -140,9 +135,9 @@ def writable(text: str, size: int) -> tuple[str, Font]:
     Accented letters that no installed font has lose their accents; what is left without a shape is drawn as a box.
     """
     shown = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c) not in _UNSEEN)
-    whole = unicodedata.normalize("NFC", shown.replace("\ufe0f", ""))  # that one asks for a coloured emoji
-    plain = "".join(c for c in unicodedata.normalize("NFKD", whole) if unicodedata.category(c) != "Mn")
-    for candidate in (whole, plain):
+    composed = unicodedata.normalize("NFC", shown.replace("\ufe0f", ""))  # that one asks for a coloured emoji
+    plain = "".join(c for c in unicodedata.normalize("NFKD", composed) if unicodedata.category(c) != "Mn")
+    for candidate in (composed, plain):
         for name in ("", *_SYSTEM_FONTS):
             face = _face(name, size)
             if face is not None and all(c == " " or _draws(name, c) for c in candidate):
@@ -167,15 +162,6 @@ def lay_out(spans: Sequence[Span], width: int, size: int) -> tuple[list[tuple[Sp
     return places, (broadest, top + height if places else 0)
 
 
-def text_block(spans: Sequence[Span], width: int, size: int = BODY) -> Image.Image:
-    """Words on paper, in as many lines as `width` asks for."""
-    places, area = lay_out(spans, width, size)
-    block = Image.new("RGB", area, PAPER)
-    for span, left, top in places:
-        letter(block, left, top, span, size)
-    return block
-
-
 def _pieces(span: Span, width: int, size: int) -> list[Span]:
     if span.width(size) <= width or len(span.text) < 2:
         return [span]
@@ -188,11 +174,75 @@ def _pieces(span: Span, width: int, size: int) -> list[Span]:
 def letter(image: Image.Image, left: int, top: int, span: Span, size: int) -> None:
     """Write one word on `image`; `top` is that of its line."""
     shown, face = writable(span.text, size)
-    height, ink = round(size * 1.5), INK
+    height, ink = round(size * 1.5), span.ink
+    draw = ImageDraw.Draw(image)
     if span.fill:
         chip = Image.new("L", (4 * span.width(size), 4 * height))  # four times as large, for smooth corners
         ImageDraw.Draw(chip).rounded_rectangle((0, 0, chip.width - 1, chip.height - 1), 20, fill=255)
         image.paste(span.fill, (left, top, left + span.width(size), top + height), chip.reduce(4))
         left, ink = left + _CHIP, ink_on(span.fill)
-    baseline = top + round(height * 0.71)
-    ImageDraw.Draw(image).text((left, baseline), shown, fill=ink, font=face, anchor="ls")
+    draw.text((left, top + round(height * 0.71)), shown, fill=ink, font=face, anchor="ls")
+    if span.line:
+        y = top + round(height * (0.55 if span.line == "through" else 0.9))
+        right = left + span.width(size)
+        dash, step = (5, 8) if span.line == "dashed" else (right - left, right - left)
+        for start in range(left, right, max(1, step)):
+            draw.line((start, y, min(right, start + dash), y), fill=ink, width=2)
+
+
+def spans(text: str, ink: Colour = INK, line: Line = "") -> list[Span]:
+    """The words of a text, all alike."""
+    return [Span(word, ink=ink, line=line) for word in text.split()]
+
+
+class Sheet:
+    """Paper that grows with the photos and words that are set on it, by pixels from the top left."""
+
+    def __init__(self) -> None:
+        self._paper = Image.new("RGB", (1, 1), PAPER)
+
+    def photo(self, photo: Image.Image, left: int, top: int, frame: Colour | None = None) -> int:
+        """Set a photo, framed where a colour is given; where it ends."""
+        right, bottom = left + photo.width, top + photo.height
+        self._grow(right, bottom)
+        self._paper.paste(photo, (left, top))
+        if frame is not None:
+            ImageDraw.Draw(self._paper).rectangle((left, top, right - 1, bottom - 1), outline=frame, width=4)
+        return bottom
+
+    def bar(self, left: int, top: int, width: int, height: int, colour: Colour) -> None:
+        """Set a rectangle."""
+        self._grow(left + width, top + height)
+        self._paper.paste(colour, (left, top, left + width, top + height))
+
+    def mark(self, correct: bool, left: int, top: int) -> int:
+        """Set a tick or a cross, as large as a word; where it ends."""
+        right = left + BODY
+        self._grow(right, top + round(BODY * 1.5))
+        draw, colour = ImageDraw.Draw(self._paper), GOOD if correct else BAD
+        x, y = left + 2, top + 8
+        if correct:
+            draw.line((x, y + 6, x + 4, y + 11, x + 12, y), fill=colour, width=3)
+        else:
+            draw.line((x, y, x + 11, y + 11), fill=colour, width=3)
+            draw.line((x, y + 11, x + 11, y), fill=colour, width=3)
+        return right
+
+    def words(self, words: Sequence[Span], left: int, top: int, width: int, size: int = BODY) -> int:
+        """Set words in lines of at most `width` pixels; where they end."""
+        places, (broadest, height) = lay_out(words, width, size)
+        self._grow(left + broadest, top + height)
+        for span, x, y in places:
+            letter(self._paper, left + x, top + y, span, size)
+        return top + height
+
+    def image(self) -> Image.Image:
+        """The picture: what was set, with a margin around."""
+        return ImageOps.expand(self._paper, MARGIN, fill=PAPER)
+
+    def _grow(self, right: int, bottom: int) -> None:
+        size = max(self._paper.width, right), max(self._paper.height, bottom)
+        if size != self._paper.size:
+            larger = Image.new("RGB", size, PAPER)
+            larger.paste(self._paper)
+            self._paper = larger

@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 
 from sightline.caption import Caption
 from sightline.draw.attention_maps import Over, check_weights, draw_panels, panel_height, panel_photo
-from sightline.draw.canvas import COLOURS, GAP, INK, LINE, SOFT, Colour, Photo, checked_width, fit_photo
+from sightline.draw.canvas import BESIDE, COLOURS, GAP, INK, LINE, SOFT, Colour, Photo, checked_width, fit_photo
 from sightline.draw.figure import NOTE, TEXT, literal, new_figure, paint, render, show
 from sightline.draw.photo_boxes import Mark, as_box, draw_boxes, pixels
 from sightline.errors import ConfigError, DataError, MissingPartError
@@ -29,7 +29,6 @@ Points = Sequence[tuple[float, float]]
 
 VISUAL: Colour = (126, 87, 194)
 VISUAL_SEMANTIC: Colour = (0, 158, 115)
-BESIDE = 320  # the least width of a picture that has something beside or below a photo
 _BARS = 190  # height of a chart of bars, in pixels
 _CELL = 40  # side of a cell that holds a number, in pixels
 _SOURCES = {"fusion": ("v", "w"), "memory": ("M", "f")}

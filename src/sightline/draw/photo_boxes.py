@@ -11,18 +11,18 @@ from PIL import Image, ImageDraw
 from sightline.caption import Caption
 from sightline.draw.canvas import (
     COLOURS,
+    GAP,
     PAPER,
     SMALL,
     Colour,
     Photo,
     Rectangle,
+    Sheet,
     Span,
     checked_width,
     fit_photo,
     lay_out,
     letter,
-    sheet,
-    text_block,
 )
 from sightline.scene import Array, Box, check_boxes
 from sightline.vision.images import open_image
@@ -50,8 +50,10 @@ def words_on_boxes(photo: Photo, caption: Caption, width: int = 720) -> Image.Im
         for i, (word, trace) in enumerate(zip(caption.words, caption.trace, strict=bool(caption.trace)))
         for n, box in enumerate(trace.boxes)
     ]
-    below = [Span(word, colours.get(i)) for i, word in enumerate(caption.words)]
-    return sheet(draw_boxes(fit, marks), text_block(below, width))
+    page = Sheet()
+    bottom = page.photo(draw_boxes(fit, marks), 0, 0)
+    page.words([Span(word, colours.get(i)) for i, word in enumerate(caption.words)], 0, bottom + GAP, width)
+    return page.image()
 
 
 def word_colours(caption: Caption) -> dict[int, Colour]:
