@@ -17,6 +17,7 @@ import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -70,9 +71,8 @@ if TYPE_CHECKING:  # what only some verbs need is imported by them: a caption is
 Length = Literal["short", "normal", "long"] | int  # of captions; a number is the most words
 P = TypeVar("P", bound=Source | Photo)
 BATCH = 8  # photos that are looked at together
-# A word of so few photos is a hundred small products, each of which one thread has done before another is awake: on two
-# cores one photo takes 60 ms of CPU time instead of 70, and 135 ms instead of 166 beside other programs. What is made
-# of a photo before its first word are large products, which threads share.
+# So few photos are a thousand small products, each of which one thread has done before another is awake: on two cores
+# one photo takes 51 ms with one thread and 65 with two. Jobs give several photos to as many threads as there are.
 FEW = 2
 POOLS = (1, 2)  # sides of the squares of grid cells that features are means of: of `extract`, and of `train`
 BATCH_ELSEWHERE = 64  # so too, to index them on a GPU
@@ -181,7 +181,12 @@ class Pipeline:
     def scenes(self, photos: Sequence[Photo]) -> SceneBatch:
         """What the vision model sees in photos."""
         pixels = torch.from_numpy(np.stack([photo.pixels for photo in photos])).permute(0, 3, 1, 2).to(self.device)
-        return self._vision.scenes(pixels, tuple(photo.id for photo in photos), self._fingerprint)
+        with self._threads_for(len(photos)):
+            return self._vision.scenes(pixels, tuple(photo.id for photo in photos), self._fingerprint)
+
+    def _threads_for(self, photos: int) -> AbstractContextManager[None]:
+        """One thread of a CPU for few photos."""
+        return one_thread(self.device.type == "cpu" and photos <= FEW)
 
     @overload
     def caption(
@@ -309,9 +314,9 @@ class Pipeline:
     ) -> list[PhotoCaption]:
         """Captions of scenes, with boxes and confidence; `images` is what the matcher makes of them, where known."""
         captions = []
-        for photo, (caption, numbers, concepts) in zip(
-            photos, self.choose_captions(scenes, beam, rules, images), strict=True
-        ):
+        with self._threads_for(len(photos)):
+            choices = self.choose_captions(scenes, beam, rules, images)
+        for photo, (caption, numbers, concepts) in zip(photos, choices, strict=True):
             path = os.fspath(photo.path)
             if (plain := plain_photo(photo)) is not None:
                 text, warning = plain
@@ -339,27 +344,26 @@ class Pipeline:
         evidence = self._grounder.photo_evidence(scenes, images)
         memory, concepts = self.captioner.encode(scenes), evidence.concepts
         photos = EncodedPhotos(memory, evidence)
-        with one_thread(self.device.type == "cpu" and len(scenes) <= FEW):
-            tries = list[list[Candidate]]()  # one, unless a name has no place in the captions without it
-            for attempt in (rules, *(rules_with_stand_ins(rules, names, turn) for turn in turns(names))):
-                size = beam if attempt is rules else max(beam, 3)
-                strategy = Greedy() if size == 1 else Beam(size, keep=size)
-                decoded = decode(self.captioner, memory, strategy, attempt, vocabulary)
-                tries.append(self._chooser.choose(photos, decoded, attempt))
-                if all(has_places(candidate.words, names) for candidate in tries[0]):
-                    break
-            chosen = [self._with_places(candidates, names) for candidates in zip(*tries, strict=True)]
-            captions = self._trace(chosen, memory, scenes)
-            originals = captions  # as the captioner said them: a chosen one may have a noun replaced
-            if any(candidate.instead_of for candidate in chosen):
-                originals = self._trace([candidate.instead_of or candidate for candidate in chosen], memory, scenes)
-            numbers = [
-                features(original, signs_of(candidate, seen))
-                for original, candidate, seen in zip(originals, chosen, concepts, strict=True)
-            ]
-            captions = choose_boxes(self.bundle, captions, scenes, images=evidence.images)
-            captions = [write_names(caption, names, rules.must_include) for caption in captions]
-            return list(zip(captions, numbers, concepts, strict=True))
+        tries = list[list[Candidate]]()  # one, unless a name has no place in the captions without it
+        for attempt in (rules, *(rules_with_stand_ins(rules, names, turn) for turn in turns(names))):
+            size = beam if attempt is rules else max(beam, 3)
+            strategy = Greedy() if size == 1 else Beam(size, keep=size)
+            decoded = decode(self.captioner, memory, strategy, attempt, vocabulary)
+            tries.append(self._chooser.choose(photos, decoded, attempt))
+            if all(has_places(candidate.words, names) for candidate in tries[0]):
+                break
+        chosen = [self._with_places(candidates, names) for candidates in zip(*tries, strict=True)]
+        captions = self._trace(chosen, memory, scenes)
+        originals = captions  # as the captioner said them: a chosen one may have a noun replaced
+        if any(candidate.instead_of for candidate in chosen):
+            originals = self._trace([candidate.instead_of or candidate for candidate in chosen], memory, scenes)
+        numbers = [
+            features(original, signs_of(candidate, seen))
+            for original, candidate, seen in zip(originals, chosen, concepts, strict=True)
+        ]
+        captions = choose_boxes(self.bundle, captions, scenes, images=evidence.images)
+        captions = [write_names(caption, names, rules.must_include) for caption in captions]
+        return list(zip(captions, numbers, concepts, strict=True))
 
     def _with_places(self, tries: Sequence[Candidate], names: Sequence[CopyName]) -> Candidate:
         """The caption without stand-ins, where all names have a place in it; else the best of those with them."""
