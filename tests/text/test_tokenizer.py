@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.text import tokenizer
+from sightline.text.ptb_rules import scan
 from sightline.text.tokenizer import PUNCTUATION, ptb_tokenize, ptb_tokenize_all, ptb_tokens
 
 PIECES = """a I The dog's don't cannot o'clock 'tis '90s Mr. U.S. etc. No. K. 5 1/2 5:30 $5 1,000.5 555 1234 and/or
@@ -57,12 +58,12 @@ def test_metrics_read_the_words_the_reference_tool_gives_them() -> None:
 
 def test_tokens_with_punctuation_equal_the_reference_tools() -> None:
     expected = dict(recorded("strings"))
-    assert differences(expected, {text: " ".join(ptb_tokens(text, keep_punctuation=True)) for text in expected}) == {}
+    assert differences(expected, {text: " ".join(scan(text)).lower() for text in expected}) == {}
 
 
 def test_tokens_with_capitals_equal_the_reference_tools() -> None:
     expected = dict(recorded("cased"))
-    found = {text: " ".join(ptb_tokens(text, keep_punctuation=True, lower=False)) for text in expected}
+    found = {text: " ".join(scan(text)) for text in expected}
     assert differences(expected, found) == {}
 
 
@@ -160,12 +161,9 @@ def test_a_full_cache_changes_nothing(texts: list[str]) -> None:
 
 
 @given(st.one_of(any_text, glued_text))
-def test_options_only_lower_and_filter_the_same_tokens(text: str) -> None:
-    tokens = ptb_tokens(text, keep_punctuation=True, lower=False)
-    lowered = [token.lower() for token in tokens]
-    assert ptb_tokens(text, keep_punctuation=True) == lowered
+def test_tokens_are_lower_cased_before_punctuation_is_left_out(text: str) -> None:
+    lowered = [token.lower() for token in scan(text)]
     assert ptb_tokens(text) == [token for token in lowered if token not in PUNCTUATION]
-    assert ptb_tokens(text, lower=False) == [token for token in tokens if token not in PUNCTUATION]
 
 
 @given(st.lists(st.one_of(glued_text, ascii_text), min_size=2), st.sampled_from(LINE_BREAKS))

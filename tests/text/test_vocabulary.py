@@ -21,7 +21,7 @@ def test_known_words_survive_encoding_and_decoding(known, data):
 def test_the_layout_is_pad_start_end_unknown_then_words():
     vocabulary = Vocabulary(["dog"])
     assert [vocabulary.word(i) for i in range(5)] == ["<pad>", "<start>", "<end>", "<unk>", "dog"]
-    assert vocabulary.encode(["dog", "unicorn", "dog"], max_words=2) == [START, 4, UNK, END]
+    assert vocabulary.encode(["dog", "unicorn"]) == [START, 4, UNK, END]
     assert vocabulary.decode([START, 4, UNK, PAD, 4]) == ["dog", "<unk>"]
     assert len(vocabulary) == 5
     assert "dog" in vocabulary

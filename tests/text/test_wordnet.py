@@ -90,12 +90,10 @@ def test_lexicographer_files(word: str, pos: Pos, expected: str) -> None:
 
 
 def test_compounds_are_found_by_their_words() -> None:
-    assert wordnet.is_compound(("fire", "hydrant"))
-    assert wordnet.is_compound(["teddy", "bear"], "n")
-    assert wordnet.is_compound(("look", "up"), "v")
-    assert not wordnet.is_compound(("look", "up"), "n")
-    assert not wordnet.is_compound(("fire", "dog"))
-    assert not wordnet.is_compound(("dog",))
+    assert wordnet.has("teddy bear", "n")
+    assert wordnet.has("look up", "v")
+    assert not wordnet.has("look up", "n")
+    assert not wordnet.has("fire dog", "n")
     assert wordnet.senses("fire_hydrant", "n") == wordnet.senses("fire hydrant", "n") != ()
 
 

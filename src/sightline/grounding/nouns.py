@@ -119,8 +119,7 @@ def _modifies_next(words: Sequence[str], tags: Sequence[str], at: int) -> bool:
     """
     if at + 1 >= len(tags) or tags[at + 1] not in NOUNS:
         return False
-    pair = [words[at].lower(), lemma(words[at + 1], "n")]
-    return not _is_being(words[at]) or wordnet.is_compound(pair, "n")
+    return not _is_being(words[at]) or wordnet.has(f"{words[at].lower()} {lemma(words[at + 1], 'n')}", "n")
 
 
 @lru_cache(wordnet.REMEMBERED)

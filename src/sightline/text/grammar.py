@@ -52,11 +52,8 @@ def wrong_articles(words: Sequence[str]) -> list[str]:
 
     An article before another is a word too many and not counted here.
     """
-    return [
-        f"{article} {word}"
-        for article, word in pairwise(words)
-        if article in ARTICLES and word not in (*ARTICLES, "the") and indefinite_article(word) not in (article, None)
-    ]
+    right = with_right_articles(words)
+    return [f"{article} {words[place + 1]}" for place, article in enumerate(words) if article != right[place]]
 
 
 def with_right_articles(words: Sequence[str]) -> list[str]:
@@ -65,11 +62,11 @@ def with_right_articles(words: Sequence[str]) -> list[str]:
     >>> with_right_articles("a umbrella and an dog on a".split())
     ['an', 'umbrella', 'and', 'a', 'dog', 'on', 'a']
     """
-    found = list(words)
+    right = list(words)
     for place, (article, word) in enumerate(pairwise(words)):
         if article in ARTICLES and word not in (*ARTICLES, "the"):
-            found[place] = indefinite_article(word) or article
-    return found
+            right[place] = indefinite_article(word) or article
+    return right
 
 
 def _is_spelled(word: str) -> bool:
@@ -114,9 +111,11 @@ def may_come_again(words: Sequence[str], place: int) -> bool:
     """Whether the noun at a place is the second of *side by side* or *choo choo*, or after *another* and at most one
     adjective.
     """
-    place += len(words) * (place < 0)
-    two, one, word = (["", "", *words])[place : place + 3]
-    return word in DOUBLED or (two == word and one in BETWEEN) or one in ANOTHER or two in ANOTHER
+    place %= len(words)
+    second_last, last, word = ["", "", *words][place : place + 3]
+    if word in DOUBLED or last in ANOTHER or second_last in ANOTHER:
+        return True
+    return second_last == word and last in BETWEEN
 
 
 @lru_cache(wordnet.REMEMBERED)
@@ -140,8 +139,8 @@ def noun_forms(word: str) -> tuple[str, ...]:
 
 @cache
 def _irregular() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    plurals: dict[str, list[str]] = {}
     for plural, bases in wordnet.exceptions("n").items():
         for base in bases:
-            found.setdefault(base, []).append(plural)
-    return found
+            plurals.setdefault(base, []).append(plural)
+    return plurals

@@ -42,10 +42,10 @@ def lemma(word: str, pos: Pos) -> str:
 
 @lru_cache(wordnet.REMEMBERED)
 def _lemma(word: str, pos: Pos) -> str:
-    found = [base for base, _ in _candidates(word, pos)]
-    if not found:
+    bases = [base for base, _ in _candidates(word, pos)]
+    if not bases:
         return word
-    return max(found, key=lambda base: (not _lost_doubling(base, word), wordnet.frequency(base, pos)))
+    return max(bases, key=lambda base: (not _lost_doubling(base, word), wordnet.frequency(base, pos)))
 
 
 def lemma_of_tag(word: str, tag: str) -> str:
@@ -85,33 +85,36 @@ def inflections(word: str) -> frozenset[str]:
 @lru_cache(wordnet.REMEMBERED)
 def _candidates(word: str, pos: Pos) -> tuple[tuple[str, str], ...]:
     """Lemmas that `word` may come from, each with the ending it carries ("" for the lemma itself)."""
-    found = [(word, "")]
+    bases = [(word, "")]
     irregular = wordnet.exceptions(pos).get(word)
     if irregular:
         ending = _irregular_ending(word, pos)
-        found += [(base, ending) for base in irregular if base != word]
+        bases += [(base, ending) for base in irregular if base != word]
     elif " " in word:
-        found += _of_compound(word, pos)
+        bases += _of_compound(word, pos)
     elif pos == "n" and word.endswith("ful"):
-        found += [(base + "ful", ending) for base, ending in _candidates(word[:-3], "n") if ending]
+        bases += [(base + "ful", ending) for base, ending in _candidates(word[:-3], "n") if ending]
     elif not (pos == "n" and (word.endswith("ss") or len(word) <= 2)):
-        found += [(word.removesuffix(old) + new, ending) for old, new, ending in _ENDINGS[pos] if word.endswith(old)]
-    return tuple((base, ending) for base, ending in dict.fromkeys(found) if wordnet.has(base, pos))
+        bases += [(word.removesuffix(old) + new, ending) for old, new, ending in _ENDINGS[pos] if word.endswith(old)]
+    return tuple((base, ending) for base, ending in dict.fromkeys(bases) if wordnet.has(base, pos))
 
 
 def _of_compound(words: str, pos: Pos) -> list[tuple[str, str]]:
     """A compound noun carries its ending on the last word (*fire hydrants*), a phrasal verb on the first."""
-    first, last = (words.split(" ", 1)) if pos == "v" else words.rsplit(" ", 1)
     if pos == "v":
-        return [(f"{base} {last}", ending) for base, ending in _candidates(first, pos) if ending]
-    return [(f"{first} {base}", ending) for base, ending in _candidates(last, pos) if ending]
+        verb, particle = words.split(" ", 1)
+        return [(f"{base} {particle}", ending) for base, ending in _candidates(verb, pos) if ending]
+    modifier, head = words.rsplit(" ", 1)
+    return [(f"{modifier} {base}", ending) for base, ending in _candidates(head, pos) if ending]
 
 
 def _irregular_ending(word: str, pos: Pos) -> str:
     if pos == "n":
         return "s"
     if pos == "v":
-        return "ing" if word.endswith("ing") else "s" if word.endswith("s") and not word.endswith("ss") else "ed"
+        if word.endswith("ing"):
+            return "ing"
+        return "s" if word.endswith("s") and not word.endswith("ss") else "ed"
     return "est" if word.endswith("st") else "er"
 
 

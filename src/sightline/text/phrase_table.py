@@ -45,23 +45,23 @@ class PhraseTable:
 
     def find_all(self, sentences: Sequence[Sequence[str]]) -> list[list[Mention]]:
         """`find` of many sentences; those with a word that may be something else than a noun are tagged together."""
-        found = [self._mentions(words) for words in sentences]
-        unsure = [row for row, mentions in enumerate(found) if any(one.phrase in self._nouns for one in mentions)]
-        tags = dict(zip(unsure, Tagger.default().tag_all([sentences[row] for row in unsure]), strict=True))
-        return [
-            [one for one in mentions if one.phrase not in self._nouns or tags[row][one.last] in NOUNS]
-            for row, mentions in enumerate(found)
-        ]
+        mentions = [self._mentions(words) for words in sentences]
+        unsure = [row for row, own in enumerate(mentions) if any(mention.phrase in self._nouns for mention in own)]
+        for row, tags in zip(unsure, Tagger.default().tag_all([sentences[row] for row in unsure]), strict=True):
+            mentions[row] = [
+                mention for mention in mentions[row] if mention.phrase not in self._nouns or tags[mention.last] in NOUNS
+            ]
+        return mentions
 
     def _mentions(self, words: Sequence[str]) -> list[Mention]:
         """The phrases in a sentence, whatever the parts of speech."""
-        found, place = [], 0
+        mentions, place = [], 0
         while place < len(words):
             last, phrase = self._longest_from(words, place)
             if phrase:
-                found.append(Mention(place, last, phrase))
+                mentions.append(Mention(place, last, phrase))
             place = last + 1
-        return found
+        return mentions
 
     def _longest_from(self, words: Sequence[str], place: int) -> tuple[int, str]:
         """The longest phrase that begins at `place`, its last word in any number; "" where none does."""

@@ -179,14 +179,14 @@ class Tagger:
             raise DataError("a sentence is a string, and tokens were expected", fix="split it into tokens first")
         # Batches of like lengths need little padding.
         by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-        found: list[list[str]] = [[]] * len(sentences)
+        tags: list[list[str]] = [[]] * len(sentences)
         for start in range(0, len(by_length), BATCH):
-            chosen = by_length[start : start + BATCH]
+            batch = by_length[start : start + BATCH]
             with self._lock:
-                tags = self._tag_batch([sentences[i] for i in chosen]).tolist()
-            for i, row in zip(chosen, tags, strict=True):
-                found[i] = [self.tags[tag] for tag in row[: len(sentences[i])]]
-        return found
+                numbers = self._tag_batch([sentences[i] for i in batch]).tolist()
+            for i, row in zip(batch, numbers, strict=True):
+                tags[i] = [self.tags[number] for number in row[: len(sentences[i])]]
+        return tags
 
     def _tag_batch(self, sentences: list[Sequence[str]]) -> Ints:
         """(B, L) tag numbers, where L is the longest length; what comes after a shorter sentence means nothing."""

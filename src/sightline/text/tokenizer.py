@@ -29,18 +29,14 @@ _BEYOND_SPACES = re.compile(
 )
 
 
-def ptb_tokens(text: str, *, keep_punctuation: bool = False, lower: bool = True) -> list[str]:
-    """Penn Treebank tokens of one caption.
+def ptb_tokens(text: str) -> list[str]:
+    """Penn Treebank tokens of one caption, lower-cased, without punctuation.
 
     >>> ptb_tokens("A man's dog isn't here.")
     ['a', 'man', "'s", 'dog', 'is', "n't", 'here']
-    >>> ptb_tokens('"STOP" (please)', keep_punctuation=True, lower=False)
-    ['``', 'STOP', "''", '-LRB-', 'please', '-RRB-']
     """
-    tokens = scan(text)
-    if lower:
-        tokens = [token.lower() for token in tokens]
-    return tokens if keep_punctuation else [token for token in tokens if token not in PUNCTUATION]
+    tokens = [token.lower() for token in scan(text)]
+    return [token for token in tokens if token not in PUNCTUATION]
 
 
 def ptb_tokenize(text: str) -> str:

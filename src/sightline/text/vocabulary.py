@@ -62,9 +62,9 @@ class Vocabulary:
             raise DataError(f"no word has id {id}", fix=f"ids run from 0 to {len(self) - 1}")
         return SPECIALS[id] if id < len(SPECIALS) else self.words[id - len(SPECIALS)]
 
-    def encode(self, words: Sequence[str], *, max_words: int | None = None) -> list[int]:
-        """Ids of start, at most `max_words` words, end."""
-        return [START, *(self._ids.get(word, UNK) for word in words[:max_words]), END]
+    def encode(self, words: Iterable[str]) -> list[int]:
+        """Ids of start, the words, end."""
+        return [START, *(self._ids.get(word, UNK) for word in words), END]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Words up to the first end or pad; a leading start is skipped, unknowns read `<unk>`."""
@@ -79,23 +79,14 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Rule:
-    """How one line of work turns captions into words and chooses which to keep.
+    """How one line of work turns captions into words and chooses which to keep."""
 
-    Attributes:
-        name: what recipes call it.
-        split: raw caption to words.
-        min_count: words seen less often become unknown.
-        max_words: longer captions are cut to this; None keeps all.
-        counts: the splits whose captions are counted ("all" means every one, test included).
-        given_tokens: whether tokens that a file provides (Karpathy's) are used instead of splitting the raw text.
-    """
-
-    name: str
-    split: Callable[[str], list[str]]
-    min_count: int
-    max_words: int | None = None
-    counts: tuple[str, ...] = ("all",)
-    given_tokens: bool = False
+    name: str  # what recipes call it
+    split: Callable[[str], list[str]]  # raw caption to words
+    min_count: int  # words seen less often become unknown
+    max_words: int | None = None  # longer captions are cut to this
+    counts: tuple[str, ...] = ("all",)  # the splits whose captions are counted; "all" is every one, test included
+    given_tokens: bool = False  # tokens that a file provides (Karpathy's) are used instead of splitting the raw text
 
     def all_words(self, text: str, tokens: Sequence[str] | None = None) -> list[str]:
         """The words of one caption, uncut: what is counted."""
@@ -145,7 +136,7 @@ def split_letters_and_emojis(text: str) -> list[str]:
         for emoji, run in _WORD_OR_EMOJI.findall(chunk):
             letters += run
             if emoji:
-                words.extend(w for w in (letters, emoji) if w)
+                words.extend([letters, emoji] if letters else [emoji])
                 letters = ""
         if letters:
             words.append(letters)
@@ -180,5 +171,6 @@ def build_vocabulary(captions: Iterable[Sequence[str]], min_count: int, always: 
     `captions` are lists of words, as `Rule.words` gives them; `always` are kept at any count (R2M's concept words).
     """
     counts = Counter(chain.from_iterable(captions))
-    kept = sorted((w for w, n in counts.items() if n >= min_count and w not in SPECIALS), key=lambda w: (-counts[w], w))
-    return Vocabulary(dict.fromkeys([*kept, *always]))
+    frequent = [word for word, count in counts.items() if count >= min_count and word not in SPECIALS]
+    frequent.sort(key=lambda word: (-counts[word], word))
+    return Vocabulary(dict.fromkeys([*frequent, *always]))

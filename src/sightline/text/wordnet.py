@@ -9,7 +9,7 @@ forms are the business of `sightline.text.lemmas`. A part of speech is "n", "v",
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import compress
 from pathlib import Path
@@ -81,8 +81,8 @@ def _lexicon() -> _Lexicon:
 def _hierarchy() -> _Hierarchy:
     with np.load(ASSET, allow_pickle=False) as stored:
         counts = stored["parent_counts"]
-        own = np.repeat(np.arange(len(counts), dtype=np.int32), counts)  # parents are stored as distances
-        return _Hierarchy(own + stored["parents"], _starts(counts), stored["lexfiles"])
+        children = np.repeat(np.arange(len(counts), dtype=np.int32), counts)  # parents are stored as distances
+        return _Hierarchy(children + stored["parents"], _starts(counts), stored["lexfiles"])
 
 
 def _row(synset: int) -> int:
@@ -98,28 +98,28 @@ def _row(synset: int) -> int:
 def exceptions(pos: Pos) -> dict[str, tuple[str, ...]]:
     """Irregular inflected forms of a part of speech and their base forms: `exceptions("n")["men"]` is ("man",)."""
     with np.load(ASSET, allow_pickle=False) as stored:
-        lines = stored[f"{_known(pos)}_exceptions"].tobytes().decode("utf-8").split("\n")
+        lines = stored[f"{pos}_exceptions"].tobytes().decode("utf-8").split("\n")
     rows = ([word.replace("_", " ") for word in line.split()] for line in lines)
     return {form: tuple(bases) for form, *bases in rows}
 
 
-def _known(pos: Pos) -> Pos:
+def _part(pos: Pos) -> _PartOfSpeech:
     if pos not in POS:
         raise ConfigError(f"{pos!r} is not a part of speech", fix='use "n", "v", "a" or "r"')
-    return pos
+    return _lexicon().parts[pos]
 
 
 @lru_cache(REMEMBERED)
 def _place(lemma: str) -> int | None:
-    words, wanted = _lexicon().words, lemma.lower().replace("_", " ")
-    place = bisect_left(words, wanted)  # a dict would double the time it takes to load
-    return place if place < len(words) and words[place] == wanted else None
+    words, word = _lexicon().words, lemma.lower().replace("_", " ")
+    place = bisect_left(words, word)  # a dict would double the time it takes to load
+    return place if place < len(words) and words[place] == word else None
 
 
 @lru_cache(REMEMBERED)
 def senses(lemma: str, pos: Pos) -> tuple[int, ...]:
     """The synsets of `lemma` as one part of speech, most frequent sense first; () where WordNet has none."""
-    place, part = _place(lemma), _lexicon().parts[_known(pos)]
+    place, part = _place(lemma), _part(pos)
     if place is None:
         return ()
     rows = part.senses[part.starts[place] : part.starts[place + 1]]
@@ -129,7 +129,7 @@ def senses(lemma: str, pos: Pos) -> tuple[int, ...]:
 @lru_cache(REMEMBERED)
 def synsets(lemma: str, pos: Pos | None = None) -> frozenset[int]:
     """The synsets of `lemma`, of one part of speech or of all."""
-    return frozenset(synset for part in _of(pos) for synset in senses(lemma, part))
+    return frozenset(synset for part in (POS if pos is None else (pos,)) for synset in senses(lemma, part))
 
 
 def share_synset(a: str, b: str, pos: Pos | None = None) -> bool:
@@ -138,19 +138,15 @@ def share_synset(a: str, b: str, pos: Pos | None = None) -> bool:
 
 
 def has(lemma: str, pos: Pos) -> bool:
-    place, part = _place(lemma), _lexicon().parts[_known(pos)]
+    """True if WordNet holds this lemma, a compound too ("fire hydrant"), as this part of speech."""
+    place, part = _place(lemma), _part(pos)
     return place is not None and bool(part.starts[place] != part.starts[place + 1])
 
 
 def frequency(lemma: str, pos: Pos) -> int:
     """How often `lemma` was seen, in all its senses, in WordNet's sense-tagged texts."""
-    place, part = _place(lemma), _lexicon().parts[_known(pos)]
+    place, part = _place(lemma), _part(pos)
     return 0 if place is None else int(part.seen[place])
-
-
-def is_compound(words: Sequence[str], pos: Pos | None = None) -> bool:
-    """Whether these two or more words are one lemma ("fire", "hydrant"); the last must be a lemma itself."""
-    return len(words) > 1 and any(has(" ".join(words), part) for part in _of(pos))
 
 
 def hypernyms(synset: int) -> tuple[int, ...]:
@@ -162,11 +158,11 @@ def hypernyms(synset: int) -> tuple[int, ...]:
 @lru_cache(REMEMBERED)
 def ancestors(synset: int) -> frozenset[int]:
     """The synset and all its hypernyms, up to the top."""
-    found, fresh = {synset}, [synset]
-    while fresh:
-        fresh = [parent for child in fresh for parent in hypernyms(child) if parent not in found]
-        found.update(fresh)
-    return frozenset(found)
+    above, level = {synset}, [synset]
+    while level:
+        level = [parent for child in level for parent in hypernyms(child) if parent not in above]
+        above.update(level)
+    return frozenset(above)
 
 
 def hypernym_closure(lemma: str, pos: Pos) -> frozenset[int]:
@@ -181,9 +177,4 @@ def lexfile(synset: int) -> str:
 
 def lemmas(pos: Pos) -> Iterator[str]:
     """Every lemma of a part of speech, in alphabetical order."""
-    part = _lexicon().parts[_known(pos)]
-    return compress(_lexicon().words, np.diff(part.starts).tolist())
-
-
-def _of(pos: Pos | None) -> tuple[Pos, ...]:
-    return POS if pos is None else (_known(pos),)
+    return compress(_lexicon().words, np.diff(_part(pos).starts).tolist())
