@@ -97,6 +97,7 @@ def _row(synset: int) -> int:
 @cache
 def exceptions(pos: Pos) -> dict[str, tuple[str, ...]]:
     """Irregular inflected forms of a part of speech and their base forms: `exceptions("n")["men"]` is ("man",)."""
+    _part(pos)  # refuses what is none
     with np.load(ASSET, allow_pickle=False) as stored:
         lines = stored[f"{pos}_exceptions"].tobytes().decode("utf-8").split("\n")
     rows = ([word.replace("_", " ") for word in line.split()] for line in lines)
