@@ -1,4 +1,4 @@
-"""A JRLN that has learned something, and features like those of photos, for tests of the models that read it."""
+"""The rows of JRAN's tables as configs, a JRLN that has learned something, and features like those of photos."""
 
 from __future__ import annotations
 
@@ -8,12 +8,30 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
+from sightline.models.jran import JRANConfig
+from sightline.models.jrln import JRLNConfig
 from sightline.text.vocabulary import END, START
 from sightline.training.new_model import start_output_bias
 
 M = TypeVar("M", bound=nn.Module)
 
 PHOTOS, REGIONS, CELLS, WIDTH, WORDS = 6, 36, 16, 512, 200
+
+TABLE_1 = {  # by the number of the line
+    1: JRANConfig(grid=False, jrln=JRLNConfig("none"), relationship_attention=False),
+    2: JRANConfig(regions=False, jrln=JRLNConfig("none"), relationship_attention=False),
+    3: JRANConfig(jrln=None, relationship_attention=False),
+    4: JRANConfig(relationship_attention=False),
+    5: JRANConfig(jrln=None),
+    6: JRANConfig(),
+}
+SCHEMES = {  # of Fig. 5, all with relationship attention
+    "none": JRANConfig(grid=False, jrln=JRLNConfig("none")),
+    "concat": JRANConfig(jrln=JRLNConfig("concat")),
+    "no-gate": JRANConfig(jrln=JRLNConfig("no-gate")),
+    "rc": JRANConfig(),
+}
+BASELINE = JRANConfig(grid=False, jrln=None)  # of Table 2: soft attention over regions, without JRLN
 
 
 def awake(model: M) -> M:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sightline.models.adaptive_attention import AdaptiveAttentionConfig
-from sightline.models.jran import TABLE_1
+from sightline.models.jran import JRANConfig
 from sightline.models.jran_trans import JRANTransConfig
 from sightline.models.neuraltalk2 import NeuralTalk2Config
 from sightline.models.pos_scan import POSSCANConfig
@@ -162,7 +162,7 @@ DIAGRAMS = {
     "jran": Diagram(
         "jran",
         "JRAN",
-        TABLE_1[6],
+        JRANConfig(),
         {
             "regions": Block((0, 0), "regions"),
             "grid": Block((0, 1), "grid cells"),

@@ -45,14 +45,11 @@ class TestEnsemble(CaptionerContract):
     overfit_rate = 0.02
     outside_likelihood = ("members.0.attention_score.bias",)
 
-    weights = (2, 1)
-
     def build(self):
-        return Ensemble([updown(40), adaptive()], self.weights)
+        return Ensemble([updown(40), adaptive()])
 
     def test_it_overfits_fifty_captions_and_says_them(self):
-        self.weights = (500, 1)  # taught together the better member learns alone; the other must not weigh its half
-        super().test_it_overfits_fifty_captions_and_says_them()
+        """Its members are trained, each alone."""
 
     def test_saved_and_loaded_it_is_bit_identical(self, model, scenes, tmp_path):
         with pytest.raises(ConfigError, match="save its members"):
@@ -66,22 +63,21 @@ def members():
     return [updown(), adaptive(), updown(24)]
 
 
-def naive(members, weights, scenes, words):
-    """(N, T, V) log of the weighted mean of probabilities, number by number."""
+def naive(members, scenes, words):
+    """(N, T, V) log of the mean of probabilities, number by number."""
     probabilities = [member(member.encode(scenes), words).log_probs.exp().tolist() for member in members]
     rows = []
     for row in range(len(words)):
         for step in range(words.shape[1] - 1):
             for word in range(WORDS):
-                total = sum(w * p[row][step][word] for w, p in zip(weights, probabilities, strict=True))
-                rows.append(math.log(total / sum(weights)))
+                total = sum(p[row][step][word] for p in probabilities)
+                rows.append(math.log(total / len(members)))
     return torch.tensor(rows).view(len(words), -1, WORDS)
 
 
-@pytest.mark.parametrize("weights", [None, [3.0, 1.0, 0.5]])
-def test_a_words_probability_is_the_mean_of_the_members(members, weights):
-    model, scenes, words = Ensemble(members, weights), random_scenes(2), random_words(4)
-    expected = naive(members, weights or [1, 1, 1], scenes, words)
+def test_a_words_probability_is_the_mean_of_the_members(members):
+    model, scenes, words = Ensemble(members), random_scenes(2), random_words(4)
+    expected = naive(members, scenes, words)
     torch.testing.assert_close(model(model.encode(scenes), words).log_probs, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -115,7 +111,8 @@ def test_an_ensemble_of_one_or_of_twins_is_that_captioner(members):
 
 def test_ensembles_nest(members):
     scenes, words = random_scenes(2), random_words(4)
-    nested, flat = Ensemble([Ensemble(members[:2]), members[2]], [2, 1]), Ensemble(members)
+    members = [*members, updown(20)]
+    nested, flat = Ensemble([Ensemble(members[:2]), Ensemble(members[2:])]), Ensemble(members)
     torch.testing.assert_close(nested.log_prob(nested.encode(scenes), words), flat.log_prob(flat.encode(scenes), words))
 
 
@@ -123,7 +120,7 @@ def test_more_than_ten_members_keep_their_memories_apart():
     torch.manual_seed(0)
     members = [neuraltalk2() for _ in range(12)]
     model, scenes, words = Ensemble(members), random_scenes(2), random_words(2, longest=2)
-    expected = naive(members, [1] * 12, scenes, words)
+    expected = naive(members, scenes, words)
     torch.testing.assert_close(model(model.encode(scenes), words).log_probs, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -131,10 +128,10 @@ def test_attention_is_the_members_mean_where_every_member_has_one():
     torch.manual_seed(0)
     one, other, grid = updown(), updown(24), adaptive()
     scenes, words = random_scenes(2), random_words(4)
-    model = Ensemble([one, other], [3, 1])
+    model = Ensemble([one, other])
     trace = model(model.encode(scenes), words).trace
     own = [member(member.encode(scenes), words).trace.regions for member in (one, other)]
-    torch.testing.assert_close(trace.regions, 0.75 * own[0] + 0.25 * own[1])
+    torch.testing.assert_close(trace.regions, (own[0] + own[1]) / 2)
     assert trace.grid is None
     mixed = Ensemble([one, grid])
     trace = mixed(mixed.encode(scenes), words).trace
@@ -153,7 +150,3 @@ def test_what_cannot_be_an_ensemble_is_refused(members):
         Ensemble([members[0], updown(vocab_size=30)])
     with pytest.raises(ConfigError, match="empty"):
         Ensemble([])
-    with pytest.raises(ConfigError, match="weights 1 for 3 captioners"):
-        Ensemble(members, [1])
-    with pytest.raises(ConfigError, match="weights 1, 0, 1 for"):
-        Ensemble(members, [1, 0, 1])

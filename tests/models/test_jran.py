@@ -20,10 +20,10 @@ from captioner_contract import (
     rows,
     stepped,
 )
-from jrln_samples import awake, variation_after
+from jrln_samples import BASELINE, SCHEMES, TABLE_1, awake, variation_after
 from sightline.config import build
 from sightline.errors import ConfigError, MissingPartError
-from sightline.models.jran import BASELINE, SCHEMES, TABLE_1, JRANConfig
+from sightline.models.jran import JRANConfig
 from sightline.models.jrln import JRLNConfig
 from sightline.models.model_configs import CaptionerConfig
 from sightline.text.vocabulary import PAD

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sightline.config import build
-from sightline.errors import ConfigError, MissingPartError
+from sightline.errors import ConfigError
 from sightline.models.jrln import JRLN, FeatureRelationship, JRLNConfig, RelationshipComputation
 
 torch.set_num_threads(1)
@@ -215,12 +215,9 @@ def test_dropout_acts_in_training_only(image_parts):
     assert torch.equal(model.eval()(*image_parts)[0], model(*image_parts)[0])
 
 
-def test_the_scheme_none_needs_no_grid_and_the_others_name_it(image_parts):
+def test_the_scheme_none_needs_no_grid(image_parts):
     regions, region_mask, _, _ = image_parts
-    assert JRLN(replace(CONFIG, scheme="none"))(regions, region_mask, None, None)[0].shape == regions.shape
-    for scheme in SCHEMES[1:]:
-        with pytest.raises(MissingPartError, match=f"`{scheme}` needs `grid`"):
-            JRLN(replace(CONFIG, scheme=scheme))(regions, region_mask, None, None)
+    assert JRLN(replace(CONFIG, scheme="none"))(regions, region_mask)[0].shape == regions.shape
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from sightline.batch import SceneBatch
 from sightline.errors import ConfigError, MissingPartError
 from sightline.models.layers import WordGRU, l2norm
 from sightline.models.scan import SCAN, SCANConfig
+from sightline.models.scan_fast import fast_similarity
 
 
 def config(**choices) -> SCANConfig:
@@ -92,9 +93,9 @@ def test_neither_padding_nor_the_block_changes_a_score_or_a_gradient(direction, 
         random_words(6),
     )
     texts, longer = texts_of(ids), texts_of(torch.cat([ids, torch.zeros(6, 3, dtype=torch.long)], 1))
-    expected = model.block(model.embed_images(scenes), model.embed_texts(texts))
+    expected = model.plain_similarity(model.embed_images(scenes), model.embed_texts(texts))
     padded = more_padding(scenes)
-    found = model.similarity(model.embed_images(padded), model.embed_texts(longer), (3, 2))
+    found = fast_similarity(model, model.embed_images(padded), model.embed_texts(longer), (3, 2))
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     weights = torch.randn(4, 6)
     first = torch.autograd.grad((expected * weights).sum(), list(model.parameters()))
@@ -131,7 +132,7 @@ def test_a_perfect_match_scores_one():
     mask = torch.ones(1, 4, dtype=torch.bool)
     images = {"regions": vectors[:, :1], "mask": mask[:, :1]}
     texts = {"words": vectors[:, :1].expand(1, 4, 16), "mask": mask}
-    assert model.block(images, texts).item() == pytest.approx(1, abs=1e-6)
+    assert model.plain_similarity(images, texts).item() == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("direction", ["t2i", "i2t"])

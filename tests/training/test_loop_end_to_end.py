@@ -213,7 +213,7 @@ def test_matchers_look_too(pool):
         assert isinstance(model, AligningMatcher) == isinstance(matcher, AligningMatcher)
         torch.testing.assert_close(model(batch, texts), matcher(made, texts))
         embedded = (model.embed_images(batch), model.embed_texts(texts))
-        torch.testing.assert_close(model.block(*embedded), matcher.block(*embedded))
+        torch.testing.assert_close(model.similarity(*embedded), matcher.similarity(*embedded))
         if isinstance(model, AligningMatcher):
             torch.testing.assert_close(model.alignment(*embedded), matcher.alignment(*embedded))
     generation = model.generation_log_probs(embedded[0], texts.ids)

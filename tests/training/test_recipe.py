@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from jrln_samples import BASELINE, SCHEMES, TABLE_1
 from recipe_samples import STEPS, STORES, tiny, write_data
 from sightline.config import load_yaml
 from sightline.decoding.strategies import Beam
-from sightline.models.jran import BASELINE, SCHEMES, TABLE_1, JRANConfig
+from sightline.models.jran import JRANConfig
 from sightline.training.launch import Callbacks
 from sightline.training.recipe import SHIPPED, read_recipe, read_rows, shipped_recipes
 from sightline.training.recipe_photos import read_photos

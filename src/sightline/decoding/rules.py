@@ -21,32 +21,23 @@ class Rules:
     log-probability is counted as in any other, so that long and short captions compare.
     """
 
-    max_words: int = 20
-    """The most words a caption has, END not counted."""
-    min_words: int = 0
-    """The fewest."""
-    suppress_unk: bool = True
-    """Never say the unknown word."""
-    no_repeat_ngram: int = 0
-    """No run of that many words comes twice; 0 allows all."""
+    max_words: int = 20  # the most words a caption has, END not counted
+    min_words: int = 0  # the fewest
+    suppress_unk: bool = True  # never say the unknown word
+    no_repeat_ngram: int = 0  # no run of that many words comes twice; 0 allows all
+    # Subtracted from a word for each earlier use of the trigram it would end (self-critical: 2 · 0.693).
     repeat_penalty: float = 0.0
-    """Subtracted from a word for each earlier use of the trigram it would end (self-critical: 2 · 0.693)."""
-    no_repeat_word: bool = False
-    """No word comes twice in a row."""
+    no_repeat_word: bool = False  # no word comes twice in a row
+    # No noun comes twice, in either number, but after *another* or *other*, and in *side by side*
+    # (`sightline.text.grammar`). What must be included may come again.
     no_repeat_noun: bool = False
-    """No noun comes twice, in either number, but after *another* or *other*, and in *side by side*
-    (`sightline.text.grammar`). What must be included may come again."""
-    bad_endings: bool = False
-    """No caption ends in an article, preposition or the like (`sightline.text.grammar`)."""
-    right_articles: bool = False
-    """*a* and *an* suit the words after them: they are set right once the words are found."""
+    bad_endings: bool = False  # no caption ends in an article, preposition or the like (`sightline.text.grammar`)
+    right_articles: bool = False  # *a* and *an* suit the words after them: they are set right once the words are found
+    # No caption is cut: the model ends it, or, where it does not within `max_words`, it stops after a whole phrase,
+    # rather a longer one (`sightline.decoding.sentence_end`). Needs a beam.
     whole: bool = False
-    """No caption is cut: the model ends it, or, where it does not within `max_words`, it stops after a whole phrase,
-    rather a longer one (`sightline.decoding.sentence_end`). Needs a beam."""
-    must_include: tuple[str, ...] = ()
-    """Words and phrases that every caption has; needs a beam."""
-    must_not: tuple[str, ...] = ()
-    """Words and phrases that no caption has."""
+    must_include: tuple[str, ...] = ()  # words and phrases that every caption has; needs a beam
+    must_not: tuple[str, ...] = ()  # words and phrases that no caption has
 
     def __post_init__(self) -> None:
         if self.max_words < 1:

@@ -25,8 +25,7 @@ class NoPenalty:
 class Wu:
     """Wu et al. 2016: the log-probability is divided by ((5 + L) / 6)^alpha, L counting the words and END."""
 
-    alpha: float = 0.9
-    """0 leaves the log-probability as it is; more favours longer captions."""
+    alpha: float = 0.9  # 0 leaves the log-probability as it is; more favours longer captions
     kind: Literal["wu"] = field(default="wu", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -63,16 +62,12 @@ class Greedy:
 class Sample:
     """Words drawn at random: temperature first, then `top_k`, then `top_p`."""
 
-    temperature: float = 1.0
-    """Log-probabilities are divided by it; below 1 the draw keeps closer to the likely words."""
-    top_k: int = 0
-    """Only that many most probable words are drawn from; 0 means all."""
-    top_p: float = 1.0
-    """Only the most probable words that together reach this probability are drawn from (nucleus)."""
-    copies: int = 1
-    """Captions for each image."""
+    temperature: float = 1.0  # log-probabilities are divided by it; below 1 the draw keeps closer to the likely words
+    top_k: int = 0  # only that many most probable words are drawn from; 0 means all
+    top_p: float = 1.0  # only the most probable words that together reach this probability are drawn from (nucleus)
+    copies: int = 1  # captions for each image
+    # The same seed gives the same captions for the same batch; None draws from torch's own generator.
     seed: int | None = None
-    """The same seed gives the same captions for the same batch; None draws from torch's own generator."""
     kind: Literal["sample"] = field(default="sample", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -86,12 +81,9 @@ class Sample:
 class Beam:
     """Beam search."""
 
-    size: int = 3
-    """Hypotheses that are followed at once."""
-    keep: int = 1
-    """Captions to give for each image, best first; at most `size`."""
-    length_penalty: LengthPenalty = NoPenalty()
-    """How finished hypotheses of different length are compared."""
+    size: int = 3  # hypotheses that are followed at once
+    keep: int = 1  # captions to give for each image, best first; at most `size`
+    length_penalty: LengthPenalty = NoPenalty()  # how finished hypotheses of different length are compared
     kind: Literal["beam"] = field(default="beam", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -106,14 +98,10 @@ class DiverseBeam:
     A group pays `strength` for a word each time a hypothesis of an earlier group chose it at the same step.
     """
 
-    size: int = 6
-    """Hypotheses that are followed at once, in all groups together; as many captions come back."""
-    groups: int = 3
-    """Beams that avoid each other."""
-    strength: float = 0.5
-    """What a word costs for each earlier group's hypothesis that chose it."""
-    length_penalty: LengthPenalty = NoPenalty()
-    """How finished hypotheses of different length are compared."""
+    size: int = 6  # hypotheses that are followed at once, in all groups together; as many captions come back
+    groups: int = 3  # beams that avoid each other
+    strength: float = 0.5  # what a word costs for each earlier group's hypothesis that chose it
+    length_penalty: LengthPenalty = NoPenalty()  # how finished hypotheses of different length are compared
     kind: Literal["diverse_beam"] = field(default="diverse_beam", kw_only=True)
 
     def __post_init__(self) -> None:

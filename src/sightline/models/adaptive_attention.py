@@ -32,29 +32,17 @@ class AdaptiveAttentionConfig:
 
     kind: Literal["adaptive-attention"] = "adaptive-attention"
 
-    grid_width: int = 2048
-    """Width of a grid cell's feature."""
-
-    vector_width: int = 2048
-    """Width of a scene's vector."""
-
-    word_size: int = 512
-    """Width of a word embedding."""
-
-    hidden_size: int = 512
-    """Width of the LSTM, and of the image and its cells after their first layer."""
-
-    attention_size: int = 512
-    """Width in which the LSTM's output meets cells and sentinel."""
-
-    dropout: float = 0.5
-    """Share of each layer's outputs set to zero in training."""
+    grid_width: int = 2048  # width of a grid cell's feature
+    vector_width: int = 2048  # width of a scene's vector
+    word_size: int = 512  # width of a word embedding
+    hidden_size: int = 512  # width of the LSTM, and of the image and its cells after their first layer
+    attention_size: int = 512  # width in which the LSTM's output meets cells and sentinel
+    dropout: float = 0.5  # share of each layer's outputs set to zero in training
 
     def __post_init__(self) -> None:
         check_config(self)
 
     def build(self, vocab_size: int) -> AdaptiveAttention:
-        """The model for a vocabulary of `vocab_size` ids."""
         return AdaptiveAttention(self, vocab_size)
 
 
@@ -86,7 +74,7 @@ class AdaptiveAttention(Captioner):
         self.queries = nn.Linear(size, attention)  # W_g
         self.score = nn.Linear(attention, 1, bias=False)  # w_h
         self.mix = nn.Sequential(nn.Linear(size, size), nn.Tanh(), self.dropout)
-        self.output = nn.Linear(size, vocab_size)  # W_p
+        self.output = nn.Linear(size, vocab_size)  # W_p of Eq. 13; the softmax is the contract's
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """The cells, their keys, the slots that count (the sentinel's first) and the image's share of the gates."""
@@ -102,30 +90,23 @@ class AdaptiveAttention(Captioner):
         }
 
     def start(self, memory: Memory) -> State:
-        """Zeros."""
         zeros = memory["cells"].new_zeros(len(memory["cells"]), self.config.hidden_size)
         return {"hidden": zeros, "cell": zeros}
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """Read one word (N,): hidden (N, d)."""
         state, sentinel = self._recur(self._inputs(words.unsqueeze(1), memory).squeeze(1), state)
         hidden, _ = self._attend(state["hidden"].unsqueeze(1), sentinel.unsqueeze(1), memory)
         return hidden.squeeze(1), state
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """Read words (N, T): hidden (N, T, d), and attention over cells and sentinel."""
-        state, hidden, sentinels = expand(self.start(memory), len(words)), [], []
+        state = expand(self.start(memory), len(words))
+        hidden, sentinels = [], []
         for inputs in self._inputs(words, memory).unbind(1):
             state, sentinel = self._recur(inputs, state)
             hidden.append(state["hidden"])
             sentinels.append(sentinel)
         attended, weights = self._attend(torch.stack(hidden, 1), torch.stack(sentinels, 1), memory)
         return attended, Trace(grid=weights[..., 1:], gates={"sentinel": weights[..., 0]})
-
-    def predict(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, d) to scores (…, V)."""
-        scores: Tensor = self.output(hidden)  # Eq. 13, W_p; the softmax is the contract's
-        return scores
 
     def _inputs(self, words: Tensor, memory: Memory) -> Tensor:
         """What words (N, T) and their image bring to the gates: (N, T, 5d)."""

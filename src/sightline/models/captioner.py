@@ -66,9 +66,9 @@ class Output:
 class Captioner(nn.Module, ABC):
     """A model of p(caption | scene), word by word.
 
-    A captioner implements `encode`, `start`, `advance` (one step), `unroll` (all steps) and `predict` (hidden to
-    logits), and `output_bias` where there is one; the rest follows. `needs` names the scene parts it reads, `words` is
-    the size of its vocabulary.
+    A captioner implements `encode`, `start`, `advance` (one step) and `unroll` (all steps), and has a linear layer
+    `output` from hidden to logits, or a `predict` and an `output_bias` of its own. The rest follows. `needs` names the
+    scene parts it reads.
     """
 
     needs: tuple[str, ...] = ()
@@ -91,21 +91,20 @@ class Captioner(nn.Module, ABC):
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
         """Read words (N, T), START first: hidden (N, T, d) and the trace, equal to T times `advance`."""
 
-    @abstractmethod
     def predict(self, hidden: Tensor) -> Tensor:
         """(…, d) to unnormalised scores (…, V) of the next word: a new tensor, which no gradient needs as it is."""
+        logits: Tensor = self.get_submodule("output")(hidden)
+        return logits
 
     def output_bias(self) -> nn.Parameter | None:
-        """(V,) the bias of `predict`, here that of `self.output`, which training starts at log word frequencies; None
-        where there is none."""
+        """(V,) the bias of `predict`, which training starts at log word frequencies; None where there is none."""
         output = getattr(self, "output", None)
         return output.bias if isinstance(output, nn.Linear) else None
 
     def step(self, words: Tensor, memory: Memory, state: State, rows: Tensor | None = None) -> tuple[Tensor, State]:
         """Read one word of each hypothesis: log-probabilities (N, V) of the next, and the new state.
 
-        With `rows` (n,) it is (n, V), of those hypotheses alone. The log-probabilities are the caller's to change, and
-        so are the logits that `predict` gives: new tensors both.
+        With `rows` (n,) it is (n, V), of those hypotheses alone. The caller may write into the log-probabilities.
         """
         hidden, state = self.advance(words, memory, state)
         logits = self.predict(hidden if rows is None else hidden.index_select(0, rows))
@@ -119,7 +118,7 @@ class Captioner(nn.Module, ABC):
         return Output(log_softmax(self.predict(hidden)), hidden, trace)
 
     def log_prob(self, memory: Memory, words: Tensor) -> Tensor:
-        """(N,) log p(words and END | image), by `word_log_probs`."""
+        """(N,) log p(words and END | image)."""
         return self.word_log_probs(memory, words).sum(1)
 
     def word_log_probs(self, memory: Memory, words: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -154,27 +153,29 @@ class Captioner(nn.Module, ABC):
         # Asking how many are real waits for a GPU. Where they are many, that takes less time than predicting padding,
         # two fifths of a batch of COCO's captions.
         if targets.is_cuda and targets.numel() <= 8 * CHUNK:
-            every = self._of_targets(hidden.flatten(0, 1), targets.flatten(), smoothing, never)
-            return every.view(targets.shape).masked_fill(~real, 0)
-        found = self._of_targets(hidden[real], targets[real], smoothing, never)
-        return torch.zeros(targets.shape, dtype=found.dtype, device=found.device).masked_scatter(real, found)
+            log_probs = self._log_probs_in_chunks(hidden.flatten(0, 1), targets.flatten(), smoothing, never)
+            return log_probs.view(targets.shape).masked_fill(~real, 0)
+        log_probs = self._log_probs_in_chunks(hidden[real], targets[real], smoothing, never)
+        zeros = torch.zeros(targets.shape, dtype=log_probs.dtype, device=log_probs.device)
+        return zeros.masked_scatter(real, log_probs)
 
-    def _of_targets(self, hidden: Tensor, targets: Tensor, smoothing: float, never: tuple[int, ...]) -> Tensor:
+    def _log_probs_in_chunks(self, hidden: Tensor, targets: Tensor, smoothing: float, never: tuple[int, ...]) -> Tensor:
+        """(M,) log-probability of each of `targets` (M,) by its row of `hidden` (M, d)."""
         spread = smoothing * self.vocab_size / (self.vocab_size - 1)  # over all words, the target too
 
-        def pick(part: Tensor, ids: Tensor) -> Tensor:
-            logits = self.predict(part).float()
+        def log_probs(rows: Tensor, ids: Tensor) -> Tensor:
+            logits = self.predict(rows).float()
             for id in never:
                 logits[:, id] = -torch.inf
             return fused_cross_entropy(logits, ids, spread)
 
         size = 8 * CHUNK if hidden.is_cuda else CHUNK
-        parts = list(zip(torch.split(hidden, size), torch.split(targets, size), strict=True))
+        chunks = list(zip(torch.split(hidden, size), torch.split(targets, size), strict=True))
         if not torch.is_grad_enabled():
-            return torch.cat([pick(part, ids) for part, ids in parts])
-        # The backward pass begins with the last part, so keeping that one takes no more memory than computing it again.
-        again = [checkpoint(pick, part, ids, use_reentrant=False, preserve_rng_state=False) for part, ids in parts[:-1]]
-        return torch.cat([*again, pick(*parts[-1])])
+            return torch.cat([log_probs(*chunk) for chunk in chunks])
+        # The backward pass begins with the last chunk, so keeping it takes no more memory than computing it again.
+        first = [checkpoint(log_probs, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks[:-1]]
+        return torch.cat([*first, log_probs(*chunks[-1])])
 
 
 class WrappedCaptioner(Captioner):
@@ -186,23 +187,18 @@ class WrappedCaptioner(Captioner):
         """The captioner that speaks."""
 
     def start(self, memory: Memory) -> State:
-        """That of `inner`."""
         return self.inner.start(memory)
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """That of `inner`."""
         return self.inner.advance(words, memory, state)
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """That of `inner`."""
         return self.inner.unroll(memory, words)
 
     def predict(self, hidden: Tensor) -> Tensor:
-        """That of `inner`."""
         return self.inner.predict(hidden)
 
     def output_bias(self) -> nn.Parameter | None:
-        """That of `inner`."""
         return self.inner.output_bias()
 
 
@@ -222,9 +218,7 @@ def images(memory: Memory) -> int:
 def per_image(rows: Tensor, memory: Memory) -> Tensor:
     """(N, …) rows of hypotheses as (B, K, …), so that they broadcast against memory."""
     count = images(memory)
-    if len(rows) % count:
-        raise CountError(f"{len(rows)} captions for {count} images", fix="give each image the same number of captions")
-    return rows.reshape(count, len(rows) // count, *rows.shape[1:])
+    return rows.reshape(count, _captions_per_image(len(rows), count), *rows.shape[1:])
 
 
 def expand(state: State, rows: int) -> State:
@@ -232,9 +226,14 @@ def expand(state: State, rows: int) -> State:
     count = images(state)
     if rows == count:
         return state
-    if rows % count:
-        raise CountError(f"{rows} captions for {count} images", fix="give each image the same number of captions")
-    return {name: part.repeat_interleave(rows // count, 0) for name, part in state.items()}
+    copies = _captions_per_image(rows, count)
+    return {name: part.repeat_interleave(copies, 0) for name, part in state.items()}
+
+
+def _captions_per_image(captions: int, images: int) -> int:
+    if captions % images:
+        raise CountError(f"{captions} captions for {images} images", fix="give each image the same number of captions")
+    return captions // images
 
 
 def select(rows: dict[str, Tensor], index: Tensor) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-Uses = list[tuple[Tensor, ...]]  # the gradient of what a step computed, and what it computed it from
+Uses = list[tuple[Tensor, ...]]  # for each step the gradient of its output, and its inputs
 
 
 class LoopWeights:
@@ -36,18 +36,18 @@ class LoopWeights:
     def __init__(self, *weights: Tensor, bias: Tensor | None = None) -> None:
         self._uses: Uses = []
         # Autocast chooses types at each step, so it gets the plain product.
-        self._later = torch.is_grad_enabled() and not torch.is_autocast_enabled(weights[0].device.type)
+        self._deferred = torch.is_grad_enabled() and not torch.is_autocast_enabled(weights[0].device.type)
         self._weights, self._bias = weights, bias
-        if self._later:
+        if self._deferred:
             self._bias, *looped = _Sum.apply(self._uses, bias, *weights)  # type: ignore[no-untyped-call]
             self._weights = tuple(looped)
 
     def times(self, *inputs: Tensor) -> Tensor:
         """The sum of the products of the inputs, each (N, in), and the bias, if there is one: (N, out)."""
-        if self._later:
+        if self._deferred:
             total: Tensor = _Use.apply(self._uses, None, self._bias, *inputs, *self._weights)  # type: ignore[no-untyped-call]
             return total
-        return _products(self._bias, inputs, self._weights, written=False)
+        return _products(self._bias, inputs, self._weights, in_place=False)
 
     def plus(self, sums: Tensor, *inputs: Tensor) -> Tensor:
         """The products of the inputs, each (N, in), added to `sums` (N, out) in the place of a bias.
@@ -55,20 +55,22 @@ class LoopWeights:
         Without gradients, `sums` is written into.
         """
         assert self._bias is None
-        if self._later:
+        if self._deferred:
             total: Tensor = _Use.apply(self._uses, sums, None, *inputs, *self._weights)  # type: ignore[no-untyped-call]
             return total
-        written = not (torch.is_grad_enabled() or torch.is_autocast_enabled(sums.device.type))
-        return _products(sums, inputs, self._weights, written)
+        in_place = not (torch.is_grad_enabled() or torch.is_autocast_enabled(sums.device.type))
+        return _products(sums, inputs, self._weights, in_place)
 
 
-def _products(sums: Tensor | None, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], written: bool) -> Tensor:
-    for part, weight in zip(inputs, weights, strict=True):
+def _products(sums: Tensor | None, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], in_place: bool) -> Tensor:
+    """`sums` (N, out) and the products of the inputs with their weights; with `in_place` it is written into `sums`."""
+    for x, weight in zip(inputs, weights, strict=True):
         if sums is None:
-            sums = part @ weight.T
+            sums = x @ weight.T
         else:
-            sums = sums.addmm_(part, weight.T) if written else torch.addmm(sums, part, weight.T)
-        written = written or (not torch.is_grad_enabled() and sums.dtype == weight.dtype)  # what is new may be
+            sums = sums.addmm_(x, weight.T) if in_place else torch.addmm(sums, x, weight.T)
+        # The tensor is this function's own by now, and may be written into unless a gradient needs it.
+        in_place = in_place or (not torch.is_grad_enabled() and sums.dtype == weight.dtype)
     assert sums is not None
     return sums
 
@@ -89,29 +91,34 @@ class _Sum(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         gradients, *inputs = (torch.cat(parts) for parts in zip(*ctx.uses, strict=True))
         ctx.uses.clear()
-        of_bias = gradients.sum(0) if ctx.needs_input_grad[1] else None
-        needed = zip(inputs, ctx.needs_input_grad[2:], strict=True)
-        return None, of_bias, *(gradients.T @ part if wanted else None for part, wanted in needed)
+        bias_gradient = gradients.sum(0) if ctx.needs_input_grad[1] else None
+        pairs = zip(inputs, ctx.needs_input_grad[2:], strict=True)
+        return None, bias_gradient, *(gradients.T @ x if needed else None for x, needed in pairs)
 
 
 class _Use(torch.autograd.Function):
+    """One step's products; its gradient with respect to the weights waits in `uses` for `_Sum`."""
+
     @staticmethod
-    def forward(ctx: Any, uses: Uses, sums: Tensor | None, bias: Tensor | None, *given: Tensor) -> Tensor:
-        ctx.save_for_backward(*given)
+    def forward(ctx: Any, uses: Uses, sums: Tensor | None, bias: Tensor | None, *inputs_and_weights: Tensor) -> Tensor:
+        ctx.save_for_backward(*inputs_and_weights)
         ctx.uses = uses
-        count = len(given) // 2
-        return _products(bias if sums is None else sums, given[:count], given[count:], written=False)
+        count = len(inputs_and_weights) // 2
+        inputs, weights = inputs_and_weights[:count], inputs_and_weights[count:]
+        return _products(bias if sums is None else sums, inputs, weights, in_place=False)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         count = len(ctx.saved_tensors) // 2
         inputs, weights = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        needed = ctx.needs_input_grad[3:]
-        if ctx.needs_input_grad[2] or any(needed[count:]):
+        input_needs, weight_needs = ctx.needs_input_grad[3 : 3 + count], ctx.needs_input_grad[3 + count :]
+        if ctx.needs_input_grad[2] or any(weight_needs):
             ctx.uses.append((gradient, *inputs))
-        of_inputs = (gradient @ weight if wanted else None for weight, wanted in zip(weights, needed, strict=False))
-        return None, gradient if ctx.needs_input_grad[1] else None, None, *of_inputs, *(None,) * count
+        sums_gradient = gradient if ctx.needs_input_grad[1] else None
+        pairs = zip(weights, input_needs, strict=True)
+        input_gradients = (gradient @ weight if needed else None for weight, needed in pairs)
+        return None, sums_gradient, None, *input_gradients, *(None,) * count
 
 
 def fused_cross_entropy(logits: Tensor, targets: Tensor, spread: float = 0.0) -> Tensor:
@@ -123,8 +130,8 @@ def fused_cross_entropy(logits: Tensor, targets: Tensor, spread: float = 0.0) ->
     >>> fused_cross_entropy(torch.zeros(2, 4), torch.tensor([1, 3])).exp()
     tensor([0.2500, 0.2500])
     """
-    found: Tensor = _FusedCrossEntropy.apply(logits, targets, spread)  # type: ignore[no-untyped-call]
-    return found
+    log_probs: Tensor = _FusedCrossEntropy.apply(logits, targets, spread)  # type: ignore[no-untyped-call]
+    return log_probs
 
 
 class _FusedCrossEntropy(torch.autograd.Function):
@@ -133,15 +140,17 @@ class _FusedCrossEntropy(torch.autograd.Function):
         log_probs = torch.log_softmax(logits, -1, out=logits)
         ctx.save_for_backward(log_probs, targets)
         ctx.spread = spread
-        of_target = log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
-        return of_target if spread == 0 else (1 - spread) * of_target + spread * log_probs.mean(1)
+        target_log_probs = log_probs.gather(1, targets.unsqueeze(1)).squeeze(1)
+        if spread == 0:
+            return target_log_probs
+        return (1 - spread) * target_log_probs + spread * log_probs.mean(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         log_probs, targets = ctx.saved_tensors
         rows = gradient.unsqueeze(1)
-        of_logits = log_probs.exp_().mul_(-rows)  # g · (q - p), q what the word is expected to be
+        logits_gradient = log_probs.exp_().mul_(-rows)  # g · (q - p), q what the word is expected to be
         if ctx.spread:
-            of_logits += rows * (ctx.spread / log_probs.shape[1])
-        return of_logits.scatter_add_(1, targets.unsqueeze(1), rows * (1 - ctx.spread)), None, None
+            logits_gradient += rows * (ctx.spread / log_probs.shape[1])
+        return logits_gradient.scatter_add_(1, targets.unsqueeze(1), rows * (1 - ctx.spread)), None, None

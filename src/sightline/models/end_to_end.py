@@ -32,29 +32,31 @@ class EndToEnd(nn.Module):
 
     @property
     def reader(self) -> Captioner | Matcher:
-        """The captioner or matcher that reads what was seen."""
+        """The captioner or matcher behind the backbone."""
         raise NotImplementedError
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether no parameter of the backbone learns."""
+        return not any(parameter.requires_grad for parameter in self.vision.parameters())
+
     def look(self, scenes: SceneBatch) -> SceneBatch:
-        """The scenes, seen now if they are pixels."""
+        """The scenes, by the backbone if they are pixels."""
         if scenes.pixels is None:
             return scenes
-        seen = self.vision.scenes(scenes.pixels, scenes.ids, scenes.fingerprint)
-        return replace(seen, sizes=scenes.sizes)
+        return replace(self.vision.scenes(scenes.pixels, scenes.ids, scenes.fingerprint), sizes=scenes.sizes)
 
     def train(self, mode: bool = True) -> Self:
         """Switch modes; a frozen backbone stays in evaluation mode, so that its batch norms stay as they are too."""
         super().train(mode)
-        if not any(parameter.requires_grad for parameter in self.vision.parameters()):
+        if self.is_frozen:
             self.vision.eval()
         return self
 
 
 def frozen_scenes(model: nn.Module, scenes: SceneBatch) -> SceneBatch:
     """What a model sees in pixels, if its vision does not learn: then one look serves all that follows."""
-    if isinstance(model, EndToEnd) and not any(parameter.requires_grad for parameter in model.vision.parameters()):
-        return model.look(scenes)
-    return scenes
+    return model.look(scenes) if isinstance(model, EndToEnd) and model.is_frozen else scenes
 
 
 class EndToEndCaptioner(EndToEnd, WrappedCaptioner):
@@ -67,16 +69,13 @@ class EndToEndCaptioner(EndToEnd, WrappedCaptioner):
 
     @property
     def reader(self) -> Captioner:
-        """The captioner."""
         return self.captioner
 
     @property
     def inner(self) -> Captioner:
-        """The captioner."""
         return self.captioner
 
     def encode(self, scenes: SceneBatch) -> Memory:
-        """Look, then encode."""
         return self.captioner.encode(self.look(scenes))
 
 
@@ -90,11 +89,9 @@ class PooledCaptioner(WrappedCaptioner):
 
     @property
     def inner(self) -> Captioner:
-        """The captioner."""
         return self.captioner
 
     def encode(self, scenes: SceneBatch) -> Memory:
-        """Pool, then encode."""
         return self.captioner.encode(pool_grid(scenes, self.side))
 
 
@@ -117,31 +114,22 @@ class EndToEndMatcher(EndToEnd, Matcher):
 
     @property
     def reader(self) -> Matcher:
-        """The matcher."""
         return self.matcher
 
     def embed_images(self, scenes: SceneBatch) -> Embedding:
-        """Look, then embed."""
         return self.matcher.embed_images(self.look(scenes))
 
     def embed_texts(self, texts: TextBatch) -> Embedding:
-        """The matcher's."""
         return self.matcher.embed_texts(texts)
 
-    def block(self, images: Embedding, texts: Embedding) -> Tensor:
-        """The matcher's."""
-        return self.matcher.block(images, texts)
-
-    def similarity(self, images: Embedding, texts: Embedding, *block: Any, **named: Any) -> Tensor:
-        """The matcher's."""
-        return self.matcher.similarity(images, texts, *block, **named)
+    def similarity(self, images: Embedding, texts: Embedding) -> Tensor:
+        return self.matcher.similarity(images, texts)
 
 
 class EndToEndAligner(EndToEndMatcher, AligningMatcher):
     """A matcher that aligns words with regions, behind a backbone."""
 
     def alignment(self, images: Embedding, texts: Embedding, forced: Tensor | None = None) -> Tensor:
-        """The matcher's."""
         assert isinstance(self.matcher, AligningMatcher)
         return self.matcher.alignment(images, texts, forced)
 
@@ -174,7 +162,8 @@ class Reader(Generic[Model]):
                 f"a {kind} model of {vocab_size} ids with a vocabulary of {len(self.vocabulary)}",
                 fix="give the vocabulary it was built with",
             )
-        if missing := [part for part in self.model.needs if part not in VISION_PARTS]:
+        missing = [part for part in self.model.needs if part not in VISION_PARTS]
+        if missing:
             raise CheckpointError(
                 f"a {kind} model reads {missing[0]}, which vision does not give", fix="bundle one that reads scenes"
             )

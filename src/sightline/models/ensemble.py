@@ -15,17 +15,13 @@ from sightline.models.captioner import Captioner, Memory, State, Trace, log_soft
 
 
 class Ensemble(Captioner):
-    """The captioner p(word) = Σ_m w_m p_m(word), of members that may be of different kinds.
+    """The captioner p(word) = mean of p_m(word), of members that may be of different kinds and share one vocabulary.
 
     Names in memory, state and gates start with the member's number: "0.", "1.", …. `hidden` is the members' one after
     the other. The trace has the mean attention over regions (or grid) if every member has one.
-
-    Args:
-        members: the captioners; they must know the same number of words.
-        weights: how much each counts, in any unit; all the same by default.
     """
 
-    def __init__(self, members: Sequence[Captioner], weights: Sequence[float] | None = None) -> None:
+    def __init__(self, members: Sequence[Captioner]) -> None:
         super().__init__()
         sizes = sorted({member.vocab_size for member in members})
         if len(sizes) != 1:
@@ -33,51 +29,41 @@ class Ensemble(Captioner):
                 f"an ensemble of captioners of {' and '.join(map(str, sizes))} words" if sizes else "an empty ensemble",
                 fix="give captioners that share one vocabulary",
             )
-        weights = [1.0] * len(members) if weights is None else weights
-        if len(weights) != len(members) or not all(0 < weight < math.inf for weight in weights):
-            raise ConfigError(
-                f"weights {', '.join(map(str, weights))} for {len(members)} captioners",
-                fix="give each one number above 0",
-            )
         self.vocab_size = sizes[0]
         self.needs = tuple(dict.fromkeys(need for member in members for need in member.needs))
         self.members = nn.ModuleList(members)
-        self.weights = tuple(weight / sum(weights) for weight in weights)
         self._widths: list[int] = []  # of the members' hidden vectors, known when they first make one
 
     @property
     def config(self) -> Any:
-        """None: what is saved and loaded are the members."""
         raise ConfigError("an ensemble has no config and is not saved", fix="save its members, one file each")
 
     def encode(self, scenes: SceneBatch) -> Memory:
-        """The members' memories."""
         return _join(member.encode(scenes) for member in self._each())
 
     def start(self, memory: Memory) -> State:
-        """The members' states."""
         return _join(member.start(_part(memory, i)) for i, member in enumerate(self._each()))
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """Every member reads the word."""
         steps = [member.advance(words, _part(memory, i), _part(state, i)) for i, member in enumerate(self._each())]
         return self._concatenate([hidden for hidden, _ in steps]), _join(state for _, state in steps)
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """Every member reads the words."""
         runs = [member.unroll(_part(memory, i), words) for i, member in enumerate(self._each())]
         traces = [trace for _, trace in runs]
-        return self._concatenate([hidden for hidden, _ in runs]), Trace(
-            regions=self._mean([trace.regions for trace in traces]),
-            grid=self._mean([trace.grid for trace in traces]),
+        trace = Trace(
+            regions=_mean([trace.regions for trace in traces]),
+            grid=_mean([trace.grid for trace in traces]),
             gates=_join(trace.gates for trace in traces),
         )
+        return self._concatenate([hidden for hidden, _ in runs]), trace
 
     def predict(self, hidden: Tensor) -> Tensor:
         """The log of the mean probability of each word."""
-        parts = zip(self._each(), torch.split(hidden, self._widths, -1), self.weights, strict=True)
-        log_probs = [log_softmax(member.predict(part)) + math.log(weight) for member, part, weight in parts]
-        return torch.stack(log_probs).logsumexp(0).clone()  # the caller may change it, and gradients need the original
+        parts = zip(self._each(), torch.split(hidden, self._widths, -1), strict=True)
+        log_probs = torch.stack([log_softmax(member.predict(part)) for member, part in parts])
+        mean = (log_probs - math.log(len(self.members))).logsumexp(0)
+        return mean.clone()  # the caller may change it, and gradients need the original
 
     def _each(self) -> Iterator[Captioner]:
         for member in self.members:
@@ -88,9 +74,10 @@ class Ensemble(Captioner):
         self._widths = [part.shape[-1] for part in hidden]
         return torch.cat(hidden, -1)
 
-    def _mean(self, attention: list[Tensor | None]) -> Tensor | None:
-        there = [part * weight for part, weight in zip(attention, self.weights, strict=True) if part is not None]
-        return torch.stack(there).sum(0) if len(there) == len(attention) else None
+
+def _mean(attention: list[Tensor | None]) -> Tensor | None:
+    weights = [part for part in attention if part is not None]
+    return torch.stack(weights).mean(0) if len(weights) == len(attention) else None
 
 
 def _join(parts: Iterator[dict[str, Tensor]]) -> dict[str, Tensor]:

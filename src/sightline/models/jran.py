@@ -2,8 +2,8 @@
 
 Regions V_r and grid cells V_s (the "semantic features", Eq. 2) become joint relationship features V_J (`jrln.py`,
 Eq. 3–10). At each word, relationship based attention (Eq. 11–13) sums them to a context C^F_t for the LSTM
-(`Decoder`). Every part has a switch, so that `TABLE_1`, `SCHEMES` and `BASELINE` are configs. The paper leaves
-open, and we choose:
+(`Decoder`). Every part has a switch: the rows of Table 1, Fig. 5 and the baseline of Table 2 are configs, in the
+recipes `jran/table-1`, `jran/fig-5` and `jran/table-2`. The paper leaves open, and we choose:
 
 - V_r and V_s are each projected to d by a linear layer with ReLU. V_s is L vectors, one per cell, as Eq. 5 needs.
 - The LSTM starts from zeros and reads the previous word, C^F_t and h_{t-1}. The word is predicted from h_t alone,
@@ -29,7 +29,7 @@ from sightline.batch import SceneBatch
 from sightline.config import check_config
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand, images, per_image
-from sightline.models.jrln import JRLN, JRLNConfig, Scheme
+from sightline.models.jrln import JRLN, JRLNConfig
 from sightline.models.layers import lstm_step, masked_mean, masked_softmax
 
 
@@ -38,31 +38,22 @@ class JRANConfig:
     """The sizes and switches of JRAN; the defaults are the full model, row 6 of Table 1."""
 
     kind: Literal["jran"] = "jran"
-    regions: bool = True
-    """Read region features ("R Fea.")."""
-    grid: bool = True
-    """Read grid features ("S Fea.")."""
+    regions: bool = True  # read region features ("R Fea.")
+    grid: bool = True  # read grid features ("S Fea.")
+    # The Joint Relationship Learning Network, or none. Its scheme "none" relates one kind of feature with itself; the
+    # others need both.
     jrln: JRLNConfig | None = field(default_factory=JRLNConfig)
-    """The Joint Relationship Learning Network, or none. Its scheme "none" relates one kind of feature with itself;
-    the others need both."""
-    relationship_attention: bool = True
-    """Attend at each word ("R-Att."); false gives the decoder the mean."""
+    relationship_attention: bool = True  # attend at each word ("R-Att."); false gives the decoder the mean
+    # One LSTM that attends with h_{t-1} (Eq. 11), or two in the manner of Up-Down.
     decoder: Literal["lstm", "updown"] = "lstm"
-    """One LSTM that attends with h_{t-1} (Eq. 11), or two in the manner of Up-Down."""
-    region_width: int = 2048
-    """Width of region features."""
-    grid_width: int = 2048
-    """Width of grid features."""
-    size: int = 512
-    """Width d of V_J and the context; that of `jrln` must be the same."""
-    word_size: int = 512
-    """Width of word embeddings."""
-    hidden_size: int = 512
-    """Width of the LSTM."""
-    attention_size: int = 512
-    """Width of the sum inside tanh of Eq. 11."""
+    region_width: int = 2048  # width of region features
+    grid_width: int = 2048  # width of grid features
+    size: int = 512  # width d of V_J and the context; that of `jrln` must be the same
+    word_size: int = 512  # width of word embeddings
+    hidden_size: int = 512  # width of the LSTM
+    attention_size: int = 512  # width of the sum inside tanh of Eq. 11
+    # On projected features, word embeddings and what words are predicted from. The paper does not give it.
     dropout: float = 0.5
-    """On projected features, word embeddings and what words are predicted from. The paper does not give it."""
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -88,30 +79,7 @@ class JRANConfig:
             )
 
     def build(self, vocab_size: int) -> JRAN:
-        """The model for a vocabulary of `vocab_size` ids."""
         return JRAN(self, vocab_size)
-
-
-TABLE_1: dict[int, JRANConfig] = {
-    1: JRANConfig(grid=False, jrln=JRLNConfig("none"), relationship_attention=False),
-    2: JRANConfig(regions=False, jrln=JRLNConfig("none"), relationship_attention=False),
-    3: JRANConfig(jrln=None, relationship_attention=False),
-    4: JRANConfig(relationship_attention=False),
-    5: JRANConfig(jrln=None),
-    6: JRANConfig(),
-}
-"""The rows of Table 1 by their number."""
-
-SCHEMES: dict[Scheme, JRANConfig] = {
-    "none": JRANConfig(grid=False, jrln=JRLNConfig("none")),
-    "concat": JRANConfig(jrln=JRLNConfig("concat")),
-    "no-gate": JRANConfig(jrln=JRLNConfig("no-gate")),
-    "rc": JRANConfig(),
-}
-"""The four schemes of Fig. 5, all with relationship attention."""
-
-BASELINE = JRANConfig(grid=False, jrln=None)
-"""The row "Baselines" of Table 2: the same decoder with soft attention over regions, without JRLN."""
 
 
 class RelationshipAttention(nn.Module):
@@ -136,20 +104,18 @@ class Decoder(nn.Module, ABC):
     """What the two decoders share: the word's part of the LSTM's gates, and the context's.
 
     W [x; c; h], the gates of an LSTM, is kept as a matrix for each part: W_x x + W_c c + W_h h. So what a word adds is
-    computed for all words at once, and what an image adds once.
-
-    `attention_size` is None where nothing attends; `state` names the tensors that go from step to step.
+    computed for all words at once, and what an image adds once. `state` names the tensors that go from step to step.
     """
 
     state: tuple[str, ...]
 
-    def __init__(self, size: int, word_size: int, hidden_size: int, attention_size: int | None) -> None:
+    def __init__(self, config: JRANConfig) -> None:
         super().__init__()
-        self.word = nn.Linear(word_size, 4 * hidden_size)
-        self.context = nn.Linear(size, 4 * hidden_size, bias=False)
+        self.word = nn.Linear(config.word_size, 4 * config.hidden_size)
+        self.context = nn.Linear(config.size, 4 * config.hidden_size, bias=False)
         self.attention = None
-        if attention_size is not None:
-            self.attention = RelationshipAttention(size, hidden_size, attention_size)
+        if config.relationship_attention:
+            self.attention = RelationshipAttention(config.size, config.hidden_size, config.attention_size)
 
     def remember(self, features: Tensor, mask: Tensor) -> Memory:
         """What each image's features (B, n, d) give to every step."""
@@ -179,12 +145,11 @@ class LSTMDecoder(Decoder):
 
     state = ("hidden", "cell")
 
-    def __init__(self, size: int, word_size: int, hidden_size: int, attention_size: int | None) -> None:
-        super().__init__(size, word_size, hidden_size, attention_size)
-        self.recurrent = nn.Linear(hidden_size, 4 * hidden_size, bias=False)
+    def __init__(self, config: JRANConfig) -> None:
+        super().__init__(config)
+        self.recurrent = nn.Linear(config.hidden_size, 4 * config.hidden_size, bias=False)
 
     def forward(self, gates: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor | None, State]:
-        """The context of h_{t-1}, then the LSTM."""
         gates, eta = self.with_context(gates, state["hidden"], memory)
         hidden, cell = lstm_step(gates + self.recurrent(state["hidden"]), state["cell"])
         return hidden, eta, {"hidden": hidden, "cell": cell}
@@ -195,11 +160,12 @@ class UpDownDecoder(Decoder):
 
     state = ("attention_hidden", "attention_cell", "hidden", "cell")
 
-    def __init__(self, size: int, word_size: int, hidden_size: int, attention_size: int | None) -> None:
-        super().__init__(size, word_size, hidden_size, attention_size)
-        self.mean = nn.Linear(size, 4 * hidden_size, bias=False)
-        self.attention_recurrent = nn.Linear(2 * hidden_size, 4 * hidden_size, bias=False)
-        self.language_recurrent = nn.Linear(2 * hidden_size, 4 * hidden_size)
+    def __init__(self, config: JRANConfig) -> None:
+        super().__init__(config)
+        hidden = config.hidden_size
+        self.mean = nn.Linear(config.size, 4 * hidden, bias=False)
+        self.attention_recurrent = nn.Linear(2 * hidden, 4 * hidden, bias=False)
+        self.language_recurrent = nn.Linear(2 * hidden, 4 * hidden)
 
     def remember(self, features: Tensor, mask: Tensor) -> Memory:
         """Also what the mean of the features adds to the attention LSTM."""
@@ -211,13 +177,17 @@ class UpDownDecoder(Decoder):
         return (gates + memory["mean"][:, None, None]).flatten(0, 1)
 
     def forward(self, gates: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor | None, State]:
-        """The attention LSTM, its context, the language LSTM."""
         recurrent = self.attention_recurrent(torch.cat([state["attention_hidden"], state["hidden"]], -1))
-        first, first_cell = lstm_step(gates + recurrent, state["attention_cell"])
-        recurrent = self.language_recurrent(torch.cat([first, state["hidden"]], -1))
-        gates, eta = self.with_context(recurrent, first, memory)
+        attention_hidden, attention_cell = lstm_step(gates + recurrent, state["attention_cell"])
+        recurrent = self.language_recurrent(torch.cat([attention_hidden, state["hidden"]], -1))
+        gates, eta = self.with_context(recurrent, attention_hidden, memory)
         hidden, cell = lstm_step(gates, state["cell"])
-        state = {"attention_hidden": first, "attention_cell": first_cell, "hidden": hidden, "cell": cell}
+        state = {
+            "attention_hidden": attention_hidden,
+            "attention_cell": attention_cell,
+            "hidden": hidden,
+            "cell": cell,
+        }
         return hidden, eta, state
 
 
@@ -234,72 +204,64 @@ class JRAN(Captioner):
             self.grid_projection = nn.Linear(config.grid_width, config.size)
         self.jrln = None if config.jrln is None else JRLN(config.jrln)
         self.embedding = nn.Embedding(vocab_size, config.word_size)
-        self.decoder: Decoder = {"lstm": LSTMDecoder, "updown": UpDownDecoder}[config.decoder](
-            config.size,
-            config.word_size,
-            config.hidden_size,
-            config.attention_size if config.relationship_attention else None,
-        )
+        self.decoder: Decoder = LSTMDecoder(config) if config.decoder == "lstm" else UpDownDecoder(config)
         self.output = nn.Linear(config.hidden_size, vocab_size)
         self.dropout = nn.Dropout(config.dropout)
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """V_J of each image, and what of the decoder depends on nothing else."""
-        sets = self._features(scenes)
+        features, masks = self._features(scenes)
         gate: Tensor | None = None
         if self.jrln is None:
-            features, mask = (torch.cat(parts, 1) for parts in zip(*sets, strict=True))
+            joint, mask = torch.cat(features, 1), torch.cat(masks, 1)
+        elif len(features) == 2:
+            mask = masks[0]
+            joint, gate = self.jrln(features[0], mask, features[1], masks[1])  # V_J by Eq. 3–10
         else:
-            features, mask = sets[0]
-            features, gate = self.jrln(features, mask, *(sets[1] if len(sets) == 2 else (None, None)))  # Eq. 3–10
-        memory = self.decoder.remember(features, mask)
+            mask = masks[0]
+            joint, _ = self.jrln(features[0], mask)  # of one kind of feature: Eq. 3, 4, 9 and 10
+        memory = self.decoder.remember(joint, mask)
         if gate is not None:
             attends = self.config.relationship_attention
             memory["gate"] = gate if attends else masked_mean(gate.unsqueeze(-1), mask).squeeze(-1)
-        if self.jrln is None and len(sets) > 1:
-            memory["region_mask"] = sets[0][1]  # tells where regions end and cells begin
+        if self.jrln is None and len(masks) == 2:
+            memory["region_mask"] = masks[0]  # tells where regions end and cells begin
         return memory
 
-    def _features(self, scenes: SceneBatch) -> list[tuple[Tensor, Tensor]]:
-        """Projected regions (B, K, d) and cells (B, L, d), as far as they are switched on, each with its mask."""
-        sets = []
+    def _features(self, scenes: SceneBatch) -> tuple[list[Tensor], list[Tensor]]:
+        """V_r (B, K, d) and V_s (B, L, d), as far as they are switched on, and their masks (B, K) and (B, L)."""
+        features, masks = [], []
         if self.config.regions:
-            rows = self.region_projection(scenes.part("regions", by="JRAN", width=self.config.region_width)).relu()
-            sets.append((self.dropout(rows), scenes.mask("regions")))
+            regions = scenes.part("regions", by="JRAN", width=self.config.region_width)
+            features.append(self.dropout(self.region_projection(regions).relu()))
+            masks.append(scenes.mask("regions"))
         if self.config.grid:
-            rows = self.grid_projection(scenes.part("grid", by="JRAN", width=self.config.grid_width)).relu()
-            sets.append((self.dropout(rows), scenes.mask("grid")))
-        return sets
+            grid = scenes.part("grid", by="JRAN", width=self.config.grid_width)
+            features.append(self.dropout(self.grid_projection(grid).relu()))
+            masks.append(scenes.mask("grid"))
+        return features, masks
 
     def start(self, memory: Memory) -> State:
-        """All zeros."""
         weight = self.embedding.weight
         return {name: weight.new_zeros(images(memory), self.config.hidden_size) for name in self.decoder.state}
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """One step of the LSTM."""
         gates = self._word_gates(words.unsqueeze(1), memory)
         hidden, _, state = self.decoder(gates[:, 0], memory, state)
         return self.dropout(hidden), state
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """The LSTM over all words; what each word adds to its gates is computed for all at once."""
-        gates = self._word_gates(words, memory)  # (N, T, 4 h)
         state = expand(self.start(memory), len(words))
         steps, weights = [], []
-        for step_gates in gates.unbind(1):
-            hidden, eta, state = self.decoder(step_gates, memory, state)
+        for gates in self._word_gates(words, memory).unbind(1):
+            hidden, eta, state = self.decoder(gates, memory, state)
             steps.append(hidden)
             weights.append(eta)
         eta = torch.stack(weights, 1) if self.config.relationship_attention else None  # (N, T, n)
         return self.dropout(torch.stack(steps, 1)), self._trace(eta, memory, words)
 
-    def predict(self, hidden: Tensor) -> Tensor:
-        """A linear layer on h_t."""
-        scores: Tensor = self.output(hidden)
-        return scores
-
     def _word_gates(self, words: Tensor, memory: Memory) -> Tensor:
+        """What words (N, T) add to the gates of the LSTM (N, T, 4 h), computed for all words at once."""
         return self.decoder.word_gates(self.dropout(self.embedding(words)), memory)
 
     def _trace(self, eta: Tensor | None, memory: Memory, words: Tensor) -> Trace:

@@ -27,10 +27,8 @@ class JRANTransConfig(TransformerConfig):
     """The sizes and choices of JRAN-Trans."""
 
     kind: Literal["jran-trans"] = "jran-trans"
-    grid_width: int = 2048
-    """Numbers a grid feature has."""
-    jrln: JRLNConfig = field(default_factory=JRLNConfig)
-    """How relationships are learned; its `size` is `hidden_size`."""
+    grid_width: int = 2048  # numbers a grid feature has
+    jrln: JRLNConfig = field(default_factory=JRLNConfig)  # how relationships are learned; its `size` is `hidden_size`
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,7 +38,6 @@ class JRANTransConfig(TransformerConfig):
             )
 
     def build(self, vocab_size: int) -> JRANTrans:
-        """The model for a vocabulary of `vocab_size` ids."""
         return JRANTrans(self, vocab_size)
 
 
@@ -58,12 +55,15 @@ class JRANTrans(TransformerCaptioner):
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """The cross-attention memory of V_J, and `sigma` (B, n), the relationship gate of each region, if any."""
-        rows, mask = scenes.part("regions", by="JRAN-Trans", width=self.config.region_width), scenes.mask("regions")
-        regions, grid, grid_mask = self.regions(rows), None, None  # V_r, (B, n, d)
-        if self.grid is not None:
-            cells = scenes.part("grid", by="JRAN-Trans", width=self.config.grid_width)
-            grid, grid_mask = self.grid(cells), scenes.mask("grid")  # V_s, (B, L, d)
-        joint, sigma = self.jrln(regions, mask, grid, grid_mask)  # V_J by Eq. 3–10
+        mask = scenes.mask("regions")
+        regions = self.regions(
+            scenes.part("regions", by="JRAN-Trans", width=self.config.region_width)
+        )  # V_r, (B, n, d)
+        if self.grid is None:
+            joint, sigma = self.jrln(regions, mask)
+        else:
+            grid = self.grid(scenes.part("grid", by="JRAN-Trans", width=self.config.grid_width))  # V_s, (B, L, d)
+            joint, sigma = self.jrln(regions, mask, grid, scenes.mask("grid"))  # V_J by Eq. 3–10
         memory = self.remember(joint, mask)
         return memory if sigma is None else {**memory, "sigma": sigma}
 
@@ -72,8 +72,7 @@ class JRANTrans(TransformerCaptioner):
         hidden, trace = super().unroll(memory, words)
         if "sigma" in memory:
             assert trace.regions is not None
-            sigma = memory["sigma"]
             eta = per_image(trace.regions, memory).flatten(1, 2)  # Eq. 12, (B, K·T, n)
-            share = eta @ sigma.to(eta.dtype).unsqueeze(-1)  # (B, K·T, 1)
+            share = eta @ memory["sigma"].to(eta.dtype).unsqueeze(-1)  # (B, K·T, 1)
             trace = replace(trace, gates={"relationship": share.view_as(words)})
         return hidden, trace

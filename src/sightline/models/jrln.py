@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.config import check_config
-from sightline.errors import ConfigError, MissingPartError
+from sightline.errors import ConfigError
 from sightline.models.layers import masked_softmax
 
 Scheme = Literal["none", "concat", "no-gate", "rc"]
@@ -34,24 +34,18 @@ Scheme = Literal["none", "concat", "no-gate", "rc"]
 class JRLNConfig:
     """The sizes and choices of a JRLN."""
 
+    # How relationships meet (Fig. 5): "none" relates regions only, "concat" attends over regions and cells as one set,
+    # "no-gate" joins the two relationships by a linear layer, "rc" by the relationship gate.
     scheme: Scheme = "rc"
-    """How relationships meet (Fig. 5): "none" relates regions only, "concat" attends over regions and cells as one
-    set, "no-gate" joins the two relationships by a linear layer, "rc" by the relationship gate."""
-    size: int = 512
-    """Width d of regions, grid cells and V_J."""
-    heads: int = 8
-    """N_r of Eq. 9."""
-    layers: int = 3
-    """Feature relationship networks, one upon the other (Fig. 4a)."""
-    gate: Literal["vector", "scalar"] = "vector"
-    """σ of Eq. 8: one value per channel, or one per head."""
-    ffn: Literal["linear", "relu"] = "linear"
-    """Eq. 10 as printed, or two layers with ReLU between, 4 d wide."""
+    size: int = 512  # width d of regions, grid cells and V_J
+    heads: int = 8  # N_r of Eq. 9
+    layers: int = 3  # feature relationship networks, one upon the other (Fig. 4a)
+    gate: Literal["vector", "scalar"] = "vector"  # σ of Eq. 8: one value per channel, or one per head
+    ffn: Literal["linear", "relu"] = "linear"  # Eq. 10 as printed, or two layers with ReLU between, 4 d wide
+    # LayerNorm before Eq. 3 and Eq. 10 with a residual around the latter, or after them; "none" gives the printed
+    # equations. Older checkpoints and recipes say true for "post" and false for "none".
     norm: Literal["pre", "post", "none"] | bool = "pre"
-    """LayerNorm before Eq. 3 and Eq. 10 with a residual around the latter, or after them; "none" gives the printed
-    equations. Older checkpoints and recipes say true for "post" and false for "none"."""
-    dropout: float = 0.1
-    """On what Eq. 9 adds to the residual, and on what Eq. 10 gives."""
+    dropout: float = 0.1  # on what Eq. 9 adds to the residual, and on what Eq. 10 gives
 
     def __post_init__(self) -> None:
         if isinstance(self.norm, bool):
@@ -78,21 +72,16 @@ class JRLN(nn.Module):
         self.layers = nn.ModuleList(FeatureRelationship(config) for _ in range(config.layers))
 
     def forward(
-        self, regions: Tensor, region_mask: Tensor, grid: Tensor | None, grid_mask: Tensor | None
+        self, regions: Tensor, region_mask: Tensor, grid: Tensor | None = None, grid_mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Regions (B, K, d) and grid (B, L, d), with masks (B, K) and (B, L) that are True where something is.
 
-        The scheme "none" does not look at the grid. Rows of padding in the results mean nothing.
+        Only the scheme "none" does without a grid. Rows of padding in the results mean nothing.
 
         Returns:
             V_J (B, K, d), and the relationship gate (B, K) of the last layer, averaged over channels and heads: the
             weight of visual relationships, one minus it being that of visual-semantic ones; None without a gate.
         """
-        if self.config.reads_grid and (grid is None or grid_mask is None):
-            raise MissingPartError(
-                f"a JRLN of scheme `{self.config.scheme}` needs `grid`",
-                fix="use features that hold it, or the scheme `none`",
-            )
         gate: Tensor | None = None
         for layer in self.layers:
             regions, gate = layer(regions, region_mask, grid, grid_mask)
@@ -127,18 +116,15 @@ class RelationshipComputation(nn.Module):
         self, regions: Tensor, region_mask: Tensor, grid: Tensor | None, grid_mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """(B, K, d) V_o of the heads side by side, and σ (B, N_r, K, d_k or 1) where the scheme has a gate."""
-        tokens, mask = regions, region_mask
-        if self.scheme == "concat":
-            assert grid is not None
-            assert grid_mask is not None
-            tokens, mask = torch.cat([regions, grid], 1), torch.cat([region_mask, grid_mask], 1)
-        phi = self._weights(self.query(regions), self.key(tokens), mask)  # Eq. 4
-        visual = phi @ self._split(self.value(tokens))  # Eq. 3, (B, N_r, K, d_k)
-        if self.scheme in ("none", "concat"):
-            return self._join(visual), None
-
+        if self.scheme == "none":
+            return self._join(self._relate(regions, regions, region_mask)), None
         assert grid is not None
         assert grid_mask is not None
+        if self.scheme == "concat":
+            tokens, mask = torch.cat([regions, grid], 1), torch.cat([region_mask, grid_mask], 1)
+            return self._join(self._relate(regions, tokens, mask)), None
+
+        visual = self._relate(regions, regions, region_mask)  # Eq. 3–4, (B, N_r, K, d_k)
         beta = self._weights(self.cell_query(regions), self.cell_key(grid), grid_mask)  # Eq. 6, softmax over cells
         semantic = beta @ self._split(self.cell_value(grid))  # Eq. 5, (B, N_r, K, d_k)
         if self.scheme == "no-gate":
@@ -148,6 +134,11 @@ class RelationshipComputation(nn.Module):
         output = sigma * self.visual(visual) + (1 - sigma) * self.visual_semantic(semantic)  # Eq. 7
         return self._join(output), sigma
 
+    def _relate(self, regions: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+        """(B, N_r, K, d_k) what each region finds in the tokens (B, n, d)."""
+        phi = self._weights(self.query(regions), self.key(tokens), mask)  # Eq. 4
+        return phi @ self._split(self.value(tokens))  # Eq. 3
+
     def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """(B, N_r, K, n) softmax over the n keys, scaled by the root of d_k."""
         queries, keys = self._split(queries), self._split(keys)
@@ -155,9 +146,8 @@ class RelationshipComputation(nn.Module):
         return masked_softmax(scores, mask[:, None, None])
 
     def _split(self, rows: Tensor) -> Tensor:
-        return rows.view(*rows.shape[:2], self.heads, rows.shape[2] // self.heads).transpose(
-            1, 2
-        )  # (B, n, N_r·w) to (B, N_r, n, w)
+        width = rows.shape[2] // self.heads
+        return rows.view(*rows.shape[:2], self.heads, width).transpose(1, 2)  # (B, n, N_r·w) to (B, N_r, n, w)
 
     def _join(self, heads: Tensor) -> Tensor:
         return heads.transpose(1, 2).flatten(2)  # (B, N_r, n, w) to (B, n, N_r·w)
@@ -213,7 +203,6 @@ class HeadMatrices(nn.Module):
             nn.init.xavier_uniform_(matrix)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Each head's rows times its matrix."""
         return rows @ self.weight
 
 

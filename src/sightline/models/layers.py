@@ -8,7 +8,7 @@ from typing import Literal, Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from sightline.batch import TextBatch
 
@@ -16,20 +16,17 @@ LONG_REGIONS = 36  # rows that a long memory of a photo spans: the regions that 
 LONG_WORDS = 12  # the same of a sentence: a caption's words, START and END
 
 
-def masked_softmax(scores: Tensor, mask: Tensor | None, dim: int = -1) -> Tensor:
+def masked_softmax(scores: Tensor, mask: Tensor, dim: int = -1) -> Tensor:
     """Softmax over the places where `mask` (broadcastable) is True; the others, and rows without any, get 0."""
-    if mask is None:
-        return scores.softmax(dim)
-    filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    return filled.softmax(dim) * mask
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim) * mask
 
 
 def masked_mean(rows: Tensor, mask: Tensor | None) -> Tensor:
     """(B, n, d) to (B, d): the mean over the n rows where `mask` (B, n) is True; 0 where there is none."""
     if mask is None:
         return rows.mean(1)
-    kept = mask.unsqueeze(-1).to(rows.dtype)
-    return (rows * kept).sum(1) / kept.sum(1).clamp(min=1)
+    weights = mask.unsqueeze(-1).to(rows.dtype)
+    return (rows * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 def l2norm(x: Tensor, eps: float = 1e-8) -> Tensor:
@@ -53,7 +50,6 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch norm of rows (N, d). One row has no variance: in training too, it is normalised by what was seen before."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The rows, normalised."""
         if self.training and len(input) < 2:
             return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         return super().forward(input)
@@ -68,7 +64,6 @@ class GRU(nn.GRU):
     """A GRU that gives gradients in evaluation mode too."""
 
     def train(self, mode: bool = True) -> Self:
-        """Stay in training mode."""
         return super().train()
 
 
@@ -76,7 +71,6 @@ class LSTM(nn.LSTM):
     """An LSTM that gives gradients in evaluation mode too."""
 
     def train(self, mode: bool = True) -> Self:
-        """Stay in training mode."""
         return super().train()
 
 
@@ -123,11 +117,20 @@ def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     return cell.tanh().mul_(o.sigmoid_()), cell
 
 
-class WordGRU(nn.Module):
-    """Words to states. A bidirectional GRU gives the mean of its two directions.
+def read_both_ways(gru: nn.GRU, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Read rows (B, T, d) through a GRU of one or two directions, which never reads padding.
 
-    Padding is never read: what a foreign checkpoint holds in the embedding's row of the pad id has no effect.
+    Returns: the states (B, T, directions · h), 0 on padding, and the last ones (directions, B, h). The backward GRU's
+    last state is that at the first row.
     """
+    packed = pack_padded_sequence(rows, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+    packed_states, last = gru(packed)
+    states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=rows.shape[1])
+    return states, last
+
+
+class WordGRU(nn.Module):
+    """Words to states. A bidirectional GRU gives the mean of its two directions."""
 
     def __init__(self, vocab_size: int, word_size: int, size: int, bidirectional: bool = False) -> None:
         super().__init__()
@@ -137,23 +140,13 @@ class WordGRU(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, T, size) the state at each of the words (B, T); 0 where `mask` (B, T) is False."""
-        packed, _ = self._run(ids, mask)
-        states, _ = pad_packed_sequence(packed, batch_first=True, total_length=ids.shape[1])
-        return self._mean(states.view(*ids.shape, -1, self.gru.hidden_size), 2)
+        states, _ = read_both_ways(self.gru, self.embedding(ids), mask)
+        return states.view(*ids.shape, -1, self.gru.hidden_size).mean(2)
 
     def last(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, size) the state after the last word; of a backward GRU, the one after the first word."""
-        _, final = self._run(ids, mask)  # (directions, B, size)
-        return self._mean(final, 0)
-
-    def _run(self, ids: Tensor, mask: Tensor) -> tuple[PackedSequence, Tensor]:
-        embedded = self.embedding(ids)  # (B, T, word_size)
-        packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        states, final = self.gru(packed)
-        return states, final
-
-    def _mean(self, states: Tensor, directions: int) -> Tensor:
-        return states.mean(directions) if self.gru.bidirectional else states.squeeze(directions)
+        _, last = read_both_ways(self.gru, self.embedding(ids), mask)
+        return last.mean(0)
 
 
 class SentenceGRU(nn.Module):

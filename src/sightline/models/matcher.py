@@ -2,7 +2,7 @@
 
 images = model.embed_images(scenes)            dict of tensors, one row per image
 texts = model.embed_texts(sentences)           dict of tensors, one row per text
-scores = model.similarity(images, texts)       (images, texts), computed block by block
+scores = model.similarity(images, texts)       (images, texts)
 weights = model.alignment(images, texts)       SCAN family: word × region, image b with text b
 """
 
@@ -21,7 +21,7 @@ Embedding = dict[str, Tensor]
 
 
 class Matcher(nn.Module, ABC):
-    """A model of how well texts fit images. `needs` names the scene parts it reads, `words` its vocabulary's size."""
+    """A model of how well texts fit images. `needs` names the scene parts it reads."""
 
     needs: tuple[str, ...] = ("regions",)
     vocab_size: int
@@ -36,16 +36,8 @@ class Matcher(nn.Module, ABC):
         """What matching needs of each text: tensors with one row per text."""
 
     @abstractmethod
-    def block(self, images: Embedding, texts: Embedding) -> Tensor:
-        """(images, texts) scores of every pair, in one piece."""
-
-    def similarity(self, images: Embedding, texts: Embedding, block: tuple[int, int] = (128, 128)) -> Tensor:
-        """(images, texts) scores, `block` images × texts at a time so that memory stays bounded."""
-        rows = [
-            torch.cat([self.block(some, few) for few in _pieces(texts, block[1])], 1)
-            for some in _pieces(images, block[0])
-        ]
-        return torch.cat(rows)
+    def similarity(self, images: Embedding, texts: Embedding) -> Tensor:
+        """(images, texts) scores of every pair, in float32."""
 
     def forward(self, scenes: SceneBatch, texts: TextBatch) -> Tensor:
         """(images, texts) scores of a batch, as the triplet objective takes them."""
@@ -53,13 +45,12 @@ class Matcher(nn.Module, ABC):
 
 
 class GlobalMatcher(Matcher):
-    """A matcher whose images and texts are single unit vectors under `vector`: similarity is one product."""
+    """A matcher whose images and texts are single unit vectors under `vector`: similarity is their inner product."""
 
-    def block(self, images: Embedding, texts: Embedding) -> Tensor:
-        """Inner products, in full precision."""
-        vectors = images["vector"].float(), texts["vector"].float()
-        with full_precision(vectors[0].device):
-            return vectors[0] @ vectors[1].T
+    def similarity(self, images: Embedding, texts: Embedding) -> Tensor:
+        require_rows(images, texts)
+        with full_precision(images["vector"].device):
+            return images["vector"].float() @ texts["vector"].float().T
 
 
 class AligningMatcher(Matcher):
@@ -82,13 +73,7 @@ def full_precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, enabled=False)
 
 
-def count(rows: Embedding) -> int:
-    """How many images, or texts, were embedded."""
-    found = len(next(iter(rows.values())))
-    if not found:
+def require_rows(images: Embedding, texts: Embedding) -> None:
+    """Refuse to match no image at all, or no text."""
+    if not all(len(next(iter(rows.values()))) for rows in (images, texts)):
         raise CountError("matching needs at least one image and one text")
-    return found
-
-
-def _pieces(rows: Embedding, size: int) -> list[Embedding]:
-    return [{name: part[start : start + size] for name, part in rows.items()} for start in range(0, count(rows), size)]

@@ -23,23 +23,15 @@ class NeuralTalk2Config:
 
     kind: Literal["neuraltalk2"] = "neuraltalk2"
 
-    vector_width: int = 2048
-    """Width of a scene's vector (the release reads the 4096 of VGG-16's fc7)."""
-
-    word_size: int = 512
-    """Width of a word embedding, and of the image that is read as the first word."""
-
-    hidden_size: int = 512
-    """Width of the LSTM."""
-
-    dropout: float = 0.5
-    """Share of the LSTM's outputs set to zero in training."""
+    vector_width: int = 2048  # width of a scene's vector (the release reads the 4096 of VGG-16's fc7)
+    word_size: int = 512  # width of a word embedding, and of the image that is read as the first word
+    hidden_size: int = 512  # width of the LSTM
+    dropout: float = 0.5  # share of the LSTM's outputs set to zero in training
 
     def __post_init__(self) -> None:
         check_config(self)
 
     def build(self, vocab_size: int) -> NeuralTalk2:
-        """The model for a vocabulary of `vocab_size` ids."""
         return NeuralTalk2(self, vocab_size)
 
 
@@ -59,10 +51,9 @@ class NeuralTalk2(Captioner):
         self.embedding = nn.Embedding(vocab_size, config.word_size)
         self.lstm = LSTM(config.word_size, config.hidden_size, batch_first=True)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(config.hidden_size, vocab_size)
+        self.output = nn.Linear(config.hidden_size, vocab_size)  # Eq. 9; the softmax is the contract's
 
     def encode(self, scenes: SceneBatch) -> Memory:
-        """Each image as a word."""
         vector = scenes.part("vector", by="NeuralTalk2", width=self.config.vector_width)
         return {"image": self.image(vector)}  # (B, word_size), Eq. 10
 
@@ -71,19 +62,12 @@ class NeuralTalk2(Captioner):
         return self._read(memory["image"].unsqueeze(1))[1]
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """Read one word (N,): hidden (N, d)."""
         hidden, state = self._read(self.embedding(words.unsqueeze(1)), state)  # Eq. 11
         return hidden.squeeze(1), state
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """Read words (N, T) in one call of the LSTM: hidden (N, T, d). There is nothing to trace."""
         hidden, _ = self._read(self.embedding(words), expand(self.start(memory), len(words)))  # Eq. 11
         return hidden, Trace()
-
-    def predict(self, hidden: Tensor) -> Tensor:
-        """Hidden (…, d) to scores (…, V)."""
-        scores: Tensor = self.output(hidden)  # Eq. 9; the softmax is the contract's
-        return scores
 
     def _read(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Inputs (N, T, word_size) through the LSTM, from zeros where there is no state."""

@@ -16,7 +16,7 @@ from sightline.models.matcher import Embedding
 from sightline.models.scan import SCAN, SCANConfig
 from sightline.text.tagger import Tagger
 
-UNKNOWN = frozenset({"unk", "<unk>"})  # placeholders that a tagger would call nouns
+PLACEHOLDERS = frozenset({"unk", "<unk>"})  # of unknown words, which a tagger would call nouns
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,7 @@ class POSSCANConfig(SCANConfig):
     """
 
     kind: Literal["pos-scan"] = "pos-scan"  # type: ignore[assignment]
-    tags: tuple[str, ...] = ("NN", "NNS", "NNP", "NNPS")
-    """Penn tags of the words that are matched."""
+    tags: tuple[str, ...] = ("NN", "NNS", "NNP", "NNPS")  # penn tags of the words that are matched
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,16 +37,16 @@ class POSSCANConfig(SCANConfig):
     def mark(self, sentences: Sequence[Sequence[str]]) -> list[list[bool]]:
         """Which words of each sentence are of these parts of speech; a word that stands for unknown ones never is."""
         tagger = Tagger.default()
-        strangers = sorted(set(self.tags) - set(tagger.tags))
-        if strangers:
-            raise ConfigError(f"`tags` has {', '.join(strangers)}", fix=f"choose from {', '.join(sorted(tagger.tags))}")
-        return [
-            [tag in self.tags and word.lower() not in UNKNOWN for word, tag in zip(words, found, strict=True)]
-            for words, found in zip(sentences, tagger.tag_all(sentences), strict=True)
-        ]
+        unknown = sorted(set(self.tags) - set(tagger.tags))
+        if unknown:
+            raise ConfigError(f"`tags` has {', '.join(unknown)}", fix=f"choose from {', '.join(sorted(tagger.tags))}")
+        marks = []
+        for words, tags in zip(sentences, tagger.tag_all(sentences), strict=True):
+            tagged_words = zip(words, tags, strict=True)
+            marks.append([tag in self.tags and word.lower() not in PLACEHOLDERS for word, tag in tagged_words])
+        return marks
 
     def build(self, vocab_size: int) -> POSSCAN:
-        """The model for a vocabulary of `vocab_size` ids."""
         return POSSCAN(self, vocab_size)
 
 

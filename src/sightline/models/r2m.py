@@ -33,31 +33,24 @@ class R2MConfig:
 
     kind: Literal["r2m"] = "r2m"
 
+    # d: concept vector, word embedding, LSTM and memories are all this wide, since [v; w] and [M; f] stack them.
     hidden_size: int = 512
-    """d: concept vector, word embedding, LSTM and memories are all this wide, since [v; w] and [M; f] stack them."""
+    heads: int = 2  # H; each head is d_k = d_v = d / H wide, so that the heads together are as wide as the memory
 
-    heads: int = 2
-    """H; each head is d_k = d_v = d / H wide, so that the heads together are as wide as the memory."""
-
+    # Width of the global image vector that the matching loss (Eq. 12) compares with (1536 for Inception-v4).
     vector_width: int = 2048
-    """Width of the global image vector that the matching loss (Eq. 12) compares with (1536 for Inception-v4)."""
 
+    # In training, on v as the decoder reads it. v itself is whole, since L_rec rebuilds it; with `released_code`
+    # dropout is on input and output of the encoder, and so in v.
     dropout: float = 0.2
-    """In training, on v as the decoder reads it. v itself is whole, since L_rec rebuilds it; with `released_code`
-    dropout is on input and output of the encoder, and so in v."""
 
+    # Whether f_t comes from FM; false is "D w/o FM", a linear layer on v and w in place of Eq. 1-4.
     fusion: bool = True
-    """Whether f_t comes from FM; false is "D w/o FM", a linear layer on v and w in place of Eq. 1-4."""
-
-    decoder: Literal["rm", "lstm"] = "rm"
-    """The unit that reads f_t; `lstm` is the paper's "D w/o Memory in RM"."""
-
-    reconstructor: Literal["rm", "lstm"] = "rm"
-    """The unit that reads M^d_t; `lstm` is "R w/o Memory in RM"."""
-
+    decoder: Literal["rm", "lstm"] = "rm"  # the unit that reads f_t; `lstm` is the paper's "D w/o Memory in RM"
+    reconstructor: Literal["rm", "lstm"] = "rm"  # the unit that reads M^d_t; `lstm` is "R w/o Memory in RM"
+    # As the authors' code: bias and LayerNorm on the joint query, key and value, λ = 2·d_k + d_v; dropout on v; and a
+    # frozen random image projection.
     released_code: bool = False
-    """As the authors' code: bias and LayerNorm on the joint query, key and value, λ = 2·d_k + d_v; dropout on v; and a
-    frozen random image projection."""
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -68,7 +61,6 @@ class R2MConfig:
             )
 
     def build(self, vocab_size: int) -> R2M:
-        """The model for a vocabulary of `vocab_size` ids, in its fast form."""
         from sightline.models.r2m_fast import FastR2M  # which is built upon this file
 
         return FastR2M(self, vocab_size)
@@ -79,7 +71,8 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, config: R2MConfig) -> None:
         super().__init__()
-        size, self.heads, released = config.hidden_size, config.heads, config.released_code
+        size, released = config.hidden_size, config.released_code
+        self.heads = config.heads
         self.qkv = nn.Linear(size, 3 * size, bias=released)
         self.norm = nn.LayerNorm(3 * size) if released else nn.Identity()
         head_size = size // self.heads
@@ -149,8 +142,8 @@ class RecurrentMemory(nn.Module):
         gain = self.attended_norm(memory + attended)  # module ψ: two residual connections, an MLP and layer norms
         gain = self.gain_norm(gain + self.mlp(gain))
 
-        gates = torch.sigmoid(self.input_gates(f) + self.memory_gates(memory.tanh()))
-        g_i, g_f = gates.chunk(2, -1)  # Eq. 7, lines 1 and 2
+        gates = torch.sigmoid(self.input_gates(f) + self.memory_gates(memory.tanh()))  # Eq. 7, lines 1 and 2
+        g_i, g_f = gates.chunk(2, -1)
         return g_i * gain.tanh() + g_f * memory, weights.squeeze(2)  # Eq. 7, line 3
 
     def start(self, like: Tensor) -> State:
@@ -164,7 +157,8 @@ class RecurrentMemory(nn.Module):
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
         """All steps over f (N, T, d): M (N, T, d) and the weights (N, T, H, 2) of Eq. 5."""
-        memory, memories, weights = torch.zeros_like(f[:, 0]), [], []
+        memory = torch.zeros_like(f[:, 0])  # M_0 = 0
+        memories, weights = [], []
         for f_t in f.unbind(1):
             memory, weight = self.update(memory, f_t)
             memories.append(memory)
@@ -191,7 +185,7 @@ class R2M(Captioner):
         self.dropout = nn.Dropout(config.dropout)
         self.fusion = FusionMemory(config) if config.fusion else LinearFusion(size)
         self.decoder = self.recurrent_memory(config) if config.decoder == "rm" else LSTMMemory(size)
-        self.output = nn.Linear(size, vocab_size)
+        self.output = nn.Linear(size, vocab_size)  # W_d of Eq. 8; the softmax is the contract's
         self.reconstructor = self.recurrent_memory(config) if config.reconstructor == "rm" else LSTMMemory(size)
         self.image = nn.Linear(config.vector_width, size).requires_grad_(not config.released_code)
         nn.init.uniform_(self.embedding.weight, -0.08, 0.08)
@@ -201,14 +195,8 @@ class R2M(Captioner):
     def encode(self, scenes: SceneBatch) -> Memory:
         """Section 2.1: an LSTM over the concepts in their given order; v (B, d) is its last state, of unit length."""
         concepts, mask = scenes.part("concepts", by="R²M"), scenes.mask("concepts")
-        missing = ~mask.any(1)
-        watched = not (self.training and mask.is_cuda)  # asking would wait for the device, and training leaves them out
-        if watched and missing.any():
-            raise DataError(
-                "R²M speaks from concepts, and this image has none that its vocabulary knows",
-                where=f"image {scenes.ids[int(missing.nonzero()[0])]}",
-                fix="leave such images out, as the paper's training does, or keep concepts of a lower score",
-            )
+        if not (self.training and mask.is_cuda):  # asking waits for a GPU, and training leaves such images out
+            self._refuse_without_concepts(scenes.ids, mask)
         order = (~mask).byte().argsort(dim=1, stable=True)  # real concepts first, wherever the gaps are
         embedded, ends = self.embedding(concepts.gather(1, order)), mask.sum(1) - 1
         if self.config.released_code:
@@ -217,8 +205,17 @@ class R2M(Captioner):
         v = F.normalize(at(self.encoder(embedded)[0], ends), dim=-1)
         return {"concepts": v, "projected": self.fusion.project(self.dropout(v))}
 
+    @staticmethod
+    def _refuse_without_concepts(ids: tuple[str, ...], mask: Tensor) -> None:
+        missing = ~mask.any(1)
+        if missing.any():
+            raise DataError(
+                "R²M speaks from concepts, and this image has none that its vocabulary knows",
+                where=f"image {ids[int(missing.nonzero()[0])]}",
+                fix="leave such images out, as the paper's training does, or keep concepts of a lower score",
+            )
+
     def start(self, memory: Memory) -> State:
-        """M_0 = 0."""
         return self.decoder.start(memory["concepts"])
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
@@ -232,15 +229,14 @@ class R2M(Captioner):
         Gates of the trace: `fusion` (N, T, 2, 2), Eq. 1's matrix, mean over heads; `memory` (N, T, H, 2), Eq. 5's
         [M→M, f→M]. An ablated part has none.
         """
-        f, fusion = self._fuse(memory, words)
-        hidden, recurrent = self.decoder(f)
-        gates = {"fusion": None if fusion is None else fusion.mean(2), "memory": recurrent}
-        return hidden, Trace(gates={name: weights for name, weights in gates.items() if weights is not None})
-
-    def predict(self, hidden: Tensor) -> Tensor:
-        """W_d · M_t, of which Eq. 8 takes the softmax; decoding chooses the word."""
-        logits: Tensor = self.output(hidden)  # Eq. 8
-        return logits
+        f, fusion_weights = self._fuse(memory, words)
+        hidden, memory_weights = self.decoder(f)
+        gates = {}
+        if fusion_weights is not None:
+            gates["fusion"] = fusion_weights.mean(2)
+        if memory_weights is not None:
+            gates["memory"] = memory_weights
+        return hidden, Trace(gates=gates)
 
     def reconstruct(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """Section 2.3: the concepts ṽ (N, d) rebuilt from M^d (N, T, d), not normalised.
@@ -311,9 +307,9 @@ class LSTMMemory(nn.Module):
 
 def slow_to_forget_lstm(size: int) -> LSTM:
     """An LSTM whose biases start at 0, the forget gate's at 1: it remembers until it has learned to forget."""
-    built = LSTM(size, size, batch_first=True)
-    _, _, input_bias, hidden_bias = built.all_weights[0]
+    lstm = LSTM(size, size, batch_first=True)
+    _, _, input_bias, hidden_bias = lstm.all_weights[0]
     nn.init.zeros_(input_bias)
     nn.init.zeros_(hidden_bias)
     nn.init.ones_(input_bias[size : 2 * size])  # PyTorch's order: input, forget, cell, output
-    return built
+    return lstm

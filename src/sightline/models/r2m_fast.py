@@ -9,7 +9,7 @@ The loop's many small kernels never wait for the host, so `torch.cuda.make_graph
 
 from __future__ import annotations
 
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,26 +18,35 @@ from sightline.models.captioner import State
 from sightline.models.custom_gradients import LoopWeights
 from sightline.models.r2m import R2M, RecurrentMemory
 
-_Products = tuple[LoopWeights, LoopWeights, LoopWeights, LoopWeights]  # W of q, k, v; both layers of the MLP; U
+
+class _Weights(NamedTuple):
+    """The matrices that every step uses."""
+
+    qkv: LoopWeights  # W_q, W_k, W_v
+    mlp_in: LoopWeights
+    mlp_out: LoopWeights
+    memory_gates: LoopWeights  # U_i, U_f
 
 
 class FastRecurrentMemory(RecurrentMemory):
     """RM, Eq. 5-7, with the parameters of the plain one."""
 
     def step(self, f: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step over f_t (N, d): M_t (N, d) and the new state."""
-        memory, _ = self._update(state["memory"], *self._inputs(f), self._products())
+        key, value, gates = self._inputs(f)
+        memory, _ = self._update(state["memory"], key, value, gates, self._weights())
         return memory, {"memory": memory}
 
     def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
-        """All steps over f (N, T, d): M (N, T, d) and the weights (N, T, H, 2) of Eq. 5."""
-        memory, memories, weights, loop = torch.zeros_like(f[:, 0]), [], [], self._products()
-        for key, value, gates in zip(*(part.unbind(1) for part in self._inputs(f)), strict=True):
-            memory, weight = self._update(memory, key, value, gates, loop)
+        keys, values, gates = self._inputs(f)
+        weights = self._weights()
+        memory = torch.zeros_like(f[:, 0])
+        memories, memory_shares = [], []
+        for key, value, gate in zip(keys.unbind(1), values.unbind(1), gates.unbind(1), strict=True):
+            memory, share = self._update(memory, key, value, gate, weights)
             memories.append(memory)
-            weights.append(weight)
-        own = torch.stack(weights, 1)
-        return torch.stack(memories, 1), torch.stack([own, 1 - own], -1)
+            memory_shares.append(share)
+        shares = torch.stack(memory_shares, 1)
+        return torch.stack(memories, 1), torch.stack([shares, 1 - shares], -1)
 
     def _inputs(self, f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """f_t (…, d) as its key and value (…, H, d_k) for Eq. 5-6 and its part of both gates (…, 2·d) for Eq. 7."""
@@ -45,30 +54,28 @@ class FastRecurrentMemory(RecurrentMemory):
         return key, value, self.input_gates(f)
 
     def _update(
-        self, memory: Tensor, key: Tensor, value: Tensor, gates: Tensor, loop: _Products
+        self, memory: Tensor, key: Tensor, value: Tensor, gates: Tensor, weights: _Weights
     ) -> tuple[Tensor, Tensor]:
         """M_{t-1} (N, d) and the inputs of f_t to M_t (N, d) and the weight M→M (N, H) of Eq. 5; f→M is the rest.
 
         `gates` may be written into.
         """
-        project, first, second, remember = loop
-        qkv = self.attention.norm(project.times(memory)).unflatten(-1, (3, self.attention.heads, -1))
-        query, own_key, own_value = qkv.unbind(-3)  # (N, H, d_k)
-        ahead = (query * (own_key - key)).sum(-1, keepdim=True) / self.attention.root
-        own = torch.sigmoid(ahead)  # Eq. 5  (N, H, 1)
-        attended = torch.lerp(value, own_value, own).flatten(1)  # Eq. 6  (N, H·d_v)
+        qkv = self.attention.norm(weights.qkv.times(memory)).unflatten(-1, (3, self.attention.heads, -1))
+        query, memory_key, memory_value = qkv.unbind(-3)  # (N, H, d_k)
+        difference = (query * (memory_key - key)).sum(-1, keepdim=True) / self.attention.root
+        share = torch.sigmoid(difference)  # Eq. 5  (N, H, 1)
+        attended = torch.lerp(value, memory_value, share).flatten(1)  # Eq. 6  (N, H·d_v)
 
         gain = self.attended_norm(memory + attended)  # module ψ
-        gain = self.gain_norm(gain + second.times(first.times(gain).relu()))
+        gain = self.gain_norm(gain + weights.mlp_out.times(weights.mlp_in.times(gain).relu()))
 
-        g_i, g_f = torch.sigmoid(remember.plus(gates, memory.tanh())).chunk(2, -1)  # Eq. 7, lines 1 and 2
-        return g_i * gain.tanh() + g_f * memory, own[..., 0]  # Eq. 7, line 3
+        gates = torch.sigmoid(weights.memory_gates.plus(gates, memory.tanh()))  # Eq. 7, lines 1 and 2
+        g_i, g_f = gates.chunk(2, -1)
+        return g_i * gain.tanh() + g_f * memory, share[..., 0]  # Eq. 7, line 3
 
-    def _products(self) -> _Products:
-        """The matrices that every step uses."""
+    def _weights(self) -> _Weights:
         layers = cast("list[nn.Linear]", [self.attention.qkv, self.mlp[0], self.mlp[2], self.memory_gates])
-        project, first, second, remember = (LoopWeights(layer.weight, bias=layer.bias) for layer in layers)
-        return project, first, second, remember
+        return _Weights(*(LoopWeights(layer.weight, bias=layer.bias) for layer in layers))
 
 
 class FastR2M(R2M):

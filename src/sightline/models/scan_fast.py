@@ -1,4 +1,4 @@
-"""SCAN's scores of every image with every caption, in little memory and time: those of `SCAN.block`, by a test.
+"""SCAN's scores of every image with every caption, in little memory and time: those of `plain_similarity`, by a test.
 
 No attended vector is ever formed. With unit vectors e_t and v_i, and G = V Vᵀ, the attended a = Σ_i α_i v_i has
 e_tᵀ a = Σ_i α_i s_it and |a|² = αᵀ G α; and since a cosine does not change when a is scaled, exp(τ s̄) serves as α.
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.models.matcher import Embedding, count, full_precision
+from sightline.models.matcher import Embedding, full_precision, require_rows
 
 if TYPE_CHECKING:
     from sightline.models.scan import SCAN
@@ -24,15 +24,15 @@ CACHED = 1 << 19  # cosines that the passes after the product take at a time on 
 EPS = 1e-8  # the least a length counts in a cosine
 
 
-def similarity_of_all(model: SCAN, images: Embedding, texts: Embedding, block: tuple[int, int] | None = None) -> Tensor:
+def fast_similarity(model: SCAN, images: Embedding, texts: Embedding, block: tuple[int, int] | None = None) -> Tensor:
     """(images, texts) scores of a model, `block` images × texts at a time; the default suits the device."""
-    regions, regions_part = images["regions"], images["mask"]
-    words, words_part = texts["words"], model.word_mask(texts)
+    require_rows(images, texts)
+    regions, region_mask = images["regions"], images["mask"]
+    words, word_mask = texts["words"], model.word_mask(texts)
     block = block or (CPU_BLOCK if regions.device.type == "cpu" else GPU_BLOCK)
-    count(images), count(texts)  # refuses none at all
-    image_order, text_order = (part.sum(1).argsort(stable=True) for part in (regions_part, words_part))
-    image_blocks = _blocks(regions, regions_part, image_order, block[0])
-    text_blocks = _blocks(words, words_part, text_order, block[1])
+    image_order, text_order = region_mask.sum(1).argsort(stable=True), word_mask.sum(1).argsort(stable=True)
+    image_blocks = _blocks(regions, region_mask, image_order, block[0])
+    text_blocks = _blocks(words, word_mask, text_order, block[1])
     with full_precision(regions.device):
         if model.config.direction == "t2i":
             scores = _every_pair(model, image_blocks, text_blocks)
@@ -45,12 +45,13 @@ def _every_pair(
     model: SCAN, contexts: Iterator[tuple[Tensor, Tensor]], queries: Iterator[tuple[Tensor, Tensor]]
 ) -> Tensor:
     """(contexts, queries) scores."""
-    with_gram = [(vectors, vectors.float() @ vectors.float().mT) for vectors, _ in contexts]
+    contexts_with_gram = [(vectors, vectors.float() @ vectors.float().mT) for vectors, _ in contexts]
     columns = []
     for vectors, mask in queries:
         # Positions first: sums over the words of a caption then run over whole rows of captions.
         query = vectors.transpose(0, 1).contiguous()  # (m, Q, d)
-        columns.append(torch.cat([_scores(model, context, gram, query, mask.T) for context, gram in with_gram]))
+        blocks = [_scores(model, context, gram, query, mask.T) for context, gram in contexts_with_gram]
+        columns.append(torch.cat(blocks))
     return torch.cat(columns, 1)
 
 
@@ -59,8 +60,10 @@ def _scores(model: SCAN, context: Tensor, gram: Tensor, query: Tensor, mask: Ten
     cosines = context.flatten(0, 1).float() @ query.flatten(0, 1).float().T  # Eq. 4
     cosines = cosines.view(*context.shape[:2], *query.shape[:2])  # (A, k, m, Q)
     size = max(1, CACHED // cosines[0].numel()) if cosines.device.type == "cpu" else len(cosines)
-    parts = zip(torch.split(cosines, size), torch.split(gram, size), strict=True)
-    return torch.cat([model.aggregate(_relevance(model, some, of, mask), mask) for some, of in parts])
+    scores = []
+    for some_cosines, some_gram in zip(torch.split(cosines, size), torch.split(gram, size), strict=True):
+        scores.append(model.aggregate(_relevance(model, some_cosines, some_gram, mask), mask))
+    return torch.cat(scores)
 
 
 def _relevance(model: SCAN, cosines: Tensor, gram: Tensor, mask: Tensor) -> Tensor:
@@ -85,6 +88,6 @@ def _blocks(vectors: Tensor, mask: Tensor, order: Tensor, size: int) -> Iterator
     front = mask.byte().argsort(dim=1, descending=True, stable=True)
     for rows in torch.split(order, size):
         places = front[rows, : max(1, int(mask[rows[-1]].sum()))]  # (A, longest)
-        kept = mask[rows].gather(1, places)
-        chosen = vectors.flatten(0, 1).index_select(0, (rows[:, None] * mask.shape[1] + places).flatten())
-        yield chosen.view(*kept.shape, -1) * kept.unsqueeze(2), kept
+        block_mask = mask[rows].gather(1, places)
+        block = vectors.flatten(0, 1).index_select(0, (rows[:, None] * mask.shape[1] + places).flatten())
+        yield block.view(*block_mask.shape, -1) * block_mask.unsqueeze(2), block_mask

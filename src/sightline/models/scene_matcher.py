@@ -13,20 +13,19 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.config import check_config
 from sightline.errors import ConfigError
-from sightline.models.layers import GRU, corners_and_area, l2norm, masked_mean, masked_softmax
-from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher, count, full_precision
+from sightline.models.layers import GRU, corners_and_area, l2norm, masked_mean, masked_softmax, read_both_ways
+from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher, full_precision, require_rows
 from sightline.models.transformer_decoder import MultiHeadAttention
 from sightline.text.vocabulary import END, PAD, START
 
 BY = "the scene matcher"  # what errors call it
-SHARE = 0.5  # of the local read-out beside the global one: from a quarter to 1, COCO's val photos hardly tell
-WHOLE = 1 << 14  # images, or texts, whose products are computed at once: a fold of retrieval is one product
+LOCAL_SHARE = 0.5  # of the local read-out beside the global one: from a quarter to 1, COCO's val photos hardly tell
+BLOCK = 128  # images, and texts, whose words and regions are compared at once
 
 
 @dataclass(frozen=True)
@@ -34,22 +33,16 @@ class SceneMatcherConfig:
     """The sizes of the default matcher: with 9,500 words, 2.4 M numbers in their embedding and 1.4 M beside it."""
 
     kind: Literal["scene-matcher"] = "scene-matcher"
-    region_width: int = 512
-    """Numbers a region feature has."""
-    grid_width: int = 1280
-    """Numbers the feature of a grid cell has."""
+    region_width: int = 512  # numbers a region feature has
+    grid_width: int = 1280  # numbers the feature of a grid cell has
+    # Width of both spaces, that of photos with sentences and that of regions with words. Half of it is each GRU's.
     size: int = 256
-    """Width of both spaces, that of photos with sentences and that of regions with words. Half of it is each GRU's."""
-    word_size: int = 256
-    """Width of a word's embedding."""
-    heads: int = 4
-    """Of the attention among regions and cells, and of both poolings."""
-    ffn_size: int = 0
-    """Units through which each region and cell goes by itself after that attention; 0 leaves this out."""
+    word_size: int = 256  # width of a word's embedding
+    heads: int = 4  # of the attention among regions and cells, and of both poolings
+    ffn_size: int = 0  # units through which each region and cell goes by itself after that attention; 0 leaves this out
+    # How strongly a word prefers the regions that fit it best: inverse temperature of its weights over them.
     sharpness: float = 9.0
-    """How strongly a word prefers the regions that fit it best: inverse temperature of its weights over them."""
-    dropout: float = 0.1
-    """On embedded words, image rows and pooled vectors."""
+    dropout: float = 0.1  # on embedded words, image rows and pooled vectors
 
     def __post_init__(self) -> None:
         check_config(self, may_be_zero=("ffn_size",))
@@ -59,11 +52,10 @@ class SceneMatcherConfig:
             raise ConfigError(f"`sharpness` is {self.sharpness}", fix="give a number above 0, at most 100")
 
     def build(self, vocab_size: int) -> SceneMatcher:
-        """The model for a vocabulary of `vocab_size` ids."""
         return SceneMatcher(self, vocab_size)
 
 
-class Reader(nn.Module):
+class TextTower(nn.Module):
     """Words to states: what a GRU from each end knows at a word, side by side, normalised.
 
     A GRU's first states are small; without the normalisation sentences are hard to tell apart for many steps.
@@ -79,9 +71,7 @@ class Reader(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, T) ids and mask to (B, T, d); padding is never read."""
-        embedded = self.dropout(self.embedding(ids))
-        packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=ids.shape[1])
+        states, _ = read_both_ways(self.gru, self.dropout(self.embedding(ids)), mask)
         normed: Tensor = self.norm(self.dropout(states))
         return normed
 
@@ -121,9 +111,13 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
         self.row_norm = nn.LayerNorm(size)
         self.attention = MultiHeadAttention(size, config.heads)
         self.attention_norm = nn.LayerNorm(size)
-        self.ffn = _feed_forward(size, config.ffn_size) if config.ffn_size else None
+        self.ffn: nn.Sequential | None = None
+        if config.ffn_size:
+            self.ffn = nn.Sequential(
+                nn.LayerNorm(size), nn.Linear(size, config.ffn_size), nn.GELU(), nn.Linear(config.ffn_size, size)
+            )
         self.image_pool = Pool(size, config.heads, config.dropout)
-        self.text = Reader(vocab_size, config.word_size, size, config.dropout)
+        self.text = TextTower(vocab_size, config.word_size, size, config.dropout)
         self.text_pool = Pool(size, config.heads, config.dropout)
         self.local_region = nn.Linear(size, size)
         self.local_word = nn.Linear(size, size)
@@ -158,28 +152,27 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
             "importance": importance,
         }
 
-    def similarity(self, images: Embedding, texts: Embedding, block: tuple[int, int] = (WHOLE, WHOLE)) -> Tensor:
-        """(images, texts) cosines of photos and sentences."""
-        return super().similarity(images, texts, block)
-
-    def local_similarity(self, images: Embedding, texts: Embedding, block: tuple[int, int] = (128, 128)) -> Tensor:
+    def local_similarity(self, images: Embedding, texts: Embedding) -> Tensor:
         """(images, texts) how well words find regions, from -1 to 1: a mean over words, by their importance, of the
         mean cosine with the regions, by their weights in `alignment`.
 
-        Only `block` images × texts are held at a time: gradients compute each block again.
+        Only `BLOCK` images × texts are held at a time: gradients compute each block again.
         """
-        count(images), count(texts)  # refuses none at all
-        pictures = [*zip(torch.split(images["regions"], block[0]), torch.split(images["mask"], block[0]), strict=True)]
-        sentences = zip(torch.split(texts["words"], block[1]), torch.split(texts["importance"], block[1]), strict=True)
-        columns = [
-            torch.cat([checkpoint(self._local, *some, *few, use_reentrant=False) for some in pictures])
-            for few in sentences
-        ]
+        require_rows(images, texts)
+        image_blocks = list(zip(torch.split(images["regions"], BLOCK), torch.split(images["mask"], BLOCK), strict=True))
+        text_blocks = zip(torch.split(texts["words"], BLOCK), torch.split(texts["importance"], BLOCK), strict=True)
+        columns = []
+        for words, importance in text_blocks:
+            blocks = [
+                checkpoint(self._local, regions, mask, words, importance, use_reentrant=False)
+                for regions, mask in image_blocks
+            ]
+            columns.append(torch.cat(blocks))
         return torch.cat(columns, 1)
 
-    def joint_similarity(self, images: Embedding, texts: Embedding, share: float = SHARE) -> Tensor:
-        """(images, texts) by both read-outs, `similarity` + `share` · `local_similarity`: better, and much slower."""
-        return self.similarity(images, texts) + share * self.local_similarity(images, texts)
+    def joint_similarity(self, images: Embedding, texts: Embedding) -> Tensor:
+        """(images, texts) by both read-outs: better than `similarity` alone, and much slower."""
+        return self.similarity(images, texts) + LOCAL_SHARE * self.local_similarity(images, texts)
 
     def grounding(self, images: Embedding, texts: Embedding) -> Tensor:
         """(B, T, n) cosine, from -1 to 1, of each word of text b with each region of image b; 0 where either is none.
@@ -197,9 +190,9 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
 
     def _picture(self, rows: Tensor, mask: Tensor) -> Tensor:
         """(B, m, d) rows that attend to each other, and their pool (B, d)."""
-        seen = (mask | ~mask.any(1, keepdim=True))[:, None, None]  # an empty photo attends to padding: no NaN
+        attended = (mask | ~mask.any(1, keepdim=True))[:, None, None]  # an empty photo attends to padding: no NaN
         normed = self.attention_norm(rows)
-        rows = rows + self.dropout(self.attention(normed, self.attention.keys_values(normed), seen))
+        rows = rows + self.dropout(self.attention(normed, self.attention.keys_values(normed), attended))
         if self.ffn is not None:
             rows = rows + self.dropout(self.ffn(rows))
         pooled: Tensor = self.image_pool(rows, mask)
@@ -211,9 +204,5 @@ class SceneMatcher(GlobalMatcher, AligningMatcher):
             cosines = regions.flatten(0, 1).float() @ words.flatten(0, 1).float().T
         cosines = cosines.view(*regions.shape[:2], -1)  # (A, n, C · T)
         weights = masked_softmax(self.config.sharpness * cosines, mask.unsqueeze(2), 1)
-        found = (weights * cosines).sum(1).view(len(regions), *importance.shape)  # (A, C, T)
-        return (found * importance).sum(2)
-
-
-def _feed_forward(size: int, units: int) -> nn.Sequential:
-    return nn.Sequential(nn.LayerNorm(size), nn.Linear(size, units), nn.GELU(), nn.Linear(units, size))
+        word_scores = (weights * cosines).sum(1).view(len(regions), *importance.shape)  # (A, C, T)
+        return (word_scores * importance).sum(2)

@@ -24,11 +24,10 @@ class SimTransConfig(TransformerConfig):
     """The sizes and choices of Sim-Trans."""
 
     kind: Literal["sim-trans"] = "sim-trans"
+    # Add a projection of each region's box (its corners and its area) to the region; needs `boxes`.
     box_encoding: bool = False
-    """Add a projection of each region's box (its corners and its area) to the region; needs `boxes`."""
 
     def build(self, vocab_size: int) -> SimTrans:
-        """The model for a vocabulary of `vocab_size` ids."""
         return SimTrans(self, vocab_size)
 
 
@@ -44,7 +43,6 @@ class SimTrans(TransformerCaptioner):
         self.boxes = nn.Linear(5, config.hidden_size) if config.box_encoding else None
 
     def encode(self, scenes: SceneBatch) -> Memory:
-        """The cross-attention memory of the projected regions."""
         rows = self.regions(scenes.part("regions", by="Sim-Trans", width=self.config.region_width))  # (B, n, d)
         if self.boxes is not None:
             rows = rows + self.boxes(corners_and_area(scenes.part("boxes", by="Sim-Trans")).to(rows.dtype))

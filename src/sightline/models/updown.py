@@ -25,36 +25,21 @@ class UpDownConfig:
 
     kind: Literal["updown"] = "updown"
 
-    region_width: int = 2048
-    """Numbers that describe a region."""
-
-    word_size: int = 512
-    """Width of the word embeddings."""
-
-    hidden_size: int = 512
-    """Width of both LSTMs and of the embedded regions."""
-
-    attention_size: int = 512
-    """Width of the space in which LSTM 1 meets the regions."""
-
-    dropout: float = 0.5
-    """On embedded words, embedded regions and the output of LSTM 2."""
-
+    region_width: int = 2048  # numbers that describe a region
+    word_size: int = 512  # width of the word embeddings
+    hidden_size: int = 512  # width of both LSTMs and of the embedded regions
+    attention_size: int = 512  # width of the space in which LSTM 1 meets the regions
+    dropout: float = 0.5  # on embedded words, embedded regions and the output of LSTM 2
+    # What LSTM 1 sees of the whole image: the mean of the embedded regions (the paper), or an embedding of its own of
+    # the mean of the raw ones (the released code).
     mean_of: Literal["embedded", "raw"] = "embedded"
-    """What LSTM 1 sees of the whole image: the mean of the embedded regions (the paper), or an embedding of its own of
-    the mean of the raw ones (the released code)."""
-
-    relu: bool = True
-    """Follow each embedding by a ReLU, as the released code does; the paper's are linear."""
-
-    batch_norm: Literal[0, 1, 2] = 0
-    """Normalise the regions before (1), or before and after (2), they are embedded."""
+    relu: bool = True  # follow each embedding by a ReLU, as the released code does; the paper's are linear
+    batch_norm: Literal[0, 1, 2] = 0  # normalise the regions before (1), or before and after (2), they are embedded
 
     def __post_init__(self) -> None:
         check_config(self)
 
     def build(self, vocab_size: int) -> UpDown:
-        """The model for a vocabulary of `vocab_size` ids, in its fast form."""
         from sightline.models.updown_fast import FastUpDown  # which is built upon this file
 
         return FastUpDown(self, vocab_size)
@@ -79,7 +64,7 @@ class UpDown(Captioner):
         self.hidden_attention = nn.Linear(hidden, config.attention_size)  # W_ha
         self.attention_score = nn.Linear(config.attention_size, 1)  # w_a
         self.language_lstm = nn.LSTMCell(2 * hidden, hidden)  # LSTM 2
-        self.output = nn.Linear(hidden, vocab_size)
+        self.output = nn.Linear(hidden, vocab_size)  # Eq. 14; the softmax is the contract's
         self.dropout = nn.Dropout(config.dropout)
 
     def encode(self, scenes: SceneBatch) -> Memory:
@@ -94,28 +79,21 @@ class UpDown(Captioner):
         return {"regions": regions, "mask": mask, "keys": self.region_attention(regions), "mean": mean}
 
     def start(self, memory: Memory) -> State:
-        """Both LSTMs start from zeros."""
         zeros = memory["regions"].new_zeros(len(memory["regions"]), self.config.hidden_size)
         return {"h1": zeros, "c1": zeros, "h2": zeros, "c2": zeros}
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """Read one word of each hypothesis."""
         state, _ = self._recur(words, memory, state)
         return self.dropout(state["h2"]), state
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """Read words (N, T), one after the other."""
-        state, hidden, attention = expand(self.start(memory), len(words)), [], []
+        state = expand(self.start(memory), len(words))
+        hidden, attention = [], []
         for step in words.unbind(1):
             state, beta = self._recur(step, memory, state)
             hidden.append(self.dropout(state["h2"]))
             attention.append(beta)
         return torch.stack(hidden, 1), Trace(regions=torch.stack(attention, 1))
-
-    def predict(self, hidden: Tensor) -> Tensor:
-        """Scores of the next word."""
-        scores: Tensor = self.output(hidden)  # Eq. 14; the softmax is the contract's
-        return scores
 
     def _recur(self, words: Tensor, memory: Memory, state: State) -> tuple[State, Tensor]:
         """One word (N,) of each hypothesis further: the new state, and β (N, n)."""
@@ -133,13 +111,14 @@ class UpDown(Captioner):
         return {"h1": h1, "c1": c1, "h2": h2, "c2": c2}, beta.flatten(0, 1)
 
     def _embed_regions(self, raw: Tensor, mask: Tensor) -> Tensor:
+        """V′ (B, n, h); the statistics of batch norms are those of real regions alone."""
         if self.region_norm is None:
             return self._activate(self.region_embedding(raw))  # Eq. 9
-        real = self._activate(self.region_embedding(self.region_norm(raw[mask])))  # Eq. 9
+        rows = self._activate(self.region_embedding(self.region_norm(raw[mask])))  # Eq. 9
         if self.embedded_norm is not None:
-            real = self.embedded_norm(real)
-        regions = real.new_zeros(*mask.shape, real.shape[-1])
-        regions[mask] = real
+            rows = self.embedded_norm(rows)
+        regions = rows.new_zeros(*mask.shape, rows.shape[-1])
+        regions[mask] = rows
         return regions
 
     def _activate(self, embedded: Tensor) -> Tensor:

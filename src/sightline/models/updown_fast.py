@@ -29,8 +29,10 @@ BLOCK = 1 << 18  # numbers of the attention's (B, K, n, a) sums that exist at th
 
 
 class _Weights(NamedTuple):
-    first: LoopWeights
-    second: LoopWeights
+    """The matrices of both LSTMs, one for each of their inputs that change with the words."""
+
+    lstm1: LoopWeights
+    lstm2: LoopWeights
 
 
 class FastUpDown(UpDown):
@@ -47,7 +49,6 @@ class FastUpDown(UpDown):
         return {**memory, "gates": gates}
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """Read one word of each hypothesis."""
         gates = next(self._word_gates([words]))
         state, _ = self._cell(gates, memory, state, self._weights(), ActiveRows())
         return self.dropout(state["h2"]), state
@@ -55,7 +56,8 @@ class FastUpDown(UpDown):
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
         """Read all words; training on a CPU leaves out what comes after captions: hidden is 0 there."""
         packed = PackedCaptions(words, memory, to_end=self.training and words.device.type == "cpu")
-        state, weights = expand(self.start(memory), len(words)), self._weights()
+        weights = self._weights()
+        state = expand(self.start(memory), len(words))
         hidden, attention = [], []
         for gates, rows in zip(self._word_gates(packed.words), packed.rows, strict=True):
             state, beta = self._cell(gates, memory, rows.of(state), weights, rows)
@@ -65,7 +67,8 @@ class FastUpDown(UpDown):
 
     def _word_gates(self, steps: Sequence[Tensor]) -> Iterator[Tensor]:
         """For each step's words (n,), their part (n, 4h) in the gates of LSTM 1, computed for all steps at once."""
-        words, counts = torch.cat(list(steps)), [len(step) for step in steps]
+        words = torch.cat(list(steps))
+        counts = [len(step) for step in steps]
         weight = self.attention_lstm.weight_ih[:, 2 * self.config.hidden_size :]
         if self.training or words.device.type != "cpu":
             gates = F.linear(self._activate(self.word_embedding(words)), weight)  # W e′ of Eq. 10
@@ -77,11 +80,10 @@ class FastUpDown(UpDown):
             yield gates.index_select(0, place)
 
     def _weights(self) -> _Weights:
-        """The matrices of both LSTMs, one for each of their inputs that change with the words."""
-        hidden, first, second = self.config.hidden_size, self.attention_lstm, self.language_lstm
+        lstm1, lstm2 = self.attention_lstm, self.language_lstm
         return _Weights(
-            LoopWeights(first.weight_ih[:, :hidden], first.weight_hh),
-            LoopWeights(second.weight_ih, second.weight_hh, bias=second.bias_ih + second.bias_hh),
+            LoopWeights(lstm1.weight_ih[:, : self.config.hidden_size], lstm1.weight_hh),
+            LoopWeights(lstm2.weight_ih, lstm2.weight_hh, bias=lstm2.bias_ih + lstm2.bias_hh),
         )
 
     def _cell(
@@ -89,13 +91,13 @@ class FastUpDown(UpDown):
     ) -> tuple[State, Tensor]:
         """One step from what words add to the gates of LSTM 1 (n, 4h): the new state, and β (n, regions)."""
         gates = rows.plus_image(gates, memory, "gates")
-        h1, c1 = lstm_step(weights.first.plus(gates, state["h2"], state["h1"]), state["c1"])  # Eq. 10
+        h1, c1 = lstm_step(weights.lstm1.plus(gates, state["h2"], state["h1"]), state["c1"])  # Eq. 10
 
         query = rows.per_image(self.hidden_attention(h1), memory)  # (B, K, a)
         beta = masked_softmax(self._scores(memory["keys"], query), memory["mask"].unsqueeze(1))  # Eq. 11
         attended = rows.flat(beta @ memory["regions"])  # (n, h), Eq. 11
 
-        gates = weights.second.times(torch.cat([attended, h1], 1), state["h2"])
+        gates = weights.lstm2.times(torch.cat([attended, h1], 1), state["h2"])
         h2, c2 = lstm_step(gates, state["c2"])  # Eq. 13
         return {"h1": h1, "c1": c1, "h2": h2, "c2": c2}, rows.flat(beta)
 
@@ -110,17 +112,11 @@ class FastUpDown(UpDown):
 
 
 class ActiveRows(NamedTuple):
-    """The hypotheses that a step computes, and how they meet their images; as it is, all of them.
+    """The hypotheses that a step computes, and how they meet their images; as it is, all of them."""
 
-    Attributes:
-        kept: (n,) which those of the step before they are; None for all.
-        places: (n,) where they are in (B, K), K being the most of an image; None if there is no other place.
-        most: K.
-    """
-
-    kept: Tensor | None = None
-    places: Tensor | None = None
-    most: int = 0
+    kept: Tensor | None = None  # (n,) which hypotheses of the step before they are; None for all
+    places: Tensor | None = None  # (n,) where they are in (B, K), padded to the most of an image; None without padding
+    most: int = 0  # K
 
     def of(self, state: State) -> State:
         """Their rows of the state of the step before."""
@@ -160,39 +156,43 @@ class PackedCaptions:
 
     def __init__(self, words: Tensor, memory: Memory, to_end: bool) -> None:
         self.words, self.rows = words.unbind(1), [ActiveRows()] * words.shape[1]
-        self._going: Tensor | None = None
+        self._active: Tensor | None = None
         if to_end and words.numel():
             self._leave_out(words, memory)
 
     def _leave_out(self, words: Tensor, memory: Memory) -> None:
-        going = (words != PAD).flip(1).cummax(1).values.flip(1).T.contiguous()  # (T, N), to the last word
-        grouped = per_image(going.T, memory).permute(2, 0, 1)  # (T, B, K)
+        active = (words != PAD).flip(1).cummax(1).values.flip(1).T.contiguous()  # (T, N), True to the last word
+        grouped = per_image(active.T, memory).permute(2, 0, 1)  # (T, B, K)
+        image_count = grouped.shape[1]
         most = grouped.sum(2).amax(1)  # (T,)
-        first = torch.arange(grouped.shape[1], device=words.device) * most.unsqueeze(1)  # (T, B)
-        places = (first.unsqueeze(2) + grouped.cumsum(2) - 1).flatten(1)[going]
-        kept = (going.cumsum(1) - 1).roll(1, 0)[going]
-        counts = going.sum(1).tolist()
-        self._going, self.words = going, torch.split(words.T[going], counts)
-        steps = zip(torch.split(kept, counts), torch.split(places, counts), most.tolist(), strict=True)
+        first = torch.arange(image_count, device=words.device) * most.unsqueeze(
+            1
+        )  # (T, B) where each image's rows begin
+        places = (first.unsqueeze(2) + grouped.cumsum(2) - 1).flatten(1)[active]
+        kept = (active.cumsum(1) - 1).roll(1, 0)[active]
+        counts = active.sum(1).tolist()
+        self._active, self.words = active, torch.split(words.T[active], counts)
         before = len(words)
-        for t, (rows, where, width) in enumerate(steps):
-            full = len(rows) == len(first[0]) * width
-            self.rows[t] = ActiveRows(None if len(rows) == before else rows, None if full else where, width)
-            before = len(rows)
+        steps = zip(torch.split(kept, counts), torch.split(places, counts), strict=True)
+        for t, (step_kept, step_places) in enumerate(steps):
+            width, count = int(most[t]), counts[t]
+            all_kept, no_padding = count == before, count == image_count * width
+            self.rows[t] = ActiveRows(None if all_kept else step_kept, None if no_padding else step_places, width)
+            before = count
 
     def join(self, steps: list[Tensor]) -> Tensor:
         """What each step computed, T times (n, …), as (N, T, …), 0 after the last word."""
-        if self._going is None:
+        if self._active is None:
             return torch.stack(steps, 1)
-        found = torch.cat(steps)
-        whole = found.new_zeros(*self._going.shape, *found.shape[1:])
-        return whole.index_put((self._going,), found).transpose(0, 1)
+        rows = torch.cat(steps)
+        padded = rows.new_zeros(*self._active.shape, *rows.shape[1:])
+        return padded.index_put((self._active,), rows).transpose(0, 1)
 
 
-def blocked_scores(keys: Tensor, query: Tensor, weight: Tensor, block: int | None = None) -> Tensor:
+def blocked_scores(keys: Tensor, query: Tensor, weight: Tensor) -> Tensor:
     """Keys (B, n, a), queries (B, K, a) and a weight (a,) to scores (B, K, n)."""
-    found: Tensor = _BlockedScores.apply(keys, query, weight, block or BLOCK)  # type: ignore[no-untyped-call]
-    return found
+    scores: Tensor = _BlockedScores.apply(keys, query, weight)  # type: ignore[no-untyped-call]
+    return scores
 
 
 class _BlockedScores(torch.autograd.Function):
@@ -203,38 +203,30 @@ class _BlockedScores(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, keys: Tensor, query: Tensor, weight: Tensor, block: int) -> Tensor:
+    def forward(ctx: Any, keys: Tensor, query: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(keys, query, weight)
-        ctx.block = block
-        room = _room(keys, query, block)
-        parts = _parts(room, keys, query)
-        return torch.cat([torch.add(k.unsqueeze(1), q.unsqueeze(2), out=r).tanh_() @ weight for k, q, r in parts])
+        return torch.cat([tanh @ weight for _, tanh in _tanh_blocks(keys, query)])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         keys, query, weight = ctx.saved_tensors
-        of_keys, of_query, of_weight = torch.empty_like(keys), torch.empty_like(query), torch.zeros_like(weight)
-        room = _room(keys, query, ctx.block)
-        size = len(room)
-        for first, (k, q, r) in zip(range(0, len(keys), size), _parts(room, keys, query), strict=True):
-            here = slice(first, first + size)
-            waves = torch.add(k.unsqueeze(1), q.unsqueeze(2), out=r).tanh_()  # (b, K, n, a)
-            given = gradient[here]  # (b, K, n)
-            of_weight += given.flatten() @ waves.flatten(0, 2)
-            slopes = waves.square_().neg_().add_(1).mul_(given.unsqueeze(-1))
-            torch.sum(slopes, 1, out=of_keys[here])
-            torch.sum(slopes, 2, out=of_query[here])
-        return of_keys.mul_(weight), of_query.mul_(weight), of_weight, None
+        keys_gradient, query_gradient = torch.empty_like(keys), torch.empty_like(query)
+        weight_gradient = torch.zeros_like(weight)
+        for rows, tanh in _tanh_blocks(keys, query):
+            scores_gradient = gradient[rows]  # (b, K, n)
+            weight_gradient += scores_gradient.flatten() @ tanh.flatten(0, 2)
+            slopes = tanh.square_().neg_().add_(1).mul_(scores_gradient.unsqueeze(-1))
+            torch.sum(slopes, 1, out=keys_gradient[rows])
+            torch.sum(slopes, 2, out=query_gradient[rows])
+        return keys_gradient.mul_(weight), query_gradient.mul_(weight), weight_gradient
 
 
-def _room(keys: Tensor, query: Tensor, block: int) -> Tensor:
-    """Memory for the (b, K, n, a) numbers of as many images as `block` allows."""
-    size = max(1, block // max(1, query.shape[1] * keys.shape[1] * keys.shape[2]))
-    return keys.new_empty(min(size, len(keys)), query.shape[1], *keys.shape[1:])
-
-
-def _parts(room: Tensor, keys: Tensor, query: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Keys and queries of some images at a time, and the memory for their sums."""
-    for k, q in zip(torch.split(keys, len(room)), torch.split(query, len(room)), strict=True):
-        yield k, q, room[: len(k)]
+def _tanh_blocks(keys: Tensor, query: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Some images at a time, and their tanh(k + q) (b, K, n, a), each block in the memory of the one before."""
+    size = max(1, BLOCK // max(1, query.shape[1] * keys.shape[1] * keys.shape[2]))
+    memory = keys.new_empty(min(size, len(keys)), query.shape[1], *keys.shape[1:])
+    for first in range(0, len(keys), size):
+        rows = slice(first, first + size)
+        k, q = keys[rows].unsqueeze(1), query[rows].unsqueeze(2)
+        yield rows, torch.add(k, q, out=memory[: len(k)]).tanh_()

@@ -21,21 +21,17 @@ class VSEPPConfig:
     """The sizes and choices of VSE++."""
 
     kind: Literal["vsepp"] = "vsepp"
+    # What the image is read from: the mean of its region features, or its global vector.
     image: Literal["regions", "vector"] = "regions"
-    """What the image is read from: the mean of its region features, or its global vector."""
-    region_width: int = 2048
-    """Size of a region feature; read with `image: regions`."""
-    vector_width: int = 2048
-    """Size of the global vector; read with `image: vector`."""
-    size: int = 1024
-    """Dimensions of the space in which photos and sentences meet."""
-    word_size: int = 300
-    """Size of a word embedding."""
+    region_width: int = 2048  # size of a region feature; read with `image: regions`
+    vector_width: int = 2048  # size of the global vector; read with `image: vector`
+    size: int = 1024  # dimensions of the space in which photos and sentences meet
+    word_size: int = 300  # size of a word embedding
+    # How the sentence GRU starts: remembering a whole caption, or its last words (PyTorch's start, the published).
     memory: Literal["long", "default"] = "long"
-    """How the sentence GRU starts: remembering a whole caption, or its last words (PyTorch's start, the published)."""
+    # Batch norm of the image before unit length. Not in the published model; hardest negatives cannot merge all images
+    # with it.
     batch_norm: bool = False
-    """Batch norm of the image before unit length. Not in the published model; hardest negatives cannot merge all
-    images with it."""
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -46,7 +42,6 @@ class VSEPPConfig:
         return self.region_width if self.image == "regions" else self.vector_width
 
     def build(self, vocab_size: int) -> VSEPP:
-        """The model for a vocabulary of `vocab_size` ids."""
         return VSEPP(self, vocab_size)
 
 

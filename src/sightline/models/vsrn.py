@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from sightline.batch import SceneBatch, TextBatch
 from sightline.config import check_config
 from sightline.errors import ConfigError, DataError, MissingPartError
-from sightline.models.captioner import Memory
 from sightline.models.layers import (
     GRU,
     LONG_REGIONS,
@@ -31,7 +30,7 @@ from sightline.models.layers import (
     remember_long,
 )
 from sightline.models.matcher import Embedding, GlobalMatcher
-from sightline.models.vsrn_captioner import VSRNCaptioner, VSRNCaptionerConfig
+from sightline.models.vsrn_captioner import VSRNCaptioner
 
 Order = Literal["stored", "confidence", "box-size", "random", "redrawn"]
 EQUAL = 0.02  # areas that differ by less are equal: cells of a grid do, by the rounding of half precision
@@ -53,46 +52,38 @@ class VSRNConfig:
     """
 
     kind: Literal["vsrn"] = "vsrn"
-    region_width: int = 2048
-    """Size of a region feature."""
+    region_width: int = 2048  # size of a region feature
+    # Dimensions of regions in reasoning, and of the space in which photos and sentences meet (the paper's D).
     size: int = 2048
-    """Dimensions of regions in reasoning, and of the space in which photos and sentences meet (the paper's D)."""
-    word_size: int = 300
-    """Size of a word embedding."""
-    rrr_layers: int = 4
-    """Layers of region relationship reasoning; 0 leaves it out."""
-    gsr: bool = True
-    """Global semantic reasoning over V*; without it the image is the mean of V*."""
+    word_size: int = 300  # size of a word embedding
+    rrr_layers: int = 4  # layers of region relationship reasoning; 0 leaves it out
+    gsr: bool = True  # global semantic reasoning over V*; without it the image is the mean of V*
+    # In which order global reasoning reads regions: as stored; as stored, where training checks that it is by falling
+    # confidence; by falling box area; in one random order per image; or in one that is redrawn each time while
+    # training. The captioner reads them as stored.
     order: Order = "stored"
-    """In which order global reasoning reads regions: as stored; as stored, where training checks that it is by falling
-    confidence; by falling box area; in one random order per image; or in one that is redrawn each time while training.
-    The captioner reads them as stored."""
+    # Whether the reset gate acts before U_m, as in Eq. 5, or after it, as in PyTorch's GRU and the released code.
     reset: Literal["before", "after"] = "before"
-    """Whether the reset gate acts before U_m, as in Eq. 5, or after it, as in PyTorch's GRU and the released code."""
+    # How both GRUs start: remembering a whole photo (36 regions) and a whole caption (12 words), or the last few alone
+    # (PyTorch's start, the released code's).
     memory: Literal["long", "default"] = "long"
-    """How both GRUs start: remembering a whole photo (36 regions) and a whole caption (12 words), or the last few alone
-    (PyTorch's start, the released code's)."""
+    # How rows of the affinity matrix are normalised: over the number of regions (released code), or by softmax.
     normalise: Literal["count", "softmax"] = "count"
-    """How rows of the affinity matrix are normalised: over the number of regions (released code), or by softmax."""
+    # Along which axis V* is brought to unit length: each region, or each feature over all regions (released code).
     norm_axis: Literal["feature", "region"] = "feature"
-    """Along which axis V* is brought to unit length: each region, or each feature over all regions (released code)."""
+    # Unit length before the first layer of relationship reasoning too (released code for COCO).
     early_norm: bool = False
-    """Unit length before the first layer of relationship reasoning too (released code for COCO)."""
+    # Batch norm of the image before unit length (released code for Flickr30k). It keeps hardest negatives from making
+    # one vector of all images.
     batch_norm: bool = False
-    """Batch norm of the image before unit length (released code for Flickr30k). It keeps hardest negatives from making
-    one vector of all images."""
-    generation: bool = True
-    """Whether the captioner of the generation objective is there."""
-    hidden_size: int = 512
-    """Size of the captioner's states and attention."""
-    dropout: float = 0.2
-    """In the captioner only."""
+    generation: bool = True  # whether the captioner of the generation objective is there
+    hidden_size: int = 512  # size of the captioner's states and attention
+    dropout: float = 0.2  # in the captioner only
 
     def __post_init__(self) -> None:
         check_config(self, may_be_zero=("rrr_layers",))
 
     def build(self, vocab_size: int) -> VSRN:
-        """The model for a vocabulary of `vocab_size` ids."""
         return VSRN(self, vocab_size)
 
 
@@ -110,10 +101,7 @@ class VSRN(GlobalMatcher):
         self.reasoning = reasoning(size, config.memory) if config.gsr else None
         self.norm = BatchNorm(size) if config.batch_norm else nn.Identity()
         self.text = SentenceGRU(vocab_size, config.word_size, size, config.memory)
-        captioner = VSRNCaptionerConfig(
-            region_width=size, word_size=config.word_size, hidden_size=config.hidden_size, dropout=config.dropout
-        )
-        self.captioner: VSRNCaptioner | None = captioner.build(vocab_size) if config.generation else None
+        self.captioner = VSRNCaptioner(config, vocab_size) if config.generation else None
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
 
@@ -134,13 +122,12 @@ class VSRN(GlobalMatcher):
         """`vector` (B, D), unit length."""
         return {"vector": self.text(texts)}
 
-    def memory(self, images: Embedding) -> Memory:
-        """What `captioner` reads of embedded images: decode from it, or score captions."""
-        return self._captioner().encode_regions(images["regions"], images["region_mask"])
-
     def generation_log_probs(self, images: Embedding, words: Tensor) -> Tensor:
         """(N, T) log p(y_t | y_<t, V*) of words (N, T + 1), START first, 0 on padding; L_G is minus their sum."""
-        return self._captioner().word_log_probs(self.memory(images), words)  # Eq. 9
+        if self.captioner is None:
+            raise ConfigError("this VSRN has no captioner", fix="build it with `generation: true`")
+        memory = self.captioner.encode_regions(images["regions"], images["region_mask"])
+        return self.captioner.word_log_probs(memory, words)  # Eq. 9
 
     def correlations(self, images: Embedding) -> Tensor:
         """(B, n) inner product of each region of V* with I, 0 on padding: what section 4.5 ranks regions by.
@@ -162,11 +149,6 @@ class VSRN(GlobalMatcher):
         if self.config.norm_axis == "region":
             return l2norm(real.transpose(1, 2)).transpose(1, 2)
         return l2norm(real)
-
-    def _captioner(self) -> VSRNCaptioner:
-        if self.captioner is None:
-            raise ConfigError("this VSRN has no captioner", fix="build it with `generation: true`")
-        return self.captioner
 
 
 class RegionRelationship(nn.Module):
@@ -190,10 +172,10 @@ class RegionRelationship(nn.Module):
     def affinity(self, v: Tensor, mask: Tensor) -> Tensor:
         """(B, n, n) row-normalised affinities of regions v (B, n, d); columns of padding are 0."""
         R: Tensor = self.theta(v) @ self.phi(v).transpose(1, 2)  # Eq. 2
-        there = mask.unsqueeze(1)  # (B, 1, n)
+        columns = mask.unsqueeze(1)  # (B, 1, n)
         if self.normalise == "softmax":
-            return masked_softmax(R, there)
-        return R * there / there.sum(-1, keepdim=True).clamp(min=1)
+            return masked_softmax(R, columns)
+        return R * columns / columns.sum(-1, keepdim=True).clamp(min=1)
 
     def forward(self, v: Tensor, mask: Tensor) -> Tensor:
         """Regions (B, n, d) to regions that know the others; rows of padding stay as they are."""
@@ -222,13 +204,13 @@ class ResetBeforeGRU(nn.Module):
     def forward(self, v: Tensor, mask: Tensor) -> Tensor:
         """Regions (B, n, d), padded at the end, to the memory after the last real one (B, d)."""
         m = v.new_zeros(v.shape[0], v.shape[2])
-        for step, there in zip(self.inputs(v).unbind(1), mask.unbind(1), strict=True):
-            input_z, input_r, input_m = step.chunk(3, -1)
+        for inputs, is_real in zip(self.inputs(v).unbind(1), mask.unbind(1), strict=True):
+            input_z, input_r, input_m = inputs.chunk(3, -1)
             memory_z, memory_r = self.gates(m).chunk(2, -1)
             z = torch.sigmoid(input_z + memory_z)  # Eq. 4
             r = torch.sigmoid(input_r + memory_r)  # Eq. 6
             new = torch.tanh(input_m + self.content(r * m))  # Eq. 5
-            z = z * there.unsqueeze(-1)  # padding never updates the memory
+            z = z * is_real.unsqueeze(-1)  # padding never updates the memory
             m = (1 - z) * m + z * new  # Eq. 7
         return m
 
@@ -268,7 +250,7 @@ def reading_order(scenes: SceneBatch, mask: Tensor, order: Order, training: bool
     elif order == "redrawn" and training:
         key = torch.rand(mask.shape, device=mask.device)
     else:
-        key = torch.tensor([_draws(id, mask.shape[1]) for id in scenes.ids], device=mask.device)
+        key = torch.tensor([_random_numbers(id, mask.shape[1]) for id in scenes.ids], device=mask.device)
     return key.masked_fill(~mask, torch.inf).argsort(dim=1, stable=True)
 
 
@@ -291,10 +273,12 @@ def _check_confidence(scenes: SceneBatch, mask: Tensor) -> None:
 
 def _check_areas(areas: Tensor, mask: Tensor, ids: tuple[str, ...]) -> None:
     """Refuse boxes that have one area in every image: they have no order by it."""
-    largest = areas.masked_fill(~mask, 0).amax(1) if mask.shape[1] else areas.new_zeros(len(areas))
-    smallest = areas.masked_fill(~mask, torch.inf).amin(1) if mask.shape[1] else largest
     several = mask.sum(1) > 1
-    if bool(several.any() & (smallest >= (1 - EQUAL) * largest)[several].all()):
+    areas, mask = areas[several], mask[several]
+    if not len(areas):
+        return
+    largest, smallest = areas.masked_fill(~mask, 0).amax(1), areas.masked_fill(~mask, torch.inf).amin(1)
+    if bool((smallest >= (1 - EQUAL) * largest).all()):
         raise DataError(
             "`order: box-size` reads the largest boxes first, and all boxes of an image have the same area, as the "
             "cells of a grid do",
@@ -303,6 +287,6 @@ def _check_areas(areas: Tensor, mask: Tensor, ids: tuple[str, ...]) -> None:
         )
 
 
-def _draws(id: str, count: int) -> list[float]:
-    draw = Random(id)
-    return [draw.random() for _ in range(count)]
+def _random_numbers(id: str, count: int) -> list[float]:
+    generator = Random(id)
+    return [generator.random() for _ in range(count)]

@@ -7,38 +7,17 @@ code). The released code never decodes it; here it is a captioner like any other
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
-from sightline.config import check_config
 from sightline.models.captioner import Captioner, Memory, State, Trace, expand, per_image
 from sightline.models.layers import GRU, masked_softmax, read_sequence
 
-
-@dataclass(frozen=True)
-class VSRNCaptionerConfig:
-    """The sizes of VSRN's captioner."""
-
-    kind: Literal["vsrn-captioner"] = "vsrn-captioner"
-    region_width: int = 2048
-    """Size of a region: VSRN's `size`."""
-    word_size: int = 300
-    """Size of a word embedding."""
-    hidden_size: int = 512
-    """Size of both GRUs and of the attention between them."""
-    dropout: float = 0.2
-    """On the projected regions and on the decoder's input."""
-
-    def __post_init__(self) -> None:
-        check_config(self)
-
-    def build(self, vocab_size: int) -> VSRNCaptioner:
-        """The model for a vocabulary of `vocab_size` ids."""
-        return VSRNCaptioner(self, vocab_size)
+if TYPE_CHECKING:
+    from sightline.models.vsrn import VSRNConfig
 
 
 class VSRNCaptioner(Captioner):
@@ -50,11 +29,11 @@ class VSRNCaptioner(Captioner):
 
     needs = ("regions",)
 
-    def __init__(self, config: VSRNCaptionerConfig, vocab_size: int) -> None:
+    def __init__(self, config: VSRNConfig, vocab_size: int) -> None:
         super().__init__()
         self.config, self.vocab_size = config, vocab_size
         size = config.hidden_size
-        self.project = nn.Linear(config.region_width, size)
+        self.project = nn.Linear(config.size, size)
         self.encoder = GRU(size, size, batch_first=True)
         self.attend_memory = nn.Linear(size, size)
         self.attend_state = nn.Linear(size, size, bias=False)
@@ -77,8 +56,7 @@ class VSRNCaptioner(Captioner):
             nn.init.uniform_(parameter, -(size**-0.5), size**-0.5)
 
     def encode(self, scenes: SceneBatch) -> Memory:
-        """Memory of the scenes' region features."""
-        regions = scenes.part("regions", by="VSRN's captioner", width=self.config.region_width)
+        regions = scenes.part("regions", by="VSRN's captioner", width=self.config.size)
         return self.encode_regions(regions, scenes.mask("regions"))
 
     def encode_regions(self, regions: Tensor, mask: Tensor) -> Memory:
@@ -91,41 +69,38 @@ class VSRNCaptioner(Captioner):
         return {"hidden": memory["last"]}
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        """Read one word (N,): the decoder's state (N, h), which predicts the next."""
-        hidden, _ = self._decode(self._read(words), memory, state["hidden"])
+        hidden, _ = self._decode(self._word_gates(words), memory, state["hidden"])
         return hidden, {"hidden": hidden}
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        """Read words (N, T): the decoder's states (N, T, h), and its attention over regions."""
         hidden = expand(self.start(memory), len(words))["hidden"]
         states, weights = [], []
-        for read in self._read(words).unbind(1):
-            hidden, attended = self._decode(read, memory, hidden)
+        for gates in self._word_gates(words).unbind(1):
+            hidden, attention = self._decode(gates, memory, hidden)
             states.append(hidden)
-            weights.append(attended)
+            weights.append(attention)
         return torch.stack(states, 1), Trace(regions=torch.stack(weights, 1))
 
     def predict(self, hidden: Tensor) -> Tensor:
-        """(…, h) to scores of words."""
         scores: Tensor = self.out(hidden)
         return scores
 
     def output_bias(self) -> nn.Parameter:
-        """That of the output layer."""
         return self.out.bias
 
-    def _read(self, words: Tensor) -> Tensor:
+    def _word_gates(self, words: Tensor) -> Tensor:
         """What words (…) add to the decoder's gates (…, 3h)."""
         gates: Tensor = self.word_gates(self.dropout(self.embed(words)))
         return gates
 
-    def _decode(self, read: Tensor, memory: Memory, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    def _decode(self, word_gates: Tensor, memory: Memory, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """One step of p(y_t | y_<t, V*) in Eq. 9: the new state (N, h), and attention (N, n)."""
         query = per_image(self.attend_state(hidden), memory).unsqueeze(2)  # (B, K, 1, h)
         scores = self.score(torch.tanh(memory["keys"].unsqueeze(1) + query)).squeeze(-1)  # (B, K, n)
         weights = masked_softmax(scores, memory["mask"].unsqueeze(1))
         context = (weights @ memory["states"]).flatten(0, 1)  # (N, h)
-        input_r, input_z, input_n = (read + self.context_gates(self.dropout(context))).chunk(3, -1)
+        # A GRU cell; PyTorch's order is reset, update, new.
+        input_r, input_z, input_n = (word_gates + self.context_gates(self.dropout(context))).chunk(3, -1)
         state_r, state_z, state_n = self.state_gates(hidden).chunk(3, -1)
         new = torch.tanh(input_n + torch.sigmoid(input_r + state_r) * state_n)
         keep = torch.sigmoid(input_z + state_z)

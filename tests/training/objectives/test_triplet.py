@@ -125,7 +125,9 @@ def test_generation_adds_the_likelihood_of_captions_a_caption(reduce):
     model, seen = vsrn(), batch()
     objective = TripletConfig(generation=0.5, reduce=reduce).build(context())
     losses = objective(model, seen, LATE)
-    output = model.captioner(model.memory(model.embed_images(seen.scenes)), seen.texts.ids)
+    images = model.embed_images(seen.scenes)
+    memory = model.captioner.encode_regions(images["regions"], images["region_mask"])
+    output = model.captioner(memory, seen.texts.ids)
     likelihood = 0.0
     for i, row in enumerate(seen.texts.ids):
         for t, word in enumerate(row[1:]):
