@@ -17,12 +17,12 @@ ROOT = Path(sightline.__file__).parent
 
 # From the ground up: a room may import itself and what stands before it.
 ORDER = (
-    *("errors", "files", "config", "scene", "caption", "photo"),  # numpy only
+    *("errors", "files", "config", "scene", "caption", "photo", "web_page"),  # numpy only
     *("text", "batch", "devices", "vision", "data", "models", "decoding", "grounding", "checkpoint", "metrics"),
     *("jobs", "training", "search", "distinct_captions", "pipeline"),
     *("draw", "export", "serve", "cli", "__main__"),
 )
-CURRENCY = {"errors", "files", "config", "scene", "caption", "photo"}
+CURRENCY = {"errors", "files", "config", "scene", "caption", "photo", "web_page"}
 ONLY = {  # rooms that need far less than what stands before them
     "text": CURRENCY,
     "draw": CURRENCY | {"text", "batch", "devices", "vision"},

@@ -12,19 +12,11 @@ from PIL import Image
 from sightline.draw.canvas import png
 from sightline.errors import ConfigError
 from sightline.files import PathLike, write_text
+from sightline.web_page import PAGE_END, page_start
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1d2430; --soft: #5b6675; --line: #d9dee6; --card: #fff; --page: #f5f6f8; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e7ebf1; --soft: #9aa6b6; --line: #333c49; --card: #1b212b; --page: #12161d; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--page); }
-main { max-width: 1120px; margin: 0 auto; padding: 40px 16px 80px; }
-h1 { font-size: 28px; line-height: 1.25; margin: 0 0 8px; }
-p.intro { color: var(--soft); margin: 0 0 32px; max-width: 70ch; }
-figure { margin: 0 0 32px; background: var(--card); border: 1px solid var(--line); border-radius: 12px; }
-figure { overflow: hidden; }
+p.intro { color: var(--soft); margin: -16px 0 32px; max-width: 70ch; }
+figure { margin: 0 0 32px; }
 figure img, figure svg { display: block; max-width: 100%; height: auto; margin: 0 auto; }
 figure img { background: #fff; }
 @media (prefers-color-scheme: dark) { figure img { filter: brightness(.92); } }
@@ -65,12 +57,7 @@ class Page:
     def html(self) -> str:
         intro = f'<p class="intro">{escape(self.intro)}</p>\n' if self.intro else ""
         body = "\n".join(self.figures)
-        return (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{escape(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-            f"<h1>{escape(self.title)}</h1>\n{intro}{body}\n</main>\n</body>\n</html>\n"
-        )
+        return f"{page_start(self.title, _STYLE)}{intro}{body}\n{PAGE_END}"
 
     def save(self, path: PathLike) -> None:
         write_text(path, self.html())

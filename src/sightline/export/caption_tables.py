@@ -15,23 +15,16 @@ from urllib.parse import quote
 from sightline.caption import PhotoCaption, WordTrace
 from sightline.files import PathLike
 from sightline.scene import Box, Concept
+from sightline.web_page import PAGE_END, page_start
 
 CaptionJson = dict[str, Any]  # PhotoCaption.to_json()
 COLUMNS = ("path", "caption", "confidence", "low_confidence", "objects")
 BETWEEN = "; "  # objects of one cell
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1d2430; --soft: #5b6675; --line: #d9dee6; --card: #fff; --page: #f5f6f8; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e7ebf1; --soft: #9aa6b6; --line: #333c49; --card: #1b212b; --page: #12161d; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); }
-main { max-width: 1400px; margin: 0 auto; padding: 32px 16px 64px; }
-h1 { font-size: 26px; margin: 0 0 24px; }
+main { max-width: 1400px; }
 ul { list-style: none; margin: 0; padding: 0; display: grid; gap: 20px; }
 ul { grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)); }
-figure { margin: 0; height: 100%; background: var(--card); border: 1px solid var(--line); border-radius: 12px; }
-figure { overflow: hidden; }
+figure { height: 100%; }
 img { display: block; width: 100%; height: 240px; object-fit: cover; background: var(--line); }
 figcaption { padding: 12px 16px 14px; overflow-wrap: anywhere; }
 small { display: block; color: var(--soft); margin-top: 4px; }
@@ -131,20 +124,15 @@ def box_table(words: Sequence[CaptionJson], none: str = "no word points at a box
     return "\n".join(lines)
 
 
-def html_page(captions: Iterable[CaptionJson], folder: PathLike, title: str = "Captions") -> Iterator[str]:
+def html_page(captions: Iterable[CaptionJson], folder: PathLike) -> Iterator[str]:
     """A page of photos, each with its caption as alternative text, piece by piece: no request leaves it.
 
     `folder` is where it will be, from which it leads to the photos.
     """
-    yield (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{escape(title)}</h1>\n<ul>\n"
-    )
+    yield page_start("Captions", _STYLE) + "<ul>\n"
     for record in captions:
         yield _figure(record, link(record["path"], folder))
-    yield "</ul>\n</main>\n</body>\n</html>\n"
+    yield "</ul>\n" + PAGE_END
 
 
 def link(path: PathLike, folder: PathLike) -> str:

@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from sightline.web_page import PAGE_END, page_start
+
 Points = list[tuple[float, float]]
 BESIDE = {  # a number that means little without others
     "attention accuracy": ("attention oracle", "forced words"),
@@ -66,12 +68,7 @@ def markdown(tables: Sequence[Table]) -> str:
 def html(title: str, tables: Sequence[Table]) -> str:
     """The same as a page, with the curves."""
     body = "\n".join(_section(table) for table in tables)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
-    )
+    return f"{page_start(title, _STYLE)}{body}\n{PAGE_END}"
 
 
 def notes(table: Table) -> list[str]:
@@ -158,14 +155,7 @@ def _section(table: Table) -> str:
 
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1d2430; --soft: #5b6675; --line: #d9dee6; --card: #fff; --page: #f5f6f8; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e7ebf1; --soft: #9aa6b6; --line: #333c49; --card: #1b212b; --page: #12161d; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--page); }
-main { max-width: 1120px; margin: 0 auto; padding: 40px 16px 80px; }
-h1 { font-size: 28px; } h2 { font-size: 21px; margin: 40px 0 8px; }
+h2 { font-size: 21px; margin: 40px 0 8px; }
 details, ul { color: var(--soft); max-width: 80ch; }
 .wide { overflow-x: auto; background: var(--card); border: 1px solid var(--line); border-radius: 12px; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -175,7 +165,7 @@ thead th { color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--
 tbody tr:not(.paper) > * { border-top: 1px solid var(--line); }
 tr.paper { color: var(--soft); }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 16px; }
-figure { margin: 0; padding: 12px; background: var(--card); border: 1px solid var(--line); border-radius: 12px; }
+figure { padding: 12px; }
 figcaption { font-weight: 600; }
 svg { width: 100%; height: auto; }
 @media print { section { break-inside: avoid; } }
