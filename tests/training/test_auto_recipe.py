@@ -19,6 +19,7 @@ from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import end_to_end
 from sightline.models.updown import UpDownConfig
 from sightline.training.auto_recipe import KINDS, OwnData, auto_recipe
+from sightline.training.checkpoint_finder import Finder
 from sightline.training.data import build_data
 from sightline.training.data_config import DataConfig
 from sightline.training.feature_cache import extract
@@ -138,7 +139,7 @@ def test_photos_become_features_once(photos, monkeypatch, capsys):
 
 def test_a_recipe_without_encoder_extracts_nothing(photos):
     recipe, _ = auto_recipe("updown", own(photos), photos / "out")
-    assert extract(recipe.data, photos, "cpu") == {}
+    assert extract(recipe.data, photos, "cpu", find=Finder(photos)) == {}
 
 
 def test_more_data_gets_larger_models_and_fewer_rare_words(tmp_path):
@@ -277,7 +278,7 @@ def test_requests_that_make_no_sense_are_refused(photos, capsys):
 
 def test_the_shipped_detector_makes_regions_and_a_smaller_grid(photos):
     config = DataConfig(images=Path("photos"), features=Path("made"), encoder="detector")
-    assert extract(config, photos, torch.device("cpu"))["encoder"] == "detector"
+    assert extract(config, photos, torch.device("cpu"), Finder(photos))["encoder"] == "detector"
     scene = FeatureStore(photos / "made")[names(COUNT)[0]]
     assert scene.regions.shape == (36, 512)
     assert scene.grid_shape == (5, 5)

@@ -20,25 +20,14 @@ from sightline.files import existing_path
 from sightline.models.end_to_end import EndToEnd
 from sightline.training.augmentation import cut_windows, random_windows
 from sightline.training.data_config import BACKBONES, DETECTOR, DataConfig
-from sightline.training.tensor_tables import Pool, SceneTable
+from sightline.training.tensor_tables import PARTS, Pool, SceneTable
 from sightline.vision.efficientnet_lite import Variant
 from sightline.vision.encoder import VisionModel
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.fold_batch_norm import fold
 
 BATCH = 256
-KEPT = (
-    "regions",
-    "region_mask",
-    "boxes",
-    "scores",
-    "grid",
-    "grid_mask",
-    "vector",
-    "names",
-    "name_scores",
-    "name_boxes",
-)
+KEPT = (*PARTS, "region_mask", "grid_mask", "names", "name_scores", "name_boxes")  # of a scene
 
 
 @torch.no_grad()
@@ -53,61 +42,54 @@ def cache_features(
     """
     if pool.scenes is None or not len(pool):
         return pool
-    mark, eyes = vision.fingerprint(), _folded(vision).to(device)
+    folded = cast("VisionModel", fold(copy.deepcopy(vision).eval())).to(device)
     rows = torch.split(torch.arange(len(pool)), BATCH)
-    whole: dict[str, Tensor] = {}
+    tables: dict[str, Tensor] = {}
     shapes: list[tuple[int, int] | None] = []
     with ThreadPoolExecutor(1) as reader:  # the next photos are read while these are looked at
         coming = reader.submit(pool.scenes.batch, rows[0])
         for chosen, following in zip(rows, (*rows[1:], None), strict=True):
-            pixels = coming.result().to(device)
-            if pixels.pixels is None:
+            photos = coming.result().to(device)
+            if photos.pixels is None:
                 return pool
             if following is not None:
                 coming = reader.submit(pool.scenes.batch, following)
-            looks = [_look(eyes, pixels), *(_look(eyes, _part(pixels, window)) for _ in range(1, views))]
+            scenes = [_look(folded, photos), *(_look(folded, _crop(photos, window)) for _ in range(1, views))]
             parts = {
-                name: torch.stack([getattr(seen, name) for seen in looks], 1)  # (n, views, …)
+                name: torch.stack([getattr(view, name) for view in scenes], 1)  # (n, views, …)
                 for name in (*KEPT, "sizes")
-                if isinstance(getattr(looks[0], name), Tensor)
+                if isinstance(getattr(scenes[0], name), Tensor)
             }
-            if not whole:
-                if _gigabytes(parts) / len(chosen) * len(pool) > budget:
+            if not tables:
+                size = sum(part.nbytes for part in parts.values()) / len(chosen) * len(pool)
+                if size > budget * (1 << 30):
                     return pool
-                whole = {name: part.new_empty(len(pool), *part.shape[1:]) for name, part in parts.items()}
+                tables = {name: part.new_empty(len(pool), *part.shape[1:]) for name, part in parts.items()}
             for name, part in parts.items():
-                whole[name][chosen[0] : chosen[-1] + 1] = part
-            shapes += [shape for shape in looks[0].grid_shapes for _ in looks]
-    flat = {name: part.flatten(0, 1) for name, part in whole.items()}
+                tables[name][chosen[0] : chosen[-1] + 1] = part
+            shapes += [shape for shape in scenes[0].grid_shapes for _ in scenes]
+    flat = {name: part.flatten(0, 1) for name, part in tables.items()}
     ids = tuple(id for id in pool.ids for _ in range(views))
-    table = SceneTable(SceneBatch(ids, **flat, grid_shapes=tuple(shapes), fingerprint=mark), views)
-    return replace(pool, scenes=table)
+    batch = SceneBatch(ids, **flat, grid_shapes=tuple(shapes), fingerprint=vision.fingerprint())
+    return replace(pool, scenes=SceneTable(batch, views))
 
 
-def _folded(vision: VisionModel) -> VisionModel:
-    return cast("VisionModel", fold(copy.deepcopy(vision).eval()))
-
-
-def _part(scenes: SceneBatch, window: float) -> SceneBatch:
+def _crop(scenes: SceneBatch, window: float) -> SceneBatch:
     pixels = scenes.part("pixels")
     windows = random_windows(pixels.new_full((len(pixels),), window, dtype=torch.float))
     upright = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
     return replace(scenes, pixels=cut_windows(windows, upright, pixels, pixels.shape[-1]))
 
 
-def _look(vision: VisionModel, pixels: SceneBatch) -> SceneBatch:
-    half = pixels.pixels is not None and pixels.pixels.is_cuda
-    with torch.autocast("cuda", torch.bfloat16, enabled=half):
-        seen = vision.scenes(pixels.part("pixels"), pixels.ids, "")
-    kept = {name: getattr(seen, name) for name in KEPT if isinstance(getattr(seen, name), Tensor)}
-    if half:
-        wide = ("regions", "grid", "vector")
-        kept = {name: part.half() if name in wide else part for name, part in kept.items()}
-    return SceneBatch(seen.ids, **kept, sizes=pixels.sizes, grid_shapes=seen.grid_shapes)
-
-
-def _gigabytes(parts: dict[str, Tensor]) -> float:
-    return sum(part.numel() * part.element_size() for part in parts.values()) / (1 << 30)
+def _look(vision: VisionModel, photos: SceneBatch) -> SceneBatch:
+    pixels = photos.part("pixels")
+    with torch.autocast("cuda", torch.bfloat16, enabled=pixels.is_cuda):
+        scenes = vision.scenes(pixels, photos.ids, "")
+    parts = {name: getattr(scenes, name) for name in KEPT if isinstance(getattr(scenes, name), Tensor)}
+    for name in ("regions", "grid", "vector"):
+        if pixels.is_cuda and name in parts:
+            parts[name] = parts[name].half()
+    return SceneBatch(scenes.ids, **parts, sizes=photos.sizes, grid_shapes=scenes.grid_shapes)
 
 
 Progress = Callable[[Sequence[Path]], Iterable[Path]]
@@ -119,27 +101,21 @@ def extract(
     config: DataConfig,
     base: Path,
     device: torch.device,
-    find: Callable[[str], Checkpoint] | None = None,
+    find: Callable[[str], Checkpoint],
     progress: Progress = iter,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Extract what is missing, and tell how pictures are prepared: what a checkpoint says about its preprocessing.
+    """Extract features that are missing; gives what a checkpoint says about its preprocessing.
 
-    Files that cannot be read are left out, and `say` is told of them at the end, once unless they change.
-
-    Args:
-        config: names photos, store and encoder; without an encoder there is nothing to do.
-        base: what paths are relative to.
-        device: where the encoder computes.
-        find: gives the trained model that `config.encoder` names.
-        progress: wraps the photos.
-        say: is told a sentence about photos that were left out.
+    The config names photos, store and encoder; without an encoder there is nothing to do. `find` gives the trained
+    model that it may name, `progress` wraps the photos. Files that cannot be read are left out, and `say` is told of
+    them at the end, once unless they change.
     """
     if not config.encoder or config.images is None or config.features is None:
         return {}
     images, store = existing_path(config.path(config.images, base)), config.path(config.features, base)
-    held = set(FeatureStore(store).ids()) if store.exists() else set()
-    if not held.issuperset(photo_files(images)):
+    extracted = set(FeatureStore(store).ids()) if store.exists() else set()
+    if not extracted.issuperset(photo_files(images)):
         from sightline.jobs import extract_job
         from sightline.vision.encoder import InferenceEncoder
         from sightline.vision.photo_reader import left_out
@@ -154,16 +130,16 @@ def extract(
     return {"encoder": config.encoder, "pool": POOL, "resize": "squash"}
 
 
-def _vision(name: str, find: Callable[[str], Checkpoint] | None) -> VisionModel:
+def _vision(name: str, find: Callable[[str], Checkpoint]) -> VisionModel:
     """The vision model that `data.encoder` names."""
     if name in BACKBONES:
         from sightline.vision.grid_encoder import GridEncoder
 
         return GridEncoder.imagenet(cast("Variant", name), SIZE)
-    if name == DETECTOR or find is None:
+    if name == DETECTOR:
         from sightline.jobs.extract_job import vision_of
 
-        return vision_of(None if name == DETECTOR else name)
+        return vision_of(None)
     model = find(name).model
     if not isinstance(model, EndToEnd):
         raise ConfigError(f"data.encoder is {name}, which has no vision model", fix="name one trained with `vision`")

@@ -64,7 +64,7 @@ class Context:
 
 
 class Objective(nn.Module, ABC):
-    """A loss over batches.
+    """A loss over batches, by the choices of its `config`.
 
     `negatives`, `positives` and `beside` (how it is made) ask for these parts of a batch.
     """
@@ -73,9 +73,13 @@ class Objective(nn.Module, ABC):
     positives: bool = False
     beside: Batching | None = None
 
+    def __init__(self, config: Any = None) -> None:
+        super().__init__()
+        self.config = config
+
     def weight(self, batch: Batch) -> float:
         """What the sums over this batch are divided by, known before the model runs: captions, unless overridden."""
-        return float(len(captions(batch, type(self).__name__)))
+        return float(len(self.captions(batch)))
 
     @abstractmethod
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
@@ -90,29 +94,46 @@ class Objective(nn.Module, ABC):
     def after_epoch(self, model: Any, epoch: int) -> None:
         """Called after each epoch: the place to replace a reference."""
 
+    def captioner(self, model: Any) -> Captioner:
+        """The model, if it is a captioner; `matcher` and `expect` are for other kinds."""
+        trained: Captioner = self.expect(model, Captioner, "captioners", "choose a captioner, or the objective triplet")
+        return trained
+
+    def matcher(self, model: Any) -> Any:
+        return self.expect(model, Matcher, "matchers", "choose a matcher, or the objective cross-entropy")
+
+    def expect(self, model: Any, wanted: type, what: str, fix: str) -> Any:
+        if isinstance(model, wanted):
+            return model
+        kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
+        raise ConfigError(f"the objective {self.name} trains {what}, and {kind} is none", fix=fix)
+
+    def scenes(self, batch: Batch) -> SceneBatch:
+        if batch.scenes is None:
+            fix = "set batch.pool to train, and give data.features"
+            raise ConfigError(f"the objective {self.name} needs photos", fix=fix)
+        return batch.scenes
+
+    def captions(self, batch: Batch) -> TextBatch:
+        if batch.texts is None:
+            raise ConfigError(f"the objective {self.name} needs captions", fix="set batch.of to images or pairs")
+        return batch.texts
+
+    def count_words(self, batch: Batch) -> float:
+        """Words and ENDs of the batch's captions."""
+        return float(self.captions(batch).mask[:, 1:].sum())
+
+    @property
+    def name(self) -> str:
+        """What recipes call it."""
+        return getattr(self.config, "kind", type(self).__name__)
+
 
 class FrozenModel(Generic[M]):
     """A model in evaluation mode that training never touches and never saves."""
 
     def __init__(self, model: M) -> None:
         self.model = model.eval().requires_grad_(False)
-
-
-def captioner(model: Any, by: str) -> Captioner:
-    trained: Captioner = expect(model, Captioner, by, "captioners", "choose a captioner, or the objective triplet")
-    return trained
-
-
-def matcher(model: Any, by: str) -> Any:
-    return expect(model, Matcher, by, "matchers", "choose a matcher, or the objective cross-entropy")
-
-
-def expect(model: Any, kind_of: type, by: str, what: str, fix: str) -> Any:
-    """The model, if it is of the kind that the objective `by` trains."""
-    if isinstance(model, kind_of):
-        return model
-    kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
-    raise ConfigError(f"the objective {by} trains {what}, and {kind} is none", fix=fix)
 
 
 @contextmanager
@@ -124,23 +145,6 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
         yield
     finally:
         model.train(before)
-
-
-def scenes(batch: Batch, by: str) -> SceneBatch:
-    if batch.scenes is None:
-        raise ConfigError(f"the objective {by} needs photos", fix="set batch.pool to train, and give data.features")
-    return batch.scenes
-
-
-def captions(batch: Batch, by: str) -> TextBatch:
-    if batch.texts is None:
-        raise ConfigError(f"the objective {by} needs captions", fix="set batch.of to images or pairs")
-    return batch.texts
-
-
-def count_words(batch: Batch, by: str) -> float:
-    """Words and ENDs of the batch's captions."""
-    return float(captions(batch, by).mask[:, 1:].sum())
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -38,12 +37,9 @@ TINY = 1e-9
 NOTHING = -1  # the thing that a word names which names none
 
 
-class Reward(ABC):
-    """A number for each caption, without gradients."""
-
-    @abstractmethod
-    def __call__(self, batch: Batch, words: Tensor) -> Tensor:
-        """(B, K) of captions (B, K, T) of the batch's photos: START, words, END, padding; a cut one has no END."""
+# (B, K) numbers, without gradients, for captions (B, K, T) of a batch's photos: START, words, END, padding; a cut one
+# has no END
+Reward = Callable[[Batch, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -109,7 +105,13 @@ class MatcherReward:
     full_stop: bool = False  # whether captions are given to it with a full stop at the end
 
     def build(self, context: Context) -> Reward:
-        return _Matcher(Teacher(context, self.model, self.full_stop), context.vocabulary)
+        teacher = Teacher(context, self.model, self.full_stop)
+
+        def reward(batch: Batch, words: Tensor) -> Tensor:
+            assert batch.scenes is not None
+            return teacher.fit(batch.scenes, _decoded(words, context.vocabulary)).view(words.shape[:2])
+
+        return reward
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class TruthReward:
 RewardConfig = CiderReward | BleuReward | MeteorReward | SpiceReward | MatcherReward | TruthReward
 
 
-class _Cider(Reward):
+class _Cider:
     def __init__(self, pool: Pool) -> None:
         texts, first = _captions(pool)
         rows = [ids[1 : length - 1] for ids, length in zip(texts.ids.tolist(), texts.lengths.tolist(), strict=True)]
@@ -146,7 +148,7 @@ class _Cider(Reward):
         return torch.from_numpy(scores).view(count, copies).to(words.device, torch.float32)
 
 
-class _Language(Reward):
+class _Language:
     """A metric of strings; references are the words of the train split's captions, split and cut as in training."""
 
     def __init__(self, metric: LanguageMetric, key: str, context: Context) -> None:
@@ -155,20 +157,19 @@ class _Language(Reward):
 
     def __call__(self, batch: Batch, words: Tensor) -> Tensor:
         count, copies, _ = words.shape
-        said = [" ".join(caption) for caption in _decoded(words, self.vocabulary)]
-        hypotheses = {str(place): caption for place, caption in enumerate(said)}
+        captions = _decoded(words, self.vocabulary)
         references = {}
         for place, photo in enumerate(batch.photos.tolist()):
-            own = [" ".join(self._texts.words[row]) for row in range(self._first[photo], self._first[photo + 1])]
-            references.update({str(place * copies + copy): own for copy in range(copies)})
+            texts = [" ".join(self._texts.words[row]) for row in range(self._first[photo], self._first[photo + 1])]
+            references.update({str(place * copies + copy): texts for copy in range(copies)})
         self.metric.reset()
-        self.metric.update(hypotheses, references)
+        self.metric.update({str(place): " ".join(caption) for place, caption in enumerate(captions)}, references)
         scores = self.metric.compute().per_image
-        values = [scores[str(place)][self.key] for place in range(len(said))]
+        values = [scores[str(place)][self.key] for place in range(len(captions))]
         return torch.tensor(values, dtype=torch.float32, device=words.device).view(count, copies)
 
 
-class _Meteor(Reward):
+class _Meteor:
     def __init__(self, pool: Pool, vocabulary: Vocabulary) -> None:
         self._texts, first = _captions(pool)
         self._first = torch.tensor(first)
@@ -178,35 +179,37 @@ class _Meteor(Reward):
 
     def __call__(self, batch: Batch, words: Tensor) -> Tensor:
         self._weights = weights = self._weights.to(words.device)
-        said, theirs = words[..., 1:], self._references(batch.photos.cpu()).to(words.device)  # (B, K, T), (B, R, S)
-        before = (said[..., :, None] == said[..., None, :]).tril(-1).sum(-1)  # how often a word was said already
-        same = said[:, :, None, :, None] == theirs[:, None, :, None, :]  # (B, K, R, T, S)
-        known = ((said != END) & (said != PAD) & (said != UNK))[:, :, None]
-        matched = (same.sum(-1) > before[:, :, None]) & known  # (B, K, R, T)
-        heavy = (matched * weights[said][:, :, None]).sum(-1)  # (B, K, R)
-        precision = heavy / weights[said].sum(-1)[:, :, None].clamp(min=TINY)
-        recall = heavy / weights[theirs].sum(-1)[:, None].clamp(min=TINY)
+        captions = words[..., 1:]  # (B, K, T)
+        references = self._references(batch.photos.cpu()).to(words.device)  # (B, R, S)
+        earlier = (captions[..., :, None] == captions[..., None, :]).tril(-1).sum(-1)  # how often a word came before
+        same = captions[:, :, None, :, None] == references[:, None, :, None, :]  # (B, K, R, T, S)
+        known = ((captions != END) & (captions != PAD) & (captions != UNK))[:, :, None]
+        matched = (same.sum(-1) > earlier[:, :, None]) & known  # (B, K, R, T)
+        weight = (matched * weights[captions][:, :, None]).sum(-1)  # (B, K, R)
+        precision = weight / weights[captions].sum(-1)[:, :, None].clamp(min=TINY)
+        recall = weight / weights[references].sum(-1)[:, None].clamp(min=TINY)
         mean = precision * recall / (ALPHA * precision + (1 - ALPHA) * recall).clamp(min=TINY)
         goes_on = (same[..., :-1, :-1] & same[..., 1:, 1:]).any(-1) & matched[..., :-1] & matched[..., 1:]
         count = matched.sum(-1)
         chunks = count - goes_on.sum(-1)
-        lengths = (weights[said] > 0).sum(-1)[:, :, None], (weights[theirs] > 0).sum(-1)[:, None]
-        whole = (chunks == 1) & (count == lengths[0]) & (count == lengths[1])  # nothing is fragmented then
-        penalty = GAMMA * (chunks / count.clamp(min=1)).pow(BETA).masked_fill(whole, 0)
+        caption_length = (weights[captions] > 0).sum(-1)[:, :, None]
+        reference_length = (weights[references] > 0).sum(-1)[:, None]
+        equal = (chunks == 1) & (count == caption_length) & (count == reference_length)  # nothing is fragmented then
+        penalty = GAMMA * (chunks / count.clamp(min=1)).pow(BETA).masked_fill(equal, 0)
         return (mean * (1 - penalty)).amax(2)
 
     def _references(self, photos: Tensor) -> Tensor:
         """(B, R, S) the words of each photo's references, without START and END."""
         first, last = self._first[photos, None], self._first[photos + 1, None]
         rows = first + torch.arange(int((last - first).max()))
-        own = rows < last
-        rows = rows.where(own, first)
+        real = rows < last
+        rows = rows.where(real, first)
         longest = int(self._texts.lengths[rows].max())
-        found = self._texts.ids[rows, 1:longest]
-        return found.masked_fill_(~own[..., None] | (found == END), PAD)
+        ids = self._texts.ids[rows, 1:longest]
+        return ids.masked_fill_(~real[..., None] | (ids == END), PAD)
 
 
-class _Truth(Reward):
+class _Truth:
     def __init__(self, config: TruthReward, pool: Pool, vocabulary: Vocabulary) -> None:
         self.config, names = config, token_names()
         texts, first = _captions(pool)
@@ -227,11 +230,11 @@ class _Truth(Reward):
         self._thing, self._supports, self._named = (
             table.to(device) for table in (self._thing, self._supports, self._named)
         )
-        said = self._thing[words[..., 1:]]  # (B, K, T)
-        named = said != NOTHING
-        again = (said[..., :, None] == said[..., None, :]).tril(-1).any(-1) & named
-        known = self._there(batch) @ self._supports > 0  # (B, M)
-        right = known.gather(1, said.clamp(min=0).flatten(1)).view_as(said)
+        things = self._thing[words[..., 1:]]  # (B, K, T)
+        named = things != NOTHING
+        again = (things[..., :, None] == things[..., None, :]).tril(-1).any(-1) & named
+        supported = self._there(batch) @ self._supports > 0  # (B, M)
+        right = supported.gather(1, things.clamp(min=0).flatten(1)).view_as(things)
         wrong = named & ~right & ~again
         return -(wrong.sum(-1) + self.config.again * again.sum(-1)).float()
 
@@ -248,15 +251,6 @@ class _Truth(Reward):
 def _thing_of(word: str, things: Mapping[str, int]) -> int:
     """The place of the name that a word is, or is the plural of; NOTHING where it is none."""
     return things.get(word, things.get(lemma(word, "n"), NOTHING))
-
-
-class _Matcher(Reward):
-    def __init__(self, teacher: Teacher, vocabulary: Vocabulary) -> None:
-        self.teacher, self.vocabulary = teacher, vocabulary
-
-    def __call__(self, batch: Batch, words: Tensor) -> Tensor:
-        assert batch.scenes is not None
-        return self.teacher.fit(batch.scenes, _decoded(words, self.vocabulary)).view(words.shape[:2])
 
 
 def _captions(pool: Pool) -> tuple[TextTable, list[int]]:

@@ -20,10 +20,10 @@ from sightline.training.batches import Batch
 from sightline.training.objective import Context, Progress
 from sightline.training.objectives.detect_and_caption import (
     DetectAndCaptionConfig,
+    hide_parts,
     join_batches,
-    kept_loss,
     mirror_words,
-    partly,
+    soft_target_loss,
 )
 from sightline.training.objectives.detection import ANCHOR, Things, box_losses, jitter, name_loss
 from sightline.training.tensor_tables import Pool
@@ -185,7 +185,7 @@ def test_hidden_regions_and_cells_are_masked_and_the_first_is_always_shown():
         grid=torch.zeros(50, 9, 2),
         grid_mask=torch.ones(50, 9, dtype=torch.bool),
     )
-    seen = partly(scenes, 0.25)
+    seen = hide_parts(scenes, 0.25)
     assert seen.region_mask[:, 0].all()
     assert not seen.region_mask[:, 30:].any()
     assert 0.7 < float(seen.region_mask[:, 1:30].float().mean()) < 0.8
@@ -328,8 +328,8 @@ def test_what_is_kept_is_the_divergence_from_the_downloaded_answers(temperature)
         q = [math.exp(x / temperature) for x in mine]
         p = [math.exp(x / temperature) for x in theirs]
         total += sum(a / sum(p) * math.log(a / sum(p) * sum(q) / b) for a, b in zip(p, q, strict=True))
-    assert float(kept_loss(ours, known, temperature)) == pytest.approx(temperature**2 * total / 2, rel=1e-4)
-    assert float(kept_loss(known, known, temperature)) == pytest.approx(0, abs=1e-6)
+    assert float(soft_target_loss(ours, known, temperature)) == pytest.approx(temperature**2 * total / 2, rel=1e-4)
+    assert float(soft_target_loss(known, known, temperature)) == pytest.approx(0, abs=1e-6)
 
 
 @pytest.fixture
@@ -391,7 +391,7 @@ def test_a_detector_that_is_taught_so_keeps_the_answers_it_began_with(downloaded
         model.eval()
         with torch.no_grad():
             known, kept = downloaded(unseen), model.vision.classify(model.vision(unseen))
-        gaps[weight] = float(kept_loss(kept, known, 1.0))
+        gaps[weight] = float(soft_target_loss(kept, known, 1.0))
     assert gaps[3.0] < 0.5 * gaps[0.0]
 
 

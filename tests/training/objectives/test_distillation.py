@@ -245,8 +245,6 @@ def test_what_cannot_teach_or_learn_is_refused():
         DistillationConfig("scan", form="sum")
     with pytest.raises(ConfigError, match="`weight` is -1"):
         DistillationConfig("scan", weight=-1)
-    with pytest.raises(ConfigError, match="has no boxes"):
-        DistillationConfig("boxes").build(context())(updown(), batch(), NOW)
     with pytest.raises(ConfigError, match="no attention over regions"):
         DistillationConfig("scan").build(context())(blind, batch(), NOW)
     with pytest.raises(ConfigError, match="`teacher` is missing"):

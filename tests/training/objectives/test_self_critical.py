@@ -351,7 +351,7 @@ def _sampled(objective, model, seen: Batch) -> torch.Tensor:
         kept.append(words)
         return torch.zeros(words.shape[:2])
 
-    objective.rewards = [("nothing", 1.0, reward)]
+    objective.rewards = [reward]
     torch.manual_seed(3)
     objective(model, seen, NOW)
     return kept[0][..., : 1 + LONGEST]
@@ -382,9 +382,10 @@ def test_twenty_steps_move_the_reward_of_samples_the_way_it_is_weighed(learner, 
 
 def test_a_judge_is_neither_trained_nor_saved(learner):
     model = copy.deepcopy(learner)
-    objective = config(rewards=(MatcherReward("pos-scan"),)).build(context())
+    checkpoint = context().checkpoint("pos-scan")
+    objective = config(rewards=(MatcherReward("pos-scan"),)).build(replace(context(), find=lambda name: checkpoint))
     objective(model, photos(), NOW).total.backward()
-    judge = objective.rewards[0][2].teacher.model
+    judge = checkpoint.model
     assert all(parameter.grad is None and not parameter.requires_grad for parameter in judge.parameters())
     assert not objective.state_dict()
 

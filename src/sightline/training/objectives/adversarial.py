@@ -7,7 +7,7 @@ Image Descriptions via a Conditional GAN", ICCV 2017. The captioner here draws n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,26 +26,14 @@ from sightline.models.captioner import Captioner, Memory, State, expand
 from sightline.models.layers import WordGRU, masked_mean
 from sightline.text.vocabulary import END, PAD
 from sightline.training.batches import Batch
-from sightline.training.objective import (
-    Context,
-    Losses,
-    Objective,
-    Progress,
-    captioner,
-    captions,
-    mode,
-    no_gradients,
-    scenes,
-)
-
-NAME: Final = "adversarial"
+from sightline.training.objective import Context, Losses, Objective, Progress, mode, no_gradients
 
 
 @dataclass(frozen=True)
 class AdversarialConfig:
     """The choices of adversarial learning."""
 
-    kind: Literal["adversarial"] = NAME
+    kind: Literal["adversarial"] = "adversarial"
     # what the evaluator sees of an image: its `vector`, or the mean of its `grid` or `regions`
     part: Literal["vector", "grid", "regions"] = "vector"
     word_size: int = 512  # width of the evaluator's word embedding
@@ -68,7 +56,7 @@ class AdversarialConfig:
         """The objective; the width of the evaluator's input is that of the pool `train`."""
         pool = context.pools.get("train")
         if pool is None or pool.scenes is None:
-            raise ConfigError(f"the objective {NAME} needs photos", fix="give data.features")
+            raise ConfigError("the objective adversarial needs photos", fix="give data.features")
         width = pool.scenes.batch(torch.zeros(1, dtype=torch.long)).part(self.part, by="the evaluator").shape[-1]
         with torch.random.fork_rng(devices=[]):  # all processes begin with the same evaluator
             torch.manual_seed(context.seed)
@@ -126,17 +114,16 @@ class Adversarial(Objective):
     Relations: `self-critical` has a metric in place of the evaluator; `contrastive` a fixed reference.
     """
 
+    config: AdversarialConfig
     negatives = 1
 
     def __init__(self, config: AdversarialConfig, evaluator: Evaluator) -> None:
-        super().__init__()
-        self.config, self.evaluator = config, evaluator
+        super().__init__(config)
+        self.evaluator = evaluator
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        model = captioner(model, NAME)
-        images, true = scenes(batch, NAME), captions(batch, NAME).ids
-        if len(batch.negatives) != 1:
-            raise ConfigError("one caption of another image is needed for each caption", fix="ask for 1 negative")
+        model = self.captioner(model)
+        images, true = self.scenes(batch), self.captions(batch).ids
         learning = progress.step >= self.config.warmup
         with no_gradients(true.device), mode(model, self.config.sample_in == "train"):
             memory = model.encode(images)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,19 +21,8 @@ from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
-from sightline.training.objective import (
-    Context,
-    FrozenModel,
-    Losses,
-    Objective,
-    Progress,
-    captioner,
-    captions,
-    mode,
-    scenes,
-)
+from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress, mode
 
-NAME: Final = "contrastive"
 START = "start"
 
 
@@ -41,7 +30,7 @@ START = "start"
 class ContrastiveConfig:
     """The choices of contrastive learning; the defaults are the paper's, but for `target_dropout`."""
 
-    kind: Literal["contrastive"] = NAME
+    kind: Literal["contrastive"] = "contrastive"
     # `start`, a copy of the model at the beginning of the stage; or a checkpoint, `row:NAME` or a path, of any
     # captioner with the same words
     reference: str = START
@@ -106,24 +95,26 @@ class Contrastive(Objective):
     the best model of a run: two stages, each with `reference: start`. `replace_every` takes the latest model instead.
     """
 
+    config: ContrastiveConfig
+
     def __init__(self, config: ContrastiveConfig, reference: Reference) -> None:
-        super().__init__()
-        self.config, self.reference = config, reference
+        super().__init__(config)
+        self.reference = reference
         self.negatives = 0 if config.terms == "positive" else config.negatives
 
     def begin(self, model: Any, epoch: int = 0) -> None:
         replaced = self.config.replace_every and epoch >= self.config.replace_every
         if self.config.reference == START or replaced:
-            self.reference.replace(captioner(model, NAME))
+            self.reference.replace(self.captioner(model))
 
     def after_epoch(self, model: Any, epoch: int) -> None:
         """Replace the reference where it is due (section 4.3)."""
         if self.config.replace_every and (epoch + 1) % self.config.replace_every == 0:
-            self.reference.replace(captioner(model, NAME))
+            self.reference.replace(self.captioner(model))
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        model = captioner(model, NAME)
-        images = scenes(batch, NAME)
+        model = self.captioner(model)
+        images = self.scenes(batch)
         texts = self._texts(batch)
         words = _side_by_side(texts, len(images))
         with mode(model, model.training and self.config.target_dropout):
@@ -159,7 +150,7 @@ class Contrastive(Objective):
     def _texts(self, batch: Batch) -> list[TextBatch]:
         """The captions of the images, then K times those of other images."""
         assert len(batch.negatives) == self.negatives
-        true = [] if self.config.terms == "negative" else [captions(batch, NAME)]
+        true = [] if self.config.terms == "negative" else [self.captions(batch)]
         return [*true, *batch.negatives]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,11 +15,9 @@ from sightline.models.captioner import Captioner, Memory, expand
 from sightline.models.end_to_end import frozen_scenes
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress, captioner, captions, count_words, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress
 from sightline.training.objectives.name_variation import NameVariation
 from sightline.vision.concept_tokens import token_names
-
-NAME: Final = "cross-entropy"
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,7 @@ class ScheduledSampling:
         check_ranges(self, where, start="[0, ∞)", every="[1, ∞)", increase="[0, 1]", limit="[0, 1]")
 
     def at(self, epoch: int) -> float:
+        """The probability in an epoch (from 0)."""
         return min(self.limit, self.increase * (max(0, epoch - self.start) // self.every))
 
 
@@ -47,7 +46,7 @@ class ScheduledSampling:
 class CrossEntropyConfig:
     """The choices of cross-entropy."""
 
-    kind: Literal["cross-entropy"] = NAME
+    kind: Literal["cross-entropy"] = "cross-entropy"
     # ε, the probability that the target distribution moves from the caption's word to all other words
     smoothing: float = 0.0
     scheduled_sampling: ScheduledSampling | None = None  # when the model reads words of its own; null never
@@ -83,16 +82,18 @@ class CrossEntropy(Objective):
     for attention; `self-critical` continues it.
     """
 
+    config: CrossEntropyConfig
+
     def __init__(self, config: CrossEntropyConfig, variation: NameVariation | None = None) -> None:
-        super().__init__()
-        self.config, self.variation = config, variation
+        super().__init__(config)
+        self.variation = variation
 
     def weight(self, batch: Batch) -> float:
-        return count_words(batch, NAME)
+        return self.count_words(batch)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        model = captioner(model, NAME)
-        seen, words = scenes(batch, NAME), captions(batch, NAME).ids  # (N, T + 1)
+        model = self.captioner(model)
+        seen, words = self.scenes(batch), self.captions(batch).ids  # (N, T + 1)
         if self.variation is not None and model.training:
             with torch.no_grad():  # a vision model that learns is taught by `detect-and-caption`
                 seen = self.variation.leave_out(frozen_scenes(model, seen), self.config.leave_out)
@@ -123,17 +124,18 @@ def _read_sampled(model: Captioner, memory: Memory, words: Tensor, probability: 
     steps: list[Tensor] = []
     for t, read in enumerate(words[:, :-1].unbind(1)):
         if t > 0:
-            read = _replaced(model, read, steps[-1], probability)
+            read = sample_words(model, read, steps[-1], probability)
         hidden, state = model.advance(read, memory, state)
         steps.append(hidden)
     return torch.stack(steps, 1)
 
 
 @torch.no_grad()
-def _replaced(model: Captioner, read: Tensor, hidden: Tensor, probability: float) -> Tensor:
-    """Words (N,), each with `probability` replaced by one drawn from what the step before predicted."""
-    own = torch.rand(len(read), device=read.device) < probability
-    if not own.any():
-        return read
-    drawn = draw(model.predict(hidden[own]).float().softmax(-1), None).squeeze(1)
-    return read.masked_scatter(own, drawn)
+def sample_words(model: Captioner, words: Tensor, hidden: Tensor, probability: float) -> Tensor:
+    """Words (N,), each with `probability` replaced by one drawn from what the step before predicted, never padding."""
+    replaced = torch.rand(len(words), device=words.device) < probability
+    if not replaced.any():
+        return words
+    logits = model.predict(hidden[replaced]).float()
+    logits[:, PAD] = -torch.inf  # what follows it would be taken for padding
+    return words.masked_scatter(replaced, draw(logits.softmax(-1), None).squeeze(1))

@@ -16,7 +16,7 @@ from sightline.models.end_to_end import EndToEndCaptioner
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.augmentation import cut_windows, random_windows, recolour
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress, captions, scenes
+from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress
 from sightline.training.objectives.detection import Things, box_losses, jitter, name_loss
 from sightline.training.objectives.name_variation import NameVariation
 from sightline.vision.boxes import crop, flip
@@ -70,19 +70,20 @@ class DetectAndCaption(Objective):
     """boxes · (L_objectness + L_box) + names · L_names + captions · L_XE + imagenet · L_KD + imagenet_cells · L_cells.
 
     The sum is over photos. L_objectness and L_box are per cell that has a thing, L_names per thing with a name
-    (`detection`); L_XE is per word and END; L_KD is per photo, L_cells per grid cell (`kept_loss`). Photos of the pool
-    `boxed` take part in all but L_XE.
+    (`detection`); L_XE is per word and END; L_KD is per photo, L_cells per grid cell (`soft_target_loss`). Photos of
+    the pool `boxed` take part in all but L_XE.
 
     Relations: L_XE is `cross-entropy`. Parts: `objectness`, `box`, `names`, `cross-entropy`, `imagenet`, `cells`.
     """
 
+    config: DetectAndCaptionConfig
     implied: Tensor
     undecided: Tensor
     mirrored: Tensor
 
     def __init__(self, config: DetectAndCaptionConfig, context: Context) -> None:
-        super().__init__()
-        self.config, self.pools = config, context.pools
+        super().__init__(config)
+        self.pools = context.pools
         self._downloaded: FrozenModel[ImageNetClassifier] | None = None
         if config.boxed and POOL not in context.pools:
             raise ConfigError("there are no photos with boxes alone", fix="give data.boxed, or set `boxed` to 0")
@@ -92,112 +93,105 @@ class DetectAndCaption(Objective):
         self.variation = NameVariation(token_names(), context.vocabulary) if config.rename or config.leave_out else None
 
     def weight(self, batch: Batch) -> float:
-        """Photos, those of `boxed` not counted."""
-        return float(len(scenes(batch, NAME)))
+        return float(len(self.scenes(batch)))  # photos, those of `boxed` not counted
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """The sums over this batch."""
         vision, config = self._vision(model), self.config
-        own = scenes(batch, NAME)
-        count = len(own)
-        pixels, things, window = self._with_boxed(own)
+        scenes = self.scenes(batch)
+        count = len(scenes)
+        pixels, things, window = self._with_boxed(scenes)
         flipped = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
         if model.training:
-            pixels, things, flipped = self._vary(pixels, things, window, config.size or vision.size)
+            pixels, things, flipped = self._augment(pixels, things, window, config.size or vision.size)
         maps: Maps = vision(pixels)
         objectness, box = box_losses(maps, things, config.doubt)
-        where = jitter(things.boxes) if model.training else things.boxes
-        names = name_loss(vision.naming(vision.describe(maps, where)), things, self.implied, self.undecided)
+        boxes = jitter(things.boxes) if model.training else things.boxes
+        names = name_loss(vision.naming(vision.describe(maps, boxes)), things, self.implied, self.undecided)
         parts = {"objectness": objectness, "box": box, "names": names}
         total = config.boxes * (objectness + box) + config.names * names
         if config.imagenet or config.imagenet_cells:
-            known, temperature = self._known(vision, pixels), config.imagenet_temperature  # (B, L, 1000)
-            ours = vision.classify_cells(maps)
-            parts["imagenet"] = kept_loss(ours.float().mean(1), known.float().mean(1), temperature)
-            parts["cells"] = kept_loss(ours.flatten(0, 1), known.flatten(0, 1), temperature)
+            logits, targets = vision.classify_cells(maps), self._imagenet_logits(vision, pixels)  # (B, L, 1000)
+            temperature = config.imagenet_temperature
+            parts["imagenet"] = soft_target_loss(logits.float().mean(1), targets.float().mean(1), temperature)
+            parts["cells"] = soft_target_loss(logits.flatten(0, 1), targets.flatten(0, 1), temperature)
             total = total + config.imagenet * parts["imagenet"] + config.imagenet_cells * parts["cells"]
         if config.captions:
-            texts = captions(batch, NAME)
-            spoken = self._speak(model, maps, own, texts, flipped[:count])
-            parts["cross-entropy"] = spoken
-            total = total + config.captions * spoken
+            parts["cross-entropy"] = self._cross_entropy(model, maps, scenes, self.captions(batch), flipped[:count])
+            total = total + config.captions * parts["cross-entropy"]
         return Losses(total * count, {name: part * count for name, part in parts.items()})
 
     def _vision(self, model: Any) -> Detector:
         if isinstance(model, EndToEndCaptioner) and isinstance(model.vision, Detector):
             return model.vision
-        raise ConfigError("the objective looking trains a captioner with the detector", fix="set vision.kind=detector")
+        what = f"the objective {NAME} trains a captioner with the detector"
+        raise ConfigError(what, fix="set vision.kind=detector")
 
     @torch.no_grad()
-    def _known(self, vision: Detector, pixels: Tensor) -> Tensor:
+    def _imagenet_logits(self, vision: Detector, pixels: Tensor) -> Tensor:
         """(B, L, 1000) logits of the backbone as downloaded, for each cell of the pixels that the vision model sees."""
         if self._downloaded is None:
             self._downloaded = FrozenModel(ImageNetClassifier.from_package(vision.variant).to(pixels.device))
         return self._downloaded.model.cells(pixels)
 
-    def _with_boxed(self, own: SceneBatch) -> tuple[Tensor, Things, Tensor]:
+    def _with_boxed(self, scenes: SceneBatch) -> tuple[Tensor, Things, Tensor]:
         """Pixels, things and the least window of the batch's photos and of those of `boxed`."""
-        batches = [own]
-        if self.config.boxed:
-            pool = self.pools[POOL]
-            assert pool.scenes is not None
-            rows = torch.randint(len(pool), (self.config.boxed,))
-            batches.append(pool.scenes.batch(rows).to(own.part("pixels", by=NAME).device))
-        least = (self.config.window, self.config.boxed_window)
-        pixels = torch.cat([one.part("pixels", by=NAME) for one in batches])
-        window = torch.cat(
-            [pixels.new_full((len(b),), w, dtype=torch.float) for b, w in zip(batches, least, strict=False)]
-        )
-        return pixels, join_batches([things_of(one) for one in batches]), window
+        pixels, things = scenes.part("pixels", by=NAME), things_of(scenes)
+        window = pixels.new_full((len(pixels),), self.config.window, dtype=torch.float)
+        if not self.config.boxed:
+            return pixels, things, window
+        pool = self.pools[POOL]
+        assert pool.scenes is not None
+        boxed = pool.scenes.batch(torch.randint(len(pool), (self.config.boxed,))).to(pixels.device)
+        pixels = torch.cat([pixels, boxed.part("pixels", by=NAME)])
+        window = torch.cat([window, window.new_full((len(boxed),), self.config.boxed_window)])
+        return pixels, join_batches([things, things_of(boxed)]), window
 
-    def _vary(self, pixels: Tensor, things: Things, least: Tensor, size: int) -> tuple[Tensor, Things, Tensor]:
+    def _augment(self, pixels: Tensor, things: Things, least: Tensor, size: int) -> tuple[Tensor, Things, Tensor]:
         """A random window of each photo at `size`, some mirrored, and what is left of the things in it."""
-        count, device = len(pixels), pixels.device
         windows = random_windows(least)
-        flipped = torch.rand(count, device=device) < (0.5 if self.config.mirror else 0)
+        flipped = torch.rand(len(pixels), device=pixels.device) < (0.5 if self.config.mirror else 0)
         boxes, visible = crop(things.boxes, windows)
         boxes = torch.where(flipped[:, None, None], flip(boxes), boxes)
-        kept = replace(things, boxes=boxes, mask=things.mask & (visible > VISIBLE))
-        seen = cut_windows(windows, flipped, pixels, size)
-        return recolour(seen, self.config.colour) if self.config.colour else seen, kept, flipped
+        things = replace(things, boxes=boxes, mask=things.mask & (visible > VISIBLE))
+        pixels = cut_windows(windows, flipped, pixels, size)
+        return recolour(pixels, self.config.colour) if self.config.colour else pixels, things, flipped
 
-    def _speak(
-        self, model: EndToEndCaptioner, maps: Maps, own: SceneBatch, texts: TextBatch, flipped: Tensor
+    def _cross_entropy(
+        self, model: EndToEndCaptioner, maps: Maps, scenes: SceneBatch, texts: TextBatch, flipped: Tensor
     ) -> Tensor:
         """Cross-entropy, per word and END."""
-        count, words = len(own), texts.ids
-        seen = self._vision(model).scenes_of(maps.first(count), own.ids)
+        count, words = len(scenes), texts.ids
+        scenes = self._vision(model).scenes_of(maps.first(count), scenes.ids)
         if model.training and self.config.hide:
-            seen = partly(seen, self.config.hide)
+            scenes = hide_parts(scenes, self.config.hide)
         turned = flipped.repeat_interleave(len(words) // count)[:, None]
         words = torch.where(turned, self.mirrored[words], words)
         if model.training and self.variation is not None:
-            seen = self.variation.leave_out(seen, self.config.leave_out)
-            seen, words = self.variation.rename(seen, words, self.config.rename)
-        memory = model.captioner.encode(seen)
+            scenes = self.variation.leave_out(scenes, self.config.leave_out)
+            scenes, words = self.variation.rename(scenes, words, self.config.rename)
+        memory = model.captioner.encode(scenes)
         log_probs = model.captioner.word_log_probs(memory, words, self.config.smoothing)
         return -log_probs.sum() / texts.mask[:, 1:].sum()
 
 
-def kept_loss(logits: Tensor, known: Tensor, temperature: float) -> Tensor:
-    """T² · KL(softmax(known / T) ‖ softmax(logits / T)), a mean over rows (Hinton et al. 2015)."""
+def soft_target_loss(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
+    """T² · KL(softmax(targets / T) ‖ softmax(logits / T)), a mean over rows (Hinton et al. 2015)."""
     ours = (logits.float() / temperature).log_softmax(-1)
-    theirs = (known.float() / temperature).log_softmax(-1)
+    theirs = (targets.float() / temperature).log_softmax(-1)
     return temperature**2 * F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 
-def things_of(batch: SceneBatch) -> Things:
-    """The things of a batch."""
+def things_of(scenes: SceneBatch) -> Things:
     return Things(
-        batch.part("things", by=NAME),
-        batch.mask("things", by=NAME),
-        batch.part("thing_names", by=NAME),
-        batch.part("thing_weights", by=NAME),
+        scenes.part("things", by=NAME),
+        scenes.mask("things", by=NAME),
+        scenes.part("thing_names", by=NAME),
+        scenes.part("thing_weights", by=NAME),
     )
 
 
 def join_batches(parts: list[Things]) -> Things:
-    """The things of several batches as one."""
+    """The things of several batches as one, padded to the photo with most."""
     most = max(part.boxes.shape[1] for part in parts)
 
     def cat(name: str, empty: float) -> Tensor:
@@ -208,17 +202,16 @@ def join_batches(parts: list[Things]) -> Things:
     return Things(cat("boxes", 0), cat("mask", False), cat("names", -1), cat("weights", 0))
 
 
-def partly(scenes: SceneBatch, hide: float) -> SceneBatch:
-    """The scenes with a share `hide` of regions and cells masked; the first of each is always shown."""
+def hide_parts(scenes: SceneBatch, share: float) -> SceneBatch:
+    """The scenes with a share of regions and cells masked; the first of each is always shown."""
 
-    def some(mask: Tensor) -> Tensor:
-        shown = torch.rand(mask.shape, device=mask.device) >= hide
+    def hide(mask: Tensor) -> Tensor:
+        shown = torch.rand(mask.shape, device=mask.device) >= share
         shown[:, 0] = True
         return mask & shown
 
-    return replace(
-        scenes, region_mask=some(scenes.mask("regions", by=NAME)), grid_mask=some(scenes.mask("grid", by=NAME))
-    )
+    regions, grid = scenes.mask("regions", by=NAME), scenes.mask("grid", by=NAME)
+    return replace(scenes, region_mask=hide(regions), grid_mask=hide(grid))
 
 
 def mirror_words(vocabulary: Vocabulary) -> Tensor:

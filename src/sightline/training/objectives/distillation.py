@@ -6,37 +6,24 @@ Zhou et al., "More Grounded Image Captioning by Distilling Image-Text Matching" 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.config import check_ranges
-from sightline.decoding.sampling import draw
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, expand
 from sightline.models.layers import masked_softmax
 from sightline.models.matcher import AligningMatcher
 from sightline.text.tagger import NOUNS, Tagger
-from sightline.text.vocabulary import PAD, UNK
+from sightline.text.vocabulary import UNK
 from sightline.training.batches import Batch
-from sightline.training.objective import (
-    Context,
-    Losses,
-    Objective,
-    Progress,
-    Teacher,
-    captioner,
-    captions,
-    count_words,
-    no_gradients,
-    scenes,
-)
-from sightline.training.objectives.cross_entropy import ScheduledSampling
+from sightline.training.objective import Context, Losses, Objective, Progress, Teacher, no_gradients
+from sightline.training.objectives.cross_entropy import ScheduledSampling, sample_words
 from sightline.training.word_boxes import POSITIVE
 
-NAME: Final = "distillation"
 BOXES = "boxes"
 TEMPERATURE = 0.5  # of the softmax over overlaps
 LEAST = 1e-8  # the least weight a logarithm is taken of, as in the released code
@@ -49,7 +36,7 @@ class DistillationConfig:
     """Cross-entropy with guided attention."""
 
     teacher: str  # the checkpoint of a matcher that aligns words with regions (pos-scan, scan), or `boxes`
-    kind: Literal["distillation"] = NAME
+    kind: Literal["distillation"] = "distillation"
     # how attention β follows the teacher's α: `kl`, KL(β‖α) as printed; `kl-reversed`, KL(α‖β), the released code;
     # `nll`, −log β of the region with the largest α. With boxes α is softmax(IoU / 0.5), `nll` takes the region with
     # the largest IoU, and there are `sum`, Eq. 16 over all positive regions, and `extend-nll`, their mean.
@@ -64,7 +51,6 @@ class DistillationConfig:
             raise ConfigError(f"`form` is {self.form}, which needs boxes", fix="choose kl, kl-reversed or nll")
 
     def build(self, context: Context) -> Distillation:
-        """The objective; the teacher is loaded now."""
         return Distillation(self, context)
 
 
@@ -85,9 +71,10 @@ class Distillation(Objective):
     Parts: `cross-entropy` and `attention`.
     """
 
+    config: DistillationConfig
+
     def __init__(self, config: DistillationConfig, context: Context) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.positives = config.teacher == BOXES
         self.teacher = None if self.positives else Teacher(context, config.teacher, config.full_stop)
         if self.teacher is not None and not isinstance(self.teacher.model, AligningMatcher):
@@ -95,11 +82,11 @@ class Distillation(Objective):
             raise ConfigError(what, fix="give a pos-scan or scan model")
 
     def weight(self, batch: Batch) -> float:
-        return count_words(batch, NAME)
+        return self.count_words(batch)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        model, texts = captioner(model, NAME), captions(batch, NAME)
-        memory = model.encode(scenes(batch, NAME))
+        model, texts = self.captioner(model), self.captions(batch)
+        memory = model.encode(self.scenes(batch))
         hidden, trace = model.unroll(memory, self._read(model, memory, texts.ids[:, :-1], progress))
         if trace.regions is None:
             raise ConfigError(f"a {model.config.kind} model has no attention over regions", fix="train updown or jran")
@@ -113,9 +100,8 @@ class Distillation(Objective):
         """(N, T, n) the teacher's α, or the regions' IoU, of the words after START; (N, T) which words count."""
         if self.teacher is not None:
             with no_gradients(texts.ids.device):
-                return self._alignment(self.teacher, scenes(batch, NAME), texts)
-        if batch.positives is None:
-            raise ConfigError("the batch has no boxes", fix="give data.grounding, or name a teacher")
+                return self._alignment(self.teacher, self.scenes(batch), texts)
+        assert batch.positives is not None
         overlaps = batch.positives[:, 1:].float()
         return overlaps, (overlaps > POSITIVE).any(2)
 
@@ -140,8 +126,8 @@ class Distillation(Objective):
             return costs if form == "sum" else costs / positive.sum(1)
         beta = beta / beta.sum(1, keepdim=True).clamp(min=LEAST)  # of a model that looks at more than regions, below 1
         alpha = masked_softmax(target / TEMPERATURE, target >= 0) if self.positives else target
-        one, other = (beta, alpha) if form == "kl" else (alpha, beta)
-        return (one * (_log(one) - _log(other))).sum(1)  # Eq. 15
+        p, q = (beta, alpha) if form == "kl" else (alpha, beta)
+        return (p * (_log(p) - _log(q))).sum(1)  # Eq. 15
 
     def _read(self, model: Captioner, memory: Memory, words: Tensor, progress: Progress) -> Tensor:
         """(N, T) what the model reads: the captions, with some words of its own where sampling is scheduled."""
@@ -154,11 +140,7 @@ class Distillation(Objective):
             read = [words[:, 0]]
             for column in words[:, 1:].unbind(1):
                 hidden, state = model.advance(read[-1], memory, state)
-                logits = model.predict(hidden).float()
-                logits[:, PAD] = -torch.inf  # what follows it would be taken for padding
-                drawn = draw(logits.softmax(-1), None).squeeze(1)
-                own = torch.rand(len(words), device=words.device) < probability
-                read.append(torch.where(own, drawn, column))
+                read.append(sample_words(model, column, hidden, probability))
         return torch.stack(read, 1)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress, captions, matcher, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress
 from sightline.training.objectives.triplet import hinge
 
-NAME: Final = "info-nce"
 LEAST, MOST = 0.01, 1.0  # temperatures
 
 
@@ -51,7 +50,7 @@ def info_nce(logits: Tensor, owner: Tensor, same: Tensor) -> Tensor:
 class InfoNCEConfig:
     """The choices of InfoNCE."""
 
-    kind: Literal["info-nce"] = NAME
+    kind: Literal["info-nce"] = "info-nce"
     temperature: float = 0.05  # that divides cosines; where it is learned, the one it starts from
     learned: bool = True  # whether the temperature is a parameter, `objective.log_scale`; it stays between 0.01 and 1
     local: float = 0.0  # weight of the same loss on the matcher's `local_similarity`, with a temperature of its own
@@ -79,17 +78,21 @@ class InfoNCE(Objective):
     Relations: `triplet` looks at one negative of each pair, this at all of them, the harder the more.
     """
 
+    config: InfoNCEConfig
+
     def __init__(self, config: InfoNCEConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         start = torch.full((2,) if config.local else (1,), -math.log(config.temperature))
         self.log_scale = nn.Parameter(start, requires_grad=config.learned)  # ln(1 / temperature): global, local
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        config, texts = self.config, captions(batch, NAME)
-        model = _matcher(model, config.local > 0)
+        config, texts = self.config, self.captions(batch)
+        model = self.matcher(model)
+        if config.local and not hasattr(model, "local_similarity"):
+            fix = "set it to 0, or train scene-matcher"
+            raise ConfigError(f"`local` is above 0, and a {model.config.kind} model has no local similarity", fix=fix)
         sentences = model.embed_texts(texts)  # first: readers that ask for lengths then wait for no photo
-        images = model.embed_images(scenes(batch, NAME))
+        images = model.embed_images(self.scenes(batch))
         scores = model.similarity(images, sentences)  # (B, N)
         photos = batch.photos.to(scores.device)
         copies = len(texts) // len(photos)
@@ -107,10 +110,3 @@ class InfoNCE(Objective):
             parts["hardest"] = hinge(scores[owner], config.margin, True, ~same[owner]).sum()
             total = total + config.hardest * parts["hardest"]
         return Losses(total, {**parts, "temperature": len(texts) / scale[0].detach()})
-
-
-def _matcher(model: Any, local: bool) -> Any:
-    if local and not hasattr(matcher(model, NAME), "local_similarity"):
-        fix = "set it to 0, or train scene-matcher"
-        raise ConfigError(f"`local` is above 0, and a {model.config.kind} model has no local similarity", fix=fix)
-    return matcher(model, NAME)

@@ -6,7 +6,7 @@ The baseline "Base + IL" of Dai and Lin 2017, Table 4, after Vedantam et al. 201
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,10 +16,9 @@ from torch import Tensor
 from sightline.config import check_ranges
 from sightline.errors import ConfigError, CountError
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress, captioner, captions, mode, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress, mode
 from sightline.training.tensor_tables import Pool, Scenes
 
-NAME: Final = "introspective"
 DRAW = 0x494C  # sets this draw apart from those of batches
 
 
@@ -27,7 +26,7 @@ DRAW = 0x494C  # sets this draw apart from those of batches
 class IntrospectiveConfig:
     """The choices of introspective learning."""
 
-    kind: Literal["introspective"] = NAME
+    kind: Literal["introspective"] = "introspective"
     loss: Literal["log-sigmoid", "max-margin"] = "log-sigmoid"  # `log-sigmoid`, or `max-margin`
     margin: float = 1.0  # of max-margin, by how much ln p(c | I) must exceed ln p(c | I′)
     # whether log-probabilities are computed with dropout. Both are the target's, but each with units of its own
@@ -40,10 +39,10 @@ class IntrospectiveConfig:
     def build(self, context: Context) -> Introspective:
         """The objective; its other images come from the pool `train`."""
         if "train" not in context.pools:
-            raise ConfigError(f"the objective {NAME} draws images from the training split, and there is none")
+            raise ConfigError("the objective introspective draws images from the training split, and there is none")
         pool = context.pools["train"]
         if pool.scenes is None:
-            raise ConfigError(f"the objective {NAME} needs photos", fix="give data.features")
+            raise ConfigError("the objective introspective needs photos", fix="give data.features")
         return Introspective(self, pool.scenes, draw_mismatches(pool, context.seed))
 
 
@@ -62,13 +61,15 @@ class Introspective(Objective):
     reference, which also keeps the likelihood of true captions from falling.
     """
 
+    config: IntrospectiveConfig
+
     def __init__(self, config: IntrospectiveConfig, pool: Scenes, others: Tensor) -> None:
-        super().__init__()
-        self.config, self.pool, self.others = config, pool, others
+        super().__init__(config)
+        self.pool, self.others = pool, others
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        model = captioner(model, NAME)
-        images, words = scenes(batch, NAME), captions(batch, NAME).ids
+        model = self.captioner(model)
+        images, words = self.scenes(batch), self.captions(batch).ids
         assert batch.captions is not None
         others = self.pool.batch(self.others[batch.captions.cpu()]).to(words.device)  # I′, N of them
         with mode(model, model.training and self.config.target_dropout):
@@ -86,7 +87,7 @@ class Introspective(Objective):
 def draw_mismatches(pool: Pool, seed: int) -> Tensor:
     """(M,) for each caption of the pool the row of a photo that is not its own, any other being as likely."""
     if pool.texts is None or pool.first is None:
-        raise ConfigError(f"the objective {NAME} needs captions", fix="give data.captions")
+        raise ConfigError("the objective introspective needs captions", fix="give data.captions")
     if len(pool) < 2:
         raise CountError("another photo is needed for each caption, and there is one photo", fix="give more photos")
     own = np.repeat(np.arange(len(pool)), np.diff(pool.first))

@@ -22,22 +22,9 @@ from sightline.models.r2m import R2M
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch, Batching
 from sightline.training.cuda_graphs import Graphs
-from sightline.training.objective import (
-    Context,
-    Losses,
-    Objective,
-    Progress,
-    captions,
-    count_words,
-    expect,
-    mode,
-    no_gradients,
-    scenes,
-)
+from sightline.training.objective import Context, Losses, Objective, Progress, mode, no_gradients
 from sightline.training.objectives.triplet import hinge
 from sightline.training.tensor_tables import Pool
-
-TEXT, IMAGE = "r2m-text", "r2m-image"  # what recipes call the two objectives
 
 Reduction = Literal["mean", "sum"]
 
@@ -80,16 +67,17 @@ class R2MText(Objective):
     Parts: `cross-entropy` and, with β > 0, `reconstruction`.
     """
 
+    config: R2MTextConfig
+
     def __init__(self, config: R2MTextConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self._graphs = Graphs(config.graphs)
 
     def weight(self, batch: Batch) -> float:
-        return count_words(batch, TEXT)
+        return self.count_words(batch)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        model, texts, concepts = r2m(model, TEXT), captions(batch, TEXT), scenes(batch, TEXT)
+        model, texts, concepts = _r2m(self, model), self.captions(batch), self.scenes(batch)
         if len(texts) != len(concepts):
             fix = "set batch.of to pairs: each sentence has its own concepts"
             raise ConfigError(f"{len(texts)} sentences for {len(concepts)} lists of concepts", fix=fix)
@@ -113,7 +101,7 @@ def text_loss(model: Any, pool: Pool, config: R2MTextConfig, batch: int = 64) ->
     L_XE is the mean over all words and ENDs, L_rec the mean over all sentences.
     """
     if pool.texts is None:
-        raise ConfigError(f"{TEXT} is measured on sentences, and there are none", fix="give data.corpus")
+        raise ConfigError("r2m-text is measured on sentences, and there are none", fix="give data.corpus")
     assert pool.scenes is not None
     assert pool.first is not None
     objective, device = R2MText(replace(config, graphs=False)), next(model.parameters()).device
@@ -142,8 +130,8 @@ def shuffle_concepts(scenes: SceneBatch) -> SceneBatch:
     return replace(scenes, **{name: part.gather(1, order) for name, part in parts.items() if part is not None})
 
 
-def r2m(model: Any, by: str) -> R2M:
-    trained: R2M = expect(model, R2M, by, "the model r2m", "set model.kind to r2m, or train otherwise")
+def _r2m(objective: Objective, model: Any) -> R2M:
+    trained: R2M = objective.expect(model, R2M, "the model r2m", "set model.kind to r2m, or train otherwise")
     return trained
 
 
@@ -207,9 +195,10 @@ class R2MImage(Objective):
     `text cross-entropy`.
     """
 
+    config: R2MImageConfig
+
     def __init__(self, config: R2MImageConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self._graphs = Graphs(config.graphs)
         # without graphs, which hold one batch of a memory at a time: that is the photos'
         self._text = R2MText(R2MTextConfig(beta=config.beta, reconstruction=config.reconstruction, graphs=False))
@@ -217,10 +206,10 @@ class R2MImage(Objective):
             self.beside = Batching("pairs", config.text, pool="corpus", by_length=True)
 
     def weight(self, batch: Batch) -> float:
-        return float(len(scenes(batch, IMAGE)))
+        return float(len(self.scenes(batch)))
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        model, images = r2m(model, IMAGE), scenes(batch, IMAGE)
+        model, images = _r2m(self, model), self.scenes(batch)
         if len(images) < 2:
             raise ConfigError("one image has no negatives", fix="set batch.size to at least 2 per process")
         if model.training:
@@ -255,9 +244,7 @@ class R2MImage(Objective):
 
     def _beside(self, model: R2M, batch: Batch, progress: Progress) -> dict[str, Tensor]:
         """L_S of the text beside the photos, times the number of photos, by which all is divided."""
-        if batch.beside is None:
-            fix = "give data.corpus, or set `text` to 0"
-            raise ConfigError(f"`text` is {self.config.text}, and no text is beside the photos", fix=fix)
+        assert batch.beside is not None
         losses = self._text(model, batch.beside, progress)
         scale = self.weight(batch) / self._text.weight(batch.beside)
         return {"text": losses.total * scale, "text cross-entropy": losses.parts["cross-entropy"] * scale}

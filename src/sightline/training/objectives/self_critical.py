@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,19 +26,17 @@ from sightline.models.captioner import Captioner, Memory
 from sightline.models.end_to_end import frozen_scenes
 from sightline.text.vocabulary import END, PAD
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress, captioner, no_gradients, scenes
+from sightline.training.objective import Context, Losses, Objective, Progress, mode, no_gradients
 from sightline.training.objectives.name_variation import NameVariation
 from sightline.training.rewards import CiderReward, Reward, RewardConfig
 from sightline.vision.concept_tokens import token_names
-
-NAME: Final = "self-critical"
 
 
 @dataclass(frozen=True)
 class SelfCriticalConfig:
     """Self-critical training; the defaults are the paper's, with no units dropped."""
 
-    kind: Literal["self-critical"] = NAME
+    kind: Literal["self-critical"] = "self-critical"
     samples: int = 5  # captions sampled for each image (K)
     # `greedy`, the reward of the greedy caption; `mean`, that of an image's other samples; `beam`: a beam of K takes
     # the place of the samples, and its mean reward that of the baseline
@@ -80,48 +78,49 @@ class SelfCritical(Objective):
     Parts, as means over samples: `reward`, `baseline`, `length` in words, and each kind of reward as it comes.
     """
 
+    config: SelfCriticalConfig
+
     def __init__(self, config: SelfCriticalConfig, context: Context) -> None:
-        super().__init__()
-        self.config, self.pool = config, context.pools["train"]
+        super().__init__(config)
+        self.pool = context.pools["train"]
         self.variation = NameVariation(token_names(), context.vocabulary) if config.rename else None
-        self.rewards: list[tuple[str, float, Reward]] = [
-            (reward.kind, reward.weight, reward.build(context)) for reward in config.rewards
-        ]
+        self.rewards: list[Reward] = [reward.build(context) for reward in config.rewards]
 
     def weight(self, batch: Batch) -> float:
         """The number of sampled captions."""
         return float(len(batch.photos) * self.config.samples)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """Sample, score, and make the better samples more probable."""
-        model, seen = captioner(model, NAME), scenes(batch, NAME)
+        model, images = self.captioner(model), self.scenes(batch)
+        config = self.config
         with no_gradients(next(model.parameters()).device):
-            seen = frozen_scenes(model, seen)
-            captions = self._captions(model, seen)  # (B, K or K + 1, T)
-            each = [(kind, weight, reward(batch, captions)) for kind, weight, reward in self.rewards]
-            total = torch.stack([weight * values for _, weight, values in each]).sum(0)  # Eq. 19
-            rewards, baseline = self._baseline(total)
-        words = captions[:, : self.config.samples].flatten(0, 1)  # (N, T)
-        with nullcontext() if self.config.dropout else all_units(model):
-            memory = model.encode(seen)
+            images = frozen_scenes(model, images)
+            captions = self._captions(model, images)  # (B, K or K + 1, T)
+            each = [reward(batch, captions) for reward in self.rewards]
+            weighted = [reward.weight * values for reward, values in zip(config.rewards, each, strict=True)]
+            rewards, baseline = self._baseline(torch.stack(weighted).sum(0))  # Eq. 19
+        words = captions[:, : config.samples].flatten(0, 1)  # (N, T)
+        with nullcontext() if config.dropout else all_units(model):
+            memory = model.encode(images)
             log_probs = model.sampled_log_probs(memory, words)  # (N, T - 1), 0 on padding
         tokens = (words[:, 1:] != PAD).sum()
         advantage = (rewards - baseline).flatten()
         loss = -(advantage * log_probs.sum(1)).sum() / tokens.clamp(min=1)  # Eq. 18
         length = ((words[:, 1:] != PAD) & (words[:, 1:] != END)).sum().float()
         parts = {"reward": rewards.sum(), "baseline": baseline.sum(), "length": length}
-        parts.update({kind: values[:, : self.config.samples].sum() for kind, _, values in each})
-        if self.config.cross_entropy:
-            written = self._written(batch.photos.cpu()).to(words.device)  # (B, T)
+        for reward, values in zip(config.rewards, each, strict=True):
+            parts[reward.kind] = values[:, : config.samples].sum()
+        if config.cross_entropy:
+            references = self._references(batch.photos.cpu()).to(words.device)  # (B, T)
             if self.variation is not None:
-                renamed, written = self.variation.rename(seen, written, self.config.rename)
+                renamed, references = self.variation.rename(images, references, config.rename)
                 memory = model.encode(renamed)
-            cost = -model.word_log_probs(memory, written).sum() / (written[:, 1:] != PAD).sum()
-            parts["cross-entropy"] = cost * len(words)
-            loss = loss + self.config.cross_entropy * cost
+            cross_entropy = -model.word_log_probs(memory, references).sum() / (references[:, 1:] != PAD).sum()
+            parts["cross-entropy"] = cross_entropy * len(words)
+            loss = loss + config.cross_entropy * cross_entropy
         return Losses(loss * len(words), parts)
 
-    def _written(self, photos: Tensor) -> Tensor:
+    def _references(self, photos: Tensor) -> Tensor:
         """(B, T) ids of one caption of each photo, chosen at random."""
         pool = self.pool
         if pool.texts is None or pool.first is None:
@@ -131,22 +130,19 @@ class SelfCritical(Objective):
         rows = first[photos] + (torch.rand(len(photos)) * count).long()
         return pool.texts.ids[rows, : int(pool.texts.lengths[rows].max())].long()
 
-    def _captions(self, model: Captioner, scenes: SceneBatch) -> Tensor:
+    def _captions(self, model: Captioner, images: SceneBatch) -> Tensor:
         """(B, K, T) samples of each image, and behind them its greedy caption where that is the baseline."""
-        config, training = self.config, model.training
+        config = self.config
         strategy = Beam(config.samples, config.samples) if config.baseline == "beam" else Sample(copies=config.samples)
-        try:
-            model.train(training and config.dropout)
-            memory = model.encode(scenes)
+        with mode(model, model.training and config.dropout):
+            memory = model.encode(images)
             samples = self._decode(model, memory, strategy)
-            if config.baseline != "greedy":
-                return samples
-            if model.training:
-                model.eval()
-                memory = model.encode(scenes)
+        if config.baseline != "greedy":
+            return samples
+        with mode(model, False):
+            if config.dropout:
+                memory = model.encode(images)
             greedy = self._decode(model, memory, Greedy())
-        finally:
-            model.train(training)
         longest = max(samples.shape[2], greedy.shape[2])
         return torch.cat([F.pad(part, (0, longest - part.shape[2]), value=PAD) for part in (samples, greedy)], 1)
 

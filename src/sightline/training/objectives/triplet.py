@@ -8,7 +8,7 @@ Reasoning for Image-Text Matching", Eq. 8) train by it; VSRN adds the likelihood
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,9 +16,7 @@ from torch import Tensor
 from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress, captions, matcher, scenes
-
-NAME: Final = "triplet"
+from sightline.training.objective import Context, Losses, Objective, Progress
 
 
 def hinge(
@@ -54,7 +52,7 @@ def _costs(scores: Tensor, margin: float, hardest: bool, mask: Tensor, semi: boo
 class TripletConfig:
     """The triplet loss, with the hardest negatives of the batch."""
 
-    kind: Literal["triplet"] = NAME
+    kind: Literal["triplet"] = "triplet"
     margin: float = 0.2  # m of the equations
     hardest: bool = True  # only the hardest negative of each pair counts; otherwise all are summed, as in the first VSE
     # `sum` over the pairs of a batch (the released code of SCAN and VSRN), or their `mean`
@@ -89,9 +87,7 @@ class Triplet(Objective):
     Parts: `matching` and, with L_G, `generation`.
     """
 
-    def __init__(self, config: TripletConfig) -> None:
-        super().__init__()
-        self.config = config
+    config: TripletConfig
 
     def weight(self, batch: Batch) -> float:
         """1 for `sum`, the number of captions for `mean`."""
@@ -99,8 +95,8 @@ class Triplet(Objective):
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         """The sums over this batch; images and texts are embedded once."""
-        model, texts = matcher(model, NAME), captions(batch, NAME)
-        images = model.embed_images(scenes(batch, NAME))
+        model, texts = self.matcher(model), self.captions(batch)
+        images = model.embed_images(self.scenes(batch))
         scores = model.similarity(images, model.embed_texts(texts))  # (B, N)
         copies = len(texts) // len(batch.photos)
         matching = self._matching(scores.repeat_interleave(copies, 0), batch.photos.repeat_interleave(copies), progress)
