@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_samples import assert_same_scenes, read_in_forked_process, sample_scenes, scene_lists
-from sightline.data import hdf5_features
 from sightline.data.format import Probe
 from sightline.data.hdf5_features import FORMAT, Hdf5Features, write_scenes
 from sightline.errors import (
@@ -33,14 +32,15 @@ from sightline.scene import Scene
 h5py = pytest.importorskip("h5py")
 REGIONS = np.arange(6, dtype=np.float32).reshape(2, 3)
 PIXELS = np.array([[10, 20, 110, 220], [0, 0, 640, 480]], dtype=np.float32)
-SIZES = dict.fromkeys(("7", "8", "0", "1", "a", "b"), (640, 480))
 
 
-def file_of(folder: Path, **datasets: Any) -> Path:
+def file_of(folder: Path, size: tuple[int, int] | None = None, **datasets: Any) -> Path:
     path = folder / "x.hdf5"
     with h5py.File(path, "w") as file:
         for name, values in datasets.items():
             file[name] = values
+            if name.endswith("_features") and size is not None:
+                file[name].attrs["size"] = size
     return path
 
 
@@ -62,14 +62,14 @@ def test_what_is_written_is_read_by_iteration_and_by_id(
     assert_same_scenes([source[scene.id] for scene in scenes], scenes)
 
 
-def test_m2_boxes_need_the_image_sizes_and_the_notes_say_so(tmp_path: Path) -> None:
+def test_m2_boxes_need_the_image_size_and_the_notes_say_so(tmp_path: Path) -> None:
     path = file_of(tmp_path, **m2())
     assert Hdf5Features(path)["7"].boxes is None
     assert any(note.startswith("boxes of 2 images left out") for note in FORMAT.inspect(path).notes)
     bare = file_of(tmp_path, **{"7_features": REGIONS})
     assert FORMAT.inspect(bare).notes == ("layout: <id>_features",)
-    path = file_of(tmp_path, **m2())
-    np.testing.assert_allclose(Hdf5Features(path, sizes=SIZES)["7"].pixel_boxes(), PIXELS, atol=1e-4)
+    path = file_of(tmp_path, (640, 480), **m2())
+    np.testing.assert_allclose(Hdf5Features(path)["7"].pixel_boxes(), PIXELS, atol=1e-4)
 
 
 def test_m2_probabilities_become_scores_only_in_descending_order(tmp_path: Path) -> None:
@@ -131,20 +131,14 @@ def test_a_dataset_per_id_is_read(tmp_path: Path) -> None:
     assert FORMAT.inspect(path).counts["images"] == 2
 
 
-def test_rows_without_ids_are_numbered_or_named(tmp_path: Path) -> None:
+def test_rows_without_ids_are_numbered_and_their_boxes_left_out(tmp_path: Path) -> None:
     path = file_of(tmp_path, image_features=np.stack([REGIONS, REGIONS + 1]), image_bb=np.stack([PIXELS, PIXELS]))
-    np.testing.assert_array_equal(Hdf5Features(path)["1"].regions, REGIONS + 1)
-    named = Hdf5Features(path, ids=["a", "b"], sizes=SIZES)
-    np.testing.assert_array_equal(named["b"].regions, REGIONS + 1)
-    np.testing.assert_allclose(named["b"].pixel_boxes(), PIXELS, atol=1e-4)
-    assert any("ids=" in note for note in FORMAT.inspect(path).notes)
-
-
-@pytest.mark.parametrize(("ids", "error"), [(["a"], CountError), (["a", "a"], DuplicateRecordError)])
-def test_given_ids_must_fit_the_rows(ids: list[str], error: type[DataError], tmp_path: Path) -> None:
-    path = file_of(tmp_path, image_features=np.stack([REGIONS, REGIONS]))
-    with pytest.raises(error, match=r"x\.hdf5"):
-        Hdf5Features(path, ids=ids).ids()
+    scene = Hdf5Features(path)["1"]
+    np.testing.assert_array_equal(scene.regions, REGIONS + 1)
+    assert scene.boxes is None
+    layout, boxes = FORMAT.inspect(path).notes
+    assert "known by their row only" in layout
+    assert boxes.startswith("boxes of 2 images left out")
 
 
 def test_gvd_detections_are_recognised_and_counted(tmp_path: Path) -> None:
@@ -173,16 +167,13 @@ BROKEN: dict[str, tuple[type[DataError], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_damaged_image_is_named_by_reading_and_listed_by_inspection(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_image_is_named_by_reading_and_listed_by_inspection(name: str, tmp_path: Path) -> None:
     kind, changed = BROKEN[name]
-    path = file_of(tmp_path, **m2(**changed))
+    path = file_of(tmp_path, (640, 480), **m2(**changed))
     with pytest.raises(DataError) as caught:
-        Hdf5Features(path, sizes=SIZES)["8"]
+        Hdf5Features(path)["8"]
     assert type(caught.value) is kind
     assert f"{path}, image 8" in str(caught.value)
-    monkeypatch.setattr(hdf5_features, "Hdf5Features", lambda path: Hdf5Features(path, sizes=SIZES))
     report = FORMAT.inspect(path)
     assert report.problems == (str(caught.value),)
     assert report.counts["images"] == 1

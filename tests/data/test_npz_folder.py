@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_samples import assert_same_scenes, sample_scenes, scene_lists
-from sightline.data import npz_folder
 from sightline.data.format import Probe
 from sightline.data.npz_folder import FORMAT, NpzFolder, write_scenes
 from sightline.errors import (
@@ -66,22 +65,16 @@ def test_a_global_vector_is_written_as_it_is(tmp_path: Path) -> None:
     np.testing.assert_array_equal(NpzFolder(tmp_path / "x")["11"].vector, [1, 2])
 
 
-def test_boxes_need_the_image_sizes_and_the_report_says_so(tmp_path: Path) -> None:
+def test_boxes_need_the_image_size_and_the_report_says_so(tmp_path: Path) -> None:
     folder = self_critical(tmp_path / "x")
     assert NpzFolder(folder)["7"].boxes is None
     report = FORMAT.inspect(folder)
     assert report.problem_count == 0
     assert report.counts["images"] == 2
     assert report.counts["with a global vector"] == 2
-    assert any(note.startswith("boxes of 2 images left out") and "sizes" in note for note in report.notes)
-    scene = NpzFolder(folder, sizes={"7": (640, 480)})["7"]
-    np.testing.assert_allclose(scene.pixel_boxes(), PIXELS, atol=1e-4)
-
-
-def test_an_image_without_size_is_named(tmp_path: Path) -> None:
-    folder = self_critical(tmp_path / "x")
-    with pytest.raises(MissingRecordError, match="image 8: `sizes` lacks image 8"):
-        NpzFolder(folder, sizes={"7": (640, 480)})["8"]
+    assert any(note.startswith("boxes of 2 images left out") for note in report.notes)
+    np.savez(folder / "cocobu_att" / "7.npz", feat=REGIONS, image_w=640, image_h=480)
+    np.testing.assert_allclose(NpzFolder(folder)["7"].pixel_boxes(), PIXELS, atol=1e-4)
 
 
 @pytest.mark.parametrize("key", ["feat", "z", "features"])
@@ -181,20 +174,16 @@ BROKEN: dict[str, tuple[type[DataError], str, Any]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_damaged_file_is_named_by_reading_and_listed_by_inspection(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_file_is_named_by_reading_and_listed_by_inspection(name: str, tmp_path: Path) -> None:
     kind, place, damage = BROKEN[name]
     folder = self_critical(tmp_path / "x")
     damage(folder / place)
-    sizes = {"7": (640, 480), "8": (640, 480)}
     with pytest.raises(DataError) as caught:
-        NpzFolder(folder, sizes=sizes)["8"]
+        NpzFolder(folder)["8"]
     assert type(caught.value) is kind
     assert "8.np" in str(caught.value)
     assert str(folder) in str(caught.value)
     assert FORMAT.matches(Probe(folder))
-    monkeypatch.setattr(npz_folder, "NpzFolder", lambda path: NpzFolder(path, sizes=sizes))
     report = FORMAT.inspect(folder)
     assert report.problems == (str(caught.value),)
     assert report.counts["images"] == 1

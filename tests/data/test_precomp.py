@@ -16,7 +16,6 @@ from feature_samples import assert_same_scenes, read_in_forked_process, sample_s
 from sightline.data.format import Probe
 from sightline.data.precomp import FORMAT, PrecompFeatures, read_captions, write_scenes
 from sightline.errors import (
-    BoxError,
     ByteStringError,
     CountError,
     DataError,
@@ -155,17 +154,14 @@ def test_rows_are_numbered_where_there_are_no_ids(tmp_path: Path) -> None:
     assert PrecompFeatures(folder).ids() == ["0", "1"]
 
 
-def test_the_pos_scan_variant_has_tags_files_and_boxes(tmp_path: Path) -> None:
+def test_the_pos_scan_variant_has_tags_and_files(tmp_path: Path) -> None:
     folder = pos_scan(tmp_path)
     photo = read_captions(folder)["41"]
     assert photo.file == "b.jpg"
     assert photo.sentences[0].tokens == ("caption", "5", "of", "the", "split")
     assert photo.sentences[0].tags == ("NN", "CD", "IN", "DT", "NN")
-    assert PrecompFeatures(folder)["41"].boxes is None
-    scene = PrecompFeatures(folder, sizes={"40": (640, 480), "41": (640, 480)})["41"]
-    np.testing.assert_array_equal(scene.regions, FEATURES[1])
-    np.testing.assert_array_equal(scene.boxes, np.tile([0, 0, 0.5, 0.5], (3, 1)))
-    assert any("sizes" in note for note in FORMAT.inspect(folder).notes)
+    np.testing.assert_array_equal(PrecompFeatures(folder)["41"].regions, FEATURES[1])
+    assert "boxes left out: they are in pixels, and no image size is stored" in FORMAT.inspect(folder).notes
     assert read_in_forked_process(PrecompFeatures(folder), "41").id == "41"
 
 
@@ -304,31 +300,18 @@ def test_damaged_captions_are_named_by_reading_and_listed_by_inspection(name: st
     assert FORMAT.inspect(folder).problems == (str(caught.value),)
 
 
-def test_boxes_of_the_pos_scan_variant_are_checked(tmp_path: Path) -> None:
-    folder = pos_scan(tmp_path)
-    sizes = {"40": (100, 100), "41": (100, 100)}
-    with pytest.raises(BoxError, match="row 1, image 41"):
-        PrecompFeatures(folder, sizes=sizes)["41"]
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [("feats", 0.5, "one number"), ("feats", None, "but a group"), ("bogus", [1.0], "no dataset 'feats'")],
+)
+def test_features_of_the_pos_scan_variant_are_checked(name: str, value: object, message: str, tmp_path: Path) -> None:
     import h5py
 
-    with h5py.File(folder / "train_ims_box.h5", "w") as file:
-        file["boxes"] = np.zeros((1, 3, 4), np.float32)
-    with pytest.raises(CountError, match=r"train_ims_box\.h5: 1 entries for 2 images"):
-        PrecompFeatures(folder)["41"]
-    for wrong in (np.full((2, 3, 4), np.nan), np.ones((2, 2, 4))):
-        with h5py.File(folder / "train_ims_box.h5", "w") as file:
-            file["boxes"] = wrong
-        with pytest.raises((CountError, NonFiniteError), match="row 1, image 41"):
-            PrecompFeatures(folder)["41"]
-    for none in (0.5, None):
-        with h5py.File(folder / "train_ims_box.h5", "w") as file:
-            file.create_group("boxes") if none is None else file.create_dataset("boxes", data=none)
-        with pytest.raises(DataError, match=r"train_ims_box\.h5: "):
-            PrecompFeatures(folder)["41"]
-    with h5py.File(folder / "train_ims_box.h5", "w") as file:
-        file["bogus"] = np.zeros((1, 3, 4), np.float32)
-    with pytest.raises(MissingRecordError, match="no dataset 'boxes'"):
-        PrecompFeatures(folder)["41"]
+    folder = pos_scan(tmp_path)
+    with h5py.File(folder / "train_ims.h5", "w") as file:
+        file.create_group(name) if value is None else file.create_dataset(name, data=value)
+    with pytest.raises(DataError, match=rf"train_ims\.h5: .*{message}"):
+        PrecompFeatures(folder)
 
 
 def test_a_missing_split_or_id_is_named(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from sightline.data.feature_source import FeatureSource, plain_name, regions_of, scene_format, write_each, write_errors
+from sightline.data.feature_source import FeatureSource, plain_name, regions_of, scene_format, write_each
 from sightline.data.format import Probe
 from sightline.data.records import Problems
 from sightline.errors import ByteStringError, CountError, DataError, DuplicateRecordError, TruncatedError
@@ -95,12 +95,12 @@ class BottomUpTsv(FeatureSource):
 
     def each(self, problems: Problems) -> Iterator[Scene]:
         """Every scene, in one pass over the file; what is wrong with one goes to `problems`."""
-        seen: set[str] = set()
+        ids: set[str] = set()
         for line in _lines(self.path):
             with problems:
                 scene = self._scene(line)
-                self._refuse_twice(scene.id, seen, line)
-                seen.add(scene.id)
+                self._refuse_twice(scene.id, ids, line)
+                ids.add(scene.id)
                 yield scene
 
     @cached_property
@@ -124,8 +124,8 @@ class BottomUpTsv(FeatureSource):
     def _where(self, line: Line) -> str:
         return f"{self.path}, line {line.number}"
 
-    def _refuse_twice(self, id: str, known: Container[str], line: Line) -> None:
-        if id in known:
+    def _refuse_twice(self, id: str, ids: Container[str], line: Line) -> None:
+        if id in ids:
             fix = "remove one of the two lines"
             raise DuplicateRecordError(f"image {id} appears twice", where=self._where(line), fix=fix)
 
@@ -265,7 +265,7 @@ def _matches(probe: Probe) -> bool:
 
 def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     """Write a TSV (gzipped if the name ends in `.gz`). Features become float32, boxes pixels of the scene's size."""
-    with write_errors(path), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         file: IO[bytes] = stack.enter_context(atomic_write(path))
         if Path(path).suffix == ".gz":
             file = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0)))

@@ -9,7 +9,7 @@ import secrets
 import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -27,11 +27,10 @@ from sightline.errors import (
     MissingRecordError,
     NonFiniteError,
 )
-from sightline.files import PathLike, existing_path, sync_folder
+from sightline.files import PathLike, existing_path, sync_folder, unwritable
 from sightline.scene import Array, Scene, check_order, normalise_boxes
 
 Size = tuple[int, int]
-Sizes = Mapping[str, Size]
 T = TypeVar("T")
 
 
@@ -41,8 +40,8 @@ class FeatureSource(ABC):
     Sources hold a path and an index, no open file, or one per process: they may be pickled, and used after a fork.
     """
 
-    def __init__(self, path: PathLike, sizes: Sizes | None = None) -> None:
-        self.path, self.sizes = existing_path(path), sizes
+    def __init__(self, path: PathLike) -> None:
+        self.path = existing_path(path)
         self._left_out: dict[str, set[str]] = {}  # ids by the part that their scenes lack though the file has it
 
     @abstractmethod
@@ -55,18 +54,18 @@ class FeatureSource(ABC):
     def notes(self) -> tuple[str, ...]:
         """What a reader of this file should know; what is left out is known once the scenes were read."""
         reasons = {
-            "boxes": f"they are in pixels and no size is stored; {type(self).__name__}(path, sizes=...) reads them",
+            "boxes": "they are in pixels, and no image size is stored",
             "scores": "the stored order of the regions is not by descending score",
         }
         return tuple(f"{part} of {len(ids)} images left out: {reasons[part]}" for part, ids in self._left_out.items())
 
     def each(self, problems: Problems) -> Iterator[Scene]:
         """Every scene in file order; what is wrong with one goes to `problems`."""
-        widths: dict[str, int] = {}
+        first_widths: dict[str, int] = {}
         for id in self.ids():
             with problems:
                 scene = self.read(id)
-                _check_widths(scene, widths)
+                _check_widths(scene, first_widths)
                 yield scene
 
     def __len__(self) -> int:
@@ -76,23 +75,18 @@ class FeatureSource(ABC):
         return self.each(Problems())
 
     def __contains__(self, id: object) -> bool:
-        return id in self._known
+        return id in self._id_set
 
     def __getitem__(self, id: str) -> Scene:
-        if id in self._known:
+        if id in self:
             return self.read(id)
         digits = id.rsplit(".", 1)[0].rsplit("_", 1)[-1].lstrip("0")
-        hint = f"this file calls it {digits}" if digits in self._known else "check its spelling and leading zeros"
+        hint = f"this file calls it {digits}" if digits in self else "check its spelling and leading zeros"
         raise MissingRecordError(f"no features of image {id} among the {len(self)} here", where=self.path, fix=hint)
 
-    def size_of(self, id: str, where: str) -> Size | None:
-        """The size of image `id`: None without `sizes`, an error if they lack this one."""
-        if self.sizes is None:
-            return None
-        if id not in self.sizes:
-            fix = "give the (width, height) of every image"
-            raise MissingRecordError(f"`sizes` lacks image {id}", where=where, fix=fix)
-        return self.sizes[id]
+    @cached_property
+    def _id_set(self) -> frozenset[str]:
+        return frozenset(self.ids())
 
     def parts(
         self,
@@ -121,10 +115,6 @@ class FeatureSource(ABC):
                 self._left_out.setdefault(part, set()).add(id)
         return parts
 
-    @cached_property
-    def _known(self) -> frozenset[str]:
-        return frozenset(self.ids())
-
 
 def existing_folder(path: PathLike) -> Path:
     folder = existing_path(path)
@@ -151,11 +141,11 @@ def feature_parts(features: AnyArray, where: str) -> dict[str, Any]:
 
 def pixel_size(width: Any, height: Any, where: str) -> Size:
     """(width, height) from two stored numbers."""
-    stored = [np.ravel(value) for value in (width, height)]
-    if not all(value.dtype.kind in "fiu" and value.size == 1 and 1 <= value[0] < 1 << 31 for value in stored):
-        what = f"the stored image size is {stored[0][:3]} × {stored[1][:3]}"
+    sides = [np.ravel(value) for value in (width, height)]
+    if not all(side.dtype.kind in "fiu" and side.size == 1 and 1 <= side[0] < 1 << 31 for side in sides):
+        what = f"the stored image size is {sides[0][:3]} × {sides[1][:3]}"
         raise DataError(what, where=where, fix="store its width and height in pixels")
-    return int(stored[0][0]), int(stored[1][0])
+    return int(sides[0][0]), int(sides[1][0])
 
 
 def score_parts(probabilities: AnyArray, count: int | None, where: str) -> dict[str, Any]:
@@ -193,22 +183,22 @@ def _check_widths(scene: Scene, first: dict[str, int]) -> None:
             raise CountError(what, where=scene.where, fix="keep features of different models in different files")
 
 
-def passed_over(names: Iterable[str]) -> tuple[str, ...]:
+def other_files(names: Iterable[str]) -> tuple[str, ...]:
     """The note on files of a folder that its reader has no use for."""
-    found = sorted(name for name in names if not name.startswith("."))
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    return (f"other files here, to be named one by one: {', '.join(found[:5])}{more}",) if found else ()
+    others = sorted(name for name in names if not name.startswith("."))
+    more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+    return (f"other files here, to be named one by one: {', '.join(others[:5])}{more}",) if others else ()
 
 
 def write_each(scenes: Iterable[Scene], where: PathLike, put: Callable[[Scene], object]) -> int:
     """`put` every scene, refusing an id that comes twice; returns how many there were."""
-    seen: set[str] = set()
+    ids: set[str] = set()
     for scene in scenes:
-        if scene.id in seen:
+        if scene.id in ids:
             raise DuplicateRecordError(f"image {scene.id} comes twice", where=where, fix="write each image once")
-        seen.add(scene.id)
+        ids.add(scene.id)
         put(scene)
-    return len(seen)
+    return len(ids)
 
 
 def plain_name(scene: Scene) -> str:
@@ -253,15 +243,15 @@ def survey_scenes(path: Path, open_source: Callable[[Path], FeatureSource], prob
             for scene in source.each(problems):
                 parts.update(("images", *scene.parts()))
                 lengths[len(scene)] += 1
-                features = next((part for part in (scene.regions, scene.grid, scene.vector) if part is not None), None)
-                kinds |= set() if features is None else {f"{features.shape[-1]} × {features.dtype}"}
+                features = [part for part in (scene.regions, scene.grid, scene.vector) if part is not None]
+                kinds.update(f"{part.shape[-1]} × {part.dtype}" for part in features[:1])
         finally:
             notes = source.notes()
     del lengths[0]
     counts: dict[str, int | str] = {"images": parts["images"]}
     if lengths:
         least, most = min(lengths), max(lengths)
-        counts["regions"] = sum(n * times for n, times in lengths.items())
+        counts["regions"] = sum(length * images for length, images in lengths.items())
         counts["regions per image"] = str(least) if least == most else f"{least}–{most}"
     if kinds:
         counts["features"] = ", ".join(sorted(kinds))
@@ -281,15 +271,15 @@ class PerProcess(Generic[T]):
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._made: tuple[int, T] | None = None
+        self._handle: tuple[int, T] | None = None  # with the id of the process that made it
 
     def __call__(self) -> T:
-        if self._made is None or self._made[0] != os.getpid():
-            self._made = (os.getpid(), self._make())
-        return self._made[1]
+        if self._handle is None or self._handle[0] != os.getpid():
+            self._handle = (os.getpid(), self._make())
+        return self._handle[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_make": self._make, "_made": None}
+        return {"_make": self._make, "_handle": None}
 
 
 def library(name: str, need: str) -> Any:
@@ -301,54 +291,34 @@ def library(name: str, need: str) -> Any:
 
 
 @contextlib.contextmanager
-def write_errors(target: PathLike, *failures: type[Exception]) -> Iterator[None]:
-    """While another library writes: a full disk, or no permission, is a DataError that names `target`.
-
-    `failures` are what else the library that writes raises for these.
+def atomic_path(path: PathLike) -> Iterator[Path]:
+    """A path beside `path` at which a library writes a file or a folder; on success it takes `path`'s place, else it
+    vanishes. A full disk, or no permission, is a DataError that names `path`.
     """
-    kinds: tuple[type[Exception], ...] = (OSError, *failures)
-    try:
-        yield
-    except kinds as error:
-        number = getattr(error, "errno", None)  # h5py's own words are a page of libhdf5's state
-        reason = os.strerror(number) if number else str(error).split("\n", 1)[0]
-        fix = "make room, or choose a folder you may write to"
-        raise DataError(f"cannot write: {reason}", where=target, fix=fix) from error
-
-
-@contextlib.contextmanager
-def atomic_file(path: PathLike) -> Iterator[Path]:
-    """A temporary neighbour of `path` for a library to write; on success it takes `path`'s place, else it vanishes."""
     target = Path(path)
-    with write_errors(target):
-        draft = _draft(target)
+    draft = target.with_name(f".{secrets.token_hex(8)}.tmp")  # short: that of `target` may be as long as can be
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield draft
             draft.replace(target)
             sync_folder(target.parent)
         finally:
+            if draft.is_dir():
+                shutil.rmtree(draft, ignore_errors=True)
             draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(target, error) from error
 
 
 @contextlib.contextmanager
 def atomic_folder(path: PathLike) -> Iterator[Path]:
-    """A temporary folder that becomes `path` on success, else vanishes. A folder with something in it is refused."""
+    """`atomic_path` of a new folder. A folder with something in it is refused."""
     target = Path(path)
-    with write_errors(target):
+    with atomic_path(target) as draft:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise DataError("there is something here already", where=target, fix="name a new folder, or empty this one")
-        draft = _draft(target)
         draft.mkdir()
-        try:
-            yield draft
-            if target.exists():
-                target.rmdir()  # Windows does not rename onto an empty folder
-            draft.rename(target)
-            sync_folder(target.parent)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-
-
-def _draft(target: Path) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target.with_name(f".{secrets.token_hex(8)}.tmp")  # short: that of `target` may be as long as can be
+        yield draft
+        if target.exists():
+            target.rmdir()  # Windows does not rename onto an empty folder

@@ -13,7 +13,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,7 @@ import numpy as np
 from sightline.data.feature_source import (
     FeatureSource,
     PerProcess,
-    Sizes,
-    atomic_file,
+    atomic_path,
     library,
     pixel_size,
     plain_name,
@@ -38,7 +37,6 @@ from sightline.data.records import Problems
 from sightline.errors import (
     CountError,
     DataError,
-    DuplicateRecordError,
     MissingRecordError,
     SightlineError,
     TruncatedError,
@@ -76,17 +74,17 @@ def dataset_of(file: Any, name: str, where: PathLike) -> Any:
         return None
     if not isinstance(link, h5py.HardLink):
         raise _elsewhere(f"`{name}` is a link to {getattr(link, 'filename', '')} {link.path}", where)
-    found = file[name]
-    if not isinstance(found, h5py.Dataset):
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset):
         raise DataError(f"there is no dataset {name!r}, but a group", where=where, fix="store one array under it")
-    if found.external or found.is_virtual:
+    if dataset.external or dataset.is_virtual:
         raise _elsewhere(f"the numbers of `{name}` are in another file", where)
-    if found.shape is None or found.dtype.hasobject:
+    if dataset.shape is None or dataset.dtype.hasobject:
         raise DataError(f"`{name}` holds no plain numbers", where=where, fix="store numbers")
     # A side of no length would make any number of rows free.
-    declared = math.prod(max(1, side) for side in found.shape) * found.dtype.itemsize
-    check_declared_size(declared, found.id.get_storage_size(), f"`{name}`", where)
-    return found
+    declared = math.prod(max(1, side) for side in dataset.shape) * dataset.dtype.itemsize
+    check_declared_size(declared, dataset.id.get_storage_size(), f"`{name}`", where)
+    return dataset
 
 
 def _elsewhere(what: str, where: PathLike) -> DataError:
@@ -104,18 +102,11 @@ def damage(where: PathLike) -> Iterator[None]:
 
 
 class Hdf5Features(FeatureSource):
-    """Scenes of one HDF5 file.
+    """Scenes of one HDF5 file. Boxes are in pixels; without the image's size they are left out."""
 
-    Args:
-        path: the file.
-        sizes: (width, height) of every image, for boxes in pixels; without it they are left out.
-        ids: names for the rows of `image_features`, which has none; by default their numbers from 0.
-    """
-
-    def __init__(self, path: PathLike, sizes: Sizes | None = None, ids: Sequence[str] | None = None) -> None:
-        super().__init__(path, sizes)
+    def __init__(self, path: PathLike) -> None:
+        super().__init__(path)
         self._file = PerProcess(partial(open_hdf5, self.path))
-        self._row_ids = None if ids is None else list(ids)
         with damage(self.path):
             self.layout = _layout(self._file(), self.path)
         if self.layout == "gvd":
@@ -127,66 +118,58 @@ class Hdf5Features(FeatureSource):
             raise DataError(what, where=self.path, fix=fix)
 
     def ids(self) -> list[str]:
-        return list(self._rows)
+        return self._ids
+
+    def notes(self) -> tuple[str, ...]:
+        layouts = {
+            "m2": "layout: <id>_features",
+            "per id": "layout: a dataset per id",
+            "rows": "layout: image_features, whose images are known by their row only",
+        }
+        return (layouts[self.layout], *super().notes())
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        file = self._file()
+        with damage(self.path):
+            if self.layout == "rows":
+                return list(map(str, range(len(dataset_of(file, "image_features", self.path)))))
+            names = [_text(key) for key in file]
+            if self.layout == "m2":
+                names = [match["id"] for match in map(_M2.fullmatch, names) if match]
+            return list(dict.fromkeys(names))
 
     def read(self, id: str) -> Scene:
         where = f"{self.path}, image {id}"
         parts = self._row_parts(id, where) if self.layout == "rows" else self._keyed_parts(id, where)
         return Scene(id, **parts, source=str(self.path))
 
-    def notes(self) -> tuple[str, ...]:
-        told = {"m2": "layout: <id>_features", "per id": "layout: a dataset per id", "rows": "layout: image_features"}
-        notes = [told[self.layout], *super().notes()]
-        if self.layout == "rows" and self._row_ids is None:
-            notes.append("images are known by their row only: Hdf5Features(path, ids=...) names them")
-        return tuple(notes)
-
-    @cached_property
-    def _rows(self) -> dict[str, int]:
-        """The place of every id, in file order."""
-        file = self._file()
-        with damage(self.path):
-            if self.layout != "rows":
-                keys = list(map(_text, file))
-                if self.layout == "m2":
-                    keys = [match["id"] for key in keys if (match := _M2.fullmatch(key))]
-                return {id: row for row, id in enumerate(dict.fromkeys(keys))}
-            rows = len(dataset_of(file, "image_features", self.path))
-        ids = list(map(str, range(rows))) if self._row_ids is None else self._row_ids
-        if len(ids) != rows:
-            what = f"{len(ids)} ids for {rows} rows of image_features"
-            raise CountError(what, where=self.path, fix="give one id a row")
-        if len(set(ids)) != rows:
-            raise DuplicateRecordError("an id is given twice", where=self.path, fix="give every row its own id")
-        return {id: row for row, id in enumerate(ids)}
-
     def _keyed_parts(self, id: str, where: str) -> dict[str, Any]:
         file, names = self._file(), {"features": id}
         if self.layout == "m2":
-            names = {name: f"{id}_{name}" for name in ("features", "boxes", "cls_prob")}
+            names = {part: f"{id}_{part}" for part in ("features", "boxes", "cls_prob")}
         with damage(where):
-            found = {name: dataset_of(file, key, where) for name, key in names.items()}
-            stored = {name: dataset for name, dataset in found.items() if dataset is not None}
-            if "features" not in stored:
-                what = f"{' and '.join(map(names.__getitem__, stored))} without {names['features']}"
+            datasets = {part: dataset_of(file, name, where) for part, name in names.items()}
+            arrays = {part: np.asarray(dataset[()]) for part, dataset in datasets.items() if dataset is not None}
+            if "features" not in arrays:
+                what = f"{' and '.join(names[part] for part in arrays)} without {names['features']}"
                 raise MissingRecordError(what, where=where, fix="extract this image again")
-            arrays = {name: np.asarray(found[()]) for name, found in stored.items()}
-            pair = np.ravel(stored["features"].attrs.get("size", ()))
-        size = pixel_size(pair[:1], pair[1:], where) if pair.size else self.size_of(id, where)
-        return self.parts(
-            id, arrays["features"], where, boxes=arrays.get("boxes"), probabilities=arrays.get("cls_prob"), size=size
-        )
+            pair = np.ravel(datasets["features"].attrs.get("size", ()))
+        size = pixel_size(pair[:1], pair[1:], where) if pair.size else None
+        boxes, probabilities = arrays.get("boxes"), arrays.get("cls_prob")
+        return self.parts(id, arrays["features"], where, boxes=boxes, probabilities=probabilities, size=size)
 
     def _row_parts(self, id: str, where: str) -> dict[str, Any]:
-        file, row = self._file(), self._rows[id]
+        file, boxes = self._file(), None
         with damage(where):
-            features = np.asarray(dataset_of(file, "image_features", where)[row])
-            stored = dataset_of(file, "image_bb", where)
-            if stored is not None and len(stored) != len(self._rows):
-                what = f"{len(stored)} rows of image_bb for {len(self._rows)} of image_features"
-                raise CountError(what, where=where, fix="extract both together")
-            boxes = None if stored is None else np.asarray(stored[row])
-        return self.parts(id, features, where, boxes=boxes, size=self.size_of(id, where))
+            features = np.asarray(dataset_of(file, "image_features", where)[int(id)])
+            dataset = dataset_of(file, "image_bb", where)
+            if dataset is not None:
+                if len(dataset) != len(self):
+                    what = f"{len(dataset)} rows of image_bb for {len(self)} of image_features"
+                    raise CountError(what, where=where, fix="extract both together")
+                boxes = np.asarray(dataset[int(id)])
+        return self.parts(id, features, where, boxes=boxes)
 
 
 def has_name(file: Any, name: str) -> bool:
@@ -204,8 +187,8 @@ def _layout(file: Any, path: Path) -> str:
         return "m2"
     if not first or not set(first).isdisjoint({"feats", "boxes"}) or any(_is_group(file, name) for name in first):
         return "unknown"
-    arrays = (dataset_of(file, key, path) for key in first)
-    floats = all(one is not None and one.dtype.kind == "f" and 1 <= one.ndim <= 3 for one in arrays)
+    datasets = [dataset_of(file, key, path) for key in first]
+    floats = all(array is not None and array.dtype.kind == "f" and 1 <= array.ndim <= 3 for array in datasets)
     return "per id" if floats else "unknown"
 
 
@@ -231,10 +214,10 @@ def _matches(probe: Probe) -> bool:
 def _survey(path: Path, problems: Problems) -> Summary:
     with contextlib.suppress(DataError), open_hdf5(path) as file, damage(path):
         if _layout(file, path) == "gvd":
-            boxes = dataset_of(file, "dets_labels", path)
-            images, kept = len(boxes), len(dataset_of(file, "nms_num", path))
-            if images != kept:
-                problems.report(CountError(f"{images} rows of dets_labels for {kept} of nms_num", where=path))
+            boxes, counts = dataset_of(file, "dets_labels", path), dataset_of(file, "nms_num", path)
+            images = len(boxes)
+            if images != len(counts):
+                problems.report(CountError(f"{images} rows of dets_labels for {len(counts)} of nms_num", where=path))
             note = "GVD's detections; the features are in a folder of <image id>.npy"
             return {"images": images, "boxes per image": int(boxes.shape[1])}, [note]
     return survey_scenes(path, Hdf5Features, problems)
@@ -246,7 +229,7 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     `<id>_features` carries the image size as its attribute `size`; `<id>_cls_prob` is (n, 1), the score of each region.
     """
     h5py = library("h5py", "writing HDF5")
-    with atomic_file(path) as draft, _Disk(draft, "w+") as disk:
+    with atomic_path(path) as draft, _Disk(draft, "w+") as disk:
         with h5py.File(disk, "w") as file:
             count = write_each(scenes, path, lambda scene: _put(file, scene, disk))
         disk.check()

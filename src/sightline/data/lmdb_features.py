@@ -24,20 +24,19 @@ import numpy as np
 from sightline.data.feature_source import (
     FeatureSource,
     PerProcess,
-    atomic_file,
+    atomic_path,
     feature_parts,
     library,
     plain_name,
     regions_of,
     scene_format,
     write_each,
-    write_errors,
 )
 from sightline.data.format import Probe
 from sightline.data.npz_folder import FEATURE_KEYS
 from sightline.data.numpy_files import parse_arrays
 from sightline.errors import DataError, MissingRecordError, TruncatedError
-from sightline.files import PathLike, existing_path, refuse_special
+from sightline.files import PathLike, existing_path, refuse_special, unwritable
 from sightline.scene import Scene
 
 _MAGIC = b"\xde\xc0\xef\xbe"
@@ -203,13 +202,13 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
             environment.set_mapsize(2 * environment.info()["map_size"] + value.tell())
             put(scene)
 
-    with (
-        atomic_file(path) as draft,
-        write_errors(path, lmdb.Error),
-        lmdb.open(str(draft), subdir=False, lock=False, map_size=_FIRST_MAP, sync=False) as environment,
-    ):
-        count = write_each(scenes, path, put)
-        environment.sync(True)
+    options = {"subdir": False, "lock": False, "sync": False}
+    try:
+        with atomic_path(path) as draft, lmdb.open(str(draft), map_size=_FIRST_MAP, **options) as environment:
+            count = write_each(scenes, path, put)
+            environment.sync(True)
+    except lmdb.Error as error:
+        raise unwritable(path, OSError(str(error))) from error
     return count
 
 

@@ -21,11 +21,10 @@ import numpy as np
 
 from sightline.data.feature_source import (
     FeatureSource,
-    Sizes,
     atomic_folder,
     existing_folder,
     feature_parts,
-    passed_over,
+    other_files,
     pixel_size,
     plain_name,
     regions_of,
@@ -45,16 +44,13 @@ _KIND = re.compile(r"(.+)_(?:att|fc|box)")
 
 
 class NpzFolder(FeatureSource):
-    """Scenes of a folder of npz or npy files.
+    """Scenes of a folder of npz or npy files, or of the parent of a `*_att` folder.
 
-    Args:
-        path: the folder, or the parent of a `*_att` folder.
-        sizes: (width, height) of every image. Most of these files give boxes in pixels and no image size; without
-            sizes the scenes of those have no boxes.
+    Most of these files give boxes in pixels and no image size; the scenes of those have no boxes.
     """
 
-    def __init__(self, path: PathLike, sizes: Sizes | None = None) -> None:
-        super().__init__(path, sizes)
+    def __init__(self, path: PathLike) -> None:
+        super().__init__(path)
         self.folder = _features_folder(existing_folder(self.path))
         self._vectors = _beside(self.folder, "fc")
         self._boxes = _beside(self.folder, "box")
@@ -63,29 +59,34 @@ class NpzFolder(FeatureSource):
         return list(self._files)
 
     def read(self, id: str) -> Scene:
-        name = self._files[id]
-        where = f"{self.folder / name}, image {id}"
-        arrays = _load(self.folder / name, WANTED, where)
+        path = self.folder / self._files[id]
+        where = f"{path}, image {id}"
+        arrays = _load(path, WANTED, where)
         key = next((key for key in FEATURE_KEYS if key in arrays), None)
         if key is None:
             raise MissingRecordError("no features in it", where=where, fix="store them under `feat` or `features`")
         boxes = arrays.get("boxes")
         if self._boxes is not None:
             boxes = _load(self._boxes / f"{id}.npy", ("boxes",), where)["boxes"]
-        stored = "image_w" in arrays and "image_h" in arrays
-        size = pixel_size(arrays["image_w"], arrays["image_h"], where) if stored else self.size_of(id, where)
+        size = None
+        if "image_w" in arrays and "image_h" in arrays:
+            size = pixel_size(arrays["image_w"], arrays["image_h"], where)
         parts = self.parts(id, arrays[key], where, boxes=boxes, probabilities=arrays.get("cls_prob"), size=size)
         if self._vectors is not None:
-            path = self._vectors / f"{id}.npy"
-            stored_vector = _load(path, ("vector",), f"{path}, image {id}")["vector"]
-            if stored_vector.ndim != 1:
-                raise DataError(f"its shape is {stored_vector.shape}, one vector was expected", where=path)
-            parts |= feature_parts(stored_vector, str(path))
-        return Scene(id, **parts, source=str(self.folder / name))
+            parts |= self._vector(id)
+        return Scene(id, **parts, source=str(path))
+
+    def _vector(self, id: str) -> dict[str, Any]:
+        assert self._vectors is not None
+        path = self._vectors / f"{id}.npy"
+        vector = _load(path, ("vector",), f"{path}, image {id}")["vector"]
+        if vector.ndim != 1:
+            raise DataError(f"its shape is {vector.shape}, one vector was expected", where=path)
+        return feature_parts(vector, str(path))
 
     def notes(self) -> tuple[str, ...]:
         vectors = (f"global vectors from {self._vectors.name}",) if self._vectors else ()
-        others = passed_over(entry.name for entry in self.folder.iterdir() if entry.suffix not in _SUFFIXES)
+        others = other_files(entry.name for entry in self.folder.iterdir() if entry.suffix not in _SUFFIXES)
         return (*vectors, *super().notes(), *others)
 
     @cached_property
@@ -103,11 +104,11 @@ class NpzFolder(FeatureSource):
 
 
 def _features_folder(path: Path) -> Path:
-    found = sorted(entry for entry in path.iterdir() if entry.name.endswith("_att") and entry.is_dir())
-    if len(found) > 1:
-        what = f"several feature folders: {', '.join(entry.name for entry in found)}"
+    folders = sorted(entry for entry in path.iterdir() if entry.name.endswith("_att") and entry.is_dir())
+    if len(folders) > 1:
+        what = f"several feature folders: {', '.join(folder.name for folder in folders)}"
         raise DataError(what, where=path, fix="name one of them")
-    return found[0] if found else path
+    return folders[0] if folders else path
 
 
 def _beside(folder: Path, kind: str) -> Path | None:

@@ -1,8 +1,8 @@
 """`*_precomp` folders of SCAN, VSRN and VSE++: `{train,dev,test,testall}_ims.npy`, `_caps.txt`, `_ids.txt`.
 
-POS-SCAN's variant has `_ims.h5` (`feats`), `_ims_box.h5` (`boxes`, in pixels), `_files.json` and `_tags.txt`. Line k of
-`_caps.txt` belongs to image k // 5, or to image k where there are as many feature rows as captions. Ids are unique in
-what is read, one split or the folder: see `_image_ids`.
+POS-SCAN's variant has `_ims.h5` (`feats`), `_files.json` and `_tags.txt`; the boxes of its `_ims_box.h5` are not read,
+since they are in pixels of an unknown size. Line k of `_caps.txt` belongs to image k // 5, or to image k where there
+are as many feature rows as captions. Ids are unique in what is read, one split or the folder: see `_image_ids`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sightline.data.caption_format import line_of
 from sightline.data.feature_source import (
     FeatureSource,
     PerProcess,
-    Sizes,
     atomic_folder,
     existing_folder,
-    passed_over,
+    feature_parts,
+    other_files,
     regions_of,
     survey_scenes,
     write_each,
@@ -38,32 +38,31 @@ from sightline.files import PathLike, open_bytes, read_json, write_text
 from sightline.scene import Array, Scene
 
 S = TypeVar("S", bound=Sized)
-_HEADER = 128  # bytes of the npy header, fixed so that the row count can be filled in at the end
 CAPTIONS_PER_IMAGE = 5
 PARTS = ("ims.npy", "ims.h5", "ims_box.h5", "caps.txt", "ids.txt", "files.json", "tags.txt")
 _PART = re.compile(r"(?P<split>.+?)_(?:ims\.npy|ims\.h5|caps\.txt)$")
 
 
 class _Hdf5Rows:
-    """The rows of one dataset of an HDF5 file, each read on its own."""
+    """The rows of `feats` of an HDF5 file, each read on its own."""
 
-    def __init__(self, path: Path, dataset: str) -> None:
-        self.path, self._dataset = path, dataset
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._file = PerProcess(partial(open_hdf5, path))
         with damage(path):
-            stored = dataset_of(self._file(), dataset, path)
-            if stored is None:
-                raise MissingRecordError(f"no dataset {dataset!r}", where=path, fix=f"store the array as {dataset!r}")
-        if not stored.shape:
-            raise DataError(f"{dataset!r} is one number", where=path, fix="store one row an image")
-        self._count = int(stored.shape[0])
+            dataset = dataset_of(self._file(), "feats", path)
+            if dataset is None:
+                raise MissingRecordError("no dataset 'feats'", where=path, fix="store the features as 'feats'")
+        if not dataset.shape:
+            raise DataError("'feats' is one number", where=path, fix="store one row an image")
+        self._count = len(dataset)
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, row: int) -> AnyArray:
         with damage(where := f"{self.path}, row {row}"):
-            return np.asarray(dataset_of(self._file(), self._dataset, where)[row])
+            return np.asarray(dataset_of(self._file(), "feats", where)[row])
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,7 @@ class _Split:
         if array := self.part("ims.npy"):
             return NpyRows(array)
         dataset = self.part("ims.h5")
-        return None if dataset is None else _Hdf5Rows(dataset, "feats")
-
-    @cached_property
-    def boxes(self) -> _Hdf5Rows | None:
-        path = self.part("ims_box.h5")
-        return None if path is None else self._one_an_image(_Hdf5Rows(path, "boxes"), path)
+        return None if dataset is None else _Hdf5Rows(dataset)
 
     @cached_property
     def files(self) -> list[str] | None:
@@ -104,15 +98,13 @@ class _Split:
         if (path := self.part(ending)) is None:
             return None
         with open_bytes(path) as file:
-            raw = file.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-        lines = []
-        for number, line in enumerate(raw[:-1] if raw[-1] == b"" else raw, start=1):
-            try:
-                lines.append(line.decode("utf-8").strip())
-            except UnicodeDecodeError as error:
-                where, fix = line_of(path, number), "convert it with `iconv`"
-                raise DataError(f"not UTF-8 text: {error.reason}", where=where, fix=fix) from error
-        return lines
+            raw = file.read()
+        try:
+            lines = raw.decode("utf-8-sig").split("\n")
+        except UnicodeDecodeError as error:
+            where, fix = line_of(path, raw.count(b"\n", 0, error.start) + 1), "convert it with `iconv`"
+            raise DataError(f"not UTF-8 text: {error.reason}", where=where, fix=fix) from error
+        return [line.strip() for line in (lines if lines[-1] else lines[:-1])]
 
     @cached_property
     def captions(self) -> list[str]:
@@ -197,16 +189,10 @@ def _image_ids(splits: Iterable[_Split]) -> dict[str, list[str]]:
 
 
 class PrecompFeatures(FeatureSource):
-    """Scenes of a precomp folder: of one split, or of every split that has features.
+    """Scenes of a precomp folder: of one split, or of every split that has features."""
 
-    Args:
-        path: the folder.
-        split: `train`, `dev`, ...; None for all.
-        sizes: (width, height) of every image, for the boxes of `_ims_box.h5`; without it they are left out.
-    """
-
-    def __init__(self, path: PathLike, split: str | None = None, sizes: Sizes | None = None) -> None:
-        super().__init__(path, sizes)
+    def __init__(self, path: PathLike, split: str | None = None) -> None:
+        super().__init__(path)
         every = _find_splits(existing_folder(self.path))
         self._splits = {name: one for name, one in every.items() if one.rows is not None and split in (None, name)}
         if not self._splits:
@@ -222,16 +208,12 @@ class PrecompFeatures(FeatureSource):
 
     def read(self, id: str) -> Scene:
         name, row = self._rows[id]
-        split, source = self._splits[name], f"{self.path}, split {name}, row {row}"
-        assert split.rows is not None
-        where = f"{source}, image {id}"
-        boxes = None if split.boxes is None else split.boxes[row]
-        size = None if boxes is None else self.size_of(id, where)
-        return Scene(id, **self.parts(id, split.rows[row], where, boxes=boxes, size=size), source=source)
+        rows, source = self._splits[name].rows, f"{self.path}, split {name}, row {row}"
+        assert rows is not None
+        return Scene(id, **feature_parts(rows[row], f"{source}, image {id}"), source=source)
 
     def notes(self) -> tuple[str, ...]:
-        names = ("splits share ids, so that images are called split/id",) if self._prefixed else ()
-        return (*super().notes(), *names)
+        return ("splits share ids, so that images are called split/id",) if self._prefixed else ()
 
 
 def read_captions(path: PathLike, problems: Problems = STRICT, split: str | None = None) -> CaptionSet:
@@ -252,8 +234,8 @@ def read_captions(path: PathLike, problems: Problems = STRICT, split: str | None
             sentences, ratio = _sentences(one, problems), one.captions_per_image
             files: list[str] | list[None] = one.files or [None] * one.image_count
             for row, (id, file) in enumerate(zip(ids[one.name], files, strict=True)):
-                own = tuple(sentences[row * ratio : (row + 1) * ratio])
-                photos.append(CaptionedPhoto(id, own, file=file, split=one.name))
+                of_image = tuple(sentences[row * ratio : (row + 1) * ratio])
+                photos.append(CaptionedPhoto(id, of_image, file=file, split=one.name))
     return CaptionSet(tuple(photos), source=str(folder))
 
 
@@ -266,9 +248,9 @@ def _sentences(split: _Split, problems: Problems) -> list[Sentence]:
             continue
         tokens, tags = tuple(text.split()), tuple(split.tags[number - 1].split())
         if len(tokens) != len(tags):
-            what, where = f"{len(tags)} tags for the {len(tokens)} words of {text[:60]!r}", f"{start}_tags.txt"
+            what = f"{len(tags)} tags for the {len(tokens)} words of {text[:60]!r}"
             fix = "tag the whitespace-separated words of the caption, one tag a word"
-            problems.report(CountError(what, where=f"{where}, line {number}", fix=fix))
+            problems.report(CountError(what, where=f"{start}_tags.txt, line {number}", fix=fix))
         sentences.append(Sentence(text, tokens, tags))
     return sentences
 
@@ -279,15 +261,17 @@ def _survey(path: Path, problems: Problems) -> Summary:
     counts: dict[str, int | str] = {}
     notes: list[str] = []
     if any(split.rows is not None for split in splits):
-        counts, found = survey_scenes(path, PrecompFeatures, problems)
-        notes += found
+        counts, feature_notes = survey_scenes(path, PrecompFeatures, problems)
+        notes += feature_notes
     if bare := [split.name for split in splits if split.rows is None]:
         notes.append(f"captions without features (no _ims.npy or _ims.h5): {', '.join(bare)}")
-    known = {f"{split.name}_{part}" for split in splits for part in PARTS}
-    notes += passed_over({entry.name for entry in path.iterdir()} - known)
-    sentences = [sentence.text for sentence in read_captions(path, problems).sentences()]
-    counts |= {"captions": len(sentences), "splits": ", ".join(f"{name} {len(ids[name])}" for name in ids)}
-    if empty := sentences.count(""):
+    if any(split.part("ims_box.h5") for split in splits):
+        notes.append("boxes left out: they are in pixels, and no image size is stored")
+    own = {f"{split.name}_{part}" for split in splits for part in PARTS}
+    notes += other_files({entry.name for entry in path.iterdir()} - own)
+    texts = [sentence.text for sentence in read_captions(path, problems).sentences()]
+    counts |= {"captions": len(texts), "splits": ", ".join(f"{name} {len(ids[name])}" for name in ids)}
+    if empty := texts.count(""):
         notes.append(f"{empty} captions are empty lines; they are kept, so that the others stay with their images")
     return counts, notes
 
@@ -302,23 +286,27 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene], split: str = "train") 
     with atomic_folder(path) as draft:
         with (draft / f"{split}_ims.npy").open("wb") as file:
 
+            def write_header() -> None:
+                shape = (len(ids), *first.shape)
+                header = {"descr": first.dtype.str, "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)  # with room for any number of rows
+
             def put(scene: Scene) -> None:
                 nonlocal first
                 row = _row(scene)
-                first = first if ids else row
+                if not ids:
+                    first = row
+                    write_header()
                 if (row.shape, row.dtype) != (first.shape, first.dtype):
-                    told = f"{row.shape} {row.dtype}, those of the first image {first.shape} {first.dtype}"
+                    both = f"{row.shape} {row.dtype}, those of the first image {first.shape} {first.dtype}"
                     fix = "precomp files need as many regions in every image; choose another format"
-                    raise CountError(f"features are {told}", where=scene.where, fix=fix)
+                    raise CountError(f"features are {both}", where=scene.where, fix=fix)
                 file.write(np.ascontiguousarray(row).tobytes())
                 ids.append(scene.id)
 
-            file.write(bytes(_HEADER))
             count = write_each(scenes, path, put)
-            header = repr({"descr": first.dtype.str, "fortran_order": False, "shape": (count, *first.shape)})
             file.seek(0)
-            start = b"\x93NUMPY\x01\x00" + (_HEADER - 10).to_bytes(2, "little") + header.encode("ascii")
-            file.write(start.ljust(_HEADER - 1) + b"\n")
+            write_header()
         write_text(draft / f"{split}_ids.txt", "".join(f"{id}\n" for id in ids))
     return count
 
