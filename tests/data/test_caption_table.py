@@ -47,14 +47,14 @@ def texts(captions: CaptionSet) -> dict[str, list[str]]:
 def test_tables_of_all_usual_headers_give_the_same_captions(name: str, text: str, photos: Path) -> None:
     path = table(photos, text, name)
     assert caption_table.CSV.matches(Probe(path))
-    captions = caption_table.read_csv(path)
+    captions = caption_table.read(path)
     assert texts(captions) == {"a.jpg": ["A dog", "The dog"], "b.PNG": ["A cat"]}
     assert captions["a.jpg"].file == "a.jpg"
 
 
 def test_quoted_captions_keep_commas_quotes_and_line_breaks(photos: Path) -> None:
     path = table(photos, 'file,caption\na.jpg,"One, two ""three""\r\nfour"\nb.PNG,x\n')
-    assert texts(caption_table.read_csv(path))["a.jpg"] == ['One, two "three"\r\nfour']
+    assert texts(caption_table.read(path))["a.jpg"] == ['One, two "three"\r\nfour']
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_quoted_captions_keep_commas_quotes_and_line_breaks(photos: Path) -> Non
 def test_lines_of_json_give_one_or_many_captions(text: str, photos: Path) -> None:
     path = table(photos, text, "metadata.jsonl")
     assert caption_table.JSONL.matches(Probe(path))
-    assert texts(caption_table.read_jsonl(path)) == {"a.jpg": ["A dog", "The dog"]}
+    assert texts(caption_table.read(path)) == {"a.jpg": ["A dog", "The dog"]}
 
 
 BROKEN_CSV = [
@@ -92,7 +92,7 @@ def test_broken_tables_are_refused_with_their_line(
 ) -> None:
     path = table(photos, text)
     with pytest.raises(error, match=message) as caught:
-        caption_table.read_csv(path, check_files=True)
+        caption_table.read(path, check_files=True)
     assert str(path) in str(caught.value)
     if error is not MissingRecordError:
         assert str(caught.value) in caption_table.CSV.inspect(path).problems
@@ -120,7 +120,7 @@ def test_broken_lines_of_json_are_refused_with_their_line(
 ) -> None:
     path = table(photos, text, "captions.jsonl")
     with pytest.raises(error, match=message) as caught:
-        caption_table.read_jsonl(path, check_files=True)
+        caption_table.read(path, check_files=True)
     assert str(path) in str(caught.value)
     if error is not MissingRecordError:
         assert str(caught.value) in caption_table.JSONL.inspect(path).problems
@@ -133,13 +133,13 @@ def test_a_utf16_table_is_claimed_and_said_to_be_one(name: str, encoding: str, p
     path.write_bytes(("\ufeff" * (encoding == "utf-16-be") + "file\tcaption\na.jpg\tEin Café\n").encode(encoding))
     assert caption_table.CSV.matches(Probe(path))
     with pytest.raises(DataError, match=r"this is UTF-16 text\. To fix: save it as UTF-8"):
-        caption_table.read_csv(path)
+        caption_table.read(path)
     assert caption_table.CSV.inspect(path).problem_count == 1
 
 
 def test_captions_of_photos_elsewhere_are_read_and_noted_unless_the_folder_is_theirs(photos: Path) -> None:
     path = table(photos, "file,caption\nfar/away.jpg,A dog\na.jpg,A cat\n")
-    assert texts(caption_table.read_csv(path)) == {"far/away.jpg": ["A dog"], "a.jpg": ["A cat"]}
+    assert texts(caption_table.read(path)) == {"far/away.jpg": ["A dog"], "a.jpg": ["A cat"]}
     report = caption_table.CSV.inspect(path)
     assert (report.problems, report.notes) == ((), ("1 of the photos are not beside it",))
     assert photo_folder.FORMAT.inspect(photos).problem_count == 1
@@ -155,8 +155,8 @@ def test_a_list_of_captions_is_read_and_its_broken_entries_are_told(broken: str,
     report = caption_table.JSON.inspect(path)
     assert (report.counts["captions"], report.problem_count) == (1, 1)
     with pytest.raises(DataError, match=r"said\.json, photos\[1\]"):
-        caption_table.read_array(path)
-    assert texts(caption_table.read_array(table(tmp_path, f"[{good}]", "said.json"))) == {"a.jpg": ["A dog"]}
+        caption_table.read(path)
+    assert texts(caption_table.read(table(tmp_path, f"[{good}]", "said.json"))) == {"a.jpg": ["A dog"]}
 
 
 def test_a_folder_gives_every_photo_with_its_captions(photos: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_folder_of_other_files_with_a_picture_among_them_is_not_a_photo_folder
 def test_the_table_of_an_image_folder_is_read_as_it_was_written(name: str, photos: Path) -> None:
     """https://huggingface.co/docs/datasets/image_dataset: `file_name` and `text`, in a table beside the photos."""
     source = table(photos, "file,caption\na.jpg,A dog\nsub/c.webp,A cat\na.jpg,The dog\n")
-    captions = caption_table.read_csv(source)
+    captions = caption_table.read(source)
     path = photos / name
     write = caption_table.write_csv if path.suffix == ".csv" else caption_table.write_jsonl
     assert write(path, captions) == 2
@@ -259,8 +259,8 @@ def test_the_names_of_an_image_folder_lead_from_it_wherever_captions_were_writte
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     monkeypatch.chdir(photos.parent)
     named = table(elsewhere, f"path,caption\n{photos.name}/sub/c.webp,A cat\n{photos / 'a.jpg'},A dog\n")
-    caption_table.write_jsonl(photos / "metadata.jsonl", caption_table.read_csv(named))
-    assert set(texts(caption_table.read_jsonl(photos / "metadata.jsonl"))) == {"a.jpg", "sub/c.webp"}
+    caption_table.write_jsonl(photos / "metadata.jsonl", caption_table.read(named))
+    assert set(texts(caption_table.read(photos / "metadata.jsonl"))) == {"a.jpg", "sub/c.webp"}
     with pytest.raises(MissingRecordError, match="copy the photos there"):
-        caption_table.write_jsonl(elsewhere / "metadata.jsonl", caption_table.read_csv(named))
+        caption_table.write_jsonl(elsewhere / "metadata.jsonl", caption_table.read(named))
     assert not (elsewhere / "metadata.jsonl").exists()

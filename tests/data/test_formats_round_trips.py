@@ -95,15 +95,13 @@ def test_photos_with_one_caption_become_results(captions: CaptionSet, folder: Pa
 @given(captions=caption_sets())
 def test_tables_keep_every_caption_under_its_file(name: str, captions: CaptionSet, folder: Path) -> None:
     named = [(photo.file or photo.id, [s.text for s in photo.sentences]) for photo in captions]
-    jsonl = name.endswith("jsonl")
-    write = caption_table.write_jsonl if jsonl else caption_table.write_csv
-    read = caption_table.read_jsonl if jsonl else caption_table.read_csv
+    write = caption_table.write_jsonl if name.endswith("jsonl") else caption_table.write_csv
     if len({file for file, _ in named}) < len(named):
         with pytest.raises(DuplicateRecordError):
             write(folder / name, captions)
         return
     assert write(folder / name, captions) == len(captions)
-    assert texts(read(folder / name, check_files=False)) == named
+    assert texts(caption_table.read(folder / name)) == named
 
 
 def predicted() -> st.SearchStrategy[tuple[GroundedPrediction, ...]]:

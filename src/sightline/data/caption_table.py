@@ -41,33 +41,32 @@ class _Row(NamedTuple):
     captions: tuple[str, ...]
 
 
-def read_csv(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
-    """Photos with captions; several rows per photo are allowed. `check_files` wants each photo beside the table."""
-    return join_rows(_photos(_csv_rows(path, problems), path, problems, check_files), path)
+def read(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
+    """Photos with captions, from a table, lines of JSON or one JSON list; a photo may have several rows.
 
-
-def read_jsonl(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
-    """Photos with captions; several lines per photo, and lists of captions, are allowed."""
-    return join_rows(_photos(_json_rows(path, problems), path, problems, check_files), path)
-
-
-def read_array(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
-    """The same of one JSON list of such objects, as `sightline caption` writes and prints it."""
-    return join_rows(_photos(read_each(path, problems, _json_row, "photos"), path, problems, check_files), path)
+    The id is the file as written. `check_files` wants each photo beside the table.
+    """
+    rows: Iterable[_Row]
+    if path.name.removesuffix(".gz").endswith(".jsonl"):
+        rows = _json_rows(path, problems)
+    elif Probe(path).json_start == "[":
+        rows = read_each(path, problems, _json_row, "photos")
+    else:
+        rows = _csv_rows(path, problems)
+    return join_rows(_photos(rows, path, problems, check_files), path)
 
 
 def _photos(rows: Iterable[_Row], path: Path, problems: Problems, check_files: bool) -> Iterator[CaptionedPhoto]:
-    """A photo for each row. The id is the file as written, which is looked for beside the table."""
-    known: set[str] = set()
+    checked: set[str] = set()
     for row in rows:
         if not row.file:
             problems.report(DataError("the file is empty", where=row.where, fix="name the photo, or remove the row"))
             continue
-        if check_files and row.file not in known and not _is_file(path.parent / row.file):
+        if check_files and row.file not in checked and not _is_file(path.parent / row.file):
             what = f"there is no file {row.file!r} in {path.parent}"
             fix = "names are relative to the table's folder; correct the name, or remove the row"
             problems.report(MissingRecordError(what, where=row.where, fix=fix))
-        known.add(row.file)
+        checked.add(row.file)
         sentences = tuple(Sentence(check_caption(text, row.where, problems)) for text in row.captions)
         yield CaptionedPhoto(row.file, sentences, row.file)
 
@@ -90,8 +89,8 @@ def _column(names: Iterable[str], wanted: tuple[str, ...], where: str, among: st
 
 
 def _has_columns(names: Iterable[str]) -> bool:
-    known = {name.strip().lower() for name in names}
-    return not known.isdisjoint(FILE_COLUMNS) and not known.isdisjoint(CAPTION_COLUMNS)
+    written = {name.strip().lower() for name in names}
+    return not written.isdisjoint(FILE_COLUMNS) and not written.isdisjoint(CAPTION_COLUMNS)
 
 
 def _csv_rows(path: Path, problems: Problems) -> Iterator[_Row]:
@@ -104,15 +103,14 @@ def _csv_rows(path: Path, problems: Problems) -> Iterator[_Row]:
         first = file.readline()
         reader = csv.reader(file, delimiter=_delimiter(first), strict=True)
         try:
-            header, where = _header(first), line_of(path, 1)
-            places = [
-                header.index(_column(header, names, where, "the columns " + (", ".join(header) or "(none)")))
-                for names in (FILE_COLUMNS, CAPTION_COLUMNS)
-            ]
+            header = _header(first)
+            among = "the columns " + (", ".join(header) or "(none)")
+            file_place = header.index(_column(header, FILE_COLUMNS, line_of(path, 1), among))
+            caption_place = header.index(_column(header, CAPTION_COLUMNS, line_of(path, 1), among))
             for cells in reader:
                 where = line_of(path, reader.line_num + 1)
                 if len(cells) == len(header):
-                    yield _Row(where, cells[places[0]], (cells[places[1]],))
+                    yield _Row(where, cells[file_place], (cells[caption_place],))
                     continue
                 what = f"{len(cells)} columns, the header has {len(header)}"
                 fix = 'put captions that hold the separator into "quotation marks"'
@@ -139,9 +137,9 @@ def _json_rows(path: Path, problems: Problems) -> Iterator[_Row]:
 
 
 def _json_row(record: Record) -> _Row:
-    keys, where = ", ".join(record.value) or "no keys", record.where
-    file, caption = (_column(record.value, names, where, keys) for names in (FILE_COLUMNS, CAPTION_COLUMNS))
-    return _Row(where, record.text(file), record.one_or_many(caption))
+    among, where = ", ".join(record.value) or "no keys", record.where
+    file = record.text(_column(record.value, FILE_COLUMNS, where, among))
+    return _Row(where, file, record.one_or_many(_column(record.value, CAPTION_COLUMNS, where, among)))
 
 
 def write_csv(path: Path, captions: CaptionSet) -> int:
@@ -212,8 +210,8 @@ def _is_jsonl(probe: Probe) -> bool:
 
 def _is_array(probe: Probe) -> bool:
     """A `.json` list of such objects; those with an `image` are LAVIS's."""
-    listed = probe.name.endswith(".json") and probe.json_start == "["
-    return listed and _names_columns(probe) and not probe.has_key("image")
+    is_list = probe.name.endswith(".json") and probe.json_start == "["
+    return is_list and _names_columns(probe) and not probe.has_key("image")
 
 
 def _count(captions: CaptionSet) -> Summary:
@@ -227,17 +225,18 @@ CSV = caption_format(
     "captions-csv",
     "Photos with captions in a table (.csv or .tsv with a header; open_clip's filepath and title)",
     _is_csv,
-    read_csv,
+    read,
     write_csv,
     _count,
 )
 JSONL = caption_format(
-    "captions-jsonl", "Photos with captions as lines of JSON (.jsonl)", _is_jsonl, read_jsonl, write_jsonl, _count
+    "captions-jsonl", "Photos with captions as lines of JSON (.jsonl)", _is_jsonl, read, write_jsonl, _count
 )
 JSON = caption_format(
     "captions-json",
     "Photos with captions in one JSON list, as `sightline caption` writes it",
     _is_array,
-    read_array,
+    read,
     count=_count,
 )
+FORMATS = (CSV, JSONL, JSON)

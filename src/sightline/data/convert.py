@@ -100,12 +100,11 @@ def any_captions(path: Path, split: str | None = None, *, images: Path | None = 
         opens = Probe(path).json_start
         if opens not in ("{", "["):
             raise
-        return read_clipscore(path) if opens == "{" else caption_table.read_array(path)
+        return read_clipscore(path) if opens == "{" else caption_table.read(path)
     if format.captions is None:
         raise DataError(f"{format.name} holds no captions", where=path, fix="give a file of captions")
     captions = read_captions(format, path, split)
-    tables = (caption_table.CSV, caption_table.JSONL, caption_table.JSON)
-    if images is None or format not in tables:
+    if images is None or format not in caption_table.FORMATS:
         return captions
     return replace(captions, photos=tuple(_below(images, photo, path) for photo in captions))
 

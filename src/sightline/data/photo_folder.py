@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from sightline.data import caption_table
@@ -15,15 +14,7 @@ from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, TruncatedError
 from sightline.vision.find_photos import is_picture
 
-_Reader = Callable[[Path, Problems, bool], CaptionSet]
-TABLES: dict[str, _Reader] = {
-    "captions.csv": caption_table.read_csv,
-    "captions.tsv": caption_table.read_csv,
-    "captions.jsonl": caption_table.read_jsonl,
-    "captions.json": caption_table.read_array,
-    "metadata.csv": caption_table.read_csv,
-    "metadata.jsonl": caption_table.read_jsonl,
-}
+TABLES = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json", *caption_table.IMAGE_FOLDER)
 
 OUTPUT = ".sightline"  # where a folder that `sightline caption --out` writes to keeps its log
 _MAGIC = re.compile(  # of jpeg, png, gif, bmp, tiff, webp; avif and heic
@@ -35,13 +26,13 @@ _MAGIC = re.compile(  # of jpeg, png, gif, bmp, tiff, webp; avif and heic
 
 def photo_files(folder: Path) -> list[str]:
     """Every picture below `folder`, relative to it and sorted; hidden files and folders are left out."""
-    found: list[str] = []
+    pictures: list[str] = []
     for here, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         below = Path(here).relative_to(folder).as_posix()
         prefix = "" if below == "." else f"{below}/"
-        found += (prefix + name for name in files if is_picture(name))
-    return sorted(found)
+        pictures += (prefix + name for name in files if is_picture(name))
+    return sorted(pictures)
 
 
 def table_of(folder: Path) -> Path | None:
@@ -55,13 +46,15 @@ def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
     unless `sightline caption` wrote the table here about photos elsewhere.
     """
     table = table_of(path)
-    captions = CaptionSet(()) if table is None else TABLES[table.name](table, problems, not (path / OUTPUT).is_dir())
-    named = {PurePosixPath(photo.id).as_posix() for photo in captions}  # `./a.jpg` is `a.jpg`
+    captions = CaptionSet(())
+    if table is not None:
+        captions = caption_table.read(table, problems, check_files=not (path / OUTPUT).is_dir())
+    with_captions = {PurePosixPath(photo.id).as_posix() for photo in captions}  # `./a.jpg` is `a.jpg`
     files = photo_files(path)
     for file in files:
         with problems:
             _check_picture(path / file)
-    bare = tuple(CaptionedPhoto(file, (), file) for file in files if file not in named)
+    bare = tuple(CaptionedPhoto(file, (), file) for file in files if file not in with_captions)
     return CaptionSet((*captions.photos, *bare), str(path))
 
 
@@ -91,7 +84,7 @@ def _check_picture(path: Path) -> None:
 
 def _is_table(path: Path) -> bool:
     probe = Probe(path)
-    return any(one.matches(probe) for one in (caption_table.CSV, caption_table.JSONL, caption_table.JSON))
+    return any(format.matches(probe) for format in caption_table.FORMATS)
 
 
 def _matches(probe: Probe) -> bool:
