@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from feature_samples import assert_same_scenes, sample_scenes, scene_lists
 from sightline.data import bottom_up_tsv
-from sightline.data.bottom_up_tsv import FORMAT, BottomUpTsv, decode_base64, decode_floats, write_scenes
+from sightline.data.bottom_up_tsv import FORMAT, BottomUpTsv, decode_base64, write_scenes
 from sightline.data.format import Probe
 from sightline.errors import (
     BoxError,
@@ -268,14 +268,3 @@ def test_a_foreign_character_is_refused_wherever_it_stands(raw: bytes, place: in
 def test_a_length_that_is_no_multiple_of_four_is_refused() -> None:
     with pytest.raises(ValueError, match="multiple of four"):
         decode_base64(b"AAAAA")
-
-
-def test_floats_keep_every_bit() -> None:
-    values = np.array([0.0, -0.0, 1e-45, np.pi, np.inf, -3.4e38], dtype="<f4")
-    found = decode_floats(base64.b64encode(values.tobytes()))
-    assert found.tobytes() == values.tobytes()
-
-
-def test_bytes_that_are_no_whole_floats_are_refused() -> None:
-    with pytest.raises(ValueError, match="whole float32"):
-        decode_floats(base64.b64encode(b"12345"))

@@ -82,16 +82,12 @@ class BottomUpTsv(FeatureSource):
     def read(self, id: str) -> Scene:
         offset, length, number = self._index[id]
         with open_bytes(self.path) as file:
-            if self.path.suffix == ".gz":
-                file.seek(offset)
-                return self._scene(Line(file.read(length), 0, length, offset, number))
-            start = offset % mmap.ALLOCATIONGRANULARITY  # a mapping begins at a page
-            try:
-                mapped = mmap.mmap(file.fileno(), start + length, access=mmap.ACCESS_READ, offset=offset - start)
-            except ValueError as error:
-                what = f"image {id} was at byte {offset}, and the file has become shorter"
-                raise TruncatedError(what, where=self.path, fix="open it again") from error
-        return self._scene(Line(mapped, start, start + length, offset, number))
+            file.seek(offset)
+            data = file.read(length)
+        if len(data) < length:
+            what = f"image {id} was at byte {offset}, and the file has become shorter"
+            raise TruncatedError(what, where=self.path, fix="open it again")
+        return self._scene(Line(data, 0, length, offset, number))
 
     def each(self, problems: Problems) -> Iterator[Scene]:
         """Every scene, in one pass over the file; what is wrong with one goes to `problems`."""
@@ -171,8 +167,8 @@ def _floats(field: memoryview, name: str, where: str) -> Array:
         what = f"{name} is a printed bytes object, b'...'"
         raise ByteStringError(what, where=where, fix="write base64 with .decode('ascii')")
     try:
-        return decode_floats(field)
-    except ValueError as error:
+        return decode_base64(field).view("<f4")
+    except ValueError as error:  # of base64, or of a number of bytes that is no multiple of four
         what = f"{name} is not whole base64 float32: {error}"
         raise TruncatedError(what, where=where, fix="download the file again") from error
 
@@ -211,14 +207,6 @@ def decode_base64(text: bytes | memoryview) -> npt.NDArray[np.uint8]:
         octets = ((words << 12) | (words >> 16)).astype("<u4", copy=False).view(np.uint8).reshape(-1, 4)
         out[:, 0], out[:, 1], out[:, 2] = octets[:, 2], octets[:, 1], octets[:, 0]
     return decoded
-
-
-def decode_floats(text: bytes | memoryview) -> npt.NDArray[np.float32]:
-    """The little-endian float32 numbers that base64 `text` stands for."""
-    decoded = decode_base64(text)
-    if len(decoded) % 4:
-        raise ValueError(f"{len(decoded)} bytes are not whole float32 numbers")
-    return decoded.view("<f4")
 
 
 def _lines(path: Path) -> Iterator[Line]:
