@@ -83,8 +83,7 @@ def test_concepts_of_boxes_are_unique_and_at_most_five_of_the_highest_scores():
         ("hotdog", 0.9), ("dog", 0.8), ("fork", 0.7), ("pizza", 0.6), ("person", 0.5)
     ]  # fmt: skip
     assert kept[1].box == boxes[3]
-    every = DICTIONARY.of_scene(scene, most=9)
-    assert [c.name for c in every][-2:] == ["bowl", "cup"]
+    assert [c.name for c in DICTIONARY.of_scene(scene, min_score=0.75)] == ["hotdog", "dog"]
 
 
 def test_names_of_our_own_detector_go_by_their_words():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sightline.data.entities import read_classes
-from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.errors import DataError, DuplicateRecordError, MissingRecordError, about
 from sightline.files import PathLike, open_text
 from sightline.scene import Concept, Scene
 from sightline.text.phrase_table import PhraseTable
@@ -33,7 +33,7 @@ class Entry:
 
     name: str
     concept: str
-    phrases: tuple[str, ...]
+    phrases: tuple[str, ...]  # with `/n` behind those that count only as nouns
 
 
 class ConceptDictionary:
@@ -44,22 +44,22 @@ class ConceptDictionary:
     ['person', 'bicycle', 'hotdog']
     """
 
-    def __init__(self, entries: Iterable[Entry], where: PathLike = "") -> None:
+    def __init__(self, entries: Iterable[Entry]) -> None:
         self._of_class: dict[str, str] = {}
         self._of_phrase: dict[str, str] = {}
-        written: list[str] = []  # the phrases as their lines have them
+        phrases: list[str] = []
         for entry in entries:
             if entry.name in self._of_class:
-                raise DuplicateRecordError(f"the class {entry.name!r} appears twice", where=where or None)
+                raise DuplicateRecordError(f"the class {entry.name!r} appears twice")
             if entry.name != NONE:
                 self._of_class[entry.name] = entry.concept
-            for key in (phrase.removesuffix("/n") for phrase in entry.phrases):
-                if self._of_phrase.setdefault(key, entry.concept) != entry.concept:
-                    what = f"{key!r} means both {self._of_phrase[key]} and {entry.concept}"
-                    raise DuplicateRecordError(what, where=where or None, fix="list it for one of them")
-            written += entry.phrases
+            for phrase in map(_plain, entry.phrases):
+                if self._of_phrase.setdefault(phrase, entry.concept) != entry.concept:
+                    what = f"{phrase!r} means both {self._of_phrase[phrase]} and {entry.concept}"
+                    raise DuplicateRecordError(what, fix="list it for one of them")
+            phrases += entry.phrases
         self.words = tuple(dict.fromkeys(self._of_class.values()))
-        self._table = PhraseTable(written)
+        self._table = PhraseTable(phrases)
 
     @classmethod
     def coco(cls) -> ConceptDictionary:
@@ -68,7 +68,8 @@ class ConceptDictionary:
 
     @classmethod
     def read(cls, path: PathLike) -> ConceptDictionary:
-        return cls(_entries(path), path)
+        with about(path):
+            return cls(_entries(path))
 
     @classmethod
     def entities(cls) -> ConceptDictionary:
@@ -86,16 +87,15 @@ class ConceptDictionary:
         A man is a *man* here, and an umpire, whom the detector has no name for, is a *person*. For text of one's own:
         every name has a word, while `coco` has one for 160 of the 412.
         """
-        names, coco = concept_names(), _entries(COCO)
-        of_class = {entry.name: entry for entry in coco}
-        entries = [entry for entry in coco if entry.name == NONE]
-        taken = {phrase.removesuffix("/n") for entry in entries for phrase in entry.phrases}
+        names, of_class = concept_names(), {entry.name: entry for entry in _entries(COCO)}
+        entries = [of_class[NONE]]
+        taken = set(map(_plain, of_class[NONE].phrases))
         for name in names:
-            known = of_class.get(name, Entry(name, name, ()))
-            own = (f"{name}/n", *(one for one in known.phrases if one.removesuffix("/n") not in names))
-            new = tuple(one for one in own if one.removesuffix("/n") not in taken)
-            taken |= {one.removesuffix("/n") for one in new}
-            entries.append(Entry(name, known.concept, new))
+            entry = of_class.get(name, Entry(name, name, ()))
+            others = [phrase for phrase in entry.phrases if _plain(phrase) not in names]
+            phrases = tuple(phrase for phrase in (f"{name}/n", *others) if _plain(phrase) not in taken)
+            taken.update(map(_plain, phrases))
+            entries.append(Entry(name, entry.concept, phrases))
         return cls(entries)
 
     def of_class(self, name: str) -> str:
@@ -105,19 +105,19 @@ class ConceptDictionary:
             raise MissingRecordError(what, fix=fix)
         return self._of_class[name]
 
-    def of_scene(self, scene: Scene, min_score: float = MIN_SCORE, most: int = MOST) -> tuple[Concept, ...]:
+    def of_scene(self, scene: Scene, min_score: float = MIN_SCORE) -> tuple[Concept, ...]:
         """The concepts of a scene whose concepts are a detector's classes: each once, by descending score.
 
         What Sightline's own detector calls things goes by its words (a kid is a person among COCO's classes); where the
         dictionary has none for it, it is left out.
         """
         best: dict[str, Concept] = {}
-        for found in sorted(scene.concepts, key=lambda concept: -concept.score):
-            if found.score >= min_score:
-                ours = found.name in concept_names() or found.name in imagenet_chains()
-                if word := self.word_of(found.name) if ours else self.of_class(found.name):
-                    best.setdefault(word, replace(found, name=word))
-        return tuple(best.values())[:most]
+        for concept in sorted(scene.concepts, key=lambda concept: -concept.score):
+            if concept.score >= min_score:
+                ours = concept.name in concept_names() or concept.name in imagenet_chains()
+                if word := self.word_of(concept.name) if ours else self.of_class(concept.name):
+                    best.setdefault(word, replace(concept, name=word))
+        return tuple(best.values())[:MOST]
 
     def word_of(self, name: str) -> str:
         """The concept word of a class, or of what a name says (a kid is a person among COCO's); "" without one.
@@ -142,7 +142,7 @@ class ConceptDictionary:
 
 def _entries(path: PathLike) -> list[Entry]:
     entries = []
-    with open_text(Path(path)) as file:
+    with open_text(path) as file:
         for number, line in enumerate(file, 1):
             parts = line.rstrip("\n").split("\t")
             if len(parts) != 3 or not all(parts) or len(parts[1].split()) != 1:
@@ -150,6 +150,10 @@ def _entries(path: PathLike) -> list[Entry]:
                 raise DataError("not a class, its concept word and the words that mean it", where=where, fix=fix)
             entries.append(Entry(parts[0], parts[1], tuple(word.strip() for word in parts[2].split(","))))
     return entries
+
+
+def _plain(phrase: str) -> str:
+    return phrase.removesuffix("/n")
 
 
 NAMED = {  # by what a recipe calls them
