@@ -15,7 +15,7 @@ from sightline.errors import DataError
 from sightline.files import open_bytes, read_json
 from sightline.scene import Scene
 
-HEAD = 65536
+HEAD = 65536  # bytes by which a file is recognised
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,24 @@ class Probe:
         return sorted(p.name for p in self.path.iterdir()) if self.is_folder else []
 
     @cached_property
-    def _opened(self) -> tuple[bytes, DataError | None]:
+    def _head_or_error(self) -> bytes | DataError:
+        if self.is_folder:
+            return b""
         try:
-            if self.is_folder:
-                return b"", None
             with open_bytes(self.path) as file:
-                return file.read(HEAD), None
+                return file.read(HEAD)
         except DataError as error:
-            return b"", error
+            return error
 
     @property
     def head(self) -> bytes:
         """The first 64 KiB, gunzipped (b"" for a folder or an unreadable file; `damage` tells why)."""
-        return self._opened[0]
+        return self._head_or_error if isinstance(self._head_or_error, bytes) else b""
 
     @property
     def damage(self) -> DataError | None:
         """Why the file cannot be read at all, or None."""
-        return self._opened[1]
+        return self._head_or_error if isinstance(self._head_or_error, DataError) else None
 
     @cached_property
     def text(self) -> str | None:
@@ -71,10 +71,9 @@ class Probe:
     @cached_property
     def lines(self) -> list[str]:
         """The whole lines of the head, at most 50 (the last, possibly cut, line is left out if there are others)."""
-        if self.text is None:
-            return []
-        found = self.text.splitlines()
-        return (found[:-1] if len(found) > 1 and len(self.head) == HEAD else found)[:50]
+        lines = (self.text or "").splitlines()
+        cut = len(lines) > 1 and len(self.head) == HEAD
+        return (lines[:-1] if cut else lines)[:50]
 
     @cached_property
     def json_start(self) -> str:
@@ -118,30 +117,21 @@ Summary = tuple[dict[str, int | str], Iterable[str]]  # counts, and notes
 
 @dataclass(frozen=True)
 class Format:
-    """A format people have on disk. Readers are strict; `inspect` collects every problem instead of raising.
+    """A format people have on disk. Readers are strict; `inspect` collects every problem instead of raising."""
 
-    Attributes:
-        name: what `--to` and reports call it.
-        about: one sentence.
-        matches: whether a probe looks like this format; must also say yes to damaged files of it.
-        survey: what a file of this format holds; what is wrong with it goes to the problems.
-        scenes / captions: strict readers, where the format holds features / captions.
-        split_scenes / split_captions: the same for one split, where that differs from picking it out of the whole.
-        write_scenes / write_captions: writers (atomic), returning how many records they wrote.
-        keeps: the parts of a scene that `write_scenes` writes; the others are left out, and `convert` says so.
-    """
-
-    name: str
-    about: str
-    matches: Callable[[Probe], bool]
-    survey: Callable[[Path, Problems], Summary]
-    scenes: Callable[[Path], SceneSource] | None = None
-    captions: Callable[[Path], CaptionSet] | None = None
+    name: str  # what `--to` and reports call it
+    about: str  # one sentence
+    matches: Callable[[Probe], bool]  # must also say yes to damaged files of it
+    survey: Callable[[Path, Problems], Summary]  # what a file holds; what is wrong with it goes to the problems
+    scenes: Callable[[Path], SceneSource] | None = None  # where the format holds features
+    captions: Callable[[Path], CaptionSet] | None = None  # where it holds captions
+    # The same for one split, where that differs from picking it out of the whole:
     split_scenes: Callable[[Path, str], SceneSource] | None = None
     split_captions: Callable[[Path, str], CaptionSet] | None = None
+    # Writers are atomic, and return how many records they wrote:
     write_scenes: Callable[[Path, Iterable[Scene]], int] | None = None
     write_captions: Callable[[Path, CaptionSet], int] | None = None
-    keeps: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()  # the parts of a scene that `write_scenes` writes; `convert` says which are left out
 
     def inspect(self, path: Path) -> Report:
         """Counts, notes and problems; never raises a DataError for a file that `matches`."""
@@ -150,5 +140,5 @@ class Format:
         with problems:
             summary = self.survey(path, problems)
         counts, notes = summary
-        told = tuple(map(str, problems.errors))
-        return Report(str(path), self.name, self.about, counts, tuple(notes), told, problems.total)
+        errors = tuple(map(str, problems.errors))
+        return Report(str(path), self.name, self.about, counts, tuple(notes), errors, problems.total)

@@ -10,18 +10,18 @@ from sightline.data.formats import FORMATS
 from sightline.errors import DataError, SightlineError, UnknownFormatError
 from sightline.files import PathLike, existing_path, read_json
 
-_DEPTH = 4
+_DEPTH = 4  # folders in folders that are walked
 _PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"WEBP": "WebP", b"GIF8": "GIF", b"ftypavif": "AVIF"}
 
 
 def identify(path: PathLike) -> Format:
     """The format of `path`, or an UnknownFormatError that tells what it looks like."""
     probe = Probe(existing_path(path))
-    found = _match(probe)
-    if found is None:
+    format = _match(probe)
+    if format is None:
         what = f"{_looks_like(probe)}, in no format Sightline reads"
         raise UnknownFormatError(what, where=path, fix="`sightline data formats` lists the formats")
-    return found
+    return format
 
 
 def inspect(path: PathLike) -> Iterator[Report]:
@@ -36,11 +36,11 @@ def _inspect(path: Path, depth: int) -> Iterator[Report]:
         yield _unreadable(path, DataError(f"this is {kind}", where=path, fix="remove it or mend it"))
         return
     probe = Probe(path)
-    found: Format | None = None
+    format: Format | None = None
     try:
-        found = _match(probe)
-        if found is not None:
-            yield found.inspect(path)
+        format = _match(probe)
+        if format is not None:
+            yield format.inspect(path)
         elif probe.is_folder and depth and probe.entries:
             for name in _chosen(probe.entries):
                 yield from _inspect(path / name, depth - 1)
@@ -49,17 +49,17 @@ def _inspect(path: Path, depth: int) -> Iterator[Report]:
         else:
             yield Report(str(path), "unknown", f"{_looks_like(probe)}, in no format Sightline reads")
     except Exception as error:  # so broken that counting was not possible, or a defect of ours
-        yield _unreadable(path, error, found)
+        yield _unreadable(path, error, format)
 
 
-def _unreadable(path: Path, error: Exception, found: Format | None = None) -> Report:
-    told = f"{path}: reading it failed ({type(error).__name__}: {error}). Please report this."
+def _unreadable(path: Path, error: Exception, format: Format | None = None) -> Report:
+    problem = f"{path}: reading it failed ({type(error).__name__}: {error}). Please report this."
     if isinstance(error, SightlineError):
-        told = str(error)
+        problem = str(error)
     elif isinstance(error, OSError):
-        told = f"{path}: {error.strerror or error}."
-    name, about = (found.name, found.about) if found else ("unknown", "It cannot be read")
-    return Report(str(path), name, about, problems=(told,), problem_count=1)
+        problem = f"{path}: {error.strerror or error}."
+    name, about = (format.name, format.about) if format else ("unknown", "It cannot be read")
+    return Report(str(path), name, about, problems=(problem,), problem_count=1)
 
 
 def _chosen(entries: list[str]) -> list[str]:

@@ -66,13 +66,11 @@ class CaptionSet:
         """Photos per split, in order of first appearance."""
         return dict(Counter(photo.split for photo in self.photos if photo.split is not None))
 
-    def split(self, *names: str) -> CaptionSet:
-        known = self.splits()
-        for name in names:
-            if name not in known:
-                fix = f"choose one of {', '.join(known) or '(none: no photo has a split)'}"
-                raise MissingRecordError(f"no split {name!r}", where=self.source, fix=fix)
-        return replace(self, photos=tuple(p for p in self.photos if p.split in names))
+    def split(self, name: str) -> CaptionSet:
+        if name not in (names := self.splits()):
+            fix = f"choose one of {', '.join(names) or '(none: no photo has a split)'}"
+            raise MissingRecordError(f"no split {name!r}", where=self.source, fix=fix)
+        return replace(self, photos=tuple(photo for photo in self.photos if photo.split == name))
 
     def sentences(self) -> Iterator[Sentence]:
         for photo in self.photos:
@@ -81,17 +79,11 @@ class CaptionSet:
 
 @dataclass(frozen=True)
 class GroundedWord:
-    """A word of a sentence that names something in the picture.
+    """A word of a sentence that names something in the picture."""
 
-    Attributes:
-        index: the word's place in the sentence's tokens, from 0.
-        label: its class, the lemma of a head noun ("dog").
-        boxes: x1 y1 x2 y2 in pixels of the photo's original size; one thing may have several.
-    """
-
-    index: int
-    label: str
-    boxes: tuple[Box, ...]
+    index: int  # the word's place in the sentence's tokens, from 0
+    label: str  # its class, the lemma of a head noun ("dog")
+    boxes: tuple[Box, ...]  # x1 y1 x2 y2 in pixels of the photo's original size; one thing may have several
 
 
 @dataclass(frozen=True)
@@ -114,9 +106,11 @@ class GroundedPhoto:
 
 def plain_captions(photos: Iterable[GroundedPhoto], source: object) -> CaptionSet:
     """Their captions as plain tokens, without what is grounded. `file` is `<id>.jpg`."""
-    rows = ((one, tuple(Sentence(" ".join(said.tokens), said.tokens) for said in one.sentences)) for one in photos)
-    found = (CaptionedPhoto(one.id, sentences, f"{one.id}.jpg", one.split, one.size) for one, sentences in rows)
-    return CaptionSet(tuple(found), str(source))
+    plain = []
+    for photo in photos:
+        sentences = tuple(Sentence(" ".join(sentence.tokens), sentence.tokens) for sentence in photo.sentences)
+        plain.append(CaptionedPhoto(photo.id, sentences, f"{photo.id}.jpg", photo.split, photo.size))
+    return CaptionSet(tuple(plain), str(source))
 
 
 @dataclass(frozen=True)
