@@ -58,9 +58,15 @@ def panel_height(photo: Image.Image, words: int, columns: int) -> int:
 
 
 def draw_panels(
-    figure: Figure | SubFigure, photo: Image.Image, caption: Caption, scene: Scene, over: Over, columns: int, one: bool
+    figure: Figure | SubFigure,
+    photo: Image.Image,
+    caption: Caption,
+    scene: Scene,
+    over: Over,
+    columns: int,
+    one_scale: bool = False,
 ) -> None:
-    """Draw the panels of a caption; `one` scale for all, or each its own."""
+    """Draw the panels of a caption, with one scale for all, or each with its own."""
     traces = zip(caption.words, caption.trace, strict=bool(caption.trace))
     weights = [(word, attention_of(word, trace, scene, over)) for word, trace in traces]
     if all(row is None for _, row in weights):
@@ -70,19 +76,19 @@ def draw_panels(
             fix=f"draw the caption of a model that attends to {over}, with its trace",
         )
     maps = [_map(row, scene, over, photo.size) for _, row in weights]
-    top = max(float(glow.max()) for glow in maps) if one else None
+    top = max(float(glow.max()) for glow in maps) if one_scale else None
     grid = figure.subplots(-(-len(maps) // columns), columns, squeeze=False)
     for axes in grid.flat[len(maps) :]:
         axes.set_axis_off()
     for axes, (word, row), glow in zip(grid.flat, weights, maps, strict=False):
-        shown, note = overlay(photo, glow, top), "no attention"
+        panel, note = overlay(photo, glow, top), "no attention"
         if row is not None and row.any():
             note = f"at most {row.max():.2f}"
             if over == "regions" and scene.boxes is not None:
                 best = int(row.argmax())
-                outline(shown, pixels(as_box(scene.boxes[best]), shown.size), COLOURS[0], 2)
+                outline(panel, pixels(as_box(scene.boxes[best]), panel.size), COLOURS[0], 2)
                 note = f"region {best}: {row[best]:.2f}"
-        show(axes, shown, word, note)
+        show(axes, panel, word, note)
 
 
 def _map(weights: Array | None, scene: Scene, over: Over, size: tuple[int, int]) -> Array:
@@ -102,12 +108,11 @@ def attention_of(word: str, trace: WordTrace, scene: Scene, over: Over) -> Array
     if over == "regions":
         scene.require("boxes", by="a picture of region attention")
     expected = len(scene) if over == "regions" else int(np.prod(grid_shape(scene, len(weights))))
-    checked = check_weights(weights, (expected,), f"the attention of “{word}” in {scene.where}")
-    if (checked < 0).any():
-        raise DataError(
-            f"attention of “{word}” has negative weights", where=scene.where, fix="give weights after the softmax"
-        )
-    return checked
+    attention = check_weights(weights, (expected,), f"the attention of “{word}” in {scene.where}")
+    if (attention < 0).any():
+        what = f"attention of “{word}” has negative weights"
+        raise DataError(what, where=scene.where, fix="give weights after the softmax")
+    return attention
 
 
 def check_weights(weights: Array, expected: tuple[int, ...], where: str) -> Array:
@@ -143,11 +148,11 @@ def region_map(boxes: Array, weights: Array, size: tuple[int, int]) -> Array:
 
     `boxes` is (n, 4), normalised x1 y1 x2 y2; `weights` is (n,).
     """
-    summed = np.zeros((size[1], size[0]))
+    total = np.zeros((size[1], size[0]))
     for box, weight in zip(boxes, weights, strict=True):
         left, top, right, bottom = pixels(as_box(box), size)
-        summed[top:bottom, left:right] += weight
-    return summed
+        total[top:bottom, left:right] += weight
+    return total
 
 
 def grid_map(weights: Array, shape: tuple[int, int], size: tuple[int, int]) -> Array:
@@ -168,10 +173,10 @@ def overlay(photo: Image.Image, weights: Array, top: float | None = None) -> Ima
     return Image.fromarray((lit * (1 - 0.62 * scaled) + heat * 0.62 * scaled).round().astype(np.uint8))
 
 
-def rank_scores(correlations: Array, emphasis: float = 50.0) -> Array:
-    """(n,) scores of VSRN (section 4.5): regions ranked by correlation (0 is best) score emphasis · (n - rank)²."""
+def rank_scores(correlations: Array) -> Array:
+    """(n,) scores of VSRN (section 4.5): regions ranked by correlation (0 is best) score 50 (n - rank)²."""
     rank = np.argsort(np.argsort(-np.asarray(correlations, dtype=np.float64), kind="stable"))
-    scores: Array = emphasis * (len(rank) - rank.astype(np.float64)) ** 2
+    scores: Array = 50.0 * (len(rank) - rank.astype(np.float64)) ** 2
     return scores
 
 

@@ -14,11 +14,11 @@ from PIL import Image, ImageOps
 
 from sightline.caption import Caption
 from sightline.draw.attention_maps import Over, check_weights, draw_panels, panel_height, panel_photo
-from sightline.draw.canvas import BESIDE, COLOURS, GAP, INK, LINE, SOFT, Colour, Photo, checked_width, fit_photo
+from sightline.draw.canvas import BESIDE, COLOURS, GAP, INK, LINE, PAPER, SOFT, Colour, Photo, checked_width, fit_photo
 from sightline.draw.figure import NOTE, TEXT, literal, new_figure, paint, render, show
 from sightline.draw.photo_boxes import Mark, as_box, draw_boxes, pixels
 from sightline.errors import ConfigError, DataError, MissingPartError
-from sightline.scene import Array, Scene
+from sightline.scene import Array, Box, Scene
 from sightline.vision.images import open_image
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def curves(
     return render(_curves(series, title, x, width, height))
 
 
-def curves_svg(series: Mapping[str, Points], title: str = "", x: str = "", width: int = 720, height: int = 320) -> str:
+def curves_svg(series: Mapping[str, Points], title: str = "", x: str = "") -> str:
     """The same chart as an inline `<svg>` for a page; its text and axes take the page's text colour."""
-    figure, out = _curves(series, title, x, width, height), io.StringIO()
+    figure, out = _curves(series, title, x, 720, 320), io.StringIO()
     import matplotlib as mpl
 
     # Letters stay letters, and equal charts get equal names for their parts.
@@ -53,8 +53,8 @@ def curves_svg(series: Mapping[str, Points], title: str = "", x: str = "", width
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
     svg = re.sub(r"font: ([^;\"]*px) [^;\"]*", r"font: \1 system-ui, sans-serif", svg)
-    for ink, seen in ((INK, "currentColor"), (SOFT, "currentColor"), (LINE, "currentColor; stroke-opacity: 0.2")):
-        svg = svg.replace("#{:02x}{:02x}{:02x}".format(*ink), seen)
+    for ink, css in ((INK, "currentColor"), (SOFT, "currentColor"), (LINE, "currentColor; stroke-opacity: 0.2")):
+        svg = svg.replace("#{:02x}{:02x}{:02x}".format(*ink), css)
     name = escape(title or ", ".join(series))
     return svg.replace("<svg", f'<svg role="img" aria-label="{name}"', 1).replace(">", f"><title>{name}</title>", 1)
 
@@ -113,18 +113,14 @@ def sentinel_panels(
 
     β is the weight of the sentinel, `gates["sentinel"]`.
     """
-    seen = 1 - np.array([value.item() for value in gate_values(caption, "sentinel")])
-    small = panel_photo(photo, width, columns)
-    high = panel_height(small, len(seen), columns)
-    figure = new_figure(width, _BARS + high)
-    above, below = figure.subfigures(2, height_ratios=(_BARS, high), squeeze=False)[:, 0]
-    _bars(
-        above.subplots(),
-        width,
-        caption.words,
-        {"seen in the photo (one minus the sentinel's weight)": (seen, COLOURS[0])},
-    )
-    draw_panels(below, small, caption, scene, over, columns, False)
+    visual = 1 - np.array([value.item() for value in gate_values(caption, "sentinel")])
+    panel = panel_photo(photo, width, columns)
+    height = panel_height(panel, len(visual), columns)
+    figure = new_figure(width, _BARS + height)
+    above, below = figure.subfigures(2, height_ratios=(_BARS, height), squeeze=False)[:, 0]
+    parts = {"seen in the photo (one minus the sentinel's weight)": (visual, COLOURS[0])}
+    _bars(above.subplots(), width, caption.words, parts)
+    draw_panels(below, panel, caption, scene, over, columns)
     return render(figure)
 
 
@@ -152,8 +148,8 @@ def _bars(axes: Axes, width: int, words: Sequence[str], parts: Mapping[str, tupl
         below = below + values
     for place, value in zip(places.tolist(), next(iter(parts.values()))[0], strict=True):
         axes.text(place, 1.02, f"{value:.2f}", ha="center", va="bottom", fontsize=NOTE, color=paint(SOFT))
-    shown = [literal(word if len(word) < 20 else f"{word[:19]}…") for word in words]
-    axes.set_xticks(places, shown, fontsize=NOTE)
+    labels = [literal(word if len(word) < 20 else f"{word[:19]}…") for word in words]
+    axes.set_xticks(places, labels, fontsize=NOTE)
     crowded = (9 * max(map(len, words)) + 6) * len(words) > width  # 9 pixels a letter
     axes.tick_params(length=0, labelcolor=paint(INK), rotation=45 if crowded else 0)
     axes.set(yticks=[], xlim=(-0.6, len(words) - 0.4), ylim=(0, 1.15))
@@ -172,13 +168,13 @@ def memory_weights(caption: Caption, photo: Photo | None = None, width: int = 96
     first = caption.trace[0].gates if caption.trace else {}
     heads = {name: 2 if name == "fusion" else len(np.atleast_1d(first.get(name, ()))) for name in names}
     weights = {name: gate_values(caption, name, (heads[name], 2)) for name in names}
-    a_line = max(1, (checked_width(width, BESIDE) - 80) // (2 * _CELL + 24))
+    a_line = max(1, (checked_width(width, BESIDE) - 80) // (2 * _CELL + 24))  # words side by side
     lines = -(-len(caption.words) // a_line)
+    heights = [sum(_CELL * heads[name] + 36 for name in names) + 24] * lines
     fit = None if photo is None else fit_photo(open_image(photo), width // 3)
-    above = 0 if fit is None else fit.height + GAP
-    high = sum(_CELL * heads[name] + 36 for name in names) + 24
-    figure = new_figure(width, above + lines * high)
-    heights = [above] * (fit is not None) + [high] * lines
+    if fit is not None:
+        heights.insert(0, fit.height + GAP)
+    figure = new_figure(width, sum(heights))
     parts = list(figure.subfigures(len(heights), height_ratios=heights, squeeze=False)[:, 0])
     if fit is not None:
         axes = parts.pop(0).subplots()
@@ -188,18 +184,16 @@ def memory_weights(caption: Caption, photo: Photo | None = None, width: int = 96
         grid = part.subplots(len(names), a_line, squeeze=False, height_ratios=[heads[name] for name in names])
         for axes in grid.flat:
             axes.set_axis_off()
-        for column, t in enumerate(range(line * a_line, min((line + 1) * a_line, len(caption.words)))):
-            for row, name in enumerate(names):
-                axes = grid[row, column]
-                _cells(axes, weights[name][t])
+        words = caption.words[line * a_line : (line + 1) * a_line]
+        for column, word in enumerate(words):
+            grid[0, column].set_title(literal(word), fontsize=TEXT, fontweight="bold", color=paint(INK))
+            for axes, name in zip(grid[:, column], names, strict=True):
+                _cells(axes, weights[name][line * a_line + column])
                 axes.set_xticks((0, 1), _SOURCES[name], fontsize=NOTE)
-                axes.set_title(
-                    "" if row else literal(caption.words[t]), fontsize=TEXT, fontweight="bold", color=paint(INK)
-                )
-                if column == 0:
-                    rows = ["v from", "w from"] if name == "fusion" else [f"head {n + 1}" for n in range(heads[name])]
-                    axes.set_yticks(range(len(rows)), rows, fontsize=NOTE)
-                    axes.set_ylabel(name, fontsize=NOTE, color=paint(INK))
+        for axes, name in zip(grid[:, 0], names, strict=True):
+            rows = ["v from", "w from"] if name == "fusion" else [f"head {n + 1}" for n in range(heads[name])]
+            axes.set_yticks(range(len(rows)), rows, fontsize=NOTE)
+            axes.set_ylabel(name, fontsize=NOTE, color=paint(INK))
     return render(figure)
 
 
@@ -232,30 +226,46 @@ def word_region_matrix(
     if most < 1:
         raise ConfigError(f"`most` is {most}: no region would be shown", fix="show one or more")
     weights = check_weights(weights, (len(words), len(scene)), scene.where)
-    kept = np.sort(np.argsort(-weights.max(axis=0), kind="stable")[:most])
-    whole, boxes = open_image(photo), [as_box(scene.boxes[i]) for i in kept]
-    marks = [Mark(box, str(i), COLOURS[n % len(COLOURS)]) for n, (i, box) in enumerate(zip(kept, boxes, strict=True))]
-    fit = draw_boxes(fit_photo(whole, checked_width(width) // 2), marks, 2)
-    high = (fit.height, min(96, width // (len(kept) + 2)), _CELL * len(words))
-    figure = new_figure(width, sum(high) + 90)
-    top, middle, table = figure.subplots(3, height_ratios=high)
+    regions: list[int] = np.sort(np.argsort(-weights.max(axis=0), kind="stable")[:most]).tolist()
+    full, boxes = open_image(photo), [as_box(scene.boxes[region]) for region in regions]
+    marks = [
+        Mark(box, str(region), COLOURS[n % len(COLOURS)])
+        for n, (region, box) in enumerate(zip(regions, boxes, strict=True))
+    ]
+    fit = draw_boxes(fit_photo(full, checked_width(width) // 2), marks, 2)
+    heights = (fit.height, min(96, width // (len(regions) + 2)), _CELL * len(words))
+    figure = new_figure(width, sum(heights) + 90)
+    top, middle, table = figure.subplots(3, height_ratios=heights)
     show(top, fit)
     top.set_anchor("W")
-    squares = [ImageOps.pad(whole.crop(pixels(box, whole.size)), (96, 96), color=LINE) for box in boxes]
-    strip = np.concatenate([np.pad(np.asarray(s), ((0, 0), (3, 3), (0, 0)), constant_values=255) for s in squares], 1)
-    middle.imshow(strip, extent=(-0.5, len(kept) - 0.5, 1, 0), aspect="auto")
+    middle.imshow(_crops(full, boxes), extent=(-0.5, len(regions) - 0.5, 1, 0), aspect="auto")
     middle.set_axis_off()
-    low, peak = min(0.0, float(weights.min())), float(weights.max())
-    _cells(table, weights[:, kept], low, peak)
-    table.set_xticks(range(len(kept)), [str(i) for i in kept], fontsize=NOTE)
-    table.set_yticks(range(len(words)), [literal(word) for word in words], fontsize=TEXT)
-    table.tick_params(axis="y", labelcolor=paint(INK))
-    for row, values in enumerate(weights[:, kept]):
-        if values.max() > 0:
-            table.plot(values.argmax() + _SQUARE[0], row + _SQUARE[1], color=paint(COLOURS[4]), lw=2.5)
-    note = f"{len(kept)} of {len(scene)} regions; lightest is {low:.2f}, darkest {peak:.2f}"
+    _matrix(table, words, regions, weights)
+    low, high = _range(weights)
+    note = f"{len(regions)} of {len(scene)} regions; lightest is {low:.2f}, darkest {high:.2f}"
     table.set_xlabel(note, loc="left", fontsize=NOTE, color=paint(SOFT))
     return render(figure)
+
+
+def _range(weights: Array) -> tuple[float, float]:
+    return min(0.0, float(weights.min())), float(weights.max())
+
+
+def _crops(photo: Image.Image, boxes: Sequence[Box]) -> Array:
+    """(96, 102 n, 3): what is in the boxes, as squares side by side."""
+    squares = [ImageOps.pad(photo.crop(pixels(box, photo.size)), (96, 96), color=LINE) for box in boxes]
+    return np.concatenate([np.asarray(ImageOps.expand(square, (3, 0), PAPER)) for square in squares], axis=1)
+
+
+def _matrix(axes: Axes, words: Sequence[str], regions: list[int], weights: Array) -> None:
+    """A row a word, a column a region, each word's largest weight outlined."""
+    _cells(axes, weights[:, regions], *_range(weights))
+    axes.set_xticks(range(len(regions)), [str(region) for region in regions], fontsize=NOTE)
+    axes.set_yticks(range(len(words)), [literal(word) for word in words], fontsize=TEXT)
+    axes.tick_params(axis="y", labelcolor=paint(INK))
+    for row, values in enumerate(weights[:, regions]):
+        if values.max() > 0:
+            axes.plot(values.argmax() + _SQUARE[0], row + _SQUARE[1], color=paint(COLOURS[4]), lw=2.5)
 
 
 _SQUARE = 0.47 * np.array([(-1, 1, 1, -1, -1), (-1, -1, 1, 1, -1)])  # corners of a cell, once around

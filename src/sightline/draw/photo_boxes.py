@@ -85,7 +85,7 @@ def outline(image: Image.Image, box: Rectangle, colour: Colour, thickness: int =
     draw.rectangle((left, top, right - 1, bottom - 1), outline=colour, width=thickness)
 
 
-def draw_boxes(photo: Image.Image, marks: Sequence[Mark], thickness: int = 3, size: int = SMALL) -> Image.Image:
+def draw_boxes(photo: Image.Image, marks: Sequence[Mark], thickness: int = 3) -> Image.Image:
     """A copy of `photo` with every mark's box and, where it has one, its label on a chip that covers no other label."""
     if marks:
         check_boxes(np.array([mark.box for mark in marks], dtype=np.float64), where="the boxes to draw")
@@ -96,10 +96,10 @@ def draw_boxes(photo: Image.Image, marks: Sequence[Mark], thickness: int = 3, si
     labels: list[Rectangle] = []
     for mark, box in zip(marks, boxes, strict=True):
         if mark.label:
-            pieces, area = lay_out([Span(mark.label, mark.colour)], photo.width, size)
+            pieces, area = lay_out([Span(mark.label, mark.colour)], photo.width, SMALL)
             labels.append(_free_place(box, area, photo.size, labels))
             for piece, left, top in pieces:
-                letter(image, labels[-1][0] + left, labels[-1][1] + top, piece, size)
+                letter(image, labels[-1][0] + left, labels[-1][1] + top, piece, SMALL)
     return image
 
 

@@ -46,7 +46,10 @@ def caption_of(record: CaptionJson) -> PhotoCaption:
         size,
         record["confidence"],
         record["low_confidence"],
-        tuple(Concept(one["name"], one["score"], _normalised(one["box"], size)) for one in record["concepts"]),
+        tuple(
+            Concept(concept["name"], concept["score"], _normalised(concept["box"], size))
+            for concept in record["concepts"]
+        ),
         record.get("warning", ""),
     )
 
@@ -61,8 +64,8 @@ def sentence(caption: str) -> str:
 
 
 def _trace(word: dict[str, Any], size: tuple[int, int]) -> WordTrace:
-    further = word.get("boxes", [])[1:]  # captions of older versions have only `box`
-    others = tuple(box for box in (_normalised(one, size) for one in further) if box is not None)
+    further = [_normalised(box, size) for box in word.get("boxes", [])[1:]]  # older captions have only `box`
+    others = tuple(box for box in further if box is not None)
     return WordTrace(box=_normalised(word["box"], size), score=word["score"], others=others)
 
 

@@ -48,7 +48,7 @@ class BoxedSentence(Protocol):
 class _NamedBox(NamedTuple):
     name: str
     position: int  # of the word in its sentence, or of the concept among the others
-    box: tuple[float, ...]  # pixels
+    corners: tuple[float, ...]  # x1 y1 x2 y2, pixels
     score: float
 
 
@@ -63,12 +63,13 @@ def to_detections(sentence: BoxedSentence, *, concepts: bool = False) -> sv.Dete
         concepts: the named things that were seen in the photo of a caption, instead of the words that point somewhere.
     """
     boxes = list(_concept_boxes(sentence) if concepts else _word_boxes(sentence))
-    number = {name: i for i, name in enumerate(dict.fromkeys(one.name for one in boxes))}
+    names = [box.name for box in boxes]
+    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
     return _library("supervision").Detections(
-        xyxy=np.array([one.box for one in boxes], np.float32).reshape(-1, 4),
-        confidence=np.array([one.score for one in boxes], np.float32),
-        class_id=np.array([number[one.name] for one in boxes], np.int64),
-        data={"class_name": np.array([one.name for one in boxes], np.str_)},
+        xyxy=np.array([box.corners for box in boxes], np.float32).reshape(-1, 4),
+        confidence=np.array([box.score for box in boxes], np.float32),
+        class_id=np.array([number[name] for name in names], np.int64),
+        data={"class_name": np.array(names, np.str_)},
     )
 
 
@@ -79,9 +80,10 @@ def caption_frame(captions: Iterable[PhotoCaption]) -> pd.DataFrame:
     """
     columns = ("path", "caption", "confidence", "low_confidence", "log_prob", "objects", "width", "height")
     rows = []
-    for one in captions:
-        objects = [concept.name for concept in one.concepts]
-        rows.append((one.path, one.text, one.confidence, one.low_confidence, one.log_prob, objects, *one.size))
+    for caption in captions:
+        objects = [concept.name for concept in caption.concepts]
+        certainty = (caption.confidence, caption.low_confidence, caption.log_prob)
+        rows.append((caption.path, caption.text, *certainty, objects, *caption.size))
     return _library("pandas").DataFrame(rows, columns=list(columns))
 
 
@@ -89,9 +91,9 @@ def box_frame(sentences: Iterable[BoxedSentence]) -> pd.DataFrame:
     """A pandas table with a row for each box: path, word, its position in the sentence, x1 to y2 in pixels, score."""
     columns = ("path", "word", "position", "x1", "y1", "x2", "y2", "score")
     rows = [
-        (sentence.path, one.name, one.position, *one.box, one.score)
+        (sentence.path, box.name, box.position, *box.corners, box.score)
         for sentence in sentences
-        for one in _word_boxes(sentence)
+        for box in _word_boxes(sentence)
     ]
     return _library("pandas").DataFrame(rows, columns=list(columns))
 
@@ -116,8 +118,9 @@ def write_image_folder(folder: PathLike, captions: Iterable[PhotoCaption]) -> Pa
     The photos must be below the folder. `sightline data inspect`, `train` and `audit` read such a folder too. Returns
     the file that was written.
     """
-    photos = tuple(CaptionedPhoto(_path_of(one), (Sentence(one.text),), one.path) for one in captions)
-    write_jsonl(path := Path(folder) / IMAGE_FOLDER[1], CaptionSet(photos))
+    photos = [CaptionedPhoto(_path_of(caption), (Sentence(caption.text),), caption.path) for caption in captions]
+    path = Path(folder) / IMAGE_FOLDER[1]
+    write_jsonl(path, CaptionSet(tuple(photos)))
     return path
 
 

@@ -69,32 +69,28 @@ def description_of(sidecar: bytes | None, sentence: str, *, replace: bool = Fals
         if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:  # no XMP has them, and entities can be made to explode
             raise ValueError("a document type")
         document = minidom.parseString(raw)
-        about = _descriptions(document)
-        mine = next((one.getAttributeNS(OWN, "said") for one in about if one.hasAttributeNS(OWN, "said")), None)
+        descriptions = _descriptions(document)
+        before = [one.getAttributeNS(OWN, "said") for one in descriptions if one.hasAttributeNS(OWN, "said")]
         for name, space in PROPERTIES.items():
-            said = _said(about, name, space)
-            if replace or said in (None, "", sentence, mine):
-                _say(document, about, name, space, sentence)
+            text = _property(descriptions, name, space)
+            if replace or text in (None, "", sentence, *before):
+                _set_property(document, descriptions, name, space, sentence)
             elif name == "dc:description":
-                what = "this sidecar has a description that Sightline did not write"
-                raise _KeptError(what, "use --force to replace it")
-        for one in about:
+                what = "this sidecar has a description that Sightline did not write; it was left as it is"
+                raise _LeftError(what, where=where or None, fix="use --force to replace it")
+        for one in descriptions:
             if one.hasAttributeNS(OWN, "said"):
                 one.removeAttributeNS(OWN, "said")
-        _declare(about[0], "sightline", OWN)
-        about[0].setAttributeNS(OWN, "sightline:said", sentence)
+        _declare(descriptions[0], "sightline", OWN)
+        descriptions[0].setAttributeNS(OWN, "sightline:said", sentence)
         return _to_text(document).encode()
     except (ExpatError, ValueError, LookupError, RecursionError) as error:
-        what, fix = error.args if isinstance(error, _KeptError) else ("this sidecar is not XMP", "move it away")
-        raise _LeftError(f"{what}; it was left as it is", where=where or None, fix=fix) from error
+        what = "this sidecar is not XMP; it was left as it is"
+        raise _LeftError(what, where=where or None, fix="move it away") from error
 
 
 class _LeftError(DataError):
     """A sidecar that is left as it is."""
-
-
-class _KeptError(ValueError):
-    """Why a sidecar is left as it is, and what to do about it."""
 
 
 def _read(path: Path) -> bytes | None:
@@ -116,29 +112,31 @@ def _descriptions(document: minidom.Document) -> list[minidom.Element]:
     roots = document.getElementsByTagNameNS(RDF, "RDF")
     if not roots:
         raise ValueError("no rdf:RDF")
-    found = _elements(roots[0], RDF, "Description")
-    if not found:
-        one = _new_node(document, "rdf:Description", RDF)
-        one.setAttributeNS(RDF, "rdf:about", "")
-        roots[0].appendChild(one)
-        found = [one]
-    return found
+    descriptions = _elements(roots[0], RDF, "Description")
+    if not descriptions:
+        new = _new_node(document, "rdf:Description", RDF)
+        new.setAttributeNS(RDF, "rdf:about", "")
+        roots[0].appendChild(new)
+        descriptions = [new]
+    return descriptions
 
 
-def _said(about: list[minidom.Element], name: str, space: str) -> str | None:
-    """What a property says in x-default, or in whatever form it has; None where it is not there."""
+def _property(descriptions: list[minidom.Element], name: str, space: str) -> str | None:
+    """The text of a property in x-default, or in whatever form it has; None where it is not there."""
     local = name.partition(":")[2]
-    for one in about:
+    for one in descriptions:
         if one.hasAttributeNS(space, local):
             return str(one.getAttributeNS(space, local))
         for element in _elements(one, space, local):
             items = element.getElementsByTagNameNS(RDF, "li")
-            chosen = [item for item in items if item.getAttributeNS(XML, "lang") == "x-default"]
-            return _text_of(chosen[0] if chosen else element)
+            default = [item for item in items if item.getAttributeNS(XML, "lang") == "x-default"]
+            return _text_of(default[0] if default else element)
     return None
 
 
-def _say(document: minidom.Document, about: list[minidom.Element], name: str, space: str, sentence: str) -> None:
+def _set_property(
+    document: minidom.Document, descriptions: list[minidom.Element], name: str, space: str, sentence: str
+) -> None:
     """Set the x-default of a property; its other languages stay."""
     local, element = name.partition(":")[2], _new_node(document, name, space)
     item, alternatives = document.createElementNS(RDF, "rdf:li"), _new_node(document, "rdf:Alt", RDF)
@@ -146,7 +144,7 @@ def _say(document: minidom.Document, about: list[minidom.Element], name: str, sp
     item.appendChild(document.createTextNode(sentence))
     alternatives.appendChild(item)
     element.appendChild(alternatives)
-    for one in about:
+    for one in descriptions:
         if one.hasAttributeNS(space, local):
             one.removeAttributeNS(space, local)
         for before in _elements(one, space, local):
@@ -157,7 +155,7 @@ def _say(document: minidom.Document, about: list[minidom.Element], name: str, sp
                 one.insertBefore(element, before)
             one.removeChild(before)
     if element.parentNode is None:
-        about[0].appendChild(element)
+        descriptions[0].appendChild(element)
 
 
 def _to_text(node: minidom.Node) -> str:
@@ -170,8 +168,8 @@ def _to_text(node: minidom.Node) -> str:
         return "\n".join(map(_to_text, node.childNodes)) + "\n"
     if isinstance(node, minidom.Element):
         pairs = (f' {name}="{value.translate(_ATTRIBUTE)}"' for name, value in node.attributes.items())
-        head, inside = f"<{node.tagName}{''.join(pairs)}", "".join(map(_to_text, node.childNodes))
-        return f"{head}>{inside}</{node.tagName}>" if inside else f"{head}/>"
+        tag, inside = f"<{node.tagName}{''.join(pairs)}", "".join(map(_to_text, node.childNodes))
+        return f"{tag}>{inside}</{node.tagName}>" if inside else f"{tag}/>"
     if isinstance(node, minidom.Text) and not isinstance(node, minidom.CDATASection):
         return node.data.translate(_TEXT)
     return str(node.toxml())  # comments, instructions, unparsed text
