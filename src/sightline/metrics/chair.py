@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.files import open_text
-from sightline.metrics.language_metric import LanguageMetric, Scores
+from sightline.metrics.language_metric import LanguageMetric, Scores, some_ids
 from sightline.text.phrase_table import PhraseTable
 
 TABLE = Path(__file__).parent / "chair_objects.tsv"
@@ -56,8 +56,16 @@ class Chair(LanguageMetric):
     fraction = False
 
     def __init__(self, objects: Mapping[str, Collection[str]] | None = None) -> None:
-        self.objects = objects or {}
+        self.objects = objects
+        self.variant = f"chair:coco80-sightline-synonyms-refs{'' if objects is None else '+boxes'}"
         super().__init__()
+
+    def note(self) -> str:
+        missing = [] if self.objects is None else [id for id in self._hypotheses if id not in self.objects]
+        if not missing:
+            return ""
+        what = f"{len(missing):,} of {len(self._hypotheses):,} images are not in the file of boxes"
+        return f"{what}; CHAIR knows their objects from references alone: {some_ids(missing)}"
 
     def compute(self) -> Scores:
         mentions = self._mentions()
@@ -88,7 +96,7 @@ class Chair(LanguageMetric):
             if any(mention.objects & set(ANIMALS) for mention in mentions):
                 mentions = [mention for mention in mentions if not _names_kin(mention.words)]
             in_photo = {name for _ in self._references[id] for mention in next(rows) for name in mention.objects}
-            in_photo.update(self.objects.get(id, ()))
+            in_photo.update((self.objects or {}).get(id, ()))
             both.append((mentions, [mention for mention in mentions if mention.objects.isdisjoint(in_photo)]))
         return both
 

@@ -77,6 +77,10 @@ class CIDErD(LanguageMetric):
     def __init__(self, frequencies: DocumentFrequencies | None = None) -> None:
         super().__init__()
         self.frequencies = frequencies
+        self.variant = "df:corpus" if frequencies is None else f"df:saved-{frequencies.images:g}-images"
+
+    def note(self) -> str:
+        return ONE_IMAGE if self.frequencies is None and len(self._hypotheses) == 1 else ""
 
     def reset(self) -> None:
         """Forget every image (given document frequencies stay)."""

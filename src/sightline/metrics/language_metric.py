@@ -30,6 +30,11 @@ def mean_scores(key: str, scores: Mapping[str, float]) -> Scores:
     return Scores({key: mean}, {id: {key: score} for id, score in scores.items()})
 
 
+def some_ids(ids: Sequence[str]) -> str:
+    """The first five of some image ids, for a note."""
+    return ", ".join(ids[:5]) + (" …" if len(ids) > 5 else "")
+
+
 class LanguageMetric(ABC):
     """A metric of captions against references. Sentences are PTB-tokenised strings, words parted by single spaces.
 
@@ -40,7 +45,8 @@ class LanguageMetric(ABC):
     title: str  # what people read
     titles: tuple[str, ...] = ()  # of each key, where there are several
     fraction: bool = True  # papers print it times 100; otherwise percentages and counts, as people read them
-    done: Callable[[int], None] = staticmethod(lambda images: None)  # slow ones call it with how many more are scored
+    variant: str = ""  # for the signature of a scorecard: which of several variants it is
+    progress: Callable[[int], None] = staticmethod(lambda images: None)  # slow ones say how many images are scored
 
     def __init__(self) -> None:
         self.reset()
@@ -64,6 +70,10 @@ class LanguageMetric(ABC):
     @abstractmethod
     def compute(self) -> Scores:
         """Scores of everything since the last reset; zero for no image at all."""
+
+    def note(self) -> str:
+        """What the reader of these scores should know; "" for nothing."""
+        return ""
 
     def resample(self, weights: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
         """Corpus scores of R resamples of the images, each key an (R,) array, for bootstrap intervals.

@@ -36,6 +36,7 @@ class Meteor(LanguageMetric):
 
     keys = ("METEOR",)
     title = "METEOR 1.5"
+    variant = "meteor:1.5-en-norm"
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ class Meteor(LanguageMetric):
             while batch := list(islice(new, _BATCH)):
                 best = self._best([self._hypotheses[id] for id in batch], [self._references[id] for id in batch])
                 self._scores.update((id, (pair.score, pair.statistics)) for id, pair in zip(batch, best, strict=True))
-                self.done(len(batch))
+                self.progress(len(self._scores))
         return self._scores
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> list[tuple[str, str, str]]:

@@ -109,6 +109,7 @@ class Spice(LanguageMetric):
 
     keys = ("SPICE",)
     title = "SPICE (Sightline parser)"
+    variant = "spice:sightline-parser"
 
     def __init__(self) -> None:
         self._graphs: dict[str, SceneGraph] = {}  # outlives reset(): references are often scored again
@@ -126,7 +127,7 @@ class Spice(LanguageMetric):
             self._parse([caption for id in ids for caption in (self._hypotheses[id], *self._references[id])])
             for id in ids:
                 self._scores[id] = self._compare(self._hypotheses[id], self._references[id]).f
-            self.done(len(ids))
+            self.progress(len(self._scores))
         return mean_scores("SPICE", self._scores)
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> Explanation:
