@@ -7,7 +7,6 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,109 +74,92 @@ def caption(
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and pictures go to a folder", where=out, fix="name another with --out")
     work = CaptionWork(model, device, threads, style, beam, length, must_include)
-    named = _formats(format, out, json)
-    if ray is not None and out is None and "xmp" not in named:
+    formats = _formats(format, out, json)
+    if ray is not None and out is None and "xmp" not in formats:
         raise ConfigError("--ray works on files, which can be gone on with", fix="name a folder for them with --out")
     from sightline.jobs.job_photos import find_named_photos, has_file
 
     folders = [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 - any text may be a path
     photos, problems = find_named_photos(paths)
-    beside = sorted(named & {"xmp", "html"})
+    beside = sorted(formats & {"xmp", "html"})
     if beside and (lone := next((photo for photo in photos if not has_file(photo)), None)):
         raise ConfigError(f"{beside[0]} needs photos that are files", where=lone.path, fix="use json, csv or pictures")
-    streams, opener = out is None and named <= set(STREAMS), viewer() if show else None
-    form = "json" if json else "".join(named) if streams else ""
+    streams = out is None and formats <= set(STREAMS)
+    opener = viewer() if show else None
+    form = "json" if json else "".join(formats) if streams else ""
     display = CaptionDisplay(problems, form, quiet, boxes=show and opener is None)
-    if streams or not photos:
-        done = _stream(photos, work, distinct, display, draw=opener is not None)
+    if not photos or (streams and opener is None):
+        count = _stream(photos, work, distinct, display)
     else:
         from sightline.cli.caption_folder import FileOptions, file_captions
         from sightline.jobs.cluster import executor_of
 
-        filing = FileOptions(named | ({"pictures"} if opener else set()), out, force, distinct)
+        if streams:  # pictures that are only looked at
+            out, formats = Path(tempfile.mkdtemp(prefix="sightline-")), frozenset()
+        filing = FileOptions(formats | ({"pictures"} if opener else set()), out, force, distinct)
         with display, executor_of(ray, threads, device) as executor:
-            done = file_captions(photos, paths, work, filing, display, executor)
+            count = file_captions(photos, paths, work, filing, display, executor)
     if opener is not None and display.pictures:
         open_with(opener, display.pictures[0] if len(display.pictures) == 1 else display.folder)
     display.end(len(photos))
     if gone := [folder for folder in folders if not os.path.isdir(folder)]:  # noqa: PTH112
         raise DataError("this folder was deleted while its photos were read", where=gone[0], fix="put it back")
-    return 0 if done else 1
+    return 0 if count else 1
 
 
-def _formats(format: tuple[str, ...], out: Path | None, json: bool) -> frozenset[str]:
+def _formats(names: tuple[str, ...], out: Path | None, json: bool) -> frozenset[str]:
     """The formats to write, in whatever case they are named. One that has nowhere to go is an error."""
-    if not format:
+    if not names:
         return frozenset() if out is None else frozenset(("pictures", "json"))
-    named = frozenset(map(str.lower, format))
-    if unknown := sorted(named - set(FORMATS)):
+    formats = frozenset(map(str.lower, names))
+    if unknown := sorted(formats - set(FORMATS)):
         raise ConfigError(f"there is no format {unknown[0]!r}", fix=f"choose of {', '.join(FORMATS)}")
-    if out is None and (homeless := sorted(named - {"xmp"})) and (len(named) > 1 or homeless[0] not in STREAMS or json):
+    files = sorted(formats - {"xmp"})  # sidecars go beside the photos, and one table may go to standard output
+    if out is None and files and (len(formats) > 1 or files[0] not in STREAMS or json):
         raise ConfigError(
-            f"{homeless[0]} has no place to go", fix="name a folder with --out, or ask for csv or jsonl alone"
+            f"{files[0]} has no place to go", fix="name a folder with --out, or ask for csv or jsonl alone"
         )
-    return named
+    return formats
 
 
-def _stream(photos: Sequence[PhotoRef], work: CaptionWork, distinct: bool, display: CaptionDisplay, draw: bool) -> int:
-    """Print captions as they come, keeping none, and return how many; `draw` them, too, in a folder for a viewer."""
-    stop: list[BaseException] = []
-    records = _records(photos, work, distinct, display, draw, stop) if photos else iter(())
+def _stream(photos: Sequence[PhotoRef], work: CaptionWork, distinct: bool, display: CaptionDisplay) -> int:
+    """Print captions as they come, keeping none, and return how many."""
+    records = _records(photos, work, distinct, display)
     try:
         with display:
             if display.form:
                 display.print_data(records)
             for _ in records:  # each is shown as it comes
                 pass
-        if stop:
-            raise stop[0]
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Interrupted. With --out DIR, the same command could go on.") from None
     return display.count
 
 
 def _records(
-    photos: Sequence[PhotoRef],
-    work: CaptionWork,
-    distinct: bool,
-    display: CaptionDisplay,
-    draw: bool,
-    stop: list[BaseException],
+    photos: Sequence[PhotoRef], work: CaptionWork, distinct: bool, display: CaptionDisplay
 ) -> Iterator[CaptionJson]:
-    """The captions, which are shown as they come.
-
-    What stops them ends them, and goes into `stop`: so what is printed by then is a whole array.
-    """
-    from sightline.cli.caption_folder import draw_picture
+    """The captions, which are shown as they come."""
+    if not photos:
+        return
 
     def leave_out(error: SightlineError) -> None:
         display.problems.append(error)
         display.step()
 
-    folder, names = Path(tempfile.mkdtemp(prefix="sightline-")) if draw else None, Counter[str]()
-    try:
-        captions: Iterable[PhotoCaption] = work.load().caption_many(
-            [photo.path for photo in photos],
-            beam=work.beam,
-            rules=work.rules(),
-            bad=leave_out,
-            progress=display.progress("captioning"),
-        )
-        for caption in _tell_apart(captions, work, display) if distinct else captions:
-            if not distinct:
-                display.step()
-            if folder is not None:
-                stem = Path(caption.path).stem
-                names[stem] += 1  # photos of the same name are numbered
-                numbered = stem if names[stem] == 1 else f"{stem}-{names[stem]}"
-                draw_picture(caption, folder / f"{numbered}.captioned.jpg", display)
-            record = caption.to_json()
-            display.caption(record)
-            yield record
-    except GeneratorExit:
-        raise
-    except BaseException as error:  # also SystemExit, by which a signal ends the command
-        stop.append(error)
+    captions: Iterable[PhotoCaption] = work.load().caption_many(
+        [photo.path for photo in photos],
+        beam=work.beam,
+        rules=work.rules(),
+        bad=leave_out,
+        progress=display.progress("captioning"),
+    )
+    for caption in _tell_apart(captions, work, display) if distinct else captions:
+        if not distinct:
+            display.step()
+        record = caption.to_json()
+        display.caption(record)
+        yield record
 
 
 def _tell_apart(captions: Iterable[PhotoCaption], work: CaptionWork, display: CaptionDisplay) -> list[PhotoCaption]:
@@ -187,10 +169,12 @@ def _tell_apart(captions: Iterable[PhotoCaption], work: CaptionWork, display: Ca
     for caption in captions:
         display.step()
         first.append(caption)
-    apart = tell_apart(work.load(), first, rules=work.rules(), bad=display.problems.append)
-    display.changes = [(a.path, a.text, b.text) for a, b in zip(first, apart, strict=True) if a.text != b.text]
+    rewritten = tell_apart(work.load(), first, rules=work.rules(), bad=display.problems.append)
+    for before, after in zip(first, rewritten, strict=True):
+        if before.text != after.text:
+            display.changes.append((before.path, before.text, after.text))
     display.alike = sum(map(len, alike([() if caption.warning else caption.words for caption in first])))
-    return apart
+    return rewritten
 
 
 def viewer() -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -22,24 +22,19 @@ class CaptionDisplay:
     """Lines on standard output. On a terminal a bar with counts and the time left stays below them. Use it in a `with`.
 
     The bar is on the terminal that the lines are on, or on standard error where they go to a file.
-
-    Attributes:
-        problems: of photos that are left out.
-        form: what standard output is to hold, one of `STREAMS`; "" for lines that people read.
-        boxes: whether the boxes of each caption are printed, too.
-        pictures: files that were drawn.
-        count: captions that were shown.
-        alike: captions that `--distinct` found alike; `changes` are the rewritten ones: path, before, after.
-        notes: further lines for the end.
     """
 
     def __init__(self, problems: list[SightlineError], form: str = "", quiet: bool = False, boxes: bool = False):
+        self.problems = problems  # of photos that are left out
+        self.form = form  # what standard output is to hold, one of `STREAMS`; "" for lines that people read
+        self.quiet = quiet
+        self.boxes = boxes  # whether the boxes of each caption are printed, too
         self.stdout: TextIO = sys.stdout  # as it is now: a bar takes its place
-        self.problems, self.form, self.quiet, self.boxes = problems, form, quiet, boxes
-        self.pictures: list[Path] = []
-        self.changes: list[tuple[str, str, str]] = []
-        self.alike = self.count = 0
-        self.notes: list[str] = []
+        self.count = 0  # captions that were shown
+        self.pictures: list[Path] = []  # files that were drawn
+        self.alike = 0  # captions that `--distinct` found alike
+        self.changes: list[tuple[str, str, str]] = []  # those that it rewrote: path, before, after
+        self.notes: list[str] = []  # further lines for the end
         self._warnings: list[str] = []
         self._bar: Any = None
         self._task: Any = None
@@ -52,28 +47,23 @@ class CaptionDisplay:
             self._bar.stop()
             self._bar = None
 
-    def progress(self, title: str, *, by_path: bool = False) -> Progress:
-        """What wraps the paths of photos: the bar begins with the first of them.
+    def progress(self, title: str) -> Progress:
+        """What wraps the paths of photos: a bar begins, and goes on when `step` is called."""
 
-        It goes on when `step` is called; with `by_path`, when the next path is asked for.
-        """
+        def wrap(paths: Sequence[PathLike]) -> Sequence[PathLike]:
+            self.begin(title, len(paths))
+            return paths
 
-        def wrap(paths: Sequence[PathLike]) -> Iterator[PathLike]:
-            self._begin(title, len(paths))
-            for path in paths:
-                yield path
-                if by_path:
-                    self.step()
+        return wrap
 
-        return iter if self.quiet else wrap
-
-    def _begin(self, title: str, total: int) -> None:
+    def begin(self, title: str, total: int) -> None:
+        """Show a bar for so many photos, in the place of any other."""
         from rich.console import Console
 
         from sightline.vision.photo_reader import photo_bar
 
         console = Console(file=self.stdout if self.stdout.isatty() else sys.stderr)
-        if not console.is_terminal:
+        if self.quiet or not console.is_terminal:
             return
         if self._bar is None:
             self._bar = photo_bar(console)
@@ -110,11 +100,11 @@ class CaptionDisplay:
         """Print captions in the `form` of standard output, as they come."""
         from sightline.export import caption_tables
 
-        begun = ""
+        rest = ""  # of a line that is not whole yet
         for piece in getattr(caption_tables, STREAMS[self.form])(records):
-            whole, newline, begun = f"{begun}{piece}".rpartition("\n")
+            lines, newline, rest = f"{rest}{piece}".rpartition("\n")
             if newline:
-                self._print(whole, self.stdout)
+                self._print(lines, self.stdout)
 
     def end(self, photos: int) -> None:
         """Print what was left out of so many photos and why, what `--distinct` rewrote, and where the pictures are."""

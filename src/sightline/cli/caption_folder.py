@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sightline.caption import PhotoCaption
@@ -29,28 +30,18 @@ HIDDEN = ".sightline"
 
 @dataclass(frozen=True)
 class FileOptions:
-    """Where captions go, and in what form.
+    """Where captions go, and in what form."""
 
-    Attributes:
-        formats: of `sightline.cli.caption_command.FORMATS`.
-        out: the folder of all files but sidecars; None where only sidecars are wanted.
-        force: do again what is done, and replace descriptions that others wrote into sidecars.
-        distinct: rewrite captions that are alike.
-    """
-
-    formats: frozenset[str]
-    out: Path | None = None
-    force: bool = False
-    distinct: bool = False
+    formats: frozenset[str]  # of `sightline.cli.caption_command.FORMATS`
+    out: Path | None = None  # the folder of all files but sidecars; None where only sidecars are wanted
+    force: bool = False  # do again what is done, and replace descriptions that others wrote into sidecars
+    distinct: bool = False  # rewrite captions that are alike
 
 
 class Files:
     """The sink of the job: captions go to the log, and from there to files.
 
-    Attributes:
-        log: captions as they were first said; `rewrites` are those that `--distinct` rewrote.
-        photos: that were named.
-        display: is told what happens.
+    `log` has the captions as they were first said, `rewrites` those that `--distinct` rewrote.
     """
 
     def __init__(
@@ -62,10 +53,10 @@ class Files:
         display: CaptionDisplay,
     ) -> None:
         self.filing, self.log, self.rewrites, self.photos, self.display = filing, log, rewrites, photos, display
-        self._given = {photo.id: str(photo.path) for photo in photos}
+        self._paths = {photo.id: str(photo.path) for photo in photos}
         self._fresh: set[str] = set()  # captions whose files are to be written, whatever is there
-        self._announced: set[str] = set()  # photos whose captions were shown, though their files may have failed
-        self._done: set[str] = set()  # photos whose files are written
+        self._shown: set[str] = set()  # photos whose captions were printed, though their files may have failed
+        self._written: set[str] = set()  # photos whose files are written
         self._described: set[str] = set()  # photos whose sidecars are
 
     def __contains__(self, id: object) -> bool:
@@ -103,7 +94,7 @@ class Files:
     def caption_json(self, id: str) -> CaptionJson:
         """The present caption of a photo, with the path by which this run knows it."""
         record = self.rewrites[id] if id in self.rewrites else self.log[id]
-        return {**record, "path": self._given.get(id, record["path"])}
+        return {**record, "path": self._paths.get(id, record["path"])}
 
     def close(self) -> None:
         """Write the files that are still missing. If the log was deleted meanwhile, raise, and write nothing.
@@ -127,36 +118,37 @@ class Files:
         out = self.filing.out
         if out is None or not len(self.log):
             return
-        pieces: dict[str, Callable[[], Iterable[str]]] = {
-            "csv": lambda: caption_tables.csv_lines(self._all(), "pictures" in self.filing.formats),
-            "jsonl": lambda: caption_tables.json_lines(self._all()),
-            "json": lambda: caption_tables.json_array(self._all()),
-            "html": lambda: caption_tables.html_page(self._all(), out),
+        tables: dict[str, Callable[[Iterator[CaptionJson]], Iterable[str]]] = {
+            "csv": partial(caption_tables.csv_lines, pictures="pictures" in self.filing.formats),
+            "jsonl": caption_tables.json_lines,
+            "json": caption_tables.json_array,
+            "html": partial(caption_tables.html_page, folder=out),
         }
-        for name, lines in pieces.items():
+        for name, table in tables.items():
             if name in self.filing.formats:
                 with atomic_write(out / f"captions.{name}") as file:
-                    for line in lines():
-                        file.write(line.encode())
+                    file.writelines(piece.encode() for piece in table(self._all()))
 
     def _all(self) -> Iterator[CaptionJson]:
         """The captions of this run, and of earlier ones whose photos are still there; and where their pictures are."""
-        given = [id for id in self._given if id in self.log]
-        for id in [*given, *(id for id in self.log if id not in self._given and mark_of(id) != GONE)]:
-            picture = self._picture(id)
-            here = picture is not None and "pictures" in self.filing.formats and _exists(picture)
-            yield {**self.caption_json(id), **({"picture": picture_name(self.log, id)} if here else {})}
+        ids = [id for id in self._paths if id in self.log]
+        ids += [id for id in self.log if id not in self._paths and mark_of(id) != GONE]
+        for id in ids:
+            record, picture = self.caption_json(id), self._picture(id)
+            if picture is not None and "pictures" in self.filing.formats and _exists(picture):
+                record["picture"] = picture_name(self.log, id)
+            yield record
 
     def _picture(self, id: str) -> Path | None:
         return None if self.filing.out is None else self.filing.out / picture_name(self.log, id)
 
     def _write(self, id: str) -> None:
         """Write the files of one photo: all if its caption is new, else those that are missing."""
-        if id in self._done:
+        if id in self._written:
             return
         record, fresh, picture = self.caption_json(id), id in self._fresh, self._picture(id)
-        if fresh and id not in self._announced:
-            self._announced.add(id)
+        if fresh and id not in self._shown:
+            self._shown.add(id)
             self.display.caption(record)
         self._describe(id)
         if "pictures" in self.filing.formats and picture is not None:
@@ -164,13 +156,13 @@ class Files:
                 self.display.pictures.append(picture)
             else:
                 draw_picture(caption_of(record), picture, self.display)
-        self._done.add(id)
+        self._written.add(id)
 
     def _describe(self, id: str) -> None:
         wanted = "xmp" in self.filing.formats and id not in self._described
         if wanted and (id in self._fresh or not _exists(sidecar_of(id))):
-            said = sentence(self.caption_json(id)["caption"])
-            write_sidecar(id, said, replace=self.filing.force, bad=self.display.problems.append)
+            text = sentence(self.caption_json(id)["caption"])
+            write_sidecar(id, text, replace=self.filing.force, bad=self.display.problems.append)
         self._described.add(id)
 
 
@@ -186,36 +178,32 @@ def file_captions(
 
     Returns how many have a caption.
     """
-    made, done = work.fingerprint(), list[str]()
-    cache = cache_dir() / "captions" / fingerprint(made, *map(id_of, sources))
+    maker = work.fingerprint()
+    cache = cache_dir() / "captions" / fingerprint(maker, *map(id_of, sources))
     place = cache if filing.out is None else filing.out / HIDDEN
-    try:
-        with (
-            lock(place / "lock"),
-            CaptionLog(place / "captions.jsonl", made, top_of(sources)) as log,
-            CaptionLog(place / "distinct.jsonl", made) as rewrites,
-            Ledger(place / "ledger.jsonl") as ledger,
-            ExitStack() as at_the_end,
-        ):
-            photos = _photos(named, filing, log)
-            _sweep(photos, filing, log)
-            files = Files(filing, log, rewrites, photos, display)
-            at_the_end.callback(lambda: done.extend(photo.id for photo in photos if photo.id in log))
-            at_the_end.callback(files.close)
-            if filing.force:
-                files.drop(photo.id for photo in photos)
-            if not filing.distinct:
-                files.restore_first(list(rewrites))
-            bar, size = display.progress("captioning"), lambda: work.load().size
-            report = run(photos, work, files, ledger, size=size, batch=BATCH, progress=bar, executor=executor)
-            display.problems += report.bad
-            if filing.distinct:
-                _rewrite(files, work, ledger)
-    except KeyboardInterrupt:
-        count = f"{len(done):,} of {len(named):,} photos"
-        raise KeyboardInterrupt(
-            f"Interrupted. {count} are done and written; run the same command again to go on."
-        ) from None
+    with (
+        lock(place / "lock"),
+        CaptionLog(place / "captions.jsonl", maker, top_of(sources)) as log,
+        CaptionLog(place / "distinct.jsonl", maker) as rewrites,
+        Ledger(place / "ledger.jsonl") as ledger,
+    ):
+        photos = _without_pictures(named, filing, log)
+        _sweep(photos, filing, log)
+        try:
+            with closing(Files(filing, log, rewrites, photos, display)) as files:
+                if filing.force:
+                    files.drop(photo.id for photo in photos)
+                if not filing.distinct:
+                    files.restore_first(list(rewrites))
+                bar, size = display.progress("captioning"), lambda: work.load().size
+                report = run(photos, work, files, ledger, size=size, batch=BATCH, progress=bar, executor=executor)
+                display.problems += report.bad
+                if filing.distinct:
+                    _rewrite(files, work, ledger)
+        except KeyboardInterrupt:
+            count = sum(photo.id in log for photo in photos)
+            done = f"{count:,} of {len(named):,} photos are done and written"
+            raise KeyboardInterrupt(f"Interrupted. {done}; run the same command again to go on.") from None
     if report.kept:
         display.notes.append(f"{report.made:,} captioned now, {report.kept:,} done before")
     if log.forgot:
@@ -235,7 +223,7 @@ def _sweep(photos: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> 
         sweep(folder)
 
 
-def _photos(named: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> list[PhotoRef]:
+def _without_pictures(named: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> list[PhotoRef]:
     """The named photos, without pictures that an earlier run drew into the same folder."""
     drawn = set() if filing.out is None else {id_of(filing.out / picture_name(log, id)) for id in log}
     return [photo for photo in named if photo.id not in drawn]
@@ -243,32 +231,31 @@ def _photos(named: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> 
 
 def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
     """The second pass of `--distinct`: rewrite what is alike. A group that is as it was keeps what it has."""
-    from sightline.distinct_captions import Words, alike, gist, tell_group_apart
+    from sightline.distinct_captions import alike, gist, tell_group_apart
 
+    display = files.display
     ids = [photo.id for photo in files.photos if photo.id in files.log]
-    groups = [[ids[at] for at in group] for group in alike(list(map(_words, map(files.log.__getitem__, ids))))]
+    groups = [[ids[place] for place in group] for group in alike([_words(files.log[id]) for id in ids])]
     marks = {id: mark for group in groups for mark in [_mark(group, ledger)] for id in group}
     files.restore_first(id for id in list(files.rewrites) if files.rewrites.mark(id) != marks.get(id))
-    waiting = [group for group in groups if not all(id in files.rewrites for id in group)]
-    if not waiting:
+    groups = [group for group in groups if not all(id in files.rewrites for id in group)]
+    again = {id for group in groups for id in group}
+    if not again:
         return
-    files.restore_first(id for group in waiting for id in group)
-    again = {id for group in waiting for id in group}
-    files.display.alike = len(again)
-    taken: set[Words] = {gist(files.caption_json(id)["caption"].split()) for id in files.log if id not in again}
-    paths = {id: photo.path for photo in files.photos for id in [photo.id]}
-    group_of = {paths[group[-1]]: group for group in waiting}
-    bar, bad = files.display.progress("telling apart", by_path=True), files.display.problems.append
-    for last in bar([paths[id] for group in waiting for id in group]):
-        if (group := group_of.get(last)) is not None:
-            captions = [caption_of(files.caption_json(id)) for id in group]
-            others = tell_group_apart(work.load(), captions, taken, work.rules(), bad=bad)
-            with hold_interrupts():
-                for before, one in zip(captions, others, strict=True):
-                    files.rewrite(one, marks[group[0]])
-                    if one.text != before.text:
-                        files.display.changes.append((before.path, before.text, one.text))
-                files.flush()
+    files.restore_first(again)
+    display.alike = len(again)
+    display.begin("telling apart", len(again))
+    taken = {gist(files.caption_json(id)["caption"].split()) for id in files.log if id not in again}
+    for group in groups:
+        captions = [caption_of(files.caption_json(id)) for id in group]
+        rewritten = tell_group_apart(work.load(), captions, taken, work.rules(), bad=display.problems.append)
+        with hold_interrupts():
+            for before, after in zip(captions, rewritten, strict=True):
+                files.rewrite(after, marks[group[0]])
+                if after.text != before.text:
+                    display.changes.append((before.path, before.text, after.text))
+                display.step()
+            files.flush()
 
 
 def _words(record: CaptionJson) -> list[str]:

@@ -96,12 +96,19 @@ def json_lines(captions: Iterable[CaptionJson]) -> Iterator[str]:
 
 
 def json_array(captions: Iterable[CaptionJson]) -> Iterator[str]:
-    """One array, an object a line."""
-    between = "["
-    for record in captions:
-        yield between + json.dumps(record, ensure_ascii=False, allow_nan=False)
-        between = ",\n "
+    """One array, an object a line. What stops the captions is raised once the array is whole."""
+    between, error = "[", None
+    try:
+        for record in captions:
+            yield between + json.dumps(record, ensure_ascii=False, allow_nan=False)
+            between = ",\n "
+    except GeneratorExit:
+        raise
+    except BaseException as stop:  # also SystemExit, by which a signal ends the command
+        error = stop
     yield "[]\n" if between == "[" else "]\n"
+    if error is not None:
+        raise error
 
 
 def _csv_row(values: Iterable[object]) -> str:
