@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from sightline.cli.arguments import Arg
+from sightline.cli.output import print_array
 from sightline.errors import ConfigError, printable
-from sightline.files import cache_dir, existing_path, fingerprint, lock, model_file, unwritable, write_json
+from sightline.files import cache_dir, existing_path, fingerprint, lock, model_file, write_json
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are captions to audit
     from sightline.jobs.job import Report
@@ -65,7 +66,8 @@ def audit(
         raise ConfigError(f"`threshold` is {threshold}", fix="give a number from 0 to 1")
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and results go to a folder", where=out, fix="name another with --out")
-    given = _captions(existing_path(captions), captions.parent if images is None else existing_path(images), split)
+    folder_of_images = captions.parent if images is None else existing_path(images)
+    texts = _captions(existing_path(captions), folder_of_images, split)
     with _result_folder(out, captions.absolute(), images and images.absolute(), split, threshold, model) as folder:
         from sightline.checkpoint.bundle import default_bundle
         from sightline.pipeline import load
@@ -73,18 +75,26 @@ def audit(
 
         pipeline = load(model, device, threads)
         least = pipeline.auditing.least if threshold is None else threshold
-        made = fingerprint(model_file(model or default_bundle()).read_bytes(), repr(pipeline.auditing), repr(least))
-        audits, report = _audit(given, folder, pipeline, least, made, iter if quiet else progress_bar("auditing"))
+        auditor = fingerprint(model_file(model or default_bundle()).read_bytes(), repr(pipeline.auditing), repr(least))
+        audits, report = _audit(texts, folder, pipeline, least, auditor, iter if quiet else progress_bar("auditing"))
     if out is not None:
         write_json(out / "audits.json", audits, indent=1)
+    flagged = [audit for audit in audits if audit["flagged"]]
     if json:
-        print("[" + ",\n ".join(json_module.dumps(one, ensure_ascii=False) for one in audits) + "]")
+        print_array(audits)
     elif not quiet:
-        for one in audits:
-            if one["flagged"]:
-                print(_lines(one))
-    _print_end(audits, report, quiet)
-    return 0 if audits and not any(one["flagged"] for one in audits) else 1
+        for audit in flagged:
+            print(_lines(audit))
+    if report.bad:
+        from sightline.vision.photo_reader import left_out
+
+        print(left_out(report.bad), file=sys.stderr)
+    if not audits:
+        print("No caption was audited. To fix: name a file of captions, and with --images its photos.", file=sys.stderr)
+    elif not quiet:
+        count = f"{len(flagged):,} of {len(audits):,} captions"
+        print(f"{count} name something that their photos do not support", file=sys.stderr)
+    return 0 if audits and not flagged else 1
 
 
 @contextlib.contextmanager
@@ -124,53 +134,41 @@ def _captions(path: Path, images: Path, split: str | None) -> dict[str, list[str
 
 
 def _audit(
-    captions: Mapping[str, Sequence[str]], folder: Path, pipeline: Pipeline, least: float, made: str, progress: Progress
+    captions: Mapping[str, Sequence[str]],
+    folder: Path,
+    pipeline: Pipeline,
+    least: float,
+    auditor: str,
+    progress: Progress,
 ) -> tuple[list[AuditJson], Report]:
     """Audit captions, given by the paths of their photos; results that are in the folder already are reused.
 
-    `made` tells this auditor from others: its model and threshold.
+    `auditor` tells this one from others: its model and threshold.
     """
     from sightline.jobs.job import run
     from sightline.jobs.job_photos import PhotoRef, mark_of
     from sightline.jobs.ledger import Ledger, RecordLog
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(folder, error) from error
-    ids = {path: f"{path}#{fingerprint(made, json_module.dumps(list(own)))}" for path, own in captions.items()}
-    texts = {ids[path]: own for path, own in captions.items()}
-    photos = [PhotoRef(ids[path], Path(path), mark_of(Path(path))) for path in captions]
+    photos, texts_of = [], {}
+    for path, texts in captions.items():
+        id = f"{path}#{fingerprint(auditor, json_module.dumps(list(texts)))}"
+        photos.append(PhotoRef(id, Path(path), mark_of(Path(path))))
+        texts_of[id] = texts
 
-    def work(some: Sequence[Photo]) -> list[tuple[str, list[AuditJson]]]:
-        found = pipeline.audit_photos(some, [texts[photo.id] for photo in some], least=least)
-        return [(photo.id, [one.to_json() for one in own]) for photo, own in zip(some, found, strict=True)]
+    def work(batch: Sequence[Photo]) -> list[tuple[str, list[AuditJson]]]:
+        audits = pipeline.audit_photos(batch, [texts_of[photo.id] for photo in batch], least=least)
+        return [(photo.id, [audit.to_json() for audit in some]) for photo, some in zip(batch, audits, strict=True)]
 
     with lock(folder / "lock"), RecordLog(folder / "audits.log") as log, Ledger(folder / "ledger.jsonl") as ledger:
         report = run(photos, work, log, ledger, size=pipeline.size, batch=BATCH, progress=progress)
         return [audit for photo in photos for audit in log.records.get(photo.id, ())], report
 
 
-def _lines(one: dict[str, Any]) -> str:
+def _lines(audit: AuditJson) -> str:
     """A caption, and a line for each noun that is not supported."""
-    lines = [printable(f"{one['path']}: {one['caption']}")]
-    for noun in one["nouns"]:
+    lines = [printable(f"{audit['path']}: {audit['caption']}")]
+    for noun in audit["nouns"]:
         if not noun["supported"]:
-            seen = f"; seen there: {', '.join(noun['instead'])}" if noun["instead"] else ""
-            lines.append(f"  {printable(noun['word'])}: {noun['verdict']}{seen}")
+            instead = f"; seen there: {', '.join(noun['instead'])}" if noun["instead"] else ""
+            lines.append(f"  {printable(noun['word'])}: {noun['verdict']}{instead}")
     return "\n".join(lines)
-
-
-def _print_end(audits: list[dict[str, Any]], report: Report, quiet: bool) -> None:
-    """At the end, on standard error: which photos were left out and why, and how many captions have findings."""
-    if report.bad:
-        from sightline.vision.photo_reader import left_out
-
-        print(left_out(report.bad), file=sys.stderr)
-    if not audits:
-        print("No caption was audited. To fix: name a file of captions, and with --images its photos.", file=sys.stderr)
-    elif not quiet:
-        flagged = sum(bool(one["flagged"]) for one in audits)
-        print(
-            f"{flagged:,} of {len(audits):,} captions name something that their photos do not support", file=sys.stderr
-        )

@@ -70,13 +70,12 @@ def convert(
 
     converting.refuse_overwrite(destination, force)
     bar: converting.Progress = iter if quiet or json else _progress
-    done = converting.convert(source, destination, to, split=split, dtype=dtype, progress=bar)
-    unit = "scenes" if done.kind == "scenes" else "photos with captions"
-    place, formats = printable(done.destination), f"{done.destination_format}, from {done.source_format}"
-    text = f"{place}: {done.records:,} {unit} as {formats}"
-    if done.left_out:
-        text += f"\nnote: {done.destination_format} does not hold {', '.join(done.left_out)}; they were left out"
-    show(asdict(done), text, json=json, quiet=quiet)
+    report = converting.convert(source, destination, to, split=split, dtype=dtype, progress=bar)
+    records = f"{report.records:,} {'scenes' if report.kind == 'scenes' else 'photos with captions'}"
+    text = f"{printable(report.destination)}: {records} as {report.destination_format}, from {report.source_format}"
+    if report.left_out:
+        text += f"\nnote: {report.destination_format} does not hold {', '.join(report.left_out)}; they were left out"
+    show(asdict(report), text, json=json, quiet=quiet)
 
 
 def repair(store: Path, *, json: bool = False, quiet: bool = False) -> None:
@@ -103,40 +102,36 @@ def formats(*, json: bool = False, quiet: bool = False) -> None:
     """
     from sightline.data.formats import FORMATS
 
-    rows: list[dict[str, Any]] = [
-        {
-            "name": format.name,
-            "about": format.about,
-            "reads": [kind for kind, f in (("scenes", format.scenes), ("captions", format.captions)) if f],
-            "writes": [k for k, f in (("scenes", format.write_scenes), ("captions", format.write_captions)) if f],
-        }
-        for format in FORMATS
-    ]
-    names, lines = [row["name"] for row in rows], []
-    for row in rows:
-        written = f" [writes {', '.join(row['writes'])}]" if row["writes"] else ""
-        lines.append(f"{row['name']:<22}{row['about']}{written}")
-    show(rows, "\n".join(names if quiet else lines), json=json, quiet=False, indent=2)
+    rows, lines = list[dict[str, Any]](), list[str]()
+    for format in FORMATS:
+        readers = {"scenes": format.scenes, "captions": format.captions}
+        writers = {"scenes": format.write_scenes, "captions": format.write_captions}
+        reads = [kind for kind, reader in readers.items() if reader]
+        writes = [kind for kind, writer in writers.items() if writer]
+        rows.append({"name": format.name, "about": format.about, "reads": reads, "writes": writes})
+        note = f" [writes {', '.join(writes)}]" if writes else ""
+        lines.append(format.name if quiet else f"{format.name:<22}{format.about}{note}")
+    show(rows, "\n".join(lines), json=json, quiet=False, indent=2)
 
 
 def _print_report(report: Report) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    def shown(raw: str) -> str:  # without markup, and without codes that steer the terminal
-        return escape(printable(raw))
+    def plain(text: str) -> str:  # without markup, and without codes that steer the terminal
+        return escape(printable(text))
 
     console = Console(soft_wrap=True)
     colour = "red" if report.problem_count else "yellow" if report.format == "unknown" else "green"
-    path, about = shown(report.path), shown(report.about)
+    path, about = plain(report.path), plain(report.about)
     console.print(f"[bold]{path}[/bold]  [{colour}]{report.format}[/{colour}]: {about}")
     if report.counts:
-        told = ", ".join(f"{n:,} {name}" if isinstance(n, int) else f"{name} {n}" for name, n in report.counts.items())
-        console.print(f"  {shown(told)}", highlight=False)
+        counts = [f"{n:,} {name}" if isinstance(n, int) else f"{name} {n}" for name, n in report.counts.items()]
+        console.print(f"  {plain(', '.join(counts))}", highlight=False)
     for note in report.notes:
-        console.print(f"  note: {shown(note)}", highlight=False)
+        console.print(f"  note: {plain(note)}", highlight=False)
     for problem in report.problems:
-        console.print(f"  [red]problem[/red]: {shown(problem)}", highlight=False)
+        console.print(f"  [red]problem[/red]: {plain(problem)}", highlight=False)
     if report.problem_count > len(report.problems):
         console.print(f"  [red]… and {report.problem_count - len(report.problems):,} more problems[/red]")
 

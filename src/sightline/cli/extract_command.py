@@ -72,9 +72,9 @@ def extract(
             folder, out, encoder, device=device, batch=batch, dtype=dtype, progress=bar, executor=executor
         )
     seconds = time.monotonic() - began
-    found = {"store": str(out), "fingerprint": encoder.fingerprint(), **report.to_json(seconds)}
+    as_json = {"store": str(out), "fingerprint": encoder.fingerprint(), **report.to_json(seconds)}
     text = f"{printable(out)}: {_summary(len(FeatureStore(out)), report, seconds)}"
-    show(found, text, json=json, quiet=quiet)
+    show(as_json, text, json=json, quiet=quiet)
     report.print_problems()
     return 0 if report.made or report.kept else 1
 

@@ -48,7 +48,7 @@ def ground(
         picture = words_on_boxes(photo, grounding)
         with atomic_write(out) as file:
             picture.save(file, PICTURES[out.suffix.lower()], quality=92)
-    found = grounding.to_json()
-    text = box_table(found["words"], "No noun of the sentence points anywhere.", indent="")
-    show(found, text, json=json, quiet=quiet)
+    as_json = grounding.to_json()
+    text = box_table(as_json["words"], "No noun of the sentence points anywhere.", indent="")
+    show(as_json, text, json=json, quiet=quiet)
     return 0 if any(trace.box is not None for trace in grounding.trace) else 1

@@ -71,8 +71,8 @@ def index(
             progress=iter if quiet else progress_bar("indexing"),
             executor=executor,
         )
-    told = report.to_json(time.monotonic() - began, "copied", "moved", "gone", "total", "engine")
-    show({"store": place, **told}, f"{printable(place)}: {summary(report)}", json=json, quiet=quiet)
+    as_json = report.to_json(time.monotonic() - began, "copied", "moved", "gone", "total", "engine")
+    show({"store": place, **as_json}, f"{printable(place)}: {summary(report)}", json=json, quiet=quiet)
     report.print_problems()
     return 0 if report.made or report.kept else 1
 
@@ -88,8 +88,8 @@ def summary(report: SyncReport) -> str:
     """
     photos = f"{report.total:,} {'photo' if report.total == 1 else 'photos'}"
     copies = "1 is a copy" if report.copied == 1 else f"{report.copied:,} are copies"
-    looked = f"{report.made - report.copied:,} looked at now" if report.made > report.copied else ""
-    new = ", ".join(part for part in (looked, copies if report.copied else "") if part) or "none new"
+    new = [f"{report.made - report.copied:,} looked at now"] if report.made > report.copied else []
+    new += [copies] if report.copied else []
     moved = f" ({report.moved:,} moved)" if report.moved else ""
     gone = f", {report.gone:,} {'is' if report.gone == 1 else 'are'} gone" if report.gone else ""
-    return f"{photos}; {new}, {report.kept:,} were there{moved}{gone}"
+    return f"{photos}; {', '.join(new) or 'none new'}, {report.kept:,} were there{moved}{gone}"

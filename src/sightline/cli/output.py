@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 
-def show(found: Any, text: str | Callable[[], object], *, json: bool, quiet: bool, indent: int | None = None) -> None:
-    """Print `found` as JSON, or the text; a text that takes work is a function that prints it."""
+def show(value: Any, text: str | Callable[[], object], *, json: bool, quiet: bool, indent: int | None = None) -> None:
+    """Print `value` as JSON, or the text; a text that takes work is a function that prints it."""
     if json:
-        print(json_module.dumps(found, ensure_ascii=False, indent=indent), flush=True)
+        print(json_module.dumps(value, ensure_ascii=False, indent=indent), flush=True)
     elif not quiet:
         print(text, flush=True) if isinstance(text, str) else text()
+
+
+def print_array(rows: Iterable[Any]) -> None:
+    """Print one JSON array, an object a line."""
+    print("[" + ",\n ".join(json_module.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows) + "]")
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sightline.cli.arguments import Arg
+from sightline.cli.output import print_array
 from sightline.errors import ConfigError, printable
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to look for
@@ -79,13 +79,13 @@ def search(
     if hits and (unknown := unknown_words(pipeline, f"{words} {avoid}")):
         print(f"The model does not know: {', '.join(unknown)}.", file=sys.stderr)
     if json:
-        shown = [json_module.dumps(hit.to_json(), ensure_ascii=False, allow_nan=False) for hit in hits]
-        print("[" + ",\n ".join(shown) + "]")
+        print_array(hit.to_json() for hit in hits)
     else:
-        for hit in (hit for hit in hits if not hit.weak):
+        good, weak = [hit for hit in hits if not hit.weak], [hit for hit in hits if hit.weak]
+        for hit in good:
             print(line(hit))
-        if weak := [hit for hit in hits if hit.weak]:
-            print("Weaker matches:" if len(weak) < len(hits) else "No photo matches well. Weaker matches:")
+        if weak:
+            print("Weaker matches:" if good else "No photo matches well. Weaker matches:")
         for hit in weak:
             print(line(hit))
     if not hits:
@@ -103,10 +103,12 @@ def line(hit: Hit) -> str:
     0.500  /photos/dog.jpg: a dog runs
            dog at 1 2 30 40 (0.70)
     """
-    shown = printable(f"{hit.score:.3f}  {hit.path}" + ("" if hit.caption is None else f": {hit.caption}"))
-    seen = [word for word in (hit.why or {}).get("words", []) if word["box"] is not None]
-    places = [f"{w['word']} at {' '.join(str(round(v)) for v in w['box'])} ({w['score']:.2f})" for w in seen]
-    return "\n       ".join([shown, *places])
+    lines = [printable(f"{hit.score:.3f}  {hit.path}" + ("" if hit.caption is None else f": {hit.caption}"))]
+    for word in (hit.why or {}).get("words", []):
+        if word["box"] is not None:
+            box = " ".join(str(round(value)) for value in word["box"])
+            lines.append(f"{word['word']} at {box} ({word['score']:.2f})")
+    return "\n       ".join(lines)
 
 
 def _nothing(place: str, pipeline: Pipeline, words: str, captions: bool) -> str:

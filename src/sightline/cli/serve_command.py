@@ -72,11 +72,12 @@ def serve(
         raise MissingExtraError.of(error.name or "fastapi", "serve", "`sightline serve`") from error
     if no_token and token is not None:
         raise ConfigError("`--token` and `--no-token` exclude each other", fix="leave one of them out")
-    given = "" if no_token else token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
-    made = "" if no_token or given or host not in LOOPBACK else secrets.token_urlsafe()
-    if made and quiet and not (json or open):
+    if token is None:
+        token = "" if no_token else os.environ.get(TOKEN_VARIABLE, "")
+    new_token = secrets.token_urlsafe() if not (no_token or token) and host in LOOPBACK else ""
+    if new_token and quiet and not (json or open):
         raise ConfigError("nobody would know the token", fix=f"set {TOKEN_VARIABLE}, or leave --quiet out")
-    door = Door(host, given or made)
+    door = Door(host, token or new_token)
     if max_mb < 1:
         raise ConfigError(f"`max_mb` is {max_mb}", fix="give 1 or more")
     body = max_mb << 20
@@ -94,9 +95,11 @@ def serve(
         other = None if compare is None else load(compare, device)
         app = make_app(pipeline, index=index, compare=other, door=door, limits=limits)
         address = _address(host, listener)
-        page = f"{address}/?token={made}" if made else address
-        told = {"address": address, "model": pipeline.bundle.card.get("name"), **({"token": made} if made else {})}
-        show(told, f"Sightline is at {page} (Ctrl-C stops it)", json=json, quiet=quiet)
+        page = f"{address}/?token={new_token}" if new_token else address
+        as_json = {"address": address, "model": pipeline.bundle.card.get("name")}
+        if new_token:
+            as_json["token"] = new_token
+        show(as_json, f"Sightline is at {page} (Ctrl-C stops it)", json=json, quiet=quiet)
         with _shown(page) if open else contextlib.nullcontext(), _until_stopped():
             uvicorn.Server(server_config(app, limits)).run(sockets=[listener])
     if not quiet:
@@ -138,6 +141,5 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, listener: socket.socket) -> str:
-    shown = "localhost" if host in ("0.0.0.0", "::", "") else host
-    name = f"[{shown}]" if ":" in shown else shown
+    name = "localhost" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
     return f"http://{name}:{listener.getsockname()[1]}"
