@@ -89,36 +89,36 @@ def evaluate(
     place, base = choose_device(device), data_root()
     files: list[Path | None] = [model_file(path) for path in models] or [None]
     paths = {"features": features, "images": images, "concepts": concepts, "grounding": grounding}
-    given: dict[str, Any] = {name: existing_path(path).absolute() for name, path in paths.items() if path is not None}
-    given |= {"allow_missing": True} if allow_missing else {}
+    changes: dict[str, Any] = {name: existing_path(path).absolute() for name, path in paths.items() if path is not None}
+    changes |= {"allow_missing": True} if allow_missing else {}
     with tempfile.TemporaryDirectory() as folder:
-        data, notes = _choose_data(_run_data(files[0]), captions, split, photos, given, base, Path(folder))
+        data, notes = _choose_data(_run_data(files[0]), captions, split, photos, changes, base, Path(folder))
         looks = data.features is None and data.concepts is None
         members = [_member(path, looks, place) for path in files]
         first, pipeline = members[0]
         if out is not None and not isinstance(first.model, Captioner):
             raise ConfigError("a matcher writes no captions", fix="leave --out away")
         how = recipe_evaluation(first)
-        changes: dict[str, Any] = {"grounding": data.grounding is not None and (grounding is not None or how.grounding)}
-        changes |= {} if beam is None else {"strategy": _beam(how.strategy, beam)}
-        changes |= {"metrics": metrics} if metrics else {}
-        changes |= {} if folds is None else {"folds": folds}
-        changes |= {"self_retrieval": True} if self_retrieval else {}
+        how = replace(how, grounding=data.grounding is not None and (grounding is not None or how.grounding))
+        how = how if beam is None else replace(how, strategy=_beam(how.strategy, beam))
+        how = replace(how, metrics=metrics) if metrics else how
+        how = how if folds is None else replace(how, folds=folds)
+        how = replace(how, self_retrieval=True) if self_retrieval else how
         console = Console(stderr=True, quiet=quiet)
         measured = measure(
             [member for member, _ in members],
             data,
-            replace(how, **changes),
+            how,
             base=base,
             watch=lambda batches: track(batches, "writing captions", console=console, transient=True),  # type: ignore[arg-type,return-value]
-            say=None if pipeline is None or len(members) > 1 else _speaker(pipeline, beam),
+            say=None if pipeline is None or len(members) > 1 else _captions_of(pipeline, beam),
         )
     measured = replace(measured, notes=(*measured.notes, *notes))
     name = " and ".join(data.test or data.val)
     if out is not None:
-        write_results(out, {id: " ".join(caption.words) for id, caption in measured.captions.items()})
-    found = {"split": name, "photos": measured.photos, "metrics": measured.metrics}
-    show(found, lambda: _print(measured, name, out), json=json, quiet=quiet)
+        write_results(out, {id: caption.text for id, caption in measured.captions.items()})
+    as_json = {"split": name, "photos": measured.photos, "metrics": measured.metrics}
+    show(as_json, lambda: _print(measured, name, out), json=json, quiet=quiet)
 
 
 def _member(path: Path | None, looks: bool, device: torch.device) -> tuple[Checkpoint, Pipeline | None]:
@@ -145,22 +145,24 @@ def _with_eyes(bundle: Bundle) -> Checkpoint:
     from sightline.checkpoint.model_checkpoint import Checkpoint
     from sightline.models.end_to_end import end_to_end
 
-    says = bundle.captioner
-    model = end_to_end(says.model, bundle.vision).eval()
-    return Checkpoint(model, says.vocabulary, says.text_rule, {}, bundle.vision.fingerprint(), bundle.card)
+    reader = bundle.captioner
+    model = end_to_end(reader.model, bundle.vision).eval()
+    return Checkpoint(model, reader.vocabulary, reader.text_rule, {}, bundle.vision.fingerprint(), bundle.card)
 
 
-def _speaker(pipeline: Pipeline, beam: int | None) -> Say:
+def _captions_of(pipeline: Pipeline, beam: int | None) -> Say:
     """Captions as `sightline caption` writes them."""
     from sightline.photo import Photo
 
-    def say(scenes: SceneBatch) -> Sequence[Caption]:
-        pixels = scenes.part("pixels").permute(0, 2, 3, 1).cpu().numpy()
-        side = pixels.shape[1]
-        photos = [Photo(id, id, own, (side, side)) for id, own in zip(scenes.ids, pixels, strict=True)]
+    def captions(scenes: SceneBatch) -> Sequence[Caption]:
+        batch = scenes.part("pixels").permute(0, 2, 3, 1).cpu().numpy()
+        photos = [
+            Photo(id, id, pixels, (pixels.shape[1], pixels.shape[0]))
+            for id, pixels in zip(scenes.ids, batch, strict=True)
+        ]
         return pipeline.caption_photos(photos) if beam is None else pipeline.caption_photos(photos, beam)
 
-    return say
+    return captions
 
 
 def _run_data(path: Path | None) -> DataConfig | None:
@@ -176,54 +178,57 @@ def _run_data(path: Path | None) -> DataConfig | None:
 
 
 def _choose_data(
-    own: DataConfig | None,
+    run: DataConfig | None,
     captions: tuple[Path, ...],
     split: str | None,
     photos: Path | None,
-    given: dict[str, Any],
+    changes: dict[str, Any],
     base: Path,
     folder: Path,
 ) -> tuple[DataConfig, list[str]]:
-    """What is measured on, and sentences about that: of what the first model was trained on (`own`), or what is given.
+    """What is measured on, and sentences about that: what the first model was trained on (`run`), or what is given.
 
     Paths of recipes are relative to `base`; captions of photos that are new to the model go into `folder`.
     """
     from sightline.data.caption_table import write_jsonl
-    from sightline.data.records import CaptionedPhoto, CaptionSet
+    from sightline.data.records import CaptionSet
     from sightline.training.data_config import DataConfig
 
+    which = "say by which: --captions captions.csv --images photos/"
     paths = tuple(existing_path(path).absolute() for path in captions)
-    if own is not None and photos is None and split != ALL and (not paths or paths == _paths(own, base)):
-        if not _paths(own, base):
-            fix = "say by which: --captions captions.csv --images photos/"
-            raise ConfigError("the run has learned without captions of photos, and has none to measure by", fix=fix)
-        if own.features is not None and not own.path(own.features, base).exists():
-            given = {"features": None, "encoder": "", **given}
-        return replace(own, **given, test=own.test if split is None else (split,)), []
+    if run is not None and photos is None and split != ALL and (not paths or paths == _paths(run, base)):
+        if not _paths(run, base):
+            what = "the run has learned without captions of photos, and has none to measure by"
+            raise ConfigError(what, fix=which)
+        if run.features is not None and not run.path(run.features, base).exists():
+            changes = {"features": None, "encoder": "", **changes}
+        return replace(run, **changes, test=run.test if split is None else (split,)), []
     if not paths:
-        fix = "say by which: --captions captions.csv --images photos/"
-        raise ConfigError("there are no captions to measure by", fix=fix)
-    images = None if own is None or own.images is None else own.path(own.images, base)
-    if "features" not in given and "concepts" not in given:
-        folder_of = paths[0] if paths[0].is_dir() else paths[0].parent
-        given = {"images": images if images is not None and images.is_dir() else folder_of, **given}
+        raise ConfigError("there are no captions to measure by", fix=which)
+    if "features" not in changes and "concepts" not in changes:
+        images = paths[0] if paths[0].is_dir() else paths[0].parent
+        if run is not None and run.images is not None and run.path(run.images, base).is_dir():
+            images = run.path(run.images, base)
+        changes = {"images": images, **changes}
     test = split or TEST
     if photos is not None:
-        listed = {test: existing_path(photos).absolute()}
-        return DataConfig(captions=paths, test=(test,), splits=listed, **given), []
+        lists = {test: existing_path(photos).absolute()}
+        return DataConfig(captions=paths, test=(test,), splits=lists, **changes), []
     if split != ALL and _have_splits(paths):
-        return DataConfig(captions=paths, test=(test,), **given), []
-    whole = DataConfig(captions=paths, test=(ALL,), shares={ALL: 1.0}, **given)
-    new, learned = (list[CaptionedPhoto](), 0) if own is None or split == ALL else _new_photos(own, whole, base)
+        return DataConfig(captions=paths, test=(test,), **changes), []
+    everything = DataConfig(captions=paths, test=(ALL,), shares={ALL: 1.0}, **changes)
+    if run is None or split == ALL:
+        return everything, []
+    new, learned = _new_photos(run, everything, base)
     if not learned:
-        return whole, []
+        return everything, []
     if not new:
         what = f"the run has learned from all {learned:,} photos"
         fix = "`sightline evaluate` without --captions takes those it has held out; --split all measures on these"
         raise ConfigError(what, where=paths[0], fix=fix)
     write_jsonl(folder / "captions.jsonl", CaptionSet(tuple(new)))
     note = f"{learned:,} more are left out: the run has learned from them."
-    return replace(whole, captions=folder / "captions.jsonl"), [note]
+    return replace(everything, captions=folder / "captions.jsonl"), [note]
 
 
 def _paths(data: DataConfig, base: Path) -> tuple[Path, ...]:
@@ -243,27 +248,26 @@ def _have_splits(captions: Sequence[Path]) -> bool:
     return False
 
 
-def _new_photos(own: DataConfig, whole: DataConfig, base: Path) -> tuple[list[CaptionedPhoto], int]:
-    """The photos of `whole` that a run on `own` has not learned from, neither its weights nor its choices; and how
-    many others there are.
+def _new_photos(run: DataConfig, everything: DataConfig, base: Path) -> tuple[list[CaptionedPhoto], int]:
+    """The photos that a run has not learned from, neither its weights nor its choices; and how many others there are.
 
     Photos are the same where their files are; by their names where one of the two has features alone.
     """
     from sightline.training.recipe_photos import read_photos
 
-    seen = _paths(own, base) if own.images is None else (own.path(own.images, base), *_paths(own, base))
-    if not seen or not all(path.exists() for path in seen):
+    files = _paths(run, base) if run.images is None else (run.path(run.images, base), *_paths(run, base))
+    if not files or not all(path.exists() for path in files):
         return [], 0  # it has learned from text alone, or nobody can tell any more
-    by_file = own.images is not None and whole.images is not None
+    by_file = run.images is not None and everything.images is not None
 
     def name(data: DataConfig, photo: CaptionedPhoto) -> str:
         file = photo.file or photo.id
         return str(data.path(data.images / file, base).resolve()) if by_file and data.images else Path(file).name
 
-    roles = read_photos(own, base, [])
-    learned = {name(own, photo) for role in ("train", "val") for photo in roles.get(role, ())}
-    photos = read_photos(replace(whole, train=(), val=()), base, [])[TEST]
-    new = [photo for photo in photos if name(whole, photo) not in learned]
+    roles = read_photos(run, base, [])
+    learned = {name(run, photo) for role in ("train", "val") for photo in roles.get(role, ())}
+    photos = read_photos(replace(everything, train=(), val=()), base, [])[TEST]
+    new = [photo for photo in photos if name(everything, photo) not in learned]
     return new, len(photos) - len(new)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is a caption to 
     from sightline.batch import SceneBatch
     from sightline.decoding.likelihood import Likelihood
     from sightline.models.captioner import Captioner
+    from sightline.models.end_to_end import Reader
     from sightline.scene import Scene
-    from sightline.text.vocabulary import Vocabulary
 
 
 def likelihood(
@@ -42,53 +43,51 @@ def likelihood(
     """
     import torch
 
-    from sightline.decoding import likelihood as judging
+    from sightline.decoding import likelihood as scoring
     from sightline.devices import choose_device
     from sightline.text.vocabulary import rule
 
-    place = choose_device(device)
-    captioner, vocabulary, split, scenes = _read(photo, model, features, device)
-    words = rule(split).split(caption)
+    reader, scenes = _read(photo, model, features, device)
+    words = rule(reader.text_rule).split(caption)
     if not words:
         raise ConfigError("the caption has no word", fix="write one")
-    result = judging.likelihood(captioner, scenes.to(place, torch.float32), vocabulary, [words])[0]
+    scenes = scenes.to(choose_device(device), torch.float32)
+    result = scoring.likelihood(reader.model, scenes, reader.vocabulary, [words])[0]
     if attention is not None:
-        boxes = None if scenes.boxes is None else scenes.boxes[0].float().cpu().numpy()
-        judging.save_attention(attention, result, boxes)
+        boxes = None if scenes.boxes is None else scenes.boxes[0].cpu().numpy()
+        scoring.save_attention(attention, result, boxes)
     show(_to_json(result), lambda: _print(result), json=json, quiet=quiet)
 
 
-def _read(
-    photo: str, model: Path | None, features: Path | None, device: str
-) -> tuple[Captioner, Vocabulary, str, SceneBatch]:
-    """A captioner, its words and their rule, and what it reads of the photo: features, or what vision sees in it."""
+def _read(photo: str, model: Path | None, features: Path | None, device: str) -> tuple[Reader[Captioner], SceneBatch]:
+    """A captioner with its words, and what it reads of the photo: features, or what vision sees in it."""
     import torch
 
     from sightline.batch import SceneBatch
     from sightline.checkpoint.checkpoint_file import kind_of_file
     from sightline.checkpoint.model_checkpoint import load as load_checkpoint
     from sightline.devices import choose_device
-    from sightline.models.end_to_end import EndToEndCaptioner
+    from sightline.models.end_to_end import EndToEndCaptioner, Reader
     from sightline.pipeline import load, load_model
 
     path = None if model is None else model_file(model)
     if features is None:
         pipeline = load(path, device)
-        says = pipeline.bundle.captioner
         with torch.inference_mode():
-            return pipeline.captioner, says.vocabulary, says.text_rule, pipeline.scenes([pipeline.read(photo)])
+            scenes = pipeline.scenes([pipeline.read(photo)])
+        return replace(pipeline.bundle.captioner, model=pipeline.captioner), scenes
     if path is not None and kind_of_file(path) == "checkpoint":
         checkpoint = load_checkpoint(path, choose_device(device))
-        captioner, vocabulary, split = checkpoint.captioner(path), checkpoint.vocabulary, checkpoint.text_rule
-        captioner = captioner.captioner if isinstance(captioner, EndToEndCaptioner) else captioner
-        scene = _scene(features, photo, checkpoint.fingerprint)
+        captioner, fingerprint = checkpoint.captioner(path), checkpoint.fingerprint
+        if isinstance(captioner, EndToEndCaptioner):
+            captioner = captioner.reader
+        reader = Reader(captioner, checkpoint.vocabulary, checkpoint.text_rule)
     else:
         bundle = load_model(path, choose_device(device))
-        says = bundle.captioner
-        captioner, vocabulary, split = says.model, says.vocabulary, says.text_rule
-        scene = _scene(features, photo, bundle.vision.fingerprint())
-    scenes = SceneBatch.collate([scene], vocabulary, captioner.needs, by=captioner.config.kind)
-    return captioner, vocabulary, split, scenes
+        reader, fingerprint = bundle.captioner, bundle.vision.fingerprint()
+    scene = _scene(features, photo, fingerprint)
+    needs, kind = reader.model.needs, reader.model.config.kind
+    return reader, SceneBatch.collate([scene], reader.vocabulary, needs, by=kind)
 
 
 def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
@@ -99,9 +98,9 @@ def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
     if format.scenes is None:
         raise ConfigError(f"{format.name} holds no features", where=features, fix="give a file or folder with features")
     source = format.scenes(features)
-    known = set(source.ids())
+    ids = set(source.ids())
     path = Path(photo)
-    name = next((name for name in (photo, path.name, path.stem) if name in known), None)
+    name = next((name for name in (photo, path.name, path.stem) if name in ids), None)
     if name is None:
         raise MissingRecordError(
             f"no features of {photo!r}; ids there look like {next(iter(source.ids()), 'none')!r}",
@@ -120,11 +119,8 @@ def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
 
 def _steps(result: Likelihood) -> list[tuple[str, float | None]]:
     """Each word and END, with their log-probabilities."""
-    caption = result.caption
-    return [
-        (word, step.log_prob)
-        for word, step in zip((*caption.words, "<end>"), (*caption.trace, result.end), strict=True)
-    ]
+    words, traces = (*result.caption.words, "<end>"), (*result.caption.trace, result.end)
+    return [(word, trace.log_prob) for word, trace in zip(words, traces, strict=True)]
 
 
 def _to_json(result: Likelihood) -> dict[str, object]:
