@@ -13,6 +13,7 @@ import re
 import shutil
 import textwrap
 import types
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
@@ -42,6 +43,12 @@ class Arg(NamedTuple):
     choices: tuple[str, ...] = ()  # the values of a flag of several: a word that is none of them ends the list
 
 
+# Parameters that many commands have.
+ModelFile = Annotated[Path | None, Arg("FILE")]
+Folder = Annotated[Path | None, Arg("DIR")]
+RayAddress = Annotated[str | None, Arg("auto|ADDRESS")]
+
+
 class Option(NamedTuple):
     """A parameter of a command, as the command line shows it."""
 
@@ -65,10 +72,10 @@ class Option(NamedTuple):
             return self.parameter.default is not True
         if not self.several:
             return self._read(words[-1], name)
-        each = [part for word in words for part in self.parts(word)] if self.flags else words
-        if self.flags and not each:
+        values = [part for word in words for part in self.parts(word)] if self.flags else words
+        if self.flags and not values:
             raise _refusal(f"{self.flags[0]} needs a value: {self}", name)
-        return tuple(self._read(part, name) for part in each)
+        return tuple(self._read(value, name) for value in values)
 
     def parts(self, word: str) -> list[str]:
         """The values in a word of a list: `bleu,cider` are two. A path with a comma is one, if there is such a file."""
@@ -78,7 +85,7 @@ class Option(NamedTuple):
 
     def goes_on(self, word: str, positional: Sequence[Option]) -> bool:
         """Whether a word after the first value is one more, where it may also be the first positional word."""
-        if re.match(r"-[^\d.]|-$|--", word):
+        if _is_flag(word) or word == "-":
             return False
         if self.choices:
             return all(part.lower() in self.choices for part in self.parts(word))
@@ -90,13 +97,13 @@ class Option(NamedTuple):
         if get_origin(self.type) is Literal:
             if word in get_args(self.type):
                 return word
-            wanted = " or ".join(get_args(self.type))
+            expected = " or ".join(get_args(self.type))
         else:
             try:
                 return self.type(word)
             except ValueError:
-                wanted = NUMBERS[self.type][1]
-        raise _refusal(f"{(self.flags or (self.parameter.name,))[0]} takes {wanted}, not {word!r}", name)
+                expected = NUMBERS[self.type][1]
+        raise _refusal(f"{(self.flags or (self.parameter.name,))[0]} takes {expected}, not {word!r}", name)
 
 
 def looks_like_path(word: str) -> bool:
@@ -123,7 +130,7 @@ def _option(parameter: Parameter, hint: Any) -> Option:
     plain, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     arg = next((note for note in notes if isinstance(note, Arg)), Arg())
     if get_origin(plain) in (Union, types.UnionType):
-        (plain,) = (one for one in get_args(plain) if one is not type(None))
+        (plain,) = (member for member in get_args(plain) if member is not type(None))
     several = get_origin(plain) is tuple
     kind = get_args(plain)[0] if several else plain
     word, flags = (arg.name or parameter.name).replace("_", "-"), tuple[str, ...]()
@@ -148,30 +155,28 @@ def _metavar(kind: Any, word: str, flag: bool, several: bool) -> str:
 
 def bind(function: Callable[..., Any], name: str, words: Sequence[str]) -> Callable[[], Any]:
     """The call of `sightline NAME WORDS…`. Words that do not fit raise a sentence; `--help` is printed, and exits."""
-    known = options(function)
+    by_name = {option.parameter.name: option for option in options(function)}
     if not set(HELP).isdisjoint(words):
-        print("\n".join(_help(function, known, name)))
+        print("\n".join(_help(function, list(by_name.values()), name)))
         raise SystemExit(0)
-    given = _sort(known, name, words)
-    missing = [option for option in known if option.is_required and option.parameter.name not in given]
+    groups = _group(list(by_name.values()), name, words)
+    missing = [str(option) for key, option in by_name.items() if option.is_required and key not in groups]
     if missing:
-        raise _refusal(f"`sightline {name}` needs {' and '.join(map(str, missing))}", name)
-    by_name = {option.parameter.name: option for option in known}
-    return functools.partial(function, **{key: by_name[key].value(own, name) for key, own in given.items()})
+        raise _refusal(f"`sightline {name}` needs {' and '.join(missing)}", name)
+    return functools.partial(function, **{key: by_name[key].value(group, name) for key, group in groups.items()})
 
 
-def _sort(known: Sequence[Option], name: str, words: Sequence[str]) -> dict[str, list[str]]:
+def _group(known: Sequence[Option], name: str, words: Sequence[str]) -> dict[str, list[str]]:
+    """The words of a command line by the parameter they belong to."""
     by_flag = {flag: option for option in known for flag in option.flags}
-    given, loose, at = dict[str, list[str]](), list[str](), 0
     positional = [option for option in known if not option.flags]
-
-    def is_flag(word: str) -> bool:
-        return word.startswith("--") or word in by_flag
-
-    while at < len(words):
-        word, at = words[at], at + 1
+    groups: dict[str, list[str]] = {}
+    loose: list[str] = []  # words of positional parameters
+    rest = deque(words)
+    while rest:
+        word = rest.popleft()
         if word == "--":  # what follows are no flags
-            loose += words[at:]
+            loose += rest
             break
         flag, equals, value = word.partition("=")
         option = by_flag.get(flag.replace("_", "-"))
@@ -179,33 +184,36 @@ def _sort(known: Sequence[Option], name: str, words: Sequence[str]) -> dict[str,
             if word.startswith("--"):
                 near = difflib.get_close_matches(flag, [*by_flag, "--help"], n=1)
                 raise _refusal(f"`sightline {name}` has no {flag}", name, f"did you mean {near[0]}? " if near else "")
-            if re.match(r"-[^\d.]", word):
+            if _is_flag(word):
                 raise _refusal(f"`sightline {name}` does not know what to do with {word!r}", name)
             loose.append(word)
             continue
-        taken = given.setdefault(option.parameter.name, [])
+        group = groups.setdefault(option.parameter.name, [])
+        if option.metavar is None and equals:
+            raise _refusal(f"{flag} takes no value", name)
         if option.metavar is None or equals:
-            if option.metavar is None and equals:
-                raise _refusal(f"{flag} takes no value", name)
-            taken.append(value)
+            group.append(value)
             continue
-        if at == len(words) or is_flag(words[at]):
+        if not rest or rest[0].startswith("--") or rest[0] in by_flag:
             raise _refusal(f"{flag} needs a value: {option}", name)
-        if re.match(r"-[^\d.]", words[at]):
-            what, hint = f"{words[at]} looks like a flag", f"write {flag}={words[at]}, if it is the value of {flag}; "
-            raise _refusal(what, name, hint)
-        end = at + 1
-        while option.several and end < len(words) and option.goes_on(words[end], positional):
-            end += 1
-        taken += words[at:end]
-        at = end
+        if _is_flag(rest[0]):
+            hint = f"write {flag}={rest[0]}, if it is the value of {flag}; "
+            raise _refusal(f"{rest[0]} looks like a flag", name, hint)
+        group.append(rest.popleft())
+        while option.several and rest and option.goes_on(rest[0], positional):
+            group.append(rest.popleft())
     for option in positional:
         if loose or option.several:
             count = len(loose) if option.several else 1
-            given[option.parameter.name], loose = loose[:count], loose[count:]
+            groups[option.parameter.name], loose = loose[:count], loose[count:]
     if loose:
         raise _refusal(f"`sightline {name}` does not know what to do with {loose[0]!r}", name)
-    return given
+    return groups
+
+
+def _is_flag(word: str) -> bool:
+    """Whether a word begins like a flag; a negative number does not."""
+    return re.match(r"-[^\d.]", word) is not None
 
 
 def _help(function: Callable[..., Any], known: Sequence[Option], name: str) -> Iterator[str]:
@@ -218,10 +226,10 @@ def _help(function: Callable[..., Any], known: Sequence[Option], name: str) -> I
     for part in about.rstrip().split("\n\n"):
         yield ""
         yield part if part.startswith(" ") else textwrap.fill(part, width)
-    for title, some in (("arguments", positional), ("options", [option for option in known if option.flags])):
-        if some:
+    for title, group in (("arguments", positional), ("options", [option for option in known if option.flags])):
+        if group:
             yield f"\n{title}:"
-        for option in some:
+        for option in group:
             heads = [" ".join(filter(None, (flag, option.metavar))) for flag in option.flags] or [str(option)]
             default = option.parameter.default
             hint = "" if default in SILENT or isinstance(default, bool) else f" (default: {_shown(default)})"

@@ -15,9 +15,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from sightline.cli.arguments import Arg
+from sightline.cli.arguments import Folder, ModelFile
 from sightline.cli.output import print_array
 from sightline.errors import ConfigError, printable
 from sightline.files import cache_dir, existing_path, fingerprint, lock, model_file, write_json
@@ -35,11 +35,11 @@ AuditJson = dict[str, Any]
 def audit(
     captions: Path,
     *,
-    images: Annotated[Path | None, Arg("DIR")] = None,
+    images: Folder = None,
     split: str | None = None,
     threshold: float | None = None,
-    out: Annotated[Path | None, Arg("DIR")] = None,
-    model: Annotated[Path | None, Arg("FILE")] = None,
+    out: Folder = None,
+    model: ModelFile = None,
     device: str = "auto",
     threads: int | None = None,
     json: bool = False,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from sightline.cli.arguments import Arg
+from sightline.cli.arguments import Arg, Folder, ModelFile, RayAddress
 from sightline.cli.caption_display import STREAMS, CaptionDisplay
 from sightline.cli.pipeline_work import CaptionWork
 from sightline.errors import ConfigError, DataError, SightlineError
@@ -28,19 +28,19 @@ OPENERS = {"Darwin": "open", "Windows": "explorer"}
 def caption(
     paths: Annotated[tuple[str, ...], Arg("PATH …")],
     *,
-    out: Annotated[Path | None, Arg("DIR")] = None,
+    out: Folder = None,
     format: Annotated[tuple[str, ...], Arg("NAME …", choices=FORMATS)] = (),
     length: Annotated[str, Arg("short|normal|long|N")] = "normal",
     must_include: Annotated[tuple[str, ...], Arg("WORD …")] = (),
     distinct: bool = False,
-    style: Annotated[Path | None, Arg("FILE")] = None,
+    style: ModelFile = None,
     force: bool = False,
     show: bool = False,
     beam: int = 3,
-    model: Annotated[Path | None, Arg("FILE")] = None,
+    model: ModelFile = None,
     device: str = "auto",
     threads: int | None = None,
-    ray: Annotated[str | None, Arg("auto|ADDRESS")] = None,
+    ray: RayAddress = None,
     json: bool = False,
     quiet: bool = False,
 ) -> int:

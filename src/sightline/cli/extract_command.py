@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from sightline.cli.arguments import Arg
+from sightline.cli.arguments import RayAddress
 from sightline.cli.output import show
 from sightline.errors import ConfigError, printable
 
@@ -24,7 +24,7 @@ def extract(
     batch: int | None = None,
     threads: int | None = None,
     dtype: Literal["float16", "float32"] | None = None,
-    ray: Annotated[str | None, Arg("auto|ADDRESS")] = None,
+    ray: RayAddress = None,
     json: bool = False,
     quiet: bool = False,
 ) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from sightline.cli.arguments import Arg
+from sightline.cli.arguments import Arg, ModelFile
 from sightline.cli.output import show
 from sightline.errors import ConfigError
 from sightline.files import atomic_write
@@ -18,7 +18,7 @@ def ground(
     sentence: str,
     *,
     out: Annotated[Path | None, Arg("FILE")] = None,
-    model: Annotated[Path | None, Arg("FILE")] = None,
+    model: ModelFile = None,
     device: str = "auto",
     threads: int | None = None,
     json: bool = False,

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from sightline.cli.arguments import Arg
+from sightline.cli.arguments import Arg, ModelFile, RayAddress
 from sightline.cli.output import show
 from sightline.errors import ConfigError, printable
 
@@ -21,10 +21,10 @@ def index(
     captions: bool = True,
     engine: Literal["exact", "lance"] | None = None,
     force: bool = False,
-    model: Annotated[Path | None, Arg("FILE")] = None,
+    model: ModelFile = None,
     device: str = "auto",
     threads: int | None = None,
-    ray: Annotated[str | None, Arg("auto|ADDRESS")] = None,
+    ray: RayAddress = None,
     json: bool = False,
     quiet: bool = False,
 ) -> int:

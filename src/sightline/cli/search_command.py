@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from sightline.cli.arguments import Arg
+from sightline.cli.arguments import Arg, ModelFile
 from sightline.cli.output import print_array
 from sightline.errors import ConfigError, printable
 
@@ -26,7 +26,7 @@ def search(
     exact: bool = False,
     ann: bool = False,
     explain: bool = False,
-    model: Annotated[Path | None, Arg("FILE")] = None,
+    model: ModelFile = None,
     device: str = "auto",
     threads: int | None = None,
     json: bool = False,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from sightline.cli.arguments import Arg
+from sightline.cli.arguments import Arg, ModelFile
 from sightline.cli.output import show
 from sightline.errors import ConfigError, MissingExtraError
 
@@ -27,8 +27,8 @@ def serve(
     token: str | None = None,
     no_token: bool = False,
     store: Annotated[str | None, Arg("PATH")] = None,
-    model: Annotated[Path | None, Arg("FILE")] = None,
-    compare: Annotated[Path | None, Arg("FILE")] = None,
+    model: ModelFile = None,
+    compare: ModelFile = None,
     device: str = "auto",
     threads: int | None = None,
     batch: int = 8,
