@@ -65,29 +65,26 @@ class Bundle:
     choice: Choice = field(default_factory=Choice)  # what else that choice goes by
 
     @classmethod
-    def of(cls, captioner: Checkpoint, matcher: Checkpoint | None = None, **parts: Any) -> Bundle:
+    def of(cls, captioner: Checkpoint, matcher: Checkpoint | None = None, card: dict[str, Any] | None = None) -> Bundle:
         """Of the checkpoint of a captioner that looks for itself, and of a matcher of scenes by the same vision model.
 
-        `parts` are `calibration`, `pointing`, `auditing` and `card`; the card is the captioner's where none is given.
+        The card is the captioner's where none is given.
         """
         model = captioner.captioner()
         if not isinstance(model, EndToEnd):
-            raise CheckpointError(
-                f"this {model.config.kind} model reads features and has no eyes of its own",
-                fix="give the checkpoint of a captioner that was trained with a vision model",
-            )
+            what = f"this {model.config.kind} model reads features and has no eyes of its own"
+            raise CheckpointError(what, fix="give the checkpoint of a captioner that was trained with a vision model")
         assert isinstance(model.reader, Captioner)
-        says = Reader(model.reader, captioner.vocabulary, captioner.text_rule)
-        finds = None if matcher is None else _finding(matcher, model.vision.fingerprint())
-        return cls(model.vision, says, finds, **{"card": captioner.card, **parts})
+        reader = Reader(model.reader, captioner.vocabulary, captioner.text_rule)
+        matching = None if matcher is None else _matcher_reader(matcher, model.vision.fingerprint())
+        return cls(model.vision, reader, matching, card=captioner.card if card is None else card)
 
 
-def _finding(matcher: Checkpoint, fingerprint: str) -> Reader[Matcher]:
+def _matcher_reader(matcher: Checkpoint, fingerprint: str) -> Reader[Matcher]:
     model = matcher.matcher()
     if matcher.fingerprint and matcher.fingerprint != fingerprint:
-        raise CheckpointError(
-            "captioner and matcher have learned from different vision models", fix="train both with the same one"
-        )
+        what = "captioner and matcher have learned from different vision models"
+        raise CheckpointError(what, fix="train both with the same one")
     reader = model.reader if isinstance(model, EndToEnd) else model
     assert isinstance(reader, Matcher)
     return Reader(reader, matcher.vocabulary, matcher.text_rule)
@@ -124,6 +121,7 @@ class _Header:
 
 
 def default_bundle() -> Path:
+    """The model that comes with Sightline."""
     path = Path(str(resources.files("sightline").joinpath(*DEFAULT)))
     if not path.is_file():
         raise CheckpointError(
@@ -136,17 +134,21 @@ def default_bundle() -> Path:
 
 def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -> None:
     """Write the bundle; the file is whole or not there."""
-    says, finds = bundle.captioner, bundle.matcher
-    models: dict[str, nn.Module] = {"vision": bundle.vision, "captioner": says.model}
-    if finds is not None:
-        models["matcher"] = finds.model
-    own_words = finds is not None and finds.vocabulary != says.vocabulary
+    captioner, matcher = bundle.captioner, bundle.matcher
+    models: dict[str, nn.Module] = {"vision": bundle.vision, "captioner": captioner.model}
+    matcher_header = None
+    if matcher is not None:
+        models["matcher"] = matcher.model
+        same_words = matcher.vocabulary == captioner.vocabulary
+        matcher_header = _reader_header(matcher, None if same_words else _lines(matcher.vocabulary))
     header = {
         "precision": precision,
         "vision": dataclasses.asdict(bundle.vision.config),
-        "captioner": _reader_header(says, _lines(says.vocabulary)),
-        "matcher": finds and _reader_header(finds, _lines(finds.vocabulary) if own_words else None),
-        **{part: dataclasses.asdict(getattr(bundle, part)) for part in ("calibration", "pointing", "auditing")},
+        "captioner": _reader_header(captioner, _lines(captioner.vocabulary)),
+        "matcher": matcher_header,
+        "calibration": dataclasses.asdict(bundle.calibration),
+        "pointing": dataclasses.asdict(bundle.pointing),
+        "auditing": dataclasses.asdict(bundle.auditing),
         "fit": bundle.fit,
         "choice": dataclasses.asdict(bundle.choice),
         "card": bundle.card,
@@ -161,21 +163,30 @@ def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu"
     header = read_header(path, _Header, "bundle")
     packed, captioner, matcher = read_tensors(path, header.checksum), header.captioner, header.matcher
 
-    def built(make: Callable[[], Module], part: str) -> Module:
-        own = {name[len(part) :]: tensor for name, tensor in packed.items() if name.startswith(part)}
-        return build_model(make, unpack(own)).to(device).eval()
+    def build_part(make: Callable[[], Module], prefix: str) -> Module:
+        part = {name.removeprefix(prefix): tensor for name, tensor in packed.items() if name.startswith(prefix)}
+        return build_model(make, unpack(part)).to(device).eval()
 
-    words = _vocabulary(captioner.words)
+    vocabulary = _vocabulary(captioner.words)
+    matcher_reader = None
     with weights_must_fit(path):
-        vision: VisionModel = built(lambda: header.vision.build(), "vision.")
-        says: Captioner = built(lambda: captioner.config.build(len(words)), "captioner.")
-        finds = None
+        vision: VisionModel = build_part(lambda: header.vision.build(), "vision.")
+        model: Captioner = build_part(lambda: captioner.config.build(len(vocabulary)), "captioner.")
         if matcher is not None:
-            known = words if matcher.words is None else _vocabulary(matcher.words)
-            model: Matcher = built(lambda: matcher.config.build(len(known)), "matcher.")
-            finds = Reader(model, known, matcher.rule)
-    rules = header.calibration, header.pointing, header.auditing
-    return Bundle(vision, Reader(says, words, captioner.rule), finds, *rules, header.card, header.fit, header.choice)
+            words = vocabulary if matcher.words is None else _vocabulary(matcher.words)
+            matching: Matcher = build_part(lambda: matcher.config.build(len(words)), "matcher.")
+            matcher_reader = Reader(matching, words, matcher.rule)
+    return Bundle(
+        vision,
+        Reader(model, vocabulary, captioner.rule),
+        matcher_reader,
+        calibration=header.calibration,
+        pointing=header.pointing,
+        auditing=header.auditing,
+        card=header.card,
+        fit=header.fit,
+        choice=header.choice,
+    )
 
 
 def _reader_header(reader: Reader[Captioner] | Reader[Matcher], words: str | None) -> dict[str, Any]:

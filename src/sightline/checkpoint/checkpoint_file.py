@@ -43,8 +43,8 @@ USES = {
 
 def write_file(path: PathLike, weights: dict[str, Tensor], description: Mapping[str, Any], holds: FileKind) -> None:
     """Write weights and their description; the file is whole or not there."""
-    described = {"layout": LAYOUT, **description, "holds": holds, "checksum": checksum_of(weights)}
-    text = json.dumps(described, ensure_ascii=False)
+    header = {"layout": LAYOUT, **description, "holds": holds, "checksum": checksum_of(weights)}
+    text = json.dumps(header, ensure_ascii=False)
     with atomic_write(path) as file:
         write_tensors(file, weights, {"sightline": text, "checksum": str(checksum(text.encode()))})
 
@@ -64,16 +64,13 @@ def write_tensors(file: IO[bytes], tensors: dict[str, Tensor], metadata: dict[st
 def read_description(path: PathLike, holds: FileKind) -> dict[str, Any]:
     """The description of a file, without its weights and without `holds`; an error where it holds something else."""
     description = _description(path, holds)
-    found, said = description["layout"], description.pop("holds")
-    if said != holds:
-        use = USES.get(str(said), "use the version of Sightline that saved it")
-        raise CheckpointError(f"this is a {said}, and a {holds} was expected", where=path, fix=use)
-    if found != LAYOUT:
-        raise CheckpointError(
-            f"it was saved in layout {found}, and this version reads layout {LAYOUT}",
-            where=path,
-            fix="use the version of Sightline that saved it, or save it again",
-        )
+    layout, kind = description["layout"], description.pop("holds")
+    if kind != holds:
+        use = USES.get(str(kind), "use the version of Sightline that saved it")
+        raise CheckpointError(f"this is a {kind}, and a {holds} was expected", where=path, fix=use)
+    if layout != LAYOUT:
+        what = f"it was saved in layout {layout}, and this version reads layout {LAYOUT}"
+        raise CheckpointError(what, where=path, fix="use the version of Sightline that saved it, or save it again")
     return description
 
 
@@ -82,14 +79,12 @@ def read_header(path: PathLike, header: type[Header], holds: FileKind) -> Header
     try:
         return build(header, read_description(path, holds), where=str(path))
     except ConfigError as error:
-        raise CheckpointError(
-            f"this version cannot read its {'models' if holds == 'bundle' else 'model'}: {error.what}",
-            where=path,
-            fix="use the version that saved it",
-        ) from error
+        what = f"this version cannot read its {'models' if holds == 'bundle' else 'model'}: {error.what}"
+        raise CheckpointError(what, where=path, fix="use the version that saved it") from error
 
 
 def kind_of_file(path: PathLike) -> str:
+    """What a file holds: checkpoint or bundle."""
     return str(_description(path, "model")["holds"])
 
 
@@ -100,11 +95,8 @@ def _description(path: PathLike, wanted: str) -> dict[str, Any]:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
     except (SafetensorError, OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(
-            f"not a Sightline {wanted} ({error})",
-            where=path,
-            fix="give a file that Sightline saved; `sightline convert` reads checkpoints of other projects",
-        ) from error
+        fix = "give a file that Sightline saved; `sightline convert` reads checkpoints of other projects"
+        raise CheckpointError(f"not a Sightline {wanted} ({error})", where=path, fix=fix) from error
     text = metadata.get("sightline", "")
     if text and metadata.get("checksum") != str(checksum(text.encode())):
         raise CheckpointError("its description is damaged", where=path, fix="copy or download the file again")
@@ -112,11 +104,8 @@ def _description(path: PathLike, wanted: str) -> dict[str, Any]:
         description: dict[str, Any] = json.loads(text)
         return {"holds": "checkpoint", **description, "layout": description["layout"]}
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(
-            "the file holds weights but not Sightline's description of them",
-            where=path,
-            fix="give a file that Sightline saved",
-        ) from error
+        what = "the file holds weights but not Sightline's description of them"
+        raise CheckpointError(what, where=path, fix="give a file that Sightline saved") from error
 
 
 def read_tensors(path: PathLike, expected: int) -> dict[str, Tensor]:
@@ -135,11 +124,12 @@ def weights_must_fit(path: PathLike) -> Iterator[None]:
     wrong = (ArithmeticError, AssertionError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
     try:
         yield
-    except (ConfigError, *wrong) as error:
+    except ConfigError as error:
+        what = f"its config cannot be used: {error.what}"
+        raise CheckpointError(what, where=path, fix="use the version that saved it") from error
+    except wrong as error:
         what, fix = f"its weights do not fit its config: {error}", "save the model again"
-        if isinstance(error, ConfigError):
-            what, fix = f"its config cannot be used: {error.what}", "use the version that saved it"
-        elif isinstance(error, RuntimeError) and is_out_of_memory(error):
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
             what, fix = f"there is not enough memory for its weights ({error})", "close other programs"
         raise CheckpointError(what, where=path, fix=fix) from error
 
@@ -153,12 +143,12 @@ class _NoDraws(TorchFunctionMode):
 
     def __init__(self, calls: int) -> None:
         super().__init__()
-        self._left = calls
+        self._calls_left = calls
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._left -= 1
+        self._calls_left -= 1
         # An error in here on the way out of `torch.no_grad` would leave gradients switched off for the whole process.
-        if self._left < 0 and func.__name__ != "_set_grad_enabled":
+        if self._calls_left < 0 and func.__name__ != "_set_grad_enabled":
             raise RuntimeError("it asks for far more layers than there are weights")
         if func.__name__ in ("normal_", "uniform_"):
             return args[0] if args else kwargs["tensor"]
@@ -169,8 +159,7 @@ class _NoDraws(TorchFunctionMode):
 def meta_init(tensors: int = 10_000) -> Iterator[None]:
     """Models built in here have shapes only, so that sizes take no memory until weights prove to have them.
 
-    Args:
-        tensors: how many there are for the model. By default many more than any has.
+    `tensors` is how many there are for the model; by default many more than any has.
     """
     with torch.device("meta"), _NoDraws(CALLS * tensors + 10_000):
         yield
@@ -212,6 +201,7 @@ def checksum_of(weights: dict[str, Tensor]) -> int:
 
 
 def pack(weights: Mapping[str, Tensor], precision: Precision) -> dict[str, Tensor]:
+    """The tensors as a file of this precision holds them: see the module for the rule."""
     packed: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         if not tensor.is_floating_point():
@@ -220,8 +210,8 @@ def pack(weights: Mapping[str, Tensor], precision: Precision) -> dict[str, Tenso
             packed[name], packed[name + SCALE] = quantise(tensor.float())
         else:
             half = tensor.half()
-            exact = precision == "float32" or not half.isfinite().all()
-            packed[name] = tensor.float() if exact else half
+            fits = precision != "float32" and bool(half.isfinite().all())
+            packed[name] = half if fits else tensor.float()
     return packed
 
 
@@ -242,5 +232,5 @@ def quantise(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """(outputs, …) to int8 of the same shape and the scale (outputs,) of each row; a row of zeros has the scale 0."""
     rows = tensor.flatten(1)
     scale = rows.abs().amax(1) / 127
-    whole = torch.where(scale[:, None] > 0, rows / scale[:, None], 0).round_()
-    return whole.clamp_(-127, 127).to(torch.int8).view(tensor.shape), scale
+    rounded = torch.where(scale[:, None] > 0, rows / scale[:, None], 0).round_()
+    return rounded.clamp_(-127, 127).to(torch.int8).view(tensor.shape), scale

@@ -38,6 +38,7 @@ READS = (
     "SCAN, POS-SCAN, VSRN and VSE++ (model_best.pth.tar + vocabulary)"
 )
 NEVER = -1e4  # a logit whose probability is 0 in float32 and bfloat16
+REPORT = "check that it is the whole model; if it is, the converter does not know one of its parts: please report it"
 COUNTER = "num_batches_tracked"  # of a batch norm: PyTorch before 0.4.1 had none, and nothing here reads it
 
 _NAMES = {
@@ -55,6 +56,7 @@ _REGIONS = (  # of `att_embed`, by how many of its layers are batch norms
     {"att_embed.0.": "region_norm.", "att_embed.1.": "region_embedding."},
     {"att_embed.0.": "region_norm.", "att_embed.1.": "region_embedding.", "att_embed.4.": "embedded_norm."},
 )
+# Tensors with a row a word: which of our ids takes the row of their id 0, and what ids get that they do not have.
 _BY_WORD = (("word_embedding.weight", START, 0.0), ("output.weight", END, 0.0), ("output.bias", END, NEVER))
 _SENTENCE = {"embed.": "text.embed.", "rnn.": "text.rnn."}
 _AGGREGATES: dict[Any, Any] = {"LogSumExp": "lse", "Mean": "mean", "Max": "max", "Sum": "sum"}
@@ -85,10 +87,10 @@ def convert_foreign(path: PathLike, *, infos: Path | None = None, vocabulary: Pa
 
 
 def _convert_updown(content: Mapping[str, Any], infos: Path) -> Checkpoint:
-    told = load_path(infos, {**CONTAINERS, **NUMBERS})
-    if not isinstance(told, dict) or not isinstance(told.get("vocab"), Mapping):
+    saved = load_path(infos, {**CONTAINERS, **NUMBERS})
+    if not isinstance(saved, dict) or not isinstance(saved.get("vocab"), Mapping):
         raise DataError("no `vocab` in it", where=infos, fix="give the infos_<id>.pkl that was saved with the model")
-    words = _updown_words(told["vocab"], infos)
+    words = _updown_words(saved["vocab"], infos)
     weights = _tensors(content)
     if "logit.weight" not in weights:
         raise CheckpointError("its output has several layers", fix="only `logit_layers` 1 can be converted")
@@ -96,7 +98,7 @@ def _convert_updown(content: Mapping[str, Any], infos: Path) -> Checkpoint:
     if rows != len(words) + 1:
         raise CountError(f"the model says {rows - 1} words and {infos} lists {len(words)}", fix="give matching files")
     vocabulary = Vocabulary(word for word in words if word != "UNK")
-    homes = torch.tensor([UNK if word == "UNK" else vocabulary.id(word) for word in words])
+    ids = torch.tensor([UNK if word == "UNK" else vocabulary.id(word) for word in words])
     norms = sum(f"att_embed.{layer}.running_mean" in weights for layer in (0, 4))
     config = UpDownConfig(
         region_width=_matrix(weights, f"att_embed.{1 if norms else 0}.weight").shape[1],
@@ -107,13 +109,14 @@ def _convert_updown(content: Mapping[str, Any], infos: Path) -> Checkpoint:
         batch_norm=(0, 1, 2)[norms],
     )
     ours = _rename(weights, {**_NAMES, **_REGIONS[norms]})
-    for name, zero, rest in _BY_WORD:
+    for name, id_of_zero, default in _BY_WORD:
         part = _need(ours, name)
         if part.shape[:1] != (rows,):
             raise CheckpointError(f"`{name}` has not {rows} rows", fix="check that it is the whole model")
-        ours[name] = placed = torch.full((len(vocabulary), *part.shape[1:]), rest, dtype=part.dtype)
-        placed[zero], placed[homes] = part[0], part[1:]
-    card = {"converted from": "self-critical Up-Down", "options": _options(told.get("opt"))}
+        ours[name] = torch.full((len(vocabulary), *part.shape[1:]), default, dtype=part.dtype)
+        ours[name][id_of_zero] = part[0]
+        ours[name][ids] = part[1:]
+    card = {"converted from": "self-critical Up-Down", "options": _options(saved.get("opt"))}
     return _fill(config, vocabulary, ours, "self-critical", card)
 
 
@@ -129,50 +132,43 @@ def _updown_words(vocab: Mapping[Any, Any], where: Path) -> list[str]:
 
 
 def _infos_beside(path: Path) -> Path:
-    found = sorted(path.parent.glob("infos*.pkl"))
-    best = [one for one in found if one.stem.endswith("-best") == path.stem.endswith("-best")]
-    if len(best or found) == 1:
-        return (best or found)[0]
-    raise MissingRecordError(
-        f"{'several infos files lie' if found else 'no infos file lies'} beside it, and the words are in one of them",
-        fix="name it: --infos infos_<id>.pkl",
-    )
+    files = sorted(path.parent.glob("infos*.pkl"))
+    alike = [file for file in files if file.stem.endswith("-best") == path.stem.endswith("-best")]
+    if len(alike or files) == 1:
+        return (alike or files)[0]
+    what = f"{'several infos files lie' if files else 'no infos file lies'} beside it, and the words are in one of them"
+    raise MissingRecordError(what, fix="name it: --infos infos_<id>.pkl")
 
 
 def _convert_matcher(content: Mapping[str, Any], vocabulary: Path | None) -> Checkpoint:
     if vocabulary is None:
-        raise ConfigError(
-            "the words of this model are in a file of their own",
-            fix="name it: --vocabulary f30k_precomp_vocab.json (or .pkl)",
-        )
+        what = "the words of this model are in a file of their own"
+        raise ConfigError(what, fix="name it: --vocabulary f30k_precomp_vocab.json (or .pkl)")
     image, text = (_tensors(part) for part in content["model"])
     listed = read_vocabulary(vocabulary)
     if tuple(listed[:4]) != SPECIAL:
-        raise DataError(
-            f"its first words are {', '.join(listed[:4])}, not {', '.join(SPECIAL)}",
-            where=vocabulary,
-            fix="give a vocabulary of SCAN, VSRN or VSE++",
-        )
+        what = f"its first words are {', '.join(listed[:4])}, not {', '.join(SPECIAL)}"
+        raise DataError(what, where=vocabulary, fix="give a vocabulary of SCAN, VSRN or VSE++")
     words = Vocabulary(listed[4:])
     rows = len(_matrix(text, "embed.weight"))
     if rows != len(words):
-        raise CountError(
-            f"the model knows {rows} ids and {vocabulary} lists {len(words)}",
-            fix="give the vocabulary the model was trained with",
-        )
-    told = _options(content.get("opt"))
+        what = f"the model knows {rows} ids and {vocabulary} lists {len(words)}"
+        raise CountError(what, fix="give the vocabulary the model was trained with")
+    options = _options(content.get("opt"))
     for name in ("use_abs", "no_imgnorm", "no_txtnorm"):
-        if told.get(name):
+        if options.get(name):
             raise CheckpointError(f"it was trained with {name}", fix="this cannot be converted")
-    if told.get("measure") == "order":
+    if options.get("measure") == "order":
         raise CheckpointError("its measure is order, not cosine", fix="this cannot be converted")
-    card: dict[str, Any] = {"options": told}
+    notes = {}
     if "Rs_GCN_1.g.weight" in image:
         config, ours = _vsrn(image, text)
-        card["note"] = "the captioner of joint training was never released and is not there"
+        notes["note"] = "the captioner of joint training was never released and is not there"
+    elif "cross_attn" in options:
+        config, ours = _scan(image, text, options)
     else:
-        config, ours = _scan(image, text, told) if "cross_attn" in told else _vsepp(image, text)
-    card = {"converted from": f"{config.kind} model_best.pth.tar", **card}
+        config, ours = _vsepp(image, text)
+    card = {"converted from": f"{config.kind} model_best.pth.tar", "options": options, **notes}
     return _fill(config, words, ours, "scan", card)
 
 
@@ -194,9 +190,8 @@ def _vsrn(image: Weights, text: Weights) -> tuple[MatcherConfig, dict[str, Tenso
     )
     relations = {f"Rs_GCN_{layer + 1}.": f"relations.{layer}." for layer in range(layers)}
     ours = _rename(image, {"fc.": "fc.", "img_rnn.": "reasoning.rnn.", "bn.": "norm.", **relations})
-    ours = {
-        name: part.squeeze(-1) if part.ndim == 3 else part for name, part in ours.items()
-    }  # convolutions of width 1
+    for name, part in ours.items():
+        ours[name] = part.squeeze(-1) if part.ndim == 3 else part  # convolutions of width 1
     return config, {**ours, **_rename(text, _SENTENCE)}
 
 
@@ -209,21 +204,21 @@ def _vsepp(image: Weights, text: Weights) -> tuple[MatcherConfig, dict[str, Tens
     return config, {**_rename(image, {"fc.": "fc."}), **_rename(text, _SENTENCE)}
 
 
-def _scan(image: Weights, text: Weights, told: dict[str, Any]) -> tuple[MatcherConfig, dict[str, Tensor]]:
+def _scan(image: Weights, text: Weights, options: dict[str, Any]) -> tuple[MatcherConfig, dict[str, Tensor]]:
     image = _without_weight_norm(image)
     size, region_width = _matrix(image, "fc.weight").shape
-    aggregate = told.get("agg_func", "Mean")
+    aggregate = options.get("agg_func", "Mean")
     try:
-        config = (POSSCANConfig if told.get("pos") else SCANConfig)(
-            direction=told["cross_attn"],
+        config = (POSSCANConfig if options.get("pos") else SCANConfig)(
+            direction=options["cross_attn"],
             region_width=region_width,
             size=size,
             word_size=text["embed.weight"].shape[1],
             bidirectional="rnn.weight_ih_l0_reverse" in text,
             aggregate=_AGGREGATES.get(aggregate, aggregate),
-            lambda_softmax=float(told.get("lambda_softmax", 9.0)),
-            lambda_lse=float(told.get("lambda_lse", 6.0)),
-            raw_feature_norm=told.get("raw_feature_norm", "clipped_l2norm"),
+            lambda_softmax=float(options.get("lambda_softmax", 9.0)),
+            lambda_lse=float(options.get("lambda_lse", 6.0)),
+            raw_feature_norm=options.get("raw_feature_norm", "clipped_l2norm"),
             clip="leaky",
         )
     except (ConfigError, ValueError) as error:
@@ -264,12 +259,11 @@ def _need(weights: Weights, name: str) -> Tensor:
 
 def _matrix(weights: Weights, name: str) -> Tensor:
     """The matrix called `name`, from whose shape sizes are read."""
-    found = _need(weights, name)
-    if found.ndim != 2 or not found.numel():
-        raise CheckpointError(
-            f"`{name}` has shape {tuple(found.shape)} and is no matrix", fix="copy or download it again"
-        )
-    return found
+    matrix = _need(weights, name)
+    if matrix.ndim != 2 or not matrix.numel():
+        what = f"`{name}` has shape {tuple(matrix.shape)} and is no matrix"
+        raise CheckpointError(what, fix="copy or download it again")
+    return matrix
 
 
 def _rename(weights: Weights, rules: Mapping[str, str]) -> dict[str, Tensor]:
@@ -280,7 +274,7 @@ def _rename(weights: Weights, rules: Mapping[str, str]) -> dict[str, Tensor]:
         if prefix is not None:
             ours[rules[prefix] + name.removeprefix(prefix)] = tensor
         elif not name.endswith(COUNTER):
-            raise _surplus(name)
+            raise CheckpointError(f"`{name}` has no place in the model it seems to be", fix=REPORT)
     return ours
 
 
@@ -293,40 +287,27 @@ def _fill(
             model = config.build(len(words))
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(f"no model can have its sizes: {error}", fix="only use files you trust") from error
-    own = model.state_dict()
-    for name, tensor in own.items():
-        if name not in weights and not name.endswith(COUNTER):
-            raise CheckpointError(f"it has nothing for `{name}`", fix="check that it is the whole model")
-        if name in weights and weights[name].shape != tensor.shape:
-            raise CheckpointError(
-                f"`{name}` has shape {tuple(weights[name].shape)}, {tuple(tensor.shape)} was expected",
-                fix="the model's options differ from what the converter knows; please report it",
-            )
-    for name in weights:
-        if name not in own and not name.endswith(COUNTER):
-            raise _surplus(name)
-    counters = {name: torch.zeros((), dtype=torch.long) for name in own if name.endswith(COUNTER)}
-    assign(model, {**counters, **{name: tensor for name, tensor in weights.items() if name in own}})
+    names = model.state_dict().keys()
+    counters = {name: torch.zeros((), dtype=torch.long) for name in names if name.endswith(COUNTER)}
+    fitting = {name: tensor for name, tensor in weights.items() if name in names or not name.endswith(COUNTER)}
+    try:
+        assign(model, {**counters, **fitting})
+    except RuntimeError as error:  # one line for each kind of what is missing, too much, or of another size
+        problems = "; ".join(line.strip()[:200] for line in str(error).splitlines()[1:])
+        raise CheckpointError(
+            f"its weights do not fit {config.kind}, which it seems to be: {problems}", fix=REPORT
+        ) from error
     return Checkpoint(model.eval(), words, rule, card=card)
-
-
-def _surplus(name: str) -> CheckpointError:
-    return CheckpointError(
-        f"`{name}` has no place in the model it seems to be",
-        fix="the model has a part that the converter does not know; please report it",
-    )
 
 
 def _options(namespace: Any) -> dict[str, Any]:
     """The options a model was trained with, as far as they are plain values."""
+    if not isinstance(namespace, Namespace):
+        return {}
+    return {name: value for name, value in vars(namespace).items() if _is_plain(value)}
 
-    def is_plain(value: object) -> bool:
-        if isinstance(value, int):
-            return value.bit_length() < 64  # Python refuses to print numbers of thousands of digits
-        return isinstance(value, (float, str))
 
-    return (
-        {name: value for name, value in vars(namespace).items() if is_plain(value)}
-        if isinstance(namespace, Namespace)
-        else {}
-    )
+def _is_plain(value: object) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() < 64  # Python refuses to print numbers of thousands of digits
+    return isinstance(value, (float, str))

@@ -72,11 +72,8 @@ def save(path: PathLike, checkpoint: Checkpoint) -> None:
     """Write the checkpoint; the file is whole or not there."""
     model = checkpoint.model
     if model.vocab_size != len(checkpoint.vocabulary):
-        raise CheckpointError(
-            f"a model of {model.vocab_size} ids with a vocabulary of {len(checkpoint.vocabulary)}",
-            where=path,
-            fix="build the model with len(vocabulary)",
-        )
+        what = f"a model of {model.vocab_size} ids with a vocabulary of {len(checkpoint.vocabulary)}"
+        raise CheckpointError(what, where=path, fix="build the model with len(vocabulary)")
     vision = model.vision if isinstance(model, EndToEnd) else None
     header = {
         "model": dataclasses.asdict(model.config),
@@ -101,5 +98,4 @@ def load(path: PathLike, device: torch.device | str = "cpu") -> Checkpoint:
 
     with weights_must_fit(path):
         model = build_model(make, weights).to(device).eval()
-    told = header.text_rule, header.preprocessing, header.fingerprint, header.card
-    return Checkpoint(model, vocabulary, *told)
+    return Checkpoint(model, vocabulary, header.text_rule, header.preprocessing, header.fingerprint, header.card)

@@ -6,7 +6,7 @@ dictionary that it was trained with: a detector that sees a *man* tells a model 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,6 @@ from sightline.vision.concept_names import relations
 from sightline.vision.concept_tokens import token_names
 from sightline.vision.detector import Detector
 
-Names = Callable[[SceneBatch], Sequence[tuple[Concept, ...]]]
-
 
 def with_style(bundle: Bundle, path: PathLike, device: torch.device | str = "cpu") -> Bundle:
     """The bundle, its captions by the R²M model in `path`; boxes are where the matcher finds the words.
@@ -39,31 +37,22 @@ def with_style(bundle: Bundle, path: PathLike, device: torch.device | str = "cpu
     Confidence is a guess then: nothing was fitted for this model. `path` may be the folder of a run.
     """
     path = model_file(path)
-    loaded, vision = model_checkpoint.load(path, device), bundle.vision
-    if not isinstance(loaded.model, R2M):
-        raise CheckpointError(
-            f"a style is an r2m model, and this is a {loaded.model.config.kind} model",
-            where=path,
-            fix="train one on your text: `sightline train r2m`; models with eyes of their own go to --model",
-        )
+    style, vision = model_checkpoint.load(path, device), bundle.vision
+    if not isinstance(style.model, R2M):
+        what = f"a style is an r2m model, and this is a {style.model.config.kind} model"
+        fix = "train one on your text: `sightline train r2m`; models with eyes of their own go to --model"
+        raise CheckpointError(what, where=path, fix=fix)
     if not isinstance(vision, Detector):
-        raise CheckpointError(
-            "a style speaks of named things, and the vision model of this bundle has no names",
-            fix="use a model with a detector, such as the one that comes with Sightline",
-        )
+        what = "a style speaks of named things, and the vision model of this bundle has no names"
+        raise CheckpointError(what, fix="use a model with a detector, such as the one that comes with Sightline")
     names = token_names() if vision.config.imagenet else vision.config.names
-    words = concept_words(names, dictionary_of(loaded.card, path), loaded.vocabulary)
+    words = concept_words(names, dictionary_of(style.card, path), style.vocabulary)
     if not any(words.values()):
-        raise CheckpointError(
-            "the model knows none of the things that the detector has names for",
-            where=path,
-            fix="train it with a dictionary of those names (data.dictionary)",
-        )
-    speaker = StyleCaptioner(
-        loaded.model, lambda scenes: vision.concepts(scenes, 0.0, len(words)), words, loaded.vocabulary
-    )
-    says = Reader[Captioner](speaker.eval(), loaded.vocabulary, loaded.text_rule)
-    return replace(bundle, captioner=says, calibration=Calibration(), fit=0.0, choice=Choice())
+        what = "the model knows none of the things that the detector has names for"
+        raise CheckpointError(what, where=path, fix="train it with a dictionary of those names (data.dictionary)")
+    captioner = StyleCaptioner(style.model, vision, words, style.vocabulary).eval()
+    reader = Reader[Captioner](captioner, style.vocabulary, style.text_rule)
+    return replace(bundle, captioner=reader, calibration=Calibration(), fit=0.0, choice=Choice())
 
 
 def dictionary_of(card: dict[str, Any], path: PathLike) -> ConceptDictionary:
@@ -74,11 +63,8 @@ def dictionary_of(card: dict[str, Any], path: PathLike) -> ConceptDictionary:
     for file in (Path(name), Path(path).parent / name, Path(path).parent / Path(name).name):
         if file.is_file():
             return ConceptDictionary.read(file)
-    raise CheckpointError(
-        f"it was trained with the concept dictionary {name}, which is not there",
-        where=path,
-        fix="put that file beside the model",
-    )
+    what = f"it was trained with the concept dictionary {name}, which is not there"
+    raise CheckpointError(what, where=path, fix="put that file beside the model")
 
 
 def concept_words(names: Sequence[str], dictionary: ConceptDictionary, vocabulary: Vocabulary) -> dict[str, str]:
@@ -91,15 +77,14 @@ def concept_words(names: Sequence[str], dictionary: ConceptDictionary, vocabular
     return {name: word if word in vocabulary else "" for name, word in words.items()}
 
 
-def general_words(words: dict[str, str]) -> dict[str, frozenset[str]]:
+def general_words(words: dict[str, str]) -> dict[str, set[str]]:
     """For each concept word those that say the same of a thing more generally: a man is a person too."""
     names = [name for name, word in words.items() if word]
     implied, _ = relations(names)
-    found: dict[str, frozenset[str]] = {}
+    general: dict[str, set[str]] = {words[name]: set() for name in names}
     for name, row in zip(names, implied, strict=True):
-        others = {words[names[other]] for other in row.nonzero()[0]} - {words[name]}
-        found[words[name]] = found.get(words[name], frozenset()) | others
-    return found
+        general[words[name]] |= {words[names[other]] for other in row.nonzero()[0]} - {words[name]}
+    return general
 
 
 class StyleCaptioner(WrappedCaptioner):
@@ -110,23 +95,24 @@ class StyleCaptioner(WrappedCaptioner):
 
     needs = ("regions", "boxes")
 
-    def __init__(self, r2m: R2M, names: Names, words: dict[str, str], vocabulary: Vocabulary) -> None:
+    def __init__(self, r2m: R2M, vision: Detector, words: dict[str, str], vocabulary: Vocabulary) -> None:
         super().__init__()
         self._general = general_words(words)
-        self._r2m = (r2m,)  # no submodule: its loops read the weights of its layers, which 8-bit layers do not have
+        # No submodules: R²M's loops read the weights of its layers, which 8-bit layers do not have; and the detector is
+        # the bundle's.
+        self._models = (r2m, vision)
         self.vocab_size, self.config = r2m.vocab_size, r2m.config
-        self._names, self._concept_words, self._vocabulary = names, words, vocabulary
+        self._concept_words, self._vocabulary = words, vocabulary
 
     @property
     def inner(self) -> R2M:
-        return self._r2m[0]
+        return self._models[0]
 
     def encode(self, scenes: SceneBatch) -> Memory:
         """What the concepts of each scene say."""
-        seen = [
-            Scene(id, concepts=self._concepts(own)) for id, own in zip(scenes.ids, self._names(scenes), strict=True)
-        ]
-        batch = SceneBatch.collate(seen, self._vocabulary, by="the style")
+        named = self._models[1].concepts(scenes, 0.0, len(self._concept_words))
+        of_words = [Scene(id, concepts=self._concepts(own)) for id, own in zip(scenes.ids, named, strict=True)]
+        batch = SceneBatch.collate(of_words, self._vocabulary, by="the style")
         return self.inner.encode(batch.to(scenes.part("regions").device))
 
     def _concepts(self, named: Sequence[Concept]) -> tuple[Concept, ...]:
@@ -135,15 +121,16 @@ class StyleCaptioner(WrappedCaptioner):
         A sentence names a thing once: of *man* and *person* the more particular word stays, of two that mean the same
         the surer one.
         """
-        best: dict[str, Concept] = {}
-        for one in sorted(named, key=lambda concept: -concept.score):
-            if (word := self._concept_words[one.name]) and (one.score >= MIN_SCORE or not best):
-                best.setdefault(word, replace(one, name=word))
+        best: dict[str, Concept] = {}  # by descending score
+        for concept in sorted(named, key=lambda concept: -concept.score):
+            word = self._concept_words[concept.name]
+            if word and (concept.score >= MIN_SCORE or not best):
+                best.setdefault(word, replace(concept, name=word))
         order = list(best)
-        said = [word for word in order if not any(self._says(other, word, order) for other in order)]
-        return tuple(best[word] for word in said)[:MOST]
+        particular = [word for word in order if not any(self._implies(other, word, order) for other in order)]
+        return tuple(best[word] for word in particular)[:MOST]
 
-    def _says(self, other: str, word: str, order: Sequence[str]) -> bool:
+    def _implies(self, other: str, word: str, order: Sequence[str]) -> bool:
         """Whether `word` need not be said beside `other`; `order` is by descending score."""
         if word not in self._general.get(other, ()):
             return False

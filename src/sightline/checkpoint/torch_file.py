@@ -29,11 +29,11 @@ from sightline.files import PathLike, existing_path
 # What released checkpoints hold beside tensors, as classes that have no behaviour.
 ALLOWED: list[Any] = [(kind, name) for name, kind in {**CONTAINERS, **NUMBERS}.items()]
 LEGACY = pickle.dumps(0x1950A86A20F9469CFC6C, 2)  # how a file of the older layout begins
-BROKEN = (  # what reading a damaged file raises
-    *(zipfile.BadZipFile, pickle.UnpicklingError, EOFError, RuntimeError),
-    *(AttributeError, LookupError, OverflowError, TypeError, ValueError),
-    *(AssertionError, MemoryError, OSError, struct.error, zlib.error),  # of zipfile, on damaged directories
-)
+# What reading a damaged file raises; the last four are of zipfile, on damaged directories.
+BROKEN = (
+    zipfile.BadZipFile, pickle.UnpicklingError, EOFError, RuntimeError, AttributeError, LookupError, OverflowError,
+    TypeError, ValueError, AssertionError, MemoryError, OSError, struct.error, zlib.error,
+)  # fmt: skip
 
 
 def read_torch(path: PathLike) -> Any:
@@ -58,9 +58,8 @@ def _load(target: Path) -> Any:
             warnings.simplefilter("ignore", UserWarning)  # of pickle protocols that PyTorch does not write
             return torch.load(target, map_location="cpu", weights_only=True, encoding="latin1")
     except BROKEN as error:
-        raise DataError(
-            f"not a readable PyTorch file: {_reason(error)}", fix="give a whole .pth or .pth.tar file"
-        ) from error
+        what = f"not a readable PyTorch file: {_reason(error)}"
+        raise DataError(what, fix="give a whole .pth or .pth.tar file") from error
 
 
 def _check_archive(path: Path) -> None:
