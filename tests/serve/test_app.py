@@ -22,7 +22,7 @@ from sightline.errors import ConfigError
 from sightline.pipeline import Pipeline
 from sightline.serve import service
 from sightline.serve.limits import Limits
-from sightline.serve.middleware import Door
+from sightline.serve.middleware import Access
 from sightline.serve.schemas import Audits, Captions, Ground, Health, Hits
 
 torch.set_num_threads(1)
@@ -128,7 +128,7 @@ def test_requests_with_other_wishes_are_not_answered_together(pipeline):
     release = threading.Event()
     wishes = [{}, {"length": "5"}, {"length": "long"}, {"must_include": "dog"}, {"must_include": "cup"}]
     with served(pipeline) as running:
-        running.service.worker.ask("held", lambda items: [release.wait(20) for _ in items], [None])
+        running.service.worker.submit("held", lambda items: [release.wait(20) for _ in items], [None])
         with concurrent.futures.ThreadPoolExecutor(10) as pool:
             asked = [pool.submit(running.client.post, "/v1/caption", files=form(CAT), data=d) for d in wishes * 2]
             until = time.monotonic() + 15
@@ -138,7 +138,7 @@ def test_requests_with_other_wishes_are_not_answered_together(pipeline):
             for wish, answer in zip(wishes * 2, asked, strict=True):
                 rules = rules_of(wish.get("length", "normal"), tuple(wish.get("must_include", "").split()))
                 alike(answer.result().json()["captions"][0], pipeline.caption(CAT, rules=rules))
-    assert sorted(running.service.worker.rounds) == [1, *[2] * len(wishes)]  # what held it, and two of each wish
+    assert sorted(running.service.worker.batch_sizes) == [1, *[2] * len(wishes)]  # what held it, and two of each wish
 
 
 def test_other_wordings_are_the_next_of_the_beam_and_none_is_the_caption(ask, pipeline):
@@ -229,10 +229,10 @@ def test_search_explains_and_a_hit_can_be_explained_later(ask):
 
 def test_many_hits_are_explained_in_one_request_and_one_round(server, ask):
     hits = ask.post("/v1/search", json={"text": "a dog", "k": 5, "explain": True}).json()["hits"]
-    rounds = len(server.service.worker.rounds)
+    rounds = len(server.service.worker.batch_sizes)
     ids = [hit["id"] for hit in hits]
     told = ask.post("/v1/explain", json={"ids": [*ids, 32 * "0"], "sentence": "a dog"}).json()["hits"]
-    assert len(server.service.worker.rounds) == rounds + 1
+    assert len(server.service.worker.batch_sizes) == rounds + 1
     for hit, why in zip(hits, told[:-1], strict=True):
         assert why["size"] == hit["why"]["size"]
         assert why["words"][1]["box"] == pytest.approx(hit["why"]["words"][1]["box"], abs=0.2)
@@ -407,14 +407,14 @@ def test_limits_of_photos_pixels_and_bytes(pipeline, tmp_path):
 
         headers = {"content-type": "application/json"}
         refused(running.client.post("/v1/caption", content=chunks(), headers=headers), 413)
-        assert running.service.worker.taken == 0
+        assert running.service.worker.reserved == 0
         assert running.client.get("/v1/health").json()["limits"]["photos"] == 2
 
 
 def test_a_full_queue_is_503_with_retry_after_and_the_rest_is_answered(pipeline):
     release = threading.Event()
     with served(pipeline, limits=Limits(queue=3, photos=3)) as running:
-        running.service.worker.ask("held", lambda items: [release.wait(20) for _ in items], [None])
+        running.service.worker.submit("held", lambda items: [release.wait(20) for _ in items], [None])
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             asked = [pool.submit(running.client.post, "/v1/caption", files=form(CAT)) for _ in range(8)]
             while sum(one.done() for one in asked) < 5:
@@ -433,7 +433,7 @@ def test_a_full_queue_is_503_with_retry_after_and_the_rest_is_answered(pipeline)
 def test_photos_of_several_requests_are_looked_at_together(pipeline):
     release = threading.Event()
     with served(pipeline, limits=Limits(batch=4)) as running:
-        running.service.worker.ask("held", lambda items: [release.wait(20) for _ in items], [None])
+        running.service.worker.submit("held", lambda items: [release.wait(20) for _ in items], [None])
         with concurrent.futures.ThreadPoolExecutor(9) as pool:
             asked = [pool.submit(running.client.post, "/v1/caption", files=form(photo)) for photo in PHOTOS]
             other = pool.submit(running.client.post, "/v1/caption", files=form(CAT), data={"beam": "1"})
@@ -443,7 +443,7 @@ def test_photos_of_several_requests_are_looked_at_together(pipeline):
             for photo, answer in zip(PHOTOS, asked, strict=True):
                 alike(answer.result().json()["captions"][0], pipeline.caption(photo))
             alike(other.result().json()["captions"][0], pipeline.caption(CAT, beam=1))
-    assert sorted(running.service.worker.rounds) == [1, 1, 1, 4]  # what held it, 4 + 1 photos, and the other beam
+    assert sorted(running.service.worker.batch_sizes) == [1, 1, 1, 4]  # what held it, 4 + 1 photos, and the other beam
 
 
 def test_other_hosts_and_other_sites_are_refused(server, ask):
@@ -459,7 +459,7 @@ def test_other_hosts_and_other_sites_are_refused(server, ask):
 
 
 def test_a_token_is_asked_of_everything_but_the_page(pipeline):
-    with served(pipeline, door=Door("127.0.0.1", TOKEN)) as running:
+    with served(pipeline, access=Access("127.0.0.1", TOKEN)) as running:
         for wrong in (
             {},
             {"authorization": "Bearer wrong"},
@@ -482,8 +482,8 @@ def test_a_token_is_asked_of_everything_but_the_page(pipeline):
 @pytest.mark.parametrize("token", ["", "short", "sixteen letters and spaces", "sechzehn-zeichen-ü"])
 def test_no_door_to_other_machines_without_a_good_token(token):
     with pytest.raises(ConfigError):
-        Door("0.0.0.0", token)
-    assert Door("0.0.0.0", TOKEN).token == TOKEN
+        Access("0.0.0.0", token)
+    assert Access("0.0.0.0", TOKEN).token == TOKEN
 
 
 @pytest.mark.parametrize("wrong", [{"queue": 0}, {"batch": 0}, {"wait": -1.0}, {"body": 10, "flight": 5}])

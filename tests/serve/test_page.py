@@ -22,7 +22,7 @@ from serve_samples import PHOTOS, index_of, served, tiny_pipeline
 from sightline.pipeline import Pipeline, load
 from sightline.serve import service
 from sightline.serve.limits import Limits
-from sightline.serve.middleware import Door
+from sightline.serve.middleware import Access
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
@@ -143,7 +143,7 @@ def focused(page):
 def held(running):
     """The model does something else until the end of the `with`."""
     release = threading.Event()
-    running.service.worker.ask("held", lambda items: [release.wait(30) for _ in items], [None])
+    running.service.worker.submit("held", lambda items: [release.wait(30) for _ in items], [None])
     try:
         yield
     finally:
@@ -407,7 +407,7 @@ def test_progress_stays_in_sight_with_a_count_the_time_left_and_cancel(visit, pi
         with held(running):
             page.get_by_role("button", name="Cancel").click()
             page.locator("#foot").wait_for(state="hidden")
-            assert waited_for(lambda: running.service.worker.taken == 0)
+            assert waited_for(lambda: running.service.worker.reserved == 0)
         stopped = page.locator("#captions [data-state=stopped]").count()
         assert 0 < stopped < 24
         page.get_by_role("button", name=f"Caption the other {stopped}").click()
@@ -433,7 +433,7 @@ def test_leaving_the_page_cancels_the_work_on_the_server(visit, pipeline, tmp_pa
             page.set_input_files("#caption-files", [str(path) for path in copies(tmp_path / "many", 20)])
             assert waited_for(lambda: running.service.worker.queue_length >= 8)
             page.goto("about:blank")
-            assert waited_for(lambda: running.service.worker.queue_length == running.service.worker.taken == 0)
+            assert waited_for(lambda: running.service.worker.queue_length == running.service.worker.reserved == 0)
 
 
 def test_photos_that_come_while_others_are_worked_on_join_them(visit, pipeline, tmp_path):
@@ -620,7 +620,7 @@ def test_the_place_of_words_is_promised_only_by_a_model_that_finds_places(visit,
 
 
 def test_the_page_asks_for_a_token_and_says_when_it_is_wrong(visit, pipeline):
-    with served(pipeline, door=Door("127.0.0.1", TOKEN)) as running:
+    with served(pipeline, access=Access("127.0.0.1", TOKEN)) as running:
         page = visit(address=running.address, ready=False)
         page.locator("#token-value").wait_for()
         assert page.locator("#token-wrong").is_hidden()
@@ -636,7 +636,7 @@ def test_the_page_asks_for_a_token_and_says_when_it_is_wrong(visit, pipeline):
 
 
 def test_the_page_takes_the_token_from_its_address_and_hides_it(visit, pipeline):
-    with served(pipeline, door=Door("127.0.0.1", TOKEN)) as running:
+    with served(pipeline, access=Access("127.0.0.1", TOKEN)) as running:
         page = visit("audit", running.address, f"?token={TOKEN}")
         assert page.url == f"{running.address}/#audit"
         page.reload()  # the tab remembers it

@@ -68,7 +68,7 @@ def busy(worker):
         began.set()
         return [release.wait(20) for _ in items]
 
-    worker.ask("held", hold, [None])
+    worker.submit("held", hold, [None])
     assert began.wait(20)
     try:
         yield release
@@ -191,9 +191,9 @@ def test_what_a_client_waited_for_is_not_done_once_it_has_left(pipeline, capfd):
                 gone.sendall(caption_request())
                 cut.sendall(caption_request(declared=1000))
                 assert waited_for(lambda: worker.queue_length == 1)
-            assert waited_for(lambda: worker.taken == worker.queue_length == 0, 5)
+            assert waited_for(lambda: worker.reserved == worker.queue_length == 0, 5)
         assert running.client.post("/v1/caption", files=form(CAT, CAT)).status_code == 200
-    assert list(worker.rounds) == [1, 2]  # what held it, and the two photos of the client that stayed
+    assert list(worker.batch_sizes) == [1, 2]  # what held it, and the two photos of the client that stayed
     assert capfd.readouterr().err == ""
 
 
@@ -203,7 +203,7 @@ def test_explaining_hits_takes_a_place_each_and_one_round(pipeline, tmp_path):
         worker, search = running.service.worker, partial(running.client.post, "/v1/search")
         asked = {"text": "a dog", "k": few, "explain": True}
         assert all(hit["why"]["words"] for hit in search(json=asked).json()["hits"])
-        assert waited_for(lambda: list(worker.rounds) == [1, few])  # the search, and the photos it found
+        assert waited_for(lambda: list(worker.batch_sizes) == [1, few])  # the search, and the photos it found
         assert search(json={**asked, "k": 200}).status_code == 413
         assert search(json={**asked, "k": 200, "explain": False}).status_code == 200
         with busy(worker):

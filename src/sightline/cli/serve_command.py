@@ -66,7 +66,7 @@ def serve(
         import uvicorn
 
         from sightline.serve.limits import Limits
-        from sightline.serve.middleware import LOOPBACK, TOKEN_VARIABLE, Door
+        from sightline.serve.middleware import LOOPBACK, TOKEN_VARIABLE, Access
         from sightline.serve.protocol import server_config
     except ImportError as error:
         raise MissingExtraError.of(error.name or "fastapi", "serve", "`sightline serve`") from error
@@ -77,7 +77,7 @@ def serve(
     new_token = secrets.token_urlsafe() if not (no_token or token) and host in LOOPBACK else ""
     if new_token and quiet and not (json or open):
         raise ConfigError("nobody would know the token", fix=f"set {TOKEN_VARIABLE}, or leave --quiet out")
-    door = Door(host, token or new_token)
+    access = Access(host, token or new_token)
     if max_mb < 1:
         raise ConfigError(f"`max_mb` is {max_mb}", fix="give 1 or more")
     body = max_mb << 20
@@ -93,7 +93,7 @@ def serve(
         if index is not None:
             index.search(pipeline, "a photo", count=1)  # an index of another model is told now, not at the first search
         other = None if compare is None else load(compare, device)
-        app = make_app(pipeline, index=index, compare=other, door=door, limits=limits)
+        app = make_app(pipeline, index=index, compare=other, access=access, limits=limits)
         address = _address(host, listener)
         page = f"{address}/?token={new_token}" if new_token else address
         as_json = {"address": address, "model": pipeline.bundle.card.get("name")}

@@ -21,7 +21,7 @@ from sightline.pipeline import Pipeline
 from sightline.search.query import PhotoIndex
 from sightline.serve import schemas
 from sightline.serve.limits import Limits
-from sightline.serve.middleware import Door, Guard
+from sightline.serve.middleware import Access, Guard
 from sightline.serve.refusal import STATUS
 from sightline.serve.service import Service
 from sightline.serve.uploads import describe_body
@@ -29,7 +29,7 @@ from sightline.serve.uploads import describe_body
 USUAL = (400, 401, 403, 408, 413, 415, 422, 500, 503)  # refusals that every address may answer with
 JPEG: dict[int | str, dict[str, Any]] = {200: {"description": "A JPEG.", "content": {"image/jpeg": {}}}}
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "jpg": "image/jpeg"}
-# Address: method of the service, body, answer, and refusals besides the usual ones.
+# Path: method of the service, body, answer, and statuses of refusals besides the usual ones.
 ROUTES: dict[str, tuple[str, type[BaseModel], type[BaseModel], tuple[int, ...]]] = {
     "/caption": ("caption", schemas.CaptionRequest, schemas.Captions, (409,)),
     "/ground": ("ground", schemas.GroundRequest, schemas.Ground, ()),
@@ -45,7 +45,7 @@ def make_app(
     *,
     index: PhotoIndex | None = None,
     compare: Pipeline | None = None,
-    door: Door | None = None,
+    access: Access | None = None,
     limits: Limits | None = None,
 ) -> FastAPI:
     """The application.
@@ -54,11 +54,11 @@ def make_app(
         pipeline: the model.
         index: of photos; without one, /v1/search is refused.
         compare: another model, whose captions can be asked for as well.
-        door: who may ask; by default this machine.
+        access: who may ask; by default this machine.
         limits: how much is taken on.
     """
-    bounds, entry = limits or Limits(), door or Door()
-    service = Service(pipeline, bounds, index, compare)
+    limits, access = limits or Limits(), access or Access()
+    service = Service(pipeline, limits, index, compare)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -70,12 +70,12 @@ def make_app(
     )
     app.state.service = service
     app.include_router(_routes(service))
-    _add_document(app, bool(entry.token))
+    _add_document(app, bool(access.token))
     for file in (resources.files("sightline.serve") / "page").iterdir():
         _add_file(app, file.name, file.read_bytes())
-    app.add_exception_handler(HTTPException, _no_address)
+    app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(RequestValidationError, _bad_parameter)
-    app.add_middleware(Guard, door=entry, limits=bounds)
+    app.add_middleware(Guard, access=access, limits=limits)
     return app
 
 
@@ -87,16 +87,16 @@ def _routes(service: Service) -> APIRouter:
 
     router = APIRouter(prefix="/v1")
     router.get("/health", response_model=schemas.Health, responses=problems(401, 403))(service.health)
-    for path, (method, body, answer, more) in ROUTES.items():
+    for path, (method, body, answer, statuses) in ROUTES.items():
         router.post(
             path,
             response_model=answer,
             response_model_exclude_unset=True,
-            responses=problems(*USUAL, *more),
+            responses=problems(*USUAL, *statuses),
             openapi_extra=describe_body(body),
         )(getattr(service, method))
-    shown = {**JPEG, **problems(401, 403, 404, 422, 500)}
-    router.get("/photos/{id}", response_class=Response, responses=shown)(service.photo)
+    responses = {**JPEG, **problems(401, 403, 404, 422, 500)}
+    router.get("/photos/{id}", response_class=Response, responses=responses)(service.photo)
     return router
 
 
@@ -120,10 +120,9 @@ def _add_document(app: FastAPI, token: bool) -> None:
         if not document:
             about = "Captions photos, shows where each word came from, and finds photos by words."
             document.update(get_openapi(title=app.title, version=app.version, description=about, routes=app.routes))
-            _, asks = models_json_schema(
-                [(body, "validation") for _, body, _, _ in ROUTES.values()], ref_template="#/components/schemas/{model}"
-            )
-            document["components"]["schemas"] |= asks["$defs"]
+            bodies = [(body, "validation") for _, body, _, _ in ROUTES.values()]
+            _, requests = models_json_schema(bodies, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
+            document["components"]["schemas"] |= requests["$defs"]
             if token:
                 document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
                 document["security"] = [{"token": []}]
@@ -136,7 +135,7 @@ def _add_document(app: FastAPI, token: bool) -> None:
     app.add_api_route("/openapi.json", show, include_in_schema=False)
 
 
-async def _no_address(_: Request, error: Exception) -> Response:
+async def _no_route(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     what = "this address takes another method" if error.status_code == 405 else "there is nothing at this address"

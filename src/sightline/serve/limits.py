@@ -10,31 +10,18 @@ from sightline.errors import ConfigError
 
 @dataclass(frozen=True)
 class Limits:
-    """The numbers.
+    """The numbers."""
 
-    Attributes:
-        queue: photos that are waiting or worked on at once; one more is refused until there is room.
-        batch: photos that are looked at together, whichever requests they came with.
-        wait: seconds that a photo waits for others to be looked at with it.
-        body: bytes of a request.
-        flight: bytes of all requests that are being received or answered, as far as they have come.
-        photos: of one request.
-        pixels: that a photo may have.
-        connections: open at once; one more takes the place of one that has not sent a whole request.
-        header_seconds: in which the headers of a request must come.
-        silent_seconds: without a byte of a body that is still coming, after which it is given up.
-    """
-
-    queue: int = 64
-    batch: int = 8
-    wait: float = 0.004
-    body: int = 48 << 20
-    flight: int = 384 << 20
-    photos: int = 32
-    pixels: int = 100_000_000
-    connections: int = 512
-    header_seconds: float = 10
-    silent_seconds: float = 15
+    queue: int = 64  # photos that are waiting or worked on at once; one more is refused until there is room
+    batch: int = 8  # photos that are looked at together, whichever requests they came with
+    wait: float = 0.004  # seconds that a photo waits for others to be looked at with it
+    body: int = 48 << 20  # bytes of a request
+    flight: int = 384 << 20  # bytes of all requests that are being received or answered, as far as they have come
+    photos: int = 32  # of one request
+    pixels: int = 100_000_000  # of a photo
+    connections: int = 512  # open at once; one more takes the place of one that has not sent a whole request
+    header_seconds: float = 10  # in which the headers of a request must come
+    silent_seconds: float = 15  # without a byte of a body that is still coming, after which it is given up
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("queue", "batch", "body", "photos", "pixels", "connections"), "[1, ∞)")
@@ -43,6 +30,6 @@ class Limits:
             raise ConfigError(f"`flight` is {self.flight}, less than one request", fix=f"give {self.body} or more")
 
     @property
-    def most(self) -> int:
+    def photos_at_once(self) -> int:
         """Photos of one request that can ever be taken."""
         return min(self.photos, self.queue)

@@ -24,7 +24,7 @@ from sightline.serve.refusal import Refusal
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN_VARIABLE = "SIGHTLINE_TOKEN"
-SHORTEST = 16  # characters of a token
+SHORTEST_TOKEN = 16  # characters
 POLICY = (
     "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
@@ -40,16 +40,11 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class Door:
-    """Who may ask.
+class Access:
+    """Who may ask."""
 
-    Attributes:
-        host: the address that is listened on.
-        token: that requests to /v1 must bring; may be empty on loopback.
-    """
-
-    host: str = "127.0.0.1"
-    token: str = ""
+    host: str = "127.0.0.1"  # the address that is listened on
+    token: str = ""  # that requests to /v1 must bring; may be empty on loopback
 
     def __post_init__(self) -> None:
         if not self.token and self.host not in LOOPBACK:
@@ -57,30 +52,30 @@ class Door:
                 f"a server at {self.host} can be reached from other machines, and has no token",
                 fix=f"set {TOKEN_VARIABLE}, or leave --host out",
             )
-        if self.token and (len(self.token) < SHORTEST or not all("!" <= c <= "~" for c in self.token)):
+        if self.token and (len(self.token) < SHORTEST_TOKEN or not all("!" <= c <= "~" for c in self.token)):
             raise ConfigError(
-                f"a token is {SHORTEST} or more letters, digits and signs, without spaces",
+                f"a token is {SHORTEST_TOKEN} or more letters, digits and signs, without spaces",
                 fix='python -c "import secrets; print(secrets.token_urlsafe())" makes one',
             )
 
     def check(self, headers: Headers, path: str) -> None:
         """Raise the refusal of a request that may not come in."""
-        if not self.token and _name(headers.get("host", "")) not in LOOPBACK:  # no other site knows a token
+        if not self.token and _host_name(headers.get("host", "")) not in LOOPBACK:  # no other site knows a token
             raise Refusal(403, "this server answers to its own address only", f"ask for http://{self.host}")
         if not path.startswith("/v1"):
             return
-        if _from_elsewhere(headers):
+        if _is_cross_site(headers):
             raise Refusal(403, "requests of other sites are not answered", "open the page of this server")
-        if self.token and not self._knows(headers.get("authorization", "")):
+        if self.token and not self._authorizes(headers.get("authorization", "")):
             raise Refusal(401, "the token is missing or wrong", "send the header `Authorization: Bearer TOKEN`")
 
-    def _knows(self, given: str) -> bool:
-        scheme, _, token = given.partition(" ")
-        right = hmac.compare_digest(token.strip().encode(), self.token.encode())  # as long for a wrong one
-        return right and scheme.lower() == "bearer"
+    def _authorizes(self, header: str) -> bool:
+        scheme, _, token = header.partition(" ")
+        equal = hmac.compare_digest(token.strip().encode(), self.token.encode())  # takes as long for a wrong one
+        return equal and scheme.lower() == "bearer"
 
 
-def _from_elsewhere(headers: Headers) -> bool:
+def _is_cross_site(headers: Headers) -> bool:
     """Whether a browser says that a page of another site asks; without TLS, some tell the origin only."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
@@ -88,21 +83,21 @@ def _from_elsewhere(headers: Headers) -> bool:
     return origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower()
 
 
-def _name(host: str) -> str:
+def _host_name(header: str) -> str:
     """The name in a Host header, without its port; "" where it is none.
 
-    >>> _name("Localhost:8000"), _name("[::1]:8000"), _name("::1"), _name("[::1]evil.com")
+    >>> _host_name("Localhost:8000"), _host_name("[::1]:8000"), _host_name("::1"), _host_name("[::1]evil.com")
     ('localhost', '::1', '::1', '')
     """
-    found = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?|(::1)", host.lower())
-    return "" if found is None else next(filter(None, found.groups()))
+    match = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?|(::1)", header.lower())
+    return "" if match is None else next(filter(None, match.groups()))
 
 
 class Guard:
     """Every answer leaves through it, with headers, and never with a traceback."""
 
-    def __init__(self, app: ASGIApp, door: Door, limits: Limits) -> None:
-        self.app, self.door, self.limits = app, door, limits
+    def __init__(self, app: ASGIApp, access: Access, limits: Limits) -> None:
+        self.app, self.access, self.limits = app, access, limits
         self._flight = 0  # bytes of requests on their way; only the event loop's thread counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,9 +105,9 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started = False
-        body = RequestBody(receive, self.limits, self._charge, read=scope["method"] == "POST")
+        body = IncomingBody(receive, self.limits, self._charge, read=scope["method"] == "POST")
 
-        async def leave(message: Message) -> None:
+        async def send_guarded(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
@@ -122,26 +117,26 @@ class Guard:
 
         try:
             headers = Headers(scope=scope)
-            self.door.check(headers, scope["path"])
+            self.access.check(headers, scope["path"])
             self._check_length(headers)
-            await _run_until_left(self.app(scope, body.receive, leave), body)
+            await _run_until_left(self.app(scope, body.receive, send_guarded), body)
         except ClientDisconnect:
             pass  # nobody is there to be answered
         except Refusal as refusal:
             if not started:
-                await JSONResponse(refusal.to_json(), refusal.status, refusal.headers())(scope, receive, leave)
+                await JSONResponse(refusal.to_json(), refusal.status, refusal.headers())(scope, receive, send_guarded)
         except Exception as error:
             print(f"{scope['path']!r}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
             if not started:
                 problem = {"error": f"unexpected {type(error).__name__}", "fix": "the server's terminal tells more"}
-                await JSONResponse(problem, 500)(scope, receive, leave)
+                await JSONResponse(problem, 500)(scope, receive, send_guarded)
         finally:
             self._release(body)
 
     def _check_length(self, headers: Headers) -> None:
         """Refuse a body that says itself that it is too large; none of it is received."""
-        given = headers.get("content-length", "0")
-        if given.isdecimal() and (len(given) > 18 or int(given) > self.limits.body):
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and (len(length) > 18 or int(length) > self.limits.body):
             raise _too_large(self.limits.body)
 
     def _charge(self, size: int) -> None:
@@ -149,12 +144,12 @@ class Guard:
             raise Refusal.busy(2)
         self._flight += size
 
-    def _release(self, body: RequestBody) -> None:
+    def _release(self, body: IncomingBody) -> None:
         self._flight -= body.charged
         body.charged = 0
 
 
-class RequestBody:
+class IncomingBody:
     """What a client sends; `read` says whether the application reads it.
 
     `charge` is given the bytes of each part, and raises where there is no room for them.
@@ -163,13 +158,13 @@ class RequestBody:
     def __init__(self, receive: Receive, limits: Limits, charge: Callable[[int], None], *, read: bool) -> None:
         self._receive, self._limits, self._charge = receive, limits, charge
         self.charged = 0  # bytes
-        self._whole = asyncio.Event()
+        self._complete = asyncio.Event()
         if not read:
-            self._whole.set()
+            self._complete.set()
 
     async def receive(self) -> Message:
         """The next part; a refusal where the body is too large or does not come."""
-        if self._whole.is_set():
+        if self._complete.is_set():
             return await self._receive()
         try:
             async with asyncio.timeout(self._limits.silent_seconds):
@@ -183,27 +178,27 @@ class RequestBody:
         self._charge(size)
         self.charged += size
         if not message.get("more_body", False):
-            self._whole.set()
+            self._complete.set()
         return message
 
     async def client_left(self) -> None:
         """Return when the client has left; before its request is whole, `receive` tells."""
-        await self._whole.wait()
+        await self._complete.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
 
-async def _run_until_left(work: Awaitable[None], body: RequestBody) -> None:
+async def _run_until_left(work: Awaitable[None], body: IncomingBody) -> None:
     """Do the work of a request, but stop where nobody waits for the answer any more."""
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(body.client_left())
+    answer, left = asyncio.ensure_future(work), asyncio.ensure_future(body.client_left())
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            await working
+        await asyncio.wait((answer, left), return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            await answer
     finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        answer.cancel()
+        left.cancel()
+        await asyncio.gather(answer, left, return_exceptions=True)
 
 
 def _too_large(most: int) -> Refusal:

@@ -21,15 +21,10 @@ STOP_SECONDS = 10  # that requests have to end in when the server is stopped
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection.
+    """One connection."""
 
-    Attributes:
-        limits: seconds for headers, and connections at once.
-        waiting: connections of this server that have not sent a whole request, the oldest first.
-    """
-
-    limits: Limits
-    waiting: dict[BoundedProtocol, None]
+    limits: Limits  # seconds for headers, and connections at once
+    waiting: dict[BoundedProtocol, None]  # connections that have not sent a whole request, the oldest first
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -43,5 +43,5 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, not a defect
         return {"error": self.what, "fix": self.fix}
 
     def headers(self) -> dict[str, str]:
-        found = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}}.get(self.status, {})
-        return found if self.again is None else {**found, "Retry-After": str(self.again)}
+        headers = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}}.get(self.status, {})
+        return headers if self.again is None else {**headers, "Retry-After": str(self.again)}

@@ -23,30 +23,36 @@ from pydantic import (
 from sightline.decoding.rules import LEAST_WORDS, LENGTHS, MOST_WORDS, word_limits
 from sightline.errors import ConfigError
 
-MOST_CAPTIONS, MOST_HITS, MOST_EXPLAINED, LONGEST = 500, 200, 50, 1000
-MOST_PHRASES, LONGEST_PHRASE, LONGEST_NAME, MOST_ALTERNATIVES = 10, 100, 300, 8
+MOST_CAPTIONS = 500  # of one request to audit
+MOST_HITS = 200
+MOST_EXPLAINED = 50  # hits of one request
+MOST_PHRASES = 10  # that a caption must have
+MOST_ALTERNATIVES = 8
+LONGEST_SENTENCE = 1000  # letters
+LONGEST_PHRASE = 100
+LONGEST_NAME = 300
 
 
-def _decode(given: object) -> object:
+def _decode(value: object) -> object:
     """Bytes of base64, with or without the beginning of a data URL."""
-    if not isinstance(given, str):
-        return given
-    coded = given.partition(",")[2] if given.startswith("data:") else given
+    if not isinstance(value, str):
+        return value
+    encoded = value.partition(",")[2] if value.startswith("data:") else value
     try:
-        return base64.b64decode(coded, validate=True)
+        return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError("this is not base64") from error
 
 
-def _whole(given: object) -> object:
+def _whole(value: object) -> object:
     """JSON knows one kind of numbers: 3.0 is a whole one."""
-    return int(given) if isinstance(given, float) and given.is_integer() else given
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _length(given: object) -> object:
+def _length(value: object) -> object:
     """JSON may give the number of words as a number."""
-    number = isinstance(given, int | float) and not isinstance(given, bool)
-    text = str(_whole(given)) if number else given
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    text = str(_whole(value)) if is_number else value
     if isinstance(text, str):
         try:
             word_limits(text)
@@ -64,14 +70,14 @@ _LENGTH_SCHEMA: dict[str, JsonValue] = {
 }
 Whole = Annotated[int, BeforeValidator(_whole)]
 Length = Annotated[str, BeforeValidator(_length), WithJsonSchema(_LENGTH_SCHEMA)]
-Sentence = Annotated[str, StringConstraints(max_length=LONGEST, pattern="[A-Za-z]")]
+Sentence = Annotated[str, StringConstraints(max_length=LONGEST_SENTENCE, pattern="[A-Za-z]")]
 Phrase = Annotated[str, StringConstraints(max_length=LONGEST_PHRASE, pattern="[A-Za-z0-9]")]
 PhotoId = Annotated[str, StringConstraints(max_length=64)]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Box = list[float]  # x1 y1 x2 y2 in pixels of the upright photo
 
 
-class Ask(BaseModel):
+class RequestBody(BaseModel):
     """Base of what is asked: nothing is guessed, and an unknown name is an error."""
 
     model_config = ConfigDict(extra="forbid")
@@ -81,7 +87,7 @@ def _file(what: str) -> dict[str, JsonValue]:
     return {"type": "string", "format": f"base64-{what}", "description": f"The {what} file in base64."}
 
 
-class Upload(Ask):
+class Upload(RequestBody):
     """A file in a JSON body."""
 
     name: Name = Field("", description="Comes back as `path`.")
@@ -95,11 +101,7 @@ class CaptionsUpload(Upload):
     data: Annotated[bytes, BeforeValidator(_decode)] = Field(json_schema_extra=_file("captions"))
 
 
-def _given(name: str, kind: str) -> JsonValue:
-    return {"required": [name], "properties": {name: {"type": kind}}}
-
-
-class CaptionRequest(Ask):
+class CaptionRequest(RequestBody):
     """Photos to be captioned."""
 
     photos: list[Upload] = Field(min_length=1)
@@ -117,7 +119,7 @@ class CaptionRequest(Ask):
     model: Name = Field("", description="One of `models` of /v1/health; by default the first.")
 
 
-class WhyRequest(Ask):
+class WhyRequest(RequestBody):
     """A sentence to be found in a photo of the index."""
 
     sentence: Sentence
@@ -135,12 +137,15 @@ class ExplainRequest(WhyRequest):
     ids: list[PhotoId] = Field(min_length=1, max_length=MOST_EXPLAINED)
 
 
-class SearchRequest(Ask):
+class SearchRequest(RequestBody):
     """What photos of the index should be like: words, a photo, or both. The photo is sent, or is a hit."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            "anyOf": [_given(*one) for one in (("text", "string"), ("photo", "object"), ("like", "string"))]
+            "anyOf": [
+                {"required": [name], "properties": {name: {"type": kind}}}
+                for name, kind in (("text", "string"), ("photo", "object"), ("like", "string"))
+            ]
         }
     )
 
@@ -158,7 +163,7 @@ class SearchRequest(Ask):
         return self
 
 
-class AuditRequest(Ask):
+class AuditRequest(RequestBody):
     """Photos and captions of them: a file of captions, or sentences that are held against every photo.
 
     The file may be of any format that Sightline reads; names of photos tell which captions are whose.

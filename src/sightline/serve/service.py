@@ -12,7 +12,7 @@ import io
 import os
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, TypeVar
 
@@ -26,6 +26,7 @@ from sightline.decoding.constraints import WordRules
 from sightline.decoding.copy_names import rules_with_stand_ins, split_rules
 from sightline.decoding.rules import Rules, phrases_of, rules_of
 from sightline.errors import ConfigError, DataError, SightlineError
+from sightline.grounding.evidence import Grounding
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import Reader
 from sightline.photo import Photo
@@ -45,7 +46,7 @@ from sightline.serve.schemas import (
     WhyRequest,
 )
 from sightline.serve.uploads import base_name, body_of, captions_by_name
-from sightline.serve.worker import Worker
+from sightline.serve.worker import Run, Worker
 from sightline.vision.images import open_image, read_pixels
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ class Service:
         if compare is not None:
             name = _name(compare)
             self.models[f"{name} (2)" if name in self.models else name] = compare
-        self.worker, self.thumbnails = Worker(limits), Thumbnails()
+        self.worker, self.found_photos = Worker(limits), FoundPhotos()
         self._readers = ThreadPoolExecutor((os.cpu_count() or 1) + 1, thread_name_prefix="photos")
 
     def close(self) -> None:
@@ -75,120 +76,141 @@ class Service:
 
     async def health(self) -> dict[str, Any]:
         """How the server is, what it can do, and what it takes on."""
-        finds, indexed = self.pipeline.bundle.matcher is not None, await self._indexed()
+        indexed = await self._indexed()
+        can = ["caption", "ground"]
+        if self.pipeline.bundle.matcher is not None:
+            can.append("audit")
+        if indexed is not None:
+            can.append("search")
+        limits = self.limits
         return {
             "status": "ok",
             "version": __version__,
             "model": _name(self.pipeline),
             "models": list(self.models),
-            "queue": self.worker.taken,
+            "queue": self.worker.reserved,
             "indexed": indexed,
-            "can": ["caption", "ground", *(["audit"] if finds else []), *(["search"] if indexed is not None else [])],
-            "limits": {"queue": self.limits.queue, "bytes": self.limits.body, "photos": self.limits.most},
+            "can": can,
+            "limits": {"queue": limits.queue, "bytes": limits.body, "photos": limits.photos_at_once},
         }
 
-    async def caption(self, ask: Annotated[CaptionRequest, Depends(body_of(CaptionRequest))]) -> dict[str, Any]:
+    async def caption(self, request: Annotated[CaptionRequest, Depends(body_of(CaptionRequest))]) -> dict[str, Any]:
         """Caption photos, with boxes for the nouns that have a place in them."""
-        pipeline = self._model(ask.model)
-        rules = _rules(ask, pipeline.bundle.captioner)
-        run = functools.partial(_caption, pipeline, beam=ask.beam, rules=rules, more=ask.alternatives)
-        kind = ("caption", id(pipeline), ask.beam, rules, ask.alternatives)
-        with self.worker.room(self._few(ask.photos)):
-            read = await self._read(ask.photos, pipeline)
-            answers = iter(await self._ask(kind, run, [one for one in read if not isinstance(one, Refusal)]))
-        entries = [
-            _unread(upload, one) if isinstance(one, Refusal) else _caption_json(next(answers), ask.attention)
-            for upload, one in zip(ask.photos, read, strict=True)
-        ]
-        if all("error" in entry for entry in entries):
-            raise next(one for one in read if isinstance(one, Refusal))
+        if request.model and request.model not in self.models:
+            known = " or ".join(self.models)
+            raise Refusal(409, f"there is no model {request.model!r} here", f"ask for {known}")
+        pipeline = self.models[request.model] if request.model else self.pipeline
+        rules = _rules(request, pipeline.bundle.captioner)
+        self._check_photo_count(request.photos)
+        with self.worker.reserve(len(request.photos)):
+            photos = await self._read(request.photos, pipeline)
+            readable = [photo for photo in photos if isinstance(photo, Photo)]
+            captions = iter(await self._caption(readable, pipeline, request.beam, rules, request.alternatives))
+        entries: list[dict[str, Any]] = []
+        for upload, photo in zip(request.photos, photos, strict=True):
+            if isinstance(photo, Refusal):
+                entries.append(_unread(upload, photo))
+            else:
+                caption, others = next(captions)
+                entries.append(_caption_json(caption, request.attention))
+                if request.alternatives:
+                    entries[-1]["alternatives"] = others
+        if not readable:
+            raise _first_refusal(photos)
         return {"captions": entries}
 
-    async def ground(self, ask: Annotated[GroundRequest, Depends(body_of(GroundRequest))]) -> dict[str, Any]:
+    async def ground(self, request: Annotated[GroundRequest, Depends(body_of(GroundRequest))]) -> dict[str, Any]:
         """Find the nouns of a sentence in a photo."""
-        with self.worker.room(1):
-            return await self._ground(await self._decode(ask.photo.data, ask.photo.name), ask.sentence)
+        with self.worker.reserve(1):
+            return await self._ground(await self._decode(request.photo.data, request.photo.name), request.sentence)
 
-    async def why(self, id: HitId, ask: Annotated[WhyRequest, Depends(body_of(WhyRequest))]) -> dict[str, Any]:
+    async def why(self, id: HitId, request: Annotated[WhyRequest, Depends(body_of(WhyRequest))]) -> dict[str, Any]:
         """Find the nouns of a sentence in a photo that a search has found."""
-        self.thumbnails.photo_of(id)  # one that is not there needs no room
-        with self.worker.room(1):
-            return await self._ground(await self._found_photo(id), ask.sentence)
+        self.found_photos.by_id(id)  # one that is not there needs no room
+        with self.worker.reserve(1):
+            return await self._ground(await self._decode_found(id), request.sentence)
 
-    async def explain(self, ask: Annotated[ExplainRequest, Depends(body_of(ExplainRequest))]) -> dict[str, Any]:
+    async def explain(self, request: Annotated[ExplainRequest, Depends(body_of(ExplainRequest))]) -> dict[str, Any]:
         """Find the nouns of a sentence in photos that a search has found, all at once."""
-        with self.worker.room(self._few_hits(len(ask.ids))):
-            return {"hits": await self._explain(ask.ids, ask.sentence)}
+        self._check_hit_count(len(request.ids))
+        with self.worker.reserve(len(request.ids)):
+            return {"hits": await self._explain(request.ids, request.sentence)}
 
-    async def search(self, ask: Annotated[SearchRequest, Depends(body_of(SearchRequest))]) -> dict[str, Any]:
+    async def search(self, request: Annotated[SearchRequest, Depends(body_of(SearchRequest))]) -> dict[str, Any]:
         """Find photos of the index by words, by a photo, or by both."""
         if self.index is None:
             raise Refusal(409, "there is no index here", "start it with `sightline serve --store PATH`")
-        # To explain a hit is to look at its photo, which takes a place in the queue.
-        places = self._few_hits(max(1, min(ask.k, await self._indexed() or 1))) if ask.explain else 1
-        with self.worker.room(places):
+        places = 1
+        if request.explain:  # to explain a hit is to look at its photo, which takes a place in the queue
+            places = max(1, min(request.k, await self._indexed() or 1))
+            self._check_hit_count(places)
+        with self.worker.reserve(places):
             photo = None
-            if ask.like is not None:
-                photo = await self._found_photo(ask.like)
-            elif ask.photo is not None:
-                photo = await self._decode(ask.photo.data, ask.photo.name)
-            (hits,) = await self._ask("search", self._search, [(ask, photo)], status=409)
-            sentence = ask.text or ""
+            if request.like is not None:
+                photo = await self._decode_found(request.like)
+            elif request.photo is not None:
+                photo = await self._decode(request.photo.data, request.photo.name)
+            (answer,) = await self._run("search", self._search_many, [(request, photo)], status=409)
+            sentence = request.text or ""
             if photo is not None and not sentence:
-                run = functools.partial(_caption, self.pipeline, beam=3, rules=None, more=0)
-                ((caption, _),) = await self._ask(("caption", id(self.pipeline), 3, None, 0), run, [photo])
+                ((caption, _),) = await self._caption([photo], self.pipeline, 3, None, 0)
                 sentence = caption.text
-            found = [
-                {"id": self.thumbnails.id_of(hit.path, name), **hit.to_json(), "path": _printable(name)}
-                for hit, name in hits
+            hits = [
+                {"id": self.found_photos.add(hit.path, name), **hit.to_json(), "path": _printable(name)}
+                for hit, name in answer
             ]
-            if ask.explain:
-                reasons = await self._explain([hit["id"] for hit in found], sentence)
-                found = [{**hit, "why": why} for hit, why in zip(found, reasons, strict=True)]
-        unknown = unknown_words(self.pipeline, f"{ask.text or ''} {ask.without or ''}")
-        return {"sentence": sentence, "unknown": unknown, "hits": found}
+            if request.explain:
+                reasons = await self._explain([hit["id"] for hit in hits], sentence)
+                hits = [{**hit, "why": why} for hit, why in zip(hits, reasons, strict=True)]
+        unknown = unknown_words(self.pipeline, f"{request.text or ''} {request.without or ''}")
+        return {"sentence": sentence, "unknown": unknown, "hits": hits}
 
-    async def audit(self, ask: Annotated[AuditRequest, Depends(body_of(AuditRequest))]) -> dict[str, Any]:
+    async def audit(self, request: Annotated[AuditRequest, Depends(body_of(AuditRequest))]) -> dict[str, Any]:
         """Tell which nouns of captions their photos do not support."""
-        wanted = await self._wanted(ask)
-        if sum(map(len, wanted)) > MOST_CAPTIONS:
+        captions = await self._captions_of_photos(request)
+        if sum(map(len, captions)) > MOST_CAPTIONS:
             raise Refusal(413, f"more than {MOST_CAPTIONS} captions at once", "send fewer photos at a time")
-        matched = [(upload, own) for upload, own in zip(ask.photos, wanted, strict=True) if own]
-        with self.worker.room(max(1, self._few(ask.photos))):
-            read = await self._read([upload for upload, _ in matched])
-            asks = [(one, own) for one, (_, own) in zip(read, matched, strict=True) if not isinstance(one, Refusal)]
-            found = await self._ask("audit", self._audits, asks)
-        audits = [audit for own in found for audit in own]
-        unread = [_unread(u, one) for (u, _), one in zip(matched, read, strict=True) if isinstance(one, Refusal)]
+        matched = [(upload, own) for upload, own in zip(request.photos, captions, strict=True) if own]
+        self._check_photo_count(request.photos)
+        with self.worker.reserve(len(request.photos)):
+            photos = await self._read([upload for upload, _ in matched])
+            items = [(photo, own) for photo, (_, own) in zip(photos, matched, strict=True) if isinstance(photo, Photo)]
+            audits = [audit for own in await self._run("audit", self._audit_many, items) for audit in own]
+        unread = [
+            _unread(upload, photo)
+            for (upload, _), photo in zip(matched, photos, strict=True)
+            if isinstance(photo, Refusal)
+        ]
         if unread and not audits:
-            raise next(one for one in read if isinstance(one, Refusal))
+            raise _first_refusal(photos)
         return {
             "audits": audits,
             "flagged": sum(audit["flagged"] for audit in audits),
             "unread": unread,
-            "unmatched": [upload.name for upload, own in zip(ask.photos, wanted, strict=True) if not own],
+            "unmatched": [upload.name for upload, own in zip(request.photos, captions, strict=True) if not own],
         }
 
     async def photo(self, id: HitId, side: Annotated[int, Query(ge=16, le=LONGEST_SIDE)] = 1024) -> Response:
         """A photo that a search has found, no side longer than asked for."""
-        path, _ = self.thumbnails.photo_of(id)
+        path, _ = self.found_photos.by_id(id)
         try:
             picture = await self._thread(lambda: _thumbnail(path, side, self.limits.pixels))
         except SightlineError as error:
             raise _unreadable() from error
         return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
-    async def _wanted(self, ask: AuditRequest) -> list[list[str]]:
-        given = ask.captions
+    async def _captions_of_photos(self, request: AuditRequest) -> list[list[str]]:
+        """The captions of each photo: all sentences, or those of a file that names the photo."""
+        given = request.captions
         if not isinstance(given, Upload):
-            return [list(given)] * len(ask.photos)
+            return [list(given)] * len(request.photos)
         try:
             by_name = await self._thread(lambda: captions_by_name(given.data, given.name))
         except SightlineError as error:
             raise Refusal.of(error, given.name or "captions") from error
-        by_stem = {name.rpartition(".")[0] or name: own for name, own in by_name.items()}
-        names = [base_name(photo.name) for photo in ask.photos]
-        return [by_name.get(name) or by_stem.get(name.rpartition(".")[0] or name, []) for name in names]
+        by_stem = {_stem(name): captions for name, captions in by_name.items()}
+        names = [base_name(photo.name) for photo in request.photos]
+        return [by_name.get(name) or by_stem.get(_stem(name), []) for name in names]
 
     async def _indexed(self) -> int | None:
         """How many photos the index has; None where there is none, or none any more."""
@@ -198,75 +220,80 @@ class Service:
         except SightlineError:
             return None
 
-    def _model(self, name: str) -> Pipeline:
-        if name and name not in self.models:
-            raise Refusal(409, f"there is no model {name!r} here", f"ask for {' or '.join(self.models)}")
-        return self.models[name] if name else self.pipeline
-
-    def _few_hits(self, count: int) -> int:
+    def _check_hit_count(self, count: int) -> None:
         if count > self.limits.queue:
             raise Refusal(413, f"{count} hits to explain at once", f"ask for at most {self.limits.queue}")
-        return count
 
-    def _few(self, photos: Sequence[Upload]) -> int:
-        if len(photos) > self.limits.most:
-            raise Refusal(413, f"{len(photos)} photos at once", f"send at most {self.limits.most} in a request")
-        return len(photos)
+    def _check_photo_count(self, photos: Sequence[Upload]) -> None:
+        most = self.limits.photos_at_once
+        if len(photos) > most:
+            raise Refusal(413, f"{len(photos)} photos at once", f"send at most {most} in a request")
 
     async def _thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, call)
 
     async def _decode(self, source: str | bytes, name: str, pipeline: Pipeline | None = None) -> Photo:
-        size, most = (pipeline or self.pipeline).size, self.limits.pixels
+        side, most = (pipeline or self.pipeline).size, self.limits.pixels
         try:
-            pixels, full = await self._thread(lambda: read_pixels(source, size, max_pixels=most))
+            pixels, size = await self._thread(lambda: read_pixels(source, side, max_pixels=most))
         except SightlineError as error:
             raise Refusal.of(error, name) from error
-        return Photo(name, name, pixels, full)
+        return Photo(name, name, pixels, size)
 
-    async def _found_photo(self, id: str) -> Photo:
-        path, name = self.thumbnails.photo_of(id)
+    async def _decode_found(self, id: str) -> Photo:
+        path, name = self.found_photos.by_id(id)
         try:
             return await self._decode(path, name)
         except Refusal as refusal:  # its words are for whoever may know the path
             raise _unreadable() from refusal
 
     async def _read(self, uploads: Sequence[Upload], pipeline: Pipeline | None = None) -> list[Photo | Refusal]:
-        coming = (self._decode(upload.data, upload.name, pipeline) for upload in uploads)
-        return list(await asyncio.gather(*map(_or_refusal, coming)))
+        photos = (self._decode(upload.data, upload.name, pipeline) for upload in uploads)
+        return list(await asyncio.gather(*map(_or_refusal, photos)))
 
-    async def _ask(self, kind: Any, run: Any, items: Sequence[Any], status: int = 422) -> list[Any]:
-        answers = [asyncio.wrap_future(answer) for answer in self.worker.ask(kind, run, items)]
+    async def _run(self, kind: Hashable, run: Run, items: Sequence[Any], status: int = 422) -> list[Any]:
+        """What the worker makes of items; an error of Sightline's becomes a refusal of this status."""
+        results = [asyncio.wrap_future(result) for result in self.worker.submit(kind, run, items)]
         try:
-            return list(await asyncio.gather(*answers))
+            return list(await asyncio.gather(*results))
         except SightlineError as error:
             raise Refusal.of(error, status=status) from error
 
+    async def _caption(
+        self, photos: Sequence[Photo], pipeline: Pipeline, beam: int, rules: Rules | None, alternatives: int
+    ) -> list[tuple[PhotoCaption, list[str]]]:
+        """The captions of photos, each with other wordings."""
+        run = functools.partial(_caption_many, pipeline, beam=beam, rules=rules, alternatives=alternatives)
+        return await self._run(("caption", id(pipeline), beam, rules, alternatives), run, photos)
+
     async def _ground(self, photo: Photo, sentence: str) -> dict[str, Any]:
-        (grounding,) = await self._ask("ground", self._ground_many, [(photo, sentence)])
+        (grounding,) = await self._run("ground", self._ground_many, [(photo, sentence)])
         return {**grounding.to_json(), "path": _printable(photo.id)}
 
     async def _explain(self, ids: Sequence[str], sentence: str) -> list[dict[str, Any] | None]:
         """Where a sentence is in photos of the index; None where a photo has gone, or the sentence has no word."""
-        photos = await asyncio.gather(*(_or_refusal(self._found_photo(id)) for id in ids))
-        asks = [(photo, sentence) for photo in photos if not isinstance(photo, Refusal)]
-        answer = await _or_refusal(self._ask("ground", self._ground_many, asks))
+        photos = await asyncio.gather(*(_or_refusal(self._decode_found(id)) for id in ids))
+        items = [(photo, sentence) for photo in photos if isinstance(photo, Photo)]
+        answer = await _or_refusal(self._run("ground", self._ground_many, items))
         reasons = iter([] if isinstance(answer, Refusal) else [grounding.to_json() for grounding in answer])
         return [None if isinstance(photo, Refusal) else next(reasons, None) for photo in photos]
 
-    def _ground_many(self, asks: list[tuple[Photo, str]]) -> list[Any]:
-        return self.pipeline.ground_many([photo for photo, _ in asks], [sentence for _, sentence in asks])
+    def _ground_many(self, items: list[tuple[Photo, str]]) -> list[Grounding]:
+        return self.pipeline.ground_many([photo for photo, _ in items], [sentence for _, sentence in items])
 
-    def _search(self, asks: list[tuple[SearchRequest, Photo | None]]) -> list[list[tuple[Hit, str]]]:
-        """For each question hits, with paths below the folder that was indexed: where that is concerns no client."""
+    def _search_many(self, items: list[tuple[SearchRequest, Photo | None]]) -> list[list[tuple[Hit, str]]]:
+        """For each request hits, with paths below the folder that was indexed: where that is concerns no client."""
         assert self.index is not None
         answers = []
-        for ask, photo in asks:
-            pixels, avoid = None if photo is None else photo.pixels, ask.without or ""
-            itself = () if ask.like is None else (self.thumbnails.photo_of(ask.like)[0],)
+        for request, photo in items:
             try:
                 hits = self.index.search(
-                    self.pipeline, ask.text or "", photo=pixels, avoid=avoid, count=ask.k, leave_out=itself
+                    self.pipeline,
+                    request.text or "",
+                    photo=None if photo is None else photo.pixels,
+                    avoid=request.without or "",
+                    count=request.k,
+                    leave_out=() if request.like is None else (self.found_photos.by_id(request.like)[0],),
                 )
                 names = self.index.relative([hit.path for hit in hits])
             except DataError as error:  # the reason of the engine, in brackets, may name files
@@ -275,29 +302,30 @@ class Service:
             answers.append(list(zip(hits, names, strict=True)))
         return answers
 
-    def _audits(self, asks: list[tuple[Photo, list[str]]]) -> list[list[dict[str, Any]]]:
-        found = self.pipeline.audit_photos([photo for photo, _ in asks], [captions for _, captions in asks])
-        return [[audit.to_json() for audit in own] for own in found]
+    def _audit_many(self, items: list[tuple[Photo, list[str]]]) -> list[list[dict[str, Any]]]:
+        audits = self.pipeline.audit_photos([photo for photo, _ in items], [captions for _, captions in items])
+        return [[audit.to_json() for audit in own] for own in audits]
 
 
-class Thumbnails:
+class FoundPhotos:
     """Ids for paths. A path that no search has found has no id, so nothing else of the disk can be asked for."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(16)
         self._photos: dict[str, tuple[str, str]] = {}  # the last found is the last
 
-    def id_of(self, path: str, name: str) -> str:
+    def add(self, path: str, name: str) -> str:
         """The id of a photo that was found; clients know it by `name`."""
         raw = path.encode("utf-8", "surrogateescape")
-        found = hashlib.blake2b(raw, key=self._secret, digest_size=16).hexdigest()
-        self._photos.pop(found, None)
-        self._photos[found] = path, name
+        id = hashlib.blake2b(raw, key=self._secret, digest_size=16).hexdigest()
+        self._photos.pop(id, None)
+        self._photos[id] = path, name
         if len(self._photos) > REMEMBERED:
             del self._photos[next(iter(self._photos))]
-        return found
+        return id
 
-    def photo_of(self, id: str) -> tuple[str, str]:
+    def by_id(self, id: str) -> tuple[str, str]:
+        """The path and the name of a photo."""
         if id not in self._photos:
             raise Refusal(404, "no photo has this id", "search again: ids hold until the server is stopped")
         return self._photos[id]
@@ -312,16 +340,16 @@ def _thumbnail(path: str, side: int, most_pixels: int) -> bytes:
     return file.getvalue()
 
 
-def _rules(ask: CaptionRequest, says: Reader[Captioner]) -> Rules | None:
+def _rules(request: CaptionRequest, captioner: Reader[Captioner]) -> Rules | None:
     """The rules of a request, None where captions are free; a refusal where nobody could keep them."""
-    phrases = phrases_of(ask.must_include)
-    if phrases and ask.beam == 1:
+    phrases = phrases_of(request.must_include)
+    if phrases and request.beam == 1:
         what = "`must_include` can only be kept with a beam, which looks ahead"
         raise Refusal(409, what, "ask for a beam of 3 or more")
-    rules = rules_of(str(ask.length), phrases)
+    rules, vocabulary = rules_of(str(request.length), phrases), captioner.vocabulary
     try:
-        plain, names = split_rules(rules, says.vocabulary)
-        WordRules(rules_with_stand_ins(plain, names), len(says.vocabulary), says.vocabulary, torch.device("cpu"))
+        plain, names = split_rules(rules, vocabulary)
+        WordRules(rules_with_stand_ins(plain, names), len(vocabulary), vocabulary, torch.device("cpu"))
     except ConfigError as error:
         raise Refusal.of(error, status=409) from error
     return rules
@@ -335,6 +363,10 @@ async def _or_refusal(work: Awaitable[T]) -> T | Refusal:
         return refusal
 
 
+def _first_refusal(photos: Sequence[Photo | Refusal]) -> Refusal:
+    return next(photo for photo in photos if isinstance(photo, Refusal))
+
+
 def _unreadable() -> Refusal:
     return Refusal(404, "the photo can no longer be read", "index its folder again")
 
@@ -343,21 +375,24 @@ def _name(pipeline: Pipeline) -> str:
     return str(pipeline.bundle.card.get("name", "unnamed"))
 
 
-def _caption(
-    pipeline: Pipeline, photos: list[Photo], beam: int, rules: Rules | None, more: int
-) -> list[tuple[PhotoCaption, list[str] | None]]:
-    """The captions of photos; with `more`, so many others of each that read differently."""
-    captions = pipeline.caption([*photos], beam=beam, rules=rules)
-    if not more:
-        return [(one, None) for one in captions]
-    several = [pipeline.alternatives(photo, more + 1, rules=rules) for photo in photos]
-    others = [[o.text for o in own if o.text != one.text][:more] for one, own in zip(captions, several, strict=True)]
-    return list(zip(captions, others, strict=True))
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name
 
 
-def _caption_json(answer: tuple[PhotoCaption, list[str] | None], attention: bool) -> dict[str, Any]:
-    caption, others = answer
-    entry = caption.to_json() if others is None else {**caption.to_json(), "alternatives": others}
+def _caption_many(
+    pipeline: Pipeline, photos: list[Photo], beam: int, rules: Rules | None, alternatives: int
+) -> list[tuple[PhotoCaption, list[str]]]:
+    """The captions of photos, each with so many others that read differently."""
+    answers = []
+    for photo, caption in zip(photos, pipeline.caption([*photos], beam=beam, rules=rules), strict=True):
+        likely = pipeline.alternatives(photo, alternatives + 1, rules=rules) if alternatives else []
+        others = [other.text for other in likely if other.text != caption.text]
+        answers.append((caption, others[:alternatives]))
+    return answers
+
+
+def _caption_json(caption: PhotoCaption, attention: bool) -> dict[str, Any]:
+    entry = caption.to_json()
     if attention:
         for word, trace in zip(entry["words"], caption.trace, strict=True):
             word["attention"] = _grid(trace.grid)

@@ -45,11 +45,11 @@ def body_of(kind: type[M]) -> Callable[[Request], Awaitable[M]]:
     """A dependency: the body as `kind`, or a refusal that names the field."""
 
     async def read(request: Request) -> M:
-        sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
-            if sent == "application/json":
+            if content_type == "application/json":
                 return kind.model_validate_json(await request.body(), strict=True)
-            if sent == "multipart/form-data":
+            if content_type == "multipart/form-data":
                 async with request.form(max_files=FIELDS, max_fields=FIELDS) as form:
                     return kind.model_validate(await _fields(form, kind), strict=True)
         except ValidationError as error:
@@ -65,22 +65,22 @@ async def _fields(form: FormData, kind: type[BaseModel]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name in dict.fromkeys(form.keys()):
         field = kind.model_fields.get(name)
-        wanted = None if field is None else field.annotation
-        values = [await _value(value, wanted) for value in form.getlist(name)]
-        several = get_origin(wanted) is list or ("list" in str(wanted) and isinstance(values[0], str))
-        fields[name] = values if several or len(values) > 1 else values[0]
+        annotation = None if field is None else field.annotation
+        values = [await _value(value, annotation) for value in form.getlist(name)]
+        is_list = get_origin(annotation) is list or ("list" in str(annotation) and isinstance(values[0], str))
+        fields[name] = values if is_list or len(values) > 1 else values[0]
     return fields
 
 
-async def _value(value: str | UploadFile, wanted: object) -> object:
+async def _value(value: str | UploadFile, annotation: object) -> object:
     if not isinstance(value, str):
-        kind = CaptionsUpload if "CaptionsUpload" in str(wanted) else Upload
+        kind = CaptionsUpload if "CaptionsUpload" in str(annotation) else Upload
         return kind(name=(value.filename or "")[-LONGEST_NAME:], data=await value.read())
-    if wanted is Upload or wanted == list[Upload]:  # a file without a name is not told from a field of text
+    if annotation is Upload or annotation == list[Upload]:  # a file without a name is not told from a field of text
         return Upload(name="", data=value.encode("latin-1", "replace"))
-    if wanted is bool:
+    if annotation is bool:
         return {"true": True, "false": False}.get(value, value)
-    return int(value) if wanted is int and value.isdecimal() and len(value) < 10 else value
+    return int(value) if annotation is int and value.isdecimal() and len(value) < 10 else value
 
 
 def _refusal(error: ValidationError) -> Refusal:
@@ -108,7 +108,7 @@ def describe_body(kind: type[BaseModel]) -> dict[str, Any]:
             rest = {key: value for key, value in field.items() if key not in ("anyOf", "default")}
             fields[name] = {**field["anyOf"][0], **rest}
     if "anyOf" in schema:
-        schema["anyOf"] = [{"required": one["required"]} for one in schema["anyOf"]]
+        schema["anyOf"] = [{"required": option["required"]} for option in schema["anyOf"]]
     json = {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}
     content = {"application/json": json, "multipart/form-data": {"schema": schema, "encoding": encoding}}
     return {"requestBody": {"required": True, "content": content}}

@@ -1,7 +1,7 @@
-"""One thread that owns the model, and asks from many requests that it answers together.
+"""One thread that owns the model, and jobs of many requests that it does together.
 
-Asks of the same kind that come within a few milliseconds are answered in one go: a model looks at eight photos in much
-less than eight times the time of one. How many may wait is bounded by `room`.
+Jobs of the same kind that come within a few milliseconds are one batch: a model looks at eight photos in much less than
+eight times the time of one. How many may wait is bounded by `reserve`.
 """
 
 from __future__ import annotations
@@ -20,115 +20,112 @@ from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal
 
 Run = Callable[[list[Any]], Sequence[Any]]
-FIRST_GUESS = 0.1  # seconds of one ask, until some were measured
+FIRST_GUESS = 0.1  # seconds of one job, until some were measured
 
 
 @dataclass(frozen=True, eq=False)
-class _Ask:
+class _Job:
     kind: Hashable
     run: Run
     item: Any
-    came: float
-    answer: Future[Any] = field(default_factory=Future)
+    came: float  # by the monotonic clock
+    result: Future[Any] = field(default_factory=Future)
 
 
 class Worker:
-    """Answers asks in the order of their coming, those of the kind of the first together.
-
-    Attributes:
-        taken: asks that have room: coming, waiting or worked on.
-        rounds: sizes of the last rounds.
-    """
+    """Does jobs in the order of their coming, those of the kind of the first together."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits, self.taken, self.rounds = limits, 0, deque[int](maxlen=1000)
-        self._asks, self._change, self._open = deque[_Ask](), threading.Condition(), True
+        self.limits = limits
+        self.reserved = 0  # jobs that have room: coming, waiting or worked on
+        self.batch_sizes = deque[int](maxlen=1000)  # of the last batches
+        self._jobs, self._change, self._open = deque[_Job](), threading.Condition(), True
         self._seconds = FIRST_GUESS
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
 
     @property
     def queue_length(self) -> int:
-        """Asks that no round has begun with, and that somebody still waits for."""
-        return sum(not ask.answer.cancelled() for ask in self._asks)
+        """Jobs that no batch has begun with, and that somebody still waits for."""
+        return sum(not job.result.cancelled() for job in self._jobs)
 
     @contextmanager
-    def room(self, count: int) -> Iterator[None]:
-        """Room for so many asks, or the refusal that says when there will be some."""
+    def reserve(self, count: int) -> Iterator[None]:
+        """Room for so many jobs, or the refusal that says when there will be some."""
         with self._change:
-            if self.taken + count > self.limits.queue or not self._open:
-                raise Refusal.busy(self._seconds * self.taken)
-            self.taken += count
+            if self.reserved + count > self.limits.queue or not self._open:
+                raise Refusal.busy(self._seconds * self.reserved)
+            self.reserved += count
         try:
             yield
         finally:
             with self._change:
-                self.taken -= count
+                self.reserved -= count
 
-    def ask(self, kind: Hashable, run: Run, items: Sequence[Any]) -> list[Future[Any]]:
-        """Answers to come: `run` is given items of this kind, perhaps with those of others, and gives one for each."""
+    def submit(self, kind: Hashable, run: Run, items: Sequence[Any]) -> list[Future[Any]]:
+        """Results to come: `run` is given items of this kind, perhaps with those of others, and gives one for each."""
         now = time.monotonic()
-        asks = [_Ask(kind, run, item, now) for item in items]
+        jobs = [_Job(kind, run, item, now) for item in items]
         with self._change:
             if not self._open:
                 raise Refusal.busy(1)
-            self._asks.extend(asks)
+            self._jobs.extend(jobs)
             self._change.notify()
-        return [ask.answer for ask in asks]
+        return [job.result for job in jobs]
 
     def close(self) -> None:
-        """Answer what is being worked on, refuse the rest, and stop."""
+        """Finish what is being worked on, refuse the rest, and stop."""
         with self._change:
             self._open = False
-            left = list(self._asks)
-            self._asks.clear()
+            waiting = list(self._jobs)
+            self._jobs.clear()
             self._change.notify()
-        for ask in left:
-            if ask.answer.set_running_or_notify_cancel():
-                ask.answer.set_exception(Refusal.busy(1))
+        for job in waiting:
+            if job.result.set_running_or_notify_cancel():
+                job.result.set_exception(Refusal.busy(1))
         self._thread.join()
 
     def _work(self) -> None:
-        while taken := self._next():
-            group = [ask for ask in taken if ask.answer.set_running_or_notify_cancel()]
-            if not group:
+        while jobs := self._next_batch():
+            batch = [job for job in jobs if job.result.set_running_or_notify_cancel()]
+            if not batch:
                 continue
             began = time.monotonic()
-            self._answer(group)
-            spent = (time.monotonic() - began) / len(group)
-            self._seconds += 0.2 * (spent - self._seconds)
-            self.rounds.append(len(group))
+            self._run(batch)
+            seconds = (time.monotonic() - began) / len(batch)
+            self._seconds += 0.2 * (seconds - self._seconds)
+            self.batch_sizes.append(len(batch))
 
-    def _next(self) -> list[_Ask]:
-        """The asks of the next round; none once it is closed."""
+    def _next_batch(self) -> list[_Job]:
+        """The jobs of the next batch; none once it is closed."""
         with self._change:
-            self._change.wait_for(lambda: self._asks or not self._open)
-            if not self._asks:
+            self._change.wait_for(lambda: self._jobs or not self._open)
+            if not self._jobs:
                 return []
-            first = self._asks[0]
+            first = self._jobs[0]
             until = first.came + self.limits.wait
-            while len(group := self._like(first)) < self.limits.batch and self._open:
+            while len(batch := self._like(first)) < self.limits.batch and self._open:
                 left = until - time.monotonic()
                 if left <= 0 or not self._change.wait(left):
-                    group = self._like(first)
+                    batch = self._like(first)
                     break
-            taken = set(map(id, group))
-            self._asks = deque(ask for ask in self._asks if id(ask) not in taken and not ask.answer.cancelled())
-            return group or [first]
+            taken = set(map(id, batch))
+            self._jobs = deque(job for job in self._jobs if id(job) not in taken and not job.result.cancelled())
+            return batch or [first]
 
-    def _like(self, first: _Ask) -> list[_Ask]:
-        alike = (ask for ask in self._asks if ask.kind == first.kind and not ask.answer.cancelled())
+    def _like(self, first: _Job) -> list[_Job]:
+        alike = (job for job in self._jobs if job.kind == first.kind and not job.result.cancelled())
         return list(itertools.islice(alike, self.limits.batch))
 
-    def _answer(self, group: list[_Ask]) -> None:
+    def _run(self, batch: list[_Job]) -> None:
         try:
-            answers = group[0].run([ask.item for ask in group])
-            for ask, answer in zip(group, answers, strict=True):
-                ask.answer.set_result(answer)
+            results = batch[0].run([job.item for job in batch])
+            for job, result in zip(batch, results, strict=True):
+                job.result.set_result(result)
         except Exception as error:
-            if len(group) == 1:
-                group[0].answer.set_exception(error)
+            if len(batch) == 1:
+                batch[0].result.set_exception(error)
                 return
-            for ask in group:  # what one cannot be given must not be kept from the others
-                if not ask.answer.done():
-                    self._answer([ask])
+            for job in batch:  # what one cannot be given must not be kept from the others
+                if not job.result.done():
+                    self._run([job])
