@@ -60,6 +60,14 @@ def test_a_name_that_no_caption_says_stays():
     assert torch.equal(told, words())
 
 
+def test_a_name_without_a_plural_is_not_taken_for_the_padding_of_captions():
+    vocabulary = Vocabulary(["a", "an", "man", "near", *ANIMALS])
+    ids = TextBatch.collate([["a", "man", "near", "a", "dog"], ["a", "man"]], vocabulary).ids
+    before = scenes(("dog", "man", "man"), ("owl", "man", "man"))
+    after, _ = NameVariation(NAMES, vocabulary).rename(before, ids, 1.0)
+    assert torch.equal(after.names[1], before.names[1])
+
+
 def test_half_of_the_renamed_photos_keep_the_old_name_as_a_regions_and_the_new_one_as_imagenets():
     variation = NameVariation(NAMES, WORDS)
     torch.manual_seed(0)

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from sightline.batch import SceneBatch
 from sightline.text import wordnet
@@ -28,112 +29,105 @@ PERSON = "person"  # whose kinds are not mistaken for each other: a name says le
 DECOYS = 0.5  # of renamed photos keep the old name too
 LEAST_SURE = 0.4  # times the old name's score is how sure a decoy is at least
 NONE = -1
+BY = "the variation of names"  # who reads names of scenes, in errors
 
 
 class NameVariation(nn.Module):
-    """Varies the names of scenes and their captions, on their device.
+    """Varies the names of scenes, which are places in `names`, and their captions, on their device."""
 
-    Args:
-        names: that scenes' `names` are places in.
-        vocabulary: of the captions.
-    """
-
-    word: Tensor
-    plural: Tensor
-    kind: Tensor
-    members: Tensor
-    sizes: Tensor
-    article: Tensor
+    word: Tensor  # (M,) the id of each name, PAD where captions cannot say it
+    plural: Tensor  # (M,) the id of its plural, PAD where there is none
+    kind: Tensor  # (M,) its row in `members`, NONE where it cannot be replaced
+    members: Tensor  # (kinds, most) the names of each kind
+    sizes: Tensor  # (kinds,) how many they are
+    article: Tensor  # (V,) the id of `a` or `an`, as each word wants it
 
     def __init__(self, names: Sequence[str], vocabulary: Vocabulary) -> None:
         super().__init__()
         word = [vocabulary.id(name) if name in vocabulary else PAD for name in names]
-        plural = [_plural(name, vocabulary) for name in names]
-        kind_of = kinds_of(names)
-        kept = {
-            kind: [place for place, own in enumerate(kind_of) if own == kind and word[place] != PAD]
-            for kind in dict.fromkeys(kind_of)
-            if kind and kind != PERSON
-        }
-        groups = {kind: places for kind, places in kept.items() if len(places) >= FEWEST}
-        number = {kind: row for row, kind in enumerate(groups)}
-        longest = max(map(len, groups.values()), default=1)
-        members = torch.zeros(max(1, len(groups)), longest, dtype=torch.long)
-        for row, places in enumerate(groups.values()):
-            members[row, : len(places)] = torch.tensor(places)
-        kind = [number.get(own, NONE) if word[place] != PAD else NONE for place, own in enumerate(kind_of)]
-        article = [
-            vocabulary.id((id > UNK and indefinite_article(vocabulary.word(id))) or "a")
-            for id in range(len(vocabulary))
-        ]
+        by_kind: dict[str, list[int]] = {}
+        for place, kind in enumerate(kinds_of(names)):
+            if kind and kind != PERSON and word[place] != PAD:
+                by_kind.setdefault(kind, []).append(place)
+        groups = [places for places in by_kind.values() if len(places) >= FEWEST] or [[0]]
+        row_of = {place: row for row, places in enumerate(groups) for place in places if len(places) >= FEWEST}
+        articles = [indefinite_article(vocabulary.word(id)) if id > UNK else "a" for id in range(len(vocabulary))]
         tables = {
-            "word": torch.tensor(word),
-            "plural": torch.tensor(plural),
-            "kind": torch.tensor(kind),
-            "members": members,
-            "sizes": torch.tensor([len(places) for places in groups.values()] or [1]),
-            "article": torch.tensor(article),
+            "word": word,
+            "plural": [_plural(name, vocabulary) for name in names],
+            "kind": [row_of.get(place, NONE) for place in range(len(names))],
+            "sizes": [len(places) for places in groups],
+            "article": [vocabulary.id(article or "a") for article in articles],
         }
         for name, table in tables.items():
-            self.register_buffer(name, table, persistent=False)
-        self._articles = tuple(vocabulary.id(one) for one in ("a", "an"))
+            self.register_buffer(name, torch.tensor(table), persistent=False)
+        members = pad_sequence([torch.tensor(places) for places in groups], batch_first=True)
+        self.register_buffer("members", members, persistent=False)
+        self._articles = vocabulary.id("a"), vocabulary.id("an")
 
     def leave_out(self, scenes: SceneBatch, share: float) -> SceneBatch:
         """The scenes, each name left out with probability `share`, and all names of half as many photos."""
-        names = scenes.part("names", by="the variation of names")
+        names = scenes.part("names", by=BY)
         out = torch.rand(names.shape, device=names.device) < share
         out |= torch.rand(len(names), 1, device=names.device) < share / 2
         return replace(scenes, names=names.masked_fill(out, NONE))
 
     def rename(self, scenes: SceneBatch, words: Tensor, share: float) -> tuple[SceneBatch, Tensor]:
         """In a share of the photos that allow it, one name becomes another of its kind, in the captions (N, T) too."""
-        names = scenes.part("names", by="the variation of names")
+        names = scenes.part("names", by=BY)  # (B, k)
         count, device = len(names), names.device
-        captions = words.view(count, -1)  # (B, c · T)
-        known = names.clamp(min=0)
-        one, many = self.word[known], self.plural[known]  # (B, k)
-        spoken = (captions[:, None] == one[..., None]) | (captions[:, None] == many[..., None])  # (B, k, c · T)
-        able = (names >= 0) & (self.kind[known] >= 0) & spoken.any(2)
+        captions = words.view(count, -1, words.shape[1])  # (B, c, T)
+        places = names.clamp(min=0)
+        able = (names >= 0) & (self.kind[places] >= 0) & self._spoken(captions, places)
         lot = torch.rand(names.shape, device=device).masked_fill(~able, NONE)
         slot = lot.argmax(1, keepdim=True)  # (B, 1)
         chosen = able.any(1) & (torch.rand(count, device=device) < share)  # (B,)
-        old = known.gather(1, slot)[:, 0]
+        old = places.gather(1, slot)[:, 0]
         group = self.kind[old].clamp(min=0)
         draw = (torch.rand(count, device=device) * self.sizes[group]).long()
         new = self.members[group, draw]
         renamed = torch.where(chosen[:, None], names.scatter(1, slot, new[:, None]), names)
-        theirs = words.view(count, -1, words.shape[1])  # (B, c, T)
-        single = (theirs == self.word[old][:, None, None]) & chosen[:, None, None]
-        several = (theirs == self.plural[old][:, None, None]) & chosen[:, None, None] & (theirs != PAD)
-        plural = torch.where(self.plural[new] == PAD, self.word[new], self.plural[new])
-        told = torch.where(single, self.word[new][:, None, None], theirs)
-        told = torch.where(several, plural[:, None, None], told)
+        captions = self._replace(captions, old, new, chosen)
+        return self._decoys(replace(scenes, names=renamed), old, slot, chosen), captions.view_as(words)
+
+    def _spoken(self, captions: Tensor, places: Tensor) -> Tensor:
+        """(B, k) True where a name, or its plural, is among the words of its photo's captions (B, c, T)."""
+        words = captions.flatten(1)[:, None]  # (B, 1, c · T)
+        equal = (words == self.word[places][..., None]) | (words == self.plural[places][..., None])  # (B, k, c · T)
+        return (equal & (words != PAD)).any(2)
+
+    def _replace(self, captions: Tensor, old: Tensor, new: Tensor, chosen: Tensor) -> Tensor:
+        """The captions (B, c, T) of `chosen` photos (B,), the new name for the old one, with the article it wants."""
+        old, new, chosen = old[:, None, None], new[:, None, None], chosen[:, None, None]
+        singular = (captions == self.word[old]) & chosen
+        plural = (captions == self.plural[old]) & chosen & (captions != PAD)
+        new_plural = torch.where(self.plural[new] == PAD, self.word[new], self.plural[new])
+        captions = torch.where(singular, self.word[new], captions)
+        captions = torch.where(plural, new_plural, captions)
+        before = torch.zeros_like(singular)
+        before[..., :-1] = (singular | plural)[..., 1:]
         a, an = self._articles
-        follows = torch.zeros_like(single)
-        follows[..., :-1] = (single | several)[..., 1:]
-        articles = follows & ((told == a) | (told == an))
-        told = torch.where(articles, self.article[told.roll(-1, 2)], told)
-        return self._decoys(replace(scenes, names=renamed), old, slot, chosen), told.view_as(words)
+        articles = before & ((captions == a) | (captions == an))
+        return torch.where(articles, self.article[captions.roll(-1, 2)], captions)
 
     def _decoys(self, scenes: SceneBatch, old: Tensor, slot: Tensor, chosen: Tensor) -> SceneBatch:
         """The old name in the last place, with the score and box that it had, in half of the renamed photos."""
-        names, scores, boxes = (
-            scenes.part(one, by="the variation of names") for one in ("names", "name_scores", "name_boxes")
-        )
+        names = scenes.part("names", by=BY).clone()
+        scores = scenes.part("name_scores", by=BY).clone()  # (B, k, 2)
+        boxes = scenes.part("name_boxes", by=BY).clone()
         last = names.shape[1] - 1
         both = chosen & (slot[:, 0] != last) & (torch.rand(len(names), device=names.device) < DECOYS)
         of_slot = slot[..., None]
-        score = scores.gather(1, of_slot.expand(-1, -1, 2))[:, 0]  # (B, 2)
+        score = scores.gather(1, of_slot.expand(-1, -1, 2))[:, 0]  # (B, 2) of regions, of ImageNet
         sure = score.amax(1)
-        doubt = sure * (LEAST_SURE + (1 - LEAST_SURE) * torch.rand_like(sure))
-        none = torch.zeros_like(sure)
-        names, scores, boxes = names.clone(), scores.clone(), boxes.clone()
+        decoy = sure * (LEAST_SURE + (1 - LEAST_SURE) * torch.rand_like(sure))
+        zero = torch.zeros_like(sure)
         box = boxes.gather(1, of_slot.expand(-1, -1, 4))[:, 0]
         names[:, last] = torch.where(both, old, names[:, last])
-        scores[:, last] = torch.where(both[:, None], torch.stack([doubt, none], 1), scores[:, last])
+        scores[:, last] = torch.where(both[:, None], torch.stack([decoy, zero], 1), scores[:, last])
         boxes[:, last] = torch.where(both[:, None], box, boxes[:, last])
-        told = torch.where(both[:, None], torch.stack([none, sure], 1), score)
-        scores.scatter_(1, of_slot.expand(-1, -1, 2), told[:, None])
+        score = torch.where(both[:, None], torch.stack([zero, sure], 1), score)
+        scores.scatter_(1, of_slot.expand(-1, -1, 2), score[:, None])
         return replace(scenes, names=names, name_scores=scores, name_boxes=boxes)
 
 
@@ -141,13 +135,14 @@ def kinds_of(names: Sequence[str]) -> list[str]:
     """The subject that each name is a kind of (animal, vehicle, food …); "" where it is none of ImageNet's."""
     subject = {chain[0]: chain[-1] for chain in imagenet_forest().chains}
     tops = [top for top in dict.fromkeys(subject.values()) if wordnet.has(top, "n")]
-    synset = {wordnet.senses(top, "n")[0]: top for top in tops}
-    found = []
+    synset_of = {top: wordnet.senses(top, "n")[0] for top in tops}
+    kinds_by_name = []
     for name in names:
-        above = [wordnet.ancestors(one) for one, _ in name_senses(name)]
-        shared = frozenset.intersection(*above) if above else frozenset()
-        found.append(subject.get(name) or next((top for one, top in synset.items() if one in shared), ""))
-    return found
+        ancestors = [wordnet.ancestors(sense) for sense, _ in name_senses(name)]
+        shared = frozenset.intersection(*ancestors) if ancestors else frozenset()
+        above = (top for top, synset in synset_of.items() if synset in shared)
+        kinds_by_name.append(subject.get(name) or next(above, ""))
+    return kinds_by_name
 
 
 def _plural(name: str, vocabulary: Vocabulary) -> int:
