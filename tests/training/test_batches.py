@@ -85,8 +85,6 @@ def test_a_last_batch_that_is_not_full_is_left_out_unless_it_is_the_only_one():
     only = Batches(POOL, Batching(size=64, captions=1), 0)
     assert len(only) == 1
     assert sorted(only.batch(0, 0).photos.tolist()) == list(range(10))
-    with pytest.raises(CountError, match="an epoch has 1 steps, not 2"):
-        only.batch(0, 1)
 
 
 @pytest.mark.parametrize("of", ["images", "pairs"])
@@ -139,9 +137,9 @@ def test_what_cannot_be_made_is_named():
     bare = Pool(POOL.ids, POOL.scenes)
     with pytest.raises(ConfigError, match="batches of images need captions"):
         Batches(bare, Batching(), 0)
-    for batching in (Batching(size=0), Batching(captions=0)):
-        with pytest.raises(ConfigError, match="a batch of nothing"):
-            Batches(POOL, batching, 0)
+    for key in ("size", "captions"):
+        with pytest.raises(ConfigError, match=f"`batch.{key}` is 0"):
+            Batching(**{key: 0})
     with pytest.raises(CountError, match="there is nothing to train on"):
         Batches(Pool(()), Batching("photos"), 0)
     with pytest.raises(ConfigError, match="grounding annotations are needed"):

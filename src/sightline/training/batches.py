@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
+from sightline.config import check_ranges
 from sightline.errors import ConfigError, CountError
 from sightline.training.tensor_tables import Pool, SceneTable
 
@@ -41,10 +42,10 @@ class Batching:
     by_length: bool = False
 
     def __post_init__(self) -> None:
+        check_ranges(self, "batch.", size="[1, ∞)", captions="[1, ∞)")
         if self.by_length and self.of != "pairs":
-            raise ConfigError(
-                f"`batch.by_length` sorts pairs, and batches are of {self.of}", fix="set batch.of to pairs"
-            )
+            what = f"`batch.by_length` sorts pairs, and batches are of {self.of}"
+            raise ConfigError(what, fix="set batch.of to pairs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,13 +87,11 @@ class Batches:
         self.negatives, self.positives, self.beside = negatives, positives, beside
         if batching.of != "photos" and pool.texts is None:
             raise ConfigError(f"batches of {batching.of} need captions", fix="give captions, or batches of photos")
-        if batching.size < 1 or batching.captions < 1:
-            raise ConfigError("a batch of nothing", fix="give batch.size and batch.captions of at least 1")
         self._count = len(pool.texts) if batching.of == "pairs" and pool.texts is not None else len(pool)
         if self._count == 0:
             raise CountError("there is nothing to train on", fix="check the splits and the captions")
         self._first: Ids = np.zeros(1, np.int64) if pool.first is None else pool.first
-        self._ordered: tuple[int, Ids] = (-1, np.zeros(0, np.int64))
+        self._orders: dict[int, Ids] = {}  # of the epoch that is being drawn
 
     def __len__(self) -> int:
         """Steps in an epoch. A last batch that is not full is left out, unless it is the only one."""
@@ -100,37 +99,36 @@ class Batches:
 
     def batch(self, epoch: int, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The batch of a step, or the part of it that process `rank` of `world` sees."""
-        if step >= len(self):
-            raise CountError(f"an epoch has {len(self)} steps, not {step + 1}")
         size = self.batching.size
         photos = self._order(epoch)[step * size : (step + 1) * size]  # (B,)
         random = np.random.default_rng([self.seed, epoch, step])
-        groups: list[Ids] = []  # (B, K) captions of the photos, then of others
+        captions: list[Ids] = []  # (B, K) of the photos, then of others
         if self.batching.of == "pairs":
-            captions = photos[:, None]
-            photos, groups = np.searchsorted(self._first, photos, side="right") - 1, [captions]
+            captions = [photos[:, None]]
+            photos = np.searchsorted(self._first, photos, side="right") - 1
         elif self.batching.of == "images":
-            groups = [self._captions(photos, random)]
-        if groups:
-            groups += [self._captions_of_others(photos, random) for _ in range(self.negatives)]
-        views = self.pool.scenes.views if isinstance(self.pool.scenes, SceneTable) else 1
-        chosen = random.integers(views, size=len(photos)) if views > 1 else None
+            captions = [self._captions(photos, random)]
+        if captions:
+            captions += [self._captions_of_others(photos, random) for _ in range(self.negatives)]
+        views = None
+        if isinstance(self.pool.scenes, SceneTable) and self.pool.scenes.views > 1:
+            views = random.integers(self.pool.scenes.views, size=len(photos))
         if len(photos) < world:
             what = f"{world} processes share a batch of {len(photos)}"
             raise ConfigError(what, fix=f"set batch.size to {world} or more")
         mine = slice(rank, None, world)
-        batch = self._collate(photos[mine], None if chosen is None else chosen[mine], [part[mine] for part in groups])
+        batch = self._collate(photos[mine], None if views is None else views[mine], [part[mine] for part in captions])
         if self.beside is None:
             return batch
         place = divmod(epoch * len(self) + step, len(self.beside))
         return replace(batch, beside=self.beside.batch(*place, rank, world))
 
     def _order(self, epoch: int) -> Ids:
-        if self._ordered[0] != epoch:  # kept, since an epoch of many captions takes long to shuffle
+        if epoch not in self._orders:  # kept, since an epoch of many captions takes long to shuffle
             random = np.random.default_rng([self.seed, epoch])
             order = random.permutation(self._count)
-            self._ordered = epoch, self._by_length(order, random) if self.batching.by_length else order
-        return self._ordered[1]
+            self._orders = {epoch: self._by_length(order, random) if self.batching.by_length else order}
+        return self._orders[epoch]
 
     def _by_length(self, order: Ids, random: np.random.Generator) -> Ids:
         """Batches of captions of similar length, in random order; what is left out is chosen before sorting."""
@@ -173,10 +171,11 @@ class Batches:
             scenes = pool.scenes.batch(rows)
         if not groups or pool.texts is None:
             return Batch(rows, scenes)
-        captions, *others = (torch.from_numpy(part.ravel()) for part in groups)
+        captions, *others = [torch.from_numpy(part.ravel()) for part in groups]
         texts = pool.texts.batch(captions)
+        negatives = tuple(pool.texts.batch(part) for part in others)
         positives = self._positives(captions, texts, scenes) if self.positives else None
-        return Batch(rows, scenes, texts, captions, tuple(map(pool.texts.batch, others)), positives)
+        return Batch(rows, scenes, texts, captions, negatives, positives)
 
     def _positives(self, captions: Tensor, texts: TextBatch, scenes: SceneBatch | None) -> Tensor:
         if scenes is None or scenes.regions is None or self.pool.positives is None:
@@ -184,10 +183,10 @@ class Batches:
         width = scenes.regions.shape[1]
         table = torch.full((len(captions), texts.ids.shape[1], width), -1, dtype=torch.float32)
         for place, row in enumerate(captions.tolist()):
-            known = self.pool.positives.get(row)
-            if known is not None:
-                length = min(table.shape[1], known.shape[0])
-                table[place, :length, : known.shape[1]] = known[:length]
+            overlaps = self.pool.positives.get(row)
+            if overlaps is not None:
+                length = min(table.shape[1], overlaps.shape[0])
+                table[place, :length, : overlaps.shape[1]] = overlaps[:length]
         return table
 
 

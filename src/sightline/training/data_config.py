@@ -109,6 +109,10 @@ class DataConfig:
         if self.sentiment and self.corpus is None:
             raise ConfigError("data.sentiment chooses sentences of a corpus", fix="give data.corpus, a SentiCap file")
 
+    @property
+    def caption_files(self) -> tuple[Path, ...]:
+        return self.captions if isinstance(self.captions, tuple) else (self.captions,)
+
     def path(self, value: Path, base: Path = Path()) -> Path:
         """The path `value` of the config, below `base` and `root`."""
         return base / self.root / value

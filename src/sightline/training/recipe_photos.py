@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
@@ -22,11 +22,11 @@ ROLES = ("train", "val", "test")
 
 def read_photos(config: DataConfig, base: Path, notes: list[str]) -> dict[str, tuple[CaptionedPhoto, ...]]:
     """The photos of each role that has some. Without captions they are the photos of the folder."""
-    given = config.captions if isinstance(config.captions, tuple) else (config.captions,)
     images = None if config.images is None else existing_path(config.path(config.images, base))
-    if given:
-        sets = [read_captions(config.path(path, base), images) for path in given]
-        captions = CaptionSet(tuple(photo for one in sets for photo in one), ", ".join(one.source for one in sets))
+    if config.caption_files:
+        files = [read_captions(config.path(path, base), images) for path in config.caption_files]
+        source = ", ".join(file.source for file in files)
+        captions = CaptionSet(tuple(photo for file in files for photo in file), source)
     elif images is not None:
         captions = CaptionSet(tuple(CaptionedPhoto(file, (), file) for file in photo_files(images)), str(images))
     elif config.corpus is not None:
@@ -85,8 +85,8 @@ def hash_share(text: str) -> float:
 
 
 def _by_role(config: DataConfig, captions: CaptionSet, notes: list[str]) -> dict[str, tuple[CaptionedPhoto, ...]]:
-    known = captions.splits()
-    if not known:
+    splits = captions.splits()
+    if not splits:
         fix = "give data.splits (a list of photos each), or data.shares such as {train: 0.9, val: 0.05, test: 0.05}"
         raise ConfigError("no photo has a split", where=captions.source, fix=fix)
     role_of = {name: role for role in ROLES for name in getattr(config, role)}
@@ -95,16 +95,17 @@ def _by_role(config: DataConfig, captions: CaptionSet, notes: list[str]) -> dict
         if photo.split in role_of:
             by_role.setdefault(role_of[photo.split], []).append(photo)
     wanted = config.train or config.val or config.test  # photos are trained on, or only measured by
-    if not any(name in wanted for name in known):
-        fix = f"there are the splits {', '.join(known)}"
+    if not any(name in wanted for name in splits):
+        fix = f"there are the splits {', '.join(splits)}"
         raise ConfigError(f"no photo is in {' or '.join(wanted)}", where=captions.source, fix=fix)
-    listed = [photo for part in by_role.values() for photo in part]
-    bare, kept = [photo.id for photo in listed if not photo.sentences], len(listed)
-    if bare and len(bare) < kept:  # either all photos have captions or none has
-        what, fix = f"{plural(len(bare), 'photo')} without a caption", "caption them, or leave them out of the file"
-        raise MissingRecordError(f"{what}: {some(bare)}", where=captions.source, fix=fix)
+    used = [photo for part in by_role.values() for photo in part]
+    bare = [photo.id for photo in used if not photo.sentences]
+    if bare and len(bare) < len(used):  # either all photos have captions or none has
+        what = f"{plural(len(bare), 'photo')} without a caption: {some(bare)}"
+        raise MissingRecordError(what, where=captions.source, fix="caption them, or leave them out of the file")
     counts = ", ".join(f"{len(by_role[role]):,} {role}" for role in ROLES if role in by_role)
-    left = f"; {plural(len(captions) - kept, 'photo')} in no split that is used" if kept < len(captions) else ""
+    unused = len(captions) - len(used)
+    left = f"; {plural(unused, 'photo')} in no split that is used" if unused else ""
     notes.append(f"Splits: {counts}{left}.")
     return {role: tuple(by_role[role]) for role in ROLES if role in by_role}
 
@@ -114,7 +115,7 @@ def _without_novel(
 ) -> dict[str, tuple[CaptionedPhoto, ...]]:
     """All photos but those of train that a caption describes with a novel object."""
     train = photos.get("train", ())
-    kept = tuple(photo for photo in train if not any(novel_objects(one.text) for one in photo.sentences))
+    kept = tuple(photo for photo in train if not any(novel_objects(caption.text) for caption in photo.sentences))
     if train and not kept:
         raise ConfigError("data.novel leaves no photo to train on", fix="give more captions, or remove it")
     notes.append(f"{plural(len(train) - len(kept), 'photo')} of train left out: a caption names a novel object.")
@@ -126,6 +127,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def some(names: Iterable[str], most: int = 5) -> str:
-    listed = list(names)
-    return ", ".join(listed[:most]) + (", …" if len(listed) > most else "")
+def some(names: Sequence[str]) -> str:
+    """The first five of them."""
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")

@@ -319,7 +319,7 @@ class Checker:
 
 def captions_of(data: DataConfig) -> Iterator[Path]:
     """The files that tell how many photos and captions there are."""
-    yield from data.captions if isinstance(data.captions, tuple) else (data.captions,)
+    yield from data.caption_files
     yield from data.splits.values()
 
 

@@ -154,9 +154,8 @@ def record_of(
     table, _, row = address.partition("#")
     folder, _, table = table.partition("/")
     paper, data = NAMES.get(folder, folder), recipe.data
-    captions = data.captions if isinstance(data.captions, tuple) else (data.captions,)
     read = DataRecord(
-        tuple(path.as_posix() for path in captions),
+        tuple(path.as_posix() for path in data.caption_files),
         results["photos"],
         data.corpus.as_posix() if data.corpus is not None else "",
     )

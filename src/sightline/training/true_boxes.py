@@ -44,12 +44,12 @@ class TrueBoxes:
     of: Callable[[str], PhotoBoxes]
 
 
-def read_boxes(path: Path, names: Sequence[str] | None = None) -> TrueBoxes:
+def read_boxes(path: Path) -> TrueBoxes:
     """The boxes of Flickr30k Entities, of COCO's `instances_*.json`, or of a machine (`boxes-jsonl`).
 
-    People's boxes weigh 1, a machine's its score. `names` are what ids count; by default `concept_names()`.
+    People's boxes weigh 1, a machine's its score. Names are places in `concept_names()`.
     """
-    index = {name: id for id, name in enumerate(concept_names() if names is None else names)}
+    index = {name: id for id, name in enumerate(concept_names())}
     kind = identify(path)
     if kind is entities.FORMAT:
         annotated = entities.read_photos(path)
