@@ -35,7 +35,7 @@ from sightline.draw.retrieval_sheets import (
     self_retrieval_sheet,
     side_by_side,
 )
-from sightline.scene import Concept, Scene
+from sightline.scene import Array, Concept, Scene
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -57,18 +57,19 @@ def scene_of(name: str, grid: tuple[int, int] | None = None) -> Scene:
     return Scene(name, boxes=boxes, grid=cells, grid_shape=grid)
 
 
-def weights(name: str, **heights: float) -> np.ndarray:
+def weights(name: str, **heights: float) -> Array:
     """Attention over the boxes of a photo: what is named gets its weight, the others share the rest."""
     names = list(BOXES[name])
     rest = (1 - sum(heights.values())) / max(1, len(names) - len(heights))
     return np.array([heights.get(n, rest) for n in names])
 
 
-def bump(x: float, y: float, width: float, shape: tuple[int, int] = (7, 7)) -> np.ndarray:
+def bump(x: float, y: float, width: float, shape: tuple[int, int] = (7, 7)) -> Array:
     """Attention over a grid: a hill at (x, y), both from 0 to 1."""
     rows, columns = np.mgrid[: shape[0], : shape[1]]
     hill = np.exp(-((((columns + 0.5) / shape[1] - x) ** 2 + ((rows + 0.5) / shape[0] - y) ** 2) / width**2))
-    return (hill / hill.sum()).reshape(-1)
+    flat: Array = (hill / hill.sum()).reshape(-1)
+    return flat
 
 
 def boxes_picture() -> Image.Image:

@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
         if not isinstance(speaks, SceneTrans) or speaks.copier is None:
             raise SystemExit(f"{options.bundle}: its captioner copies nothing")
         with torch.no_grad():
-            speaks.copier.bias += options.copying
+            speaks.copier.bias.add_(options.copying)
     save_bundle(options.out, bundle)
     print(f"{options.out}: {options.out.stat().st_size / 2**20:.2f} MiB")
 

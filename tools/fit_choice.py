@@ -217,22 +217,17 @@ def margins(pipeline: Pipeline, sets: Sequence[PhotoSet], choice: Choice, fit: f
                     before, after = photos.wrong(id, [best, replace(best, words=words)])
                     changes[origin].append((gain, len(after) < len(before), len(after) > len(before)))
     results: dict[str, Any] = {}
-    for origin, own in changes.items():
-        rows = [
-            {
-                "margin": margin,
-                "nouns": len(over),
-                "better": sum(b for _, b, _ in over),
-                "worse": sum(w for *_, w in over),
-            }
-            for margin in MARGINS
-            for over in [[one for one in own if one[0] > margin]]
-        ]
-        photos = sum(len(one.photos) for one in sets)
+    count = sum(len(photos.photos) for photos in sets)
+    for origin, moves in changes.items():
+        rows = []
+        for margin in MARGINS:
+            over = [(better, worse) for gain, better, worse in moves if gain > margin]
+            better, worse = sum(better for better, _ in over), sum(worse for _, worse in over)
+            rows.append({"margin": margin, "nouns": len(over), "better": better, "worse": worse})
         enough = [
             row["margin"]
             for row in rows
-            if (origin == "vague" and row["margin"] >= LEAST_VAGUE and row["nouns"] <= MOST_VAGUE * photos)
+            if (origin == "vague" and row["margin"] >= LEAST_VAGUE and row["nouns"] <= MOST_VAGUE * count)
             or (origin == "swap" and row["better"] and row["better"] >= TIMES * row["worse"])
         ]
         results[origin] = {"chosen": min(enough, default=NEVER), "by margin": rows}
@@ -256,10 +251,9 @@ def fit_all(pipeline: Pipeline, sets: Sequence[PhotoSet], beam: int, cost: float
         (row for row, value in zip(rows, worth, strict=True) if value >= max(worth) - 0.1),
         key=lambda row: row["second look"],
     )
-    before = {"fit": 30.0, "doubt": 0.0, "second look": 0.0}
-    before |= {
-        photos.name: scores(photos, own, picked(own, 30.0, 0.0, 0.0)) for photos, own in zip(sets, beams, strict=True)
-    }
+    before: dict[str, Any] = {"fit": 30.0, "doubt": 0.0, "second look": 0.0}
+    for photos, own in zip(sets, beams, strict=True):
+        before[photos.name] = scores(photos, own, picked(own, 30.0, 0.0, 0.0))
     choice = Choice(best["doubt"], SHORT, best["second look"], NEVER, NEVER, support)
     moved = margins(pipeline, sets, choice, best["fit"], beam)
     choice = replace(choice, swap=moved["swap"]["chosen"], vague=moved["vague"]["chosen"])

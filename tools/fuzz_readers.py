@@ -100,8 +100,8 @@ def targets(folder: Path) -> dict[str, Target]:
         home = path if path.is_dir() else path.parent
         inside = sorted(file.relative_to(home).as_posix() for file in home.rglob("*") if file.is_file())
         files = tuple(inside) if path.is_dir() else (path.name,)
-        own = (lambda top: top) if path.is_dir() else (lambda top, last=path.name: top / last)
-        made[name] = Target(files, home, lambda top: (read or read_data)(own(top)), mutate or mutation_for(files[0]))
+        inner = "" if path.is_dir() else path.name
+        made[name] = Target(files, home, lambda top: (read or read_data)(top / inner), mutate or mutation_for(files[0]))
 
     for module, path in write_samples(folder / "captions").items():
         alone = folder / f"captions-{module}"

@@ -136,9 +136,9 @@ class Moments:
 
         connect = sqlite3.connect
         sqlite3.connect = lambda *arguments, **more: connect(*arguments, factory=CountedConnection, **more)  # type: ignore[assignment]
-        io.open = builtins.open = open_file  # type: ignore[assignment]
-        os.fsync = self._die_around("fsync", os.fsync)  # type: ignore[assignment]
-        os.replace = self._die_around("rename", os.replace)  # type: ignore[assignment]
+        io.open = builtins.open = open_file
+        os.fsync = self._die_around("fsync", os.fsync)
+        os.replace = self._die_around("rename", os.replace)
 
     def _die_around(self, kind: str, usual: Callable[..., Any]) -> Callable[..., Any]:
         """Die before the call at odd numbers, after it at even ones."""
@@ -413,13 +413,14 @@ def cluster() -> Iterator[str]:
     """The address of two nodes of one CPU each."""
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 1, "object_store_memory": 80 << 20}
-    both = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    both.add_node(**node)
+    memory = 80 << 20
+    head = {"num_cpus": 1, "object_store_memory": memory, "include_dashboard": False}
+    both = Cluster(initialize_head=True, head_node_args=head)
+    both.add_node(num_cpus=1, object_store_memory=memory)
     try:
         yield both.address
     finally:
-        both.shutdown()
+        both.shutdown()  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def workers() -> list[int]:

@@ -31,6 +31,7 @@ from sightline.pipeline import Pipeline
 from sightline.text.lemmas import lemma
 from sightline.training.objectives.name_variation import kinds_of
 from sightline.vision.concept_tokens import token_names
+from sightline.vision.detector import Detector
 from sightline.vision.imagenet_names import imagenet_classes
 
 BATCH = 8
@@ -45,14 +46,16 @@ def says(words: Sequence[str], name: str) -> bool:
 
 def named(pipeline: Pipeline, photos: dict[int, Photo]) -> dict[str, float]:
     """Shares of photos, by class: the class is the most likely, the caption says its name, that or its kind."""
+    vision = pipeline._vision
+    if not isinstance(vision, Detector):
+        raise SystemExit("the vision model of this file knows no classes of ImageNet")
     right = name = kind = sure = 0
     places = list(photos)
     for first in range(0, len(places), BATCH):
         group = places[first : first + BATCH]
         pixels = np.stack([photos[place].pixels for place in group])
         with torch.inference_mode():
-            maps = pipeline._vision(torch.from_numpy(pixels).permute(0, 3, 1, 2))
-            best = pipeline._vision.classify(maps).argmax(1).tolist()
+            best = vision.classify(vision(torch.from_numpy(pixels).permute(0, 3, 1, 2))).argmax(1).tolist()
         captions = pipeline.caption([photos[place] for place in group])
         for place, told, caption in zip(group, best, captions, strict=True):
             chain = imagenet_classes()[place].chain

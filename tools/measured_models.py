@@ -22,6 +22,7 @@ from sightline.data.entities import EntitiesPhoto, ground, read_classes
 from sightline.data.records import GroundedPhoto
 from sightline.errors import ConfigError, DataError
 from sightline.metrics.grounding_accuracy import AttentionAccuracy
+from sightline.metrics.ngrams import IntArray
 from sightline.metrics.retrieval import consecutive_folds, evaluate_retrieval
 from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher
 from sightline.models.scene_matcher import SceneMatcher
@@ -39,7 +40,7 @@ BATCH, TEXTS = 8, 1000
 FOLD, FOLDS = 1000, 4
 COUNTS = (10, 36, 100)  # boxes of a photo
 BOTH = ", both read-outs"
-Places, Scores = npt.NDArray[np.int64], npt.NDArray[np.float32]
+Scores = npt.NDArray[np.float32]
 Boxes = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 
@@ -161,7 +162,7 @@ def matching(bundle: Bundle, looked: Looked, photos: Sequence[TestPhoto], device
     recalls: dict[str, float] = {}
     for title in scorers:
 
-        def similarity(some: Places, few: Places, title: str = title) -> Scores:
+        def similarity(some: IntArray, few: IntArray, title: str = title) -> Scores:
             first, found = scores(int(some[0]) // size)
             return found[title][some % size][:, few - first]
 
