@@ -292,11 +292,10 @@ def _fill(
     fitting = {name: tensor for name, tensor in weights.items() if name in names or not name.endswith(COUNTER)}
     try:
         assign(model, {**counters, **fitting})
-    except RuntimeError as error:  # one line for each kind of what is missing, too much, or of another size
-        problems = "; ".join(line.strip()[:200] for line in str(error).splitlines()[1:])
-        raise CheckpointError(
-            f"its weights do not fit {config.kind}, which it seems to be: {problems}", fix=REPORT
-        ) from error
+    except RuntimeError as error:  # a line for what is missing, one for what is too much, then for each wrong size
+        problems = "; ".join(line.strip()[:200] for line in str(error).splitlines()[1:4])
+        what = f"its weights do not fit {config.kind}, which it seems to be: {problems or error}"
+        raise CheckpointError(what, fix=REPORT) from error
     return Checkpoint(model.eval(), words, rule, card=card)
 
 

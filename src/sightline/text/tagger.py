@@ -89,10 +89,19 @@ def features(token: str, offset: int) -> list[str]:
     """The features of a token seen from a word `offset` places before it: 0 is the word being tagged itself."""
     word, hyphen = form(token), "-" in token[1:]
     if offset == 0:
-        own = ["bias", f"w={word}", f"s={token[-3:]}", f"p={token[:1]}", f"x={shape(token)}", f"c={word_class(token)}"]
-        return [*own, "w=!HYPHEN"] if hyphen else own
-    near = [f"{offset:+d}w={'!HYPHEN' if hyphen else word}"]
-    return [*near, f"{offset:+d}s={word[-3:]}", f"{offset:+d}c={word_class(token)}"] if abs(offset) == 1 else near
+        names = [
+            "bias",
+            f"w={word}",
+            f"s={token[-3:]}",
+            f"p={token[:1]}",
+            f"x={shape(token)}",
+            f"c={word_class(token)}",
+        ]
+        return [*names, "w=!HYPHEN"] if hyphen else names
+    names = [f"{offset:+d}w={'!HYPHEN' if hyphen else word}"]
+    if abs(offset) == 1:
+        names += [f"{offset:+d}s={word[-3:]}", f"{offset:+d}c={word_class(token)}"]
+    return names
 
 
 def clause_after(clause: str, tag: str, restart: bool = False) -> str:
@@ -197,17 +206,17 @@ class Tagger:
         for sums, offset in zip(self._sums, OFFSETS, strict=True):
             scores += sums[types[:, 2 + offset : 2 + offset + length]]
         tags = np.empty((length, len(types)), dtype=np.intp)
-        two, one = (np.full(len(types), size + i) for i in range(2))
+        two_before, before = np.full(len(types), size), np.full(len(types), size + 1)  # tags
         clause = np.zeros(len(types), dtype=np.intp)
         restarts = self._restarts[types].T * len(CLAUSES)
         for i, (word, kind) in enumerate(zip(types.T[2:-2], classes.T[2:-2], strict=True)):
-            total = scores[:, i] + self._history.take(two * (size + 2) + one, axis=0)
-            total += self._class_history.take(kind * (size + 2) + one, axis=0)
+            total = scores[:, i] + self._history.take(two_before * (size + 2) + before, axis=0)
+            total += self._class_history.take(kind * (size + 2) + before, axis=0)
             total += self._class_clause.take(kind * len(CLAUSES) + clause, axis=0)
-            total += self._word_history.take(self._rows.take(word * (size + 2) + one), axis=0)
-            two, one = one, total.argmax(axis=1)
-            clause = self._next_clause.take((restarts[2 + i] + clause) * size + one)
-            tags[i] = one
+            total += self._word_history.take(self._rows.take(word * (size + 2) + before), axis=0)
+            two_before, before = before, total.argmax(axis=1)
+            clause = self._next_clause.take((restarts[2 + i] + clause) * size + before)
+            tags[i] = before
         return tags.T
 
     def _types(self, sentences: list[Sequence[str]]) -> Ints:

@@ -102,7 +102,7 @@ class Rule:
 
     def build(self, captions: Iterable[str], always: Iterable[str] = ()) -> Vocabulary:
         """The vocabulary of raw captions that `counts_split` lets through."""
-        return build_vocabulary((self.all_words(text) for text in captions), self.min_count, always)
+        return build_vocabulary(map(self.all_words, captions), self.min_count, always)
 
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -9,7 +9,7 @@ those that name nothing one could point at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -72,13 +72,12 @@ def _meanings() -> dict[str, tuple[str, ...]]:
     return meanings
 
 
-def name_of(words: Sequence[str], names: Iterable[str]) -> str | None:
+def name_of(words: Sequence[str], names: Container[str]) -> str | None:
     """The name among `names` that a noun phrase ends with, the longest; None where it is none of them.
 
     >>> [name_of(phrase.split(), concept_names()) for phrase in ("two Hot dogs", "a big dog", "a man in orange")]
     ['hot dog', 'dog', None]
     """
-    listed = names if isinstance(names, set | frozenset | dict) else set(names)
     lower = [word.lower() for word in words]
     for count in (2, 1):
         if len(lower) < count:
@@ -87,7 +86,7 @@ def name_of(words: Sequence[str], names: Iterable[str]) -> str | None:
         for form in _forms(last):
             phrase = " ".join([*before, form])
             name = ALIASES.get(phrase, phrase)
-            if name in listed and phrase not in NOT_THINGS and name not in PLURALS:
+            if name in names and phrase not in NOT_THINGS and name not in PLURALS:
                 return name
     return None
 
@@ -113,18 +112,18 @@ def relations(names: Sequence[str]) -> tuple[Table, Table]:
     [[0, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     """
     senses = [name_senses(name) for name in names]
-    above = [[wordnet.ancestors(synset) for synset, _ in own] for own in senses]
+    above = [[wordnet.ancestors(synset) for synset, _ in readings] for readings in senses]
     names_of: dict[int, set[int]] = {}  # of each synset, the places of the names that mean it exactly
-    for place, own in enumerate(senses):
-        for synset, exact in own:
+    for place, readings in enumerate(senses):
+        for synset, exact in readings:
             if exact:
                 names_of.setdefault(synset, set()).add(place)
     implied = np.eye(len(names), dtype=np.bool_)
     possible = np.zeros_like(implied)  # what at least one sense of a name says
-    for place, readings in enumerate(above):
-        said = [set().union(*(names_of[synset] for synset in reading & names_of.keys())) for reading in readings]
-        possible[place, list(set().union(*said))] = True
-        implied[place, list(set.intersection(*said) if said else ())] = True
+    for place, ancestors in enumerate(above):
+        by_sense = [set().union(*(names_of[synset] for synset in own & names_of.keys())) for own in ancestors]
+        possible[place, list(set().union(*by_sense))] = True
+        implied[place, list(set.intersection(*by_sense) if by_sense else ())] = True
     undecided = possible | possible.T | _same_person(above, senses)
     return implied, undecided & ~implied
 
@@ -134,10 +133,12 @@ def _same_person(above: Sequence[Sequence[frozenset[int]]], senses: Sequence[Seq
 
     def surely(key: str) -> Table:
         kind = _synset(key)
-        return np.array([bool(own) and all(kind in ancestors for ancestors in own) for own in above], dtype=np.bool_)
+        by_name = [bool(readings) and all(kind in ancestors for ancestors in readings) for readings in above]
+        return np.array(by_name, dtype=np.bool_)
 
-    groups = [any(wordnet.lexfile(synset) == "noun.group" for synset, _ in own) for own in senses]
-    persons = [any(_synset("person.1") in ancestors for ancestors in own) for own in above]
+    person = _synset("person.1")
+    groups = [any(wordnet.lexfile(synset) == "noun.group" for synset, _ in readings) for readings in senses]
+    persons = [any(person in ancestors for ancestors in readings) for readings in above]
     human = np.logical_or(groups, persons)
     differ = surely("male.2")[:, None] & surely("female.2") | surely("adult.1")[:, None] & surely("juvenile.1")
     return human[:, None] & human & ~(differ | differ.T)

@@ -12,6 +12,7 @@ recognition": they choose by expected information; a threshold says how often a 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -64,13 +65,12 @@ class NameForest:
 def imagenet_forest() -> NameForest:
     """The forest that comes with Sightline."""
     classes = imagenet_classes()
-    every = {one.chain[place:] for one in classes for place in range(len(one.chain))}
-    chains = sorted(every, key=lambda chain: (len(chain), chain))
+    suffixes = [[each.chain[start:] for start in range(len(each.chain))] for each in classes]
+    chains = sorted(set(itertools.chain.from_iterable(suffixes)), key=lambda chain: (len(chain), chain))
     places = {chain: place for place, chain in enumerate(chains)}
     members = torch.zeros(len(chains), len(classes))
-    for number, one in enumerate(classes):
-        for place in range(len(one.chain)):
-            members[places[one.chain[place:]], number] = 1
+    for number, names in enumerate(suffixes):
+        members[[places[name] for name in names], number] = 1
     subjects = torch.tensor([places[chain[-1:]] for chain in chains])
     return NameForest(tuple(chains), members, subjects, members.mean(1))
 

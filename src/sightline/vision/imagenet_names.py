@@ -58,5 +58,5 @@ def imagenet_chains() -> dict[str, tuple[str, ...]]:
     >>> imagenet_chains()["spotted cat"]
     ('spotted cat', 'wild cat', 'animal')
     """
-    chains = [one.chain for one in imagenet_classes()]
+    chains = [each.chain for each in imagenet_classes()]
     return {chain[place]: chain[place:] for chain in chains for place in range(len(chain))}

@@ -32,11 +32,11 @@ def non_maximum(
         ranked, order = scores.float().sort(dim=-1, descending=True, stable=True)
         ranked, order = ranked[:, :candidates], order[:, :candidates]
         remaining = ranked.clamp(min=0).log() if soft else ranked.clone()
-        picks, kept = _choose(boxes.gather(1, order[..., None].expand(-1, -1, 4)), remaining, keep, iou, soft)
-        indices = order.gather(1, picks).masked_fill_(kept == _GONE, 0)
+        picks, best = _choose(boxes.gather(1, order[..., None].expand(-1, -1, 4)), remaining, keep, iou, soft)
+        indices = order.gather(1, picks).masked_fill_(best == _GONE, 0)
         if soft:
-            kept = torch.where(kept == _GONE, kept, kept.exp())
-    return indices.clone(), kept.clone()  # copies made out here can take part in training
+            best = torch.where(best == _GONE, best, best.exp())
+    return indices.clone(), best.clone()  # copies made out here can take part in training
 
 
 def _choose(boxes: Tensor, scores: Tensor, keep: int, iou: float, soft: bool) -> tuple[Tensor, Tensor]:
@@ -64,8 +64,8 @@ def _choose(boxes: Tensor, scores: Tensor, keep: int, iou: float, soft: bool) ->
     place = starts.clone()
     flat_table, flat_scores = table.flatten(1), scores.view(-1)
     threshold = scores.new_full((), iou)  # a tensor, as a number would be made into one at every step
-    picks, kept = starts.new_empty(keep, images), scores.new_empty(keep, images)
-    for pick, score in zip(picks.unbind(), kept.unbind(), strict=True):
+    picks, best_scores = starts.new_empty(keep, images), scores.new_empty(keep, images)
+    for pick, score in zip(picks.unbind(), best_scores.unbind(), strict=True):
         torch.argmax(scores, -1, out=pick)
         torch.add(starts, pick, out=place)
         torch.index_select(flat_scores, 0, place, out=score)
@@ -80,4 +80,4 @@ def _choose(boxes: Tensor, scores: Tensor, keep: int, iou: float, soft: bool) ->
         else:
             scores.masked_fill_(torch.gt(intersection, union.mul_(threshold), out=overlaps), _GONE)
         flat_scores.index_fill_(0, place, _GONE)
-    return picks.mT, kept.mT
+    return picks.mT, best_scores.mT
