@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -30,10 +27,10 @@ from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam
 from sightline.models.updown import UpDown, UpDownConfig
 from sightline.text.vocabulary import END, PAD, START, UNK
+from timing import device_seconds
 
 VOCABULARY, REGIONS, WIDTH = 9_487, 36, 2048
 NEVER = [PAD, START, UNK]
-T = TypeVar("T")
 
 
 @dataclass
@@ -115,15 +112,6 @@ def sightline_beam(model: UpDown, regions: Tensor, beam: int, rules: Rules, batc
     return found
 
 
-def timed(call: Callable[[], T], device: torch.device) -> tuple[float, T]:
-    clock = time.process_time if device.type == "cpu" else time.perf_counter
-    start = clock()
-    result = call()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return clock() - start, result
-
-
 def make_model(device: torch.device) -> UpDown:
     """Random weights; larger ones before the softmax, so that words differ as much as a trained model's do."""
     torch.manual_seed(0)
@@ -155,13 +143,15 @@ def compare(
     settings = options.beam, rules
     usual_beam(model, sample[:1], *settings)  # both warm
     sightline_beam(model, sample[:2], *settings, options.batch)
-    half, peer = timed(lambda: usual_beam(model, sample, *settings), device)
-    ours, found = timed(lambda: sightline_beam(model, regions, *settings, options.batch), device)
-    again, _ = timed(lambda: usual_beam(model, sample, *settings), device)  # before and after, on a busy machine
-    usual = min(half, again)
-    rows = [row for part in found for row in part.words[:, 0].tolist()]
+    peer: list[Hypothesis] = []
+    parts: list[DecodeResult] = []
+    before = device_seconds(lambda: peer.extend(usual_beam(model, sample, *settings)), device)
+    ours = device_seconds(lambda: parts.extend(sightline_beam(model, regions, *settings, options.batch)), device)
+    after = device_seconds(lambda: usual_beam(model, sample, *settings), device)
+    usual = min(before, after)  # before and after, on a busy machine
+    rows = [row for part in parts for row in part.words[:, 0].tolist()]
     words = [[id for id in row if id > UNK] for row in rows]
-    scores = torch.cat([part.log_probs[:, 0] for part in found]).tolist()
+    scores = torch.cat([part.log_probs[:, 0] for part in parts]).tolist()
     pairs = list(zip(peer, words, scores, strict=False))
     return {
         "captions": name,

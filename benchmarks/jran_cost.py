@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +24,7 @@ from sightline.devices import choose_device
 from sightline.models.captioner import Captioner
 from sightline.text.vocabulary import END, SPECIALS, START
 from sightline.training.recipe import SHIPPED, read_recipe
+from timing import best_seconds
 
 WORDS, LENGTH, CAPTIONS = 9_490, 10, 5  # ids of COCO by the rule `self-critical`; words of a caption; of a photo
 REGIONS, CELLS = 36, 25  # of the detector: 320 pixels are 10 × 10 cells, averaged 2 × 2
@@ -73,34 +73,18 @@ def training_step(model: Captioner, scenes: SceneBatch, words: Tensor) -> Callab
     return step
 
 
-def timed(call: Callable[[], None], device: torch.device) -> float:
-    clock = time.process_time if device.type == "cpu" else time.perf_counter
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    start = clock()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return clock() - start
-
-
 def measure(images: int, steps: int, device: torch.device) -> list[dict[str, Any]]:
     """A row for each model."""
     scenes, words = make_batch(images)
     scenes, words = scenes.to(device), words.to(device)
     built = {name: model.to(device) for name, model in models().items()}
     calls = {name: training_step(model, scenes, words) for name, model in built.items()}
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(steps + 1):
-        for name, call in calls.items():
-            took = timed(call, device)
-            if number:  # the first warms up
-                times[name].append(took)
+    seconds = best_seconds(calls, steps, device)
     return [
         {
             "model": name,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "step_ms": 1e3 * min(times[name]),
+            "step_ms": 1e3 * seconds[name],
         }
         for name, model in built.items()
     ]

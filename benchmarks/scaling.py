@@ -13,12 +13,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from timing import cpu_seconds
 
 Task = Callable[[], object]
 IMAGES = 16  # decoded at once, where images are not what grows
@@ -105,12 +106,7 @@ def point(name: str, size: int) -> dict[str, float]:
     before = resident("VmRSS")
     task()
     peak = resident("VmHWM")
-    taken = []
-    for _ in range(3):
-        start = time.process_time()
-        task()
-        taken.append(time.process_time() - start)
-    return {"seconds": min(taken), "mb": max(0.0, peak - before)}
+    return {"seconds": cpu_seconds(task, 3), "mb": max(0.0, peak - before)}
 
 
 def curve(name: str, sizes: tuple[int, ...]) -> dict[str, Any]:

@@ -13,13 +13,13 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable
 
 import numpy as np
 
 from captions_for_benchmarks import captions, plain
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.cider_reward import CiderDReward
+from timing import cpu_seconds
 
 END = 2
 Counts = dict[tuple[str, ...], int]
@@ -71,15 +71,6 @@ def similarity(said: Vectors, heard: Vectors) -> np.ndarray[tuple[int], np.dtype
             values[n] /= said[1][n] * heard[1][n]
         values[n] *= math.e ** (-(float(said[2] - heard[2]) ** 2) / 72.0)
     return values
-
-
-def cpu_seconds(call: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def main() -> None:

@@ -45,7 +45,8 @@ from sightline.training.objective import Context, Progress
 from sightline.training.objectives.self_critical import SelfCritical, SelfCriticalConfig
 from sightline.training.stage import Optimiser
 from sightline.training.tensor_tables import Pool, TextTable
-from updown_training import PROJECTED, REGIONS, VOCABULARY, WIDTH, UsualUpDown, make_model, timed
+from timing import best_seconds
+from updown_training import PROJECTED, REGIONS, VOCABULARY, WIDTH, UsualUpDown, make_model
 
 SAMPLES, MAX_WORDS = 5, 20
 
@@ -190,13 +191,7 @@ def compare(task: Task, projected: str, steps: int, device: torch.device) -> dic
     for baseline in ("greedy", "mean"):
         config = SelfCriticalConfig(samples=SAMPLES, baseline=baseline, max_words=MAX_WORDS)
         calls[baseline] = SightlineStep(copy.deepcopy(model), task, config.build(context))
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(steps + 1):
-        for name, call in calls.items():
-            took = timed(call, device)
-            if number:  # the first warms up
-                times[name].append(took)
-    best = {name: min(values) for name, values in times.items()}
+    best = best_seconds(calls, steps, device)
     return {
         "regions projected": projected,
         "usual_ms": best["usual"] * 1e3,

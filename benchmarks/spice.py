@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable
 
 from captions_for_benchmarks import captions, plain
 from sightline.metrics.scene_graph import parse, parse_all
 from sightline.metrics.spice import Spice
+from timing import cpu_seconds
 
 PER_IMAGE = 5  # one is taken as the hypothesis, the others as references
-
-
-def cpu_seconds(call: Callable[[], object]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 def main() -> None:

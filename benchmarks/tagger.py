@@ -12,31 +12,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from captions_for_benchmarks import captions, plain
 from sightline.text.tagger import ASSET, Tagger
 from tagger_measure import measure, sentences
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
+from timing import cpu_seconds
 
 
 def speed(count: int, rounds: int) -> dict[str, Any]:
     source, groups = captions(-(-count // 5))
     tokens = [plain(caption).split() for group in groups for caption in group][:count]
-    load = min(seconds(lambda: Tagger.load(ASSET)) for _ in range(rounds))
+    load = cpu_seconds(lambda: Tagger.load(ASSET), rounds)
     tagger = Tagger.load(ASSET)
-    first = seconds(lambda: tagger.tag_all(tokens))
-    again = min(seconds(lambda: tagger.tag_all(tokens)) for _ in range(rounds))
+    first = cpu_seconds(lambda: tagger.tag_all(tokens))
+    again = cpu_seconds(lambda: tagger.tag_all(tokens), rounds)
     some = tokens[: min(count, 3000)]
-    single = min(seconds(lambda: [tagger.tag(caption) for caption in some]) for _ in range(rounds))
+    single = cpu_seconds(lambda: [tagger.tag(caption) for caption in some], rounds)
     return {
         "captions": f"{len(tokens)} {source}, {sum(map(len, tokens)) / len(tokens):.1f} words each",
         "load, seconds": round(load, 3),

@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +38,7 @@ from sightline.training.batches import Batch
 from sightline.training.objective import Context, Progress
 from sightline.training.objectives.cross_entropy import CrossEntropyConfig
 from sightline.training.stage import Optimiser
+from timing import best_seconds
 
 VOCABULARY, REGIONS, WIDTH, CAPTIONS, MAX_WORDS = 9_487, 36, 2048, 5, 16
 PROJECTED = ("every step, both", "every step", "once")
@@ -152,17 +152,6 @@ def differences(model: UpDown, batch: Batch, projected: str) -> tuple[float, flo
     return float(ours), abs(float(ours) - float(theirs)), apart
 
 
-def timed(call: Callable[[], object], device: torch.device) -> float:
-    clock = time.process_time if device.type == "cpu" else time.perf_counter
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    start = clock()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return clock() - start
-
-
 def compare(model: UpDown, batch: Batch, projected: str, steps: int) -> dict[str, Any]:
     assert batch.texts is not None
     device = batch.texts.ids.device
@@ -170,14 +159,8 @@ def compare(model: UpDown, batch: Batch, projected: str, steps: int) -> dict[str
     twin = copy.deepcopy(model)
     usual = usual_step(twin, batch, projected, torch.optim.Adam(twin.parameters(), lr=5e-4))
     ours = sightline_step(model, batch, Optimiser(lr=5e-4).build(dict(model.named_parameters())))
-    times: dict[str, list[float]] = {"usual": [], "sightline": []}
-    for number in range(steps + 1):
-        for name, call in (("usual", usual), ("sightline", ours)):
-            took = timed(call, device)
-            if number:  # the first warms up
-                times[name].append(took)
+    best = best_seconds({"usual": usual, "sightline": ours}, steps, device)
     tokens = float(batch.texts.mask[:, 1:].sum())
-    best = {name: min(values) for name, values in times.items()}
     return {
         "regions projected": projected,
         "usual_ms": best["usual"] * 1e3,
