@@ -26,6 +26,7 @@ SMALL = 16 << 20  # bytes that any file may declare or unpack to, however small 
 RATIO = 40  # beyond that, how many times its size: text and features pack to a fifth or a tenth, a bomb to a thousandth
 MODEL = "model.safetensors"  # in the folder of a run that is done
 RECIPE = "recipe.yaml"  # in the folder of a run, from its beginning on
+AGAIN = "make room (or check the disk) and run the same command again: finished records are kept"
 UNFINISHED = ".sightline-*.tmp"  # short, since the name of the file that it becomes may be as long as names can be
 
 
@@ -82,15 +83,53 @@ def sweep(folder: PathLike) -> None:
             left.unlink()
 
 
-def unwritable(path: PathLike, error: OSError) -> DataError:
+def unwritable(
+    path: PathLike, error: OSError, fix: str = "make room there, or choose a folder you may write to"
+) -> DataError:
     """The error for a path that cannot be written: no space, no permission, no such disk, too long a name."""
     if error.errno == errno.ENAMETOOLONG:
         return NameTooLongError("the name of this file is too long to be written", where=path, fix="use a shorter name")
-    return DataError(
-        f"cannot write: {os.strerror(error.errno) if error.errno else error}",
-        where=path,
-        fix="make room there, or choose a folder you may write to",
-    )
+    return DataError(f"cannot write: {os.strerror(error.errno) if error.errno else error}", where=path, fix=fix)
+
+
+class AppendFile:
+    """A file that grows by whole pieces: a write that fails half-way is cut off again."""
+
+    def __init__(self, path: Path, end: int | None = None) -> None:
+        """Open `path` for appending, cutting it to `end` bytes where given."""
+        self.path = path
+        self._file = path.open("ab", buffering=0)
+        if end is not None:
+            self._file.truncate(end)
+        self.end = self._file.seek(0, os.SEEK_END)
+
+    def append(self, data: bytes) -> int:
+        """Write `data` and return the offset it starts at."""
+        start, rest = self.end, memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except BaseException as error:
+            self._file.truncate(start)
+            if isinstance(error, OSError):
+                raise unwritable(self.path, error, AGAIN) from error
+            raise
+        self.end = start + len(data)
+        return start
+
+    def sync(self) -> None:
+        """Wait until the disk holds what was appended; a DataError where the file was deleted meanwhile."""
+        try:
+            os.fsync(self._file.fileno())
+            links = os.fstat(self._file.fileno()).st_nlink
+        except OSError as error:
+            raise unwritable(self.path, error, AGAIN) from error
+        if not links:
+            what = "this was deleted while it was written to"
+            raise DataError(what, where=self.path, fix="run the same command again")
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def write_text(path: PathLike, text: str) -> None:

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, Self
 
 from sightline.caption import PhotoCaption
 from sightline.errors import DataError
-from sightline.files import PathLike, checksum
+from sightline.files import AppendFile, PathLike, checksum
 from sightline.jobs.job_photos import id_of
-from sightline.vision.feature_store import AppendFile
 from sightline.vision.object_storage import Mark
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import mmap
-import os
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -28,7 +27,17 @@ from sightline.errors import (
     MissingRecordError,
     TruncatedError,
 )
-from sightline.files import UNFINISHED, PathLike, atomic_write, checksum, lock, refuse_special, sweep, sync_folder
+from sightline.files import (
+    UNFINISHED,
+    AppendFile,
+    PathLike,
+    atomic_write,
+    checksum,
+    lock,
+    refuse_special,
+    sweep,
+    sync_folder,
+)
 from sightline.scene import Scene
 from sightline.vision.store_layout import (
     ALIGN,
@@ -230,54 +239,6 @@ class _Shards:
                 data.madvise(mmap.MADV_DONTNEED)
 
 
-class AppendFile:
-    """A file that grows by whole pieces: a write that fails half-way is cut off again."""
-
-    def __init__(self, path: Path, end: int | None = None) -> None:
-        """Open `path` for appending, cutting it to `end` bytes where given."""
-        self.path = path
-        self._file = path.open("ab", buffering=0)
-        if end is not None:
-            self._file.truncate(end)
-        self.end = self._file.seek(0, os.SEEK_END)
-
-    def append(self, data: bytes) -> int:
-        """Write `data` and return the offset it starts at."""
-        start, rest = self.end, memoryview(data)
-        try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except BaseException as error:
-            self._file.truncate(start)
-            if isinstance(error, OSError):
-                raise _unwritable(self.path, error) from error
-            raise
-        self.end = start + len(data)
-        return start
-
-    def sync(self) -> None:
-        """Wait until the disk holds what was appended; a DataError where the file was deleted meanwhile."""
-        try:
-            os.fsync(self._file.fileno())
-            links = os.fstat(self._file.fileno()).st_nlink
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
-        if not links:
-            what = "this was deleted while it was written to"
-            raise DataError(what, where=self.path, fix="run the same command again")
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _unwritable(path: Path, error: OSError) -> DataError:
-    return DataError(
-        f"cannot write: {error.strerror}",
-        where=path,
-        fix="make room (or check the disk) and run the same command again: finished records are kept",
-    )
-
-
 def _prepare(folder: Path, fingerprint: str, dtype: str | None) -> Settings:
     """The settings of the store in `folder`, which is made if it is missing; a store of another making is refused."""
     if dtype is not None and dtype not in DTYPES:
@@ -289,11 +250,8 @@ def _prepare(folder: Path, fingerprint: str, dtype: str | None) -> Settings:
     if settings.fingerprint != fingerprint:
         raise _other_maker(settings.fingerprint, fingerprint, str(folder))
     if dtype not in (None, settings.dtype):
-        raise DataError(
-            f"the store holds {settings.dtype}, and {dtype} was asked for",
-            where=folder,
-            fix=f"write to another folder, or leave dtype out to go on in {settings.dtype}",
-        )
+        fix = f"write to another folder, or leave dtype out to go on in {settings.dtype}"
+        raise DataError(f"the store holds {settings.dtype}, and {dtype} was asked for", where=folder, fix=fix)
     return settings
 
 
@@ -352,9 +310,8 @@ class StoreWriter:
     def add(self, scene: Scene) -> None:
         """Append `scene`; an id that is there already, or a scene of another fingerprint, is refused."""
         if scene.id in self._checks:
-            raise DuplicateRecordError(
-                f"image {scene.id} is in the store already", where=self.path, fix="skip it: `if id not in writer`"
-            )
+            what = f"image {scene.id} is in the store already"
+            raise DuplicateRecordError(what, where=self.path, fix="skip it: `if id not in writer`")
         self._append(scene.id, *self._encode(scene))
 
     def ensure(self, scene: Scene) -> None:
@@ -364,11 +321,8 @@ class StoreWriter:
         if stored is None:
             self._append(scene.id, record, meta)
         elif stored != (len(record), checksum(record)):
-            raise DuplicateRecordError(
-                f"the store holds another scene of image {scene.id}",
-                where=self.path,
-                fix="write to a new folder; a store is continued only from the source it was begun with",
-            )
+            fix = "write to a new folder; a store is continued only from the source it was begun with"
+            raise DuplicateRecordError(f"the store holds another scene of image {scene.id}", where=self.path, fix=fix)
 
     def drop(self, ids: Iterable[str]) -> None:
         """Forget scenes, so that others can take their ids; their bytes stay in the data files, and are not read."""
