@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from decoding_samples import (
@@ -149,7 +149,11 @@ def test_any_beam_says_all_wanted_phrases_and_gives_teacher_forced_scores(first,
 )
 def test_no_run_of_words_comes_twice(first, n, strategy, end):
     rules = Rules((3, 5, 9)[n - 1], no_repeat_ngram=n, bad_endings=True)
-    found = decode(HashCaptioner(end=end), memory_of(range(first, first + 4)), strategy, rules, VOCABULARY)
+    try:
+        found = decode(HashCaptioner(end=end), memory_of(range(first, first + 4)), strategy, rules, VOCABULARY)
+    except ConfigError:  # a sample may come to where the few words of the vocabulary are all used up
+        assert isinstance(strategy, Sample)
+        reject()
     for row in found.words.flatten(0, 1):
         assert not repeats(said(row), n)
         assert said(row)[-1:] not in ((A,), (ON,))

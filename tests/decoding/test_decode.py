@@ -11,7 +11,7 @@ from torch import Tensor
 
 from captioner_contract import REGION_WIDTH, VECTOR_WIDTH, WORDS, greedy, random_scenes
 from decoding_samples import VOCABULARY, HashCaptioner, Naive, said
-from sightline.decoding.decode import caption_words, captions, decode, trace_captions
+from sightline.decoding.decode import caption_words, captions, decode
 from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam, DiverseBeam, Greedy, Sample
 from sightline.models.captioner import Captioner, Memory, Trace
@@ -91,16 +91,11 @@ def test_without_a_trace_the_words_are_the_same_and_no_forward_is_made(monkeypat
     assert all(c.trace == () for of in plain for c in of)
 
 
-def test_one_caption_of_each_image_is_left_where_somebody_chooses():
+def test_the_words_of_captions_are_those_decoded():
     model, scenes = TracingCaptioner(), scenes_of(4)
-    memory, places = model.encode(scenes), [2, 0, 1, 2]
-    whole = captions(model, scenes, VOCABULARY, Beam(3, keep=3), Rules(5))
-    decoded = decode(model, memory, Beam(3, keep=3), Rules(5), VOCABULARY)
-    assert caption_words(decoded, VOCABULARY) == [[caption.words for caption in of] for of in whole]
-    left = trace_captions(model, memory, decoded.only(torch.tensor(places)), scenes, VOCABULARY)
-    for (chosen,), of, place in zip(left, whole, places, strict=True):
-        assert (chosen.words, chosen.log_prob) == (of[place].words, of[place].log_prob)
-        assert [word.log_prob for word in chosen.trace] == [word.log_prob for word in of[place].trace]
+    found = captions(model, scenes, VOCABULARY, Beam(3, keep=3), Rules(5))
+    decoded = decode(model, model.encode(scenes), Beam(3, keep=3), Rules(5), VOCABULARY)
+    assert caption_words(decoded, VOCABULARY) == [[caption.words for caption in of] for of in found]
 
 
 def test_captions_that_do_not_exist_are_left_out():

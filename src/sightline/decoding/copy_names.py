@@ -8,13 +8,13 @@ a selfie-stick is a stick.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
 from sightline.caption import Caption, WordTrace
+from sightline.decoding.constraints import near_words
 from sightline.decoding.rules import Rules
 from sightline.errors import ConfigError
 from sightline.text import wordnet
@@ -49,17 +49,19 @@ class CopyName:
 
 def split_rules(rules: Rules, vocabulary: Vocabulary) -> tuple[Rules, tuple[CopyName, ...]]:
     """The rules without what `must_include` names and the vocabulary does not have, and these names."""
-    known, names = [], []
+    phrases, names = [], []
     for phrase in rules.must_include:
-        name, equals, kind = (part.strip() for part in phrase.partition("="))
+        name, equals, kind = phrase.partition("=")
         words = tuple(name.split())
         if not equals and all(_is_known(word, vocabulary) for word in words):
-            known.append(phrase)
+            phrases.append(phrase)
         elif not words:
             raise ConfigError(f"`must_include` has {phrase!r}", fix="write a name, or NAME=KIND such as Rex=dog")
+        elif equals:
+            names.append(CopyName(words, (_kind(kind.strip(), vocabulary),)))
         else:
-            names.append(CopyName(words, _kinds(kind, vocabulary) if equals else _stand_ins(words, vocabulary)))
-    return replace(rules, must_include=tuple(known)), tuple(names)
+            names.append(CopyName(words, _stand_ins(words, vocabulary)))
+    return replace(rules, must_include=tuple(phrases)), tuple(names)
 
 
 def _is_known(word: str, vocabulary: Vocabulary) -> bool:
@@ -71,27 +73,32 @@ def _is_known(word: str, vocabulary: Vocabulary) -> bool:
     return word in vocabulary or (small in vocabulary and (word == small or wordnet.frequency(small, "n") > 0))
 
 
-def _kinds(kind: str, vocabulary: Vocabulary) -> Words:
+def _kind(kind: str, vocabulary: Vocabulary) -> str:
     if kind.lower() not in vocabulary:
-        near = difflib.get_close_matches(kind.lower(), vocabulary.words, n=3)
-        hint = f"near words it knows: {', '.join(near)}" if near else "choose a noun that it knows"
+        near = near_words(kind.lower(), vocabulary)
+        hint = f"near words it knows: {near}" if near else "choose a noun that it knows"
         raise ConfigError(f"the model does not know the word {kind!r}, which was to stand in for a name", fix=hint)
-    return (kind.lower(),)
+    return kind.lower()
 
 
 def _stand_ins(name: Words, vocabulary: Vocabulary) -> Words:
-    last, proper = name[-1].lower(), name[-1][:1].isupper()
-    for head in (last, last.rpartition("-")[2]) if len(name) > 1 or not proper else ():
-        usual = wordnet.senses(head, "n")[:1] if head in vocabulary else ()
-        if usual and not (proper and wordnet.lexfile(usual[0]) == "noun.person"):  # the Eiffel Tower, but Anna Smith
+    """What a name of which nobody said what it is may be: what its last word says, a person, or a WordNet ancestor."""
+    last, is_proper = name[-1].lower(), name[-1][:1].isupper()
+    heads = (last, last.rpartition("-")[2]) if len(name) > 1 or not is_proper else ()
+    for head in heads:
+        senses = wordnet.senses(head, "n") if head in vocabulary else ()
+        # "Tower" stands in for the Eiffel Tower, but not "smith" for Anna Smith.
+        if senses and not (is_proper and wordnet.lexfile(senses[0]) == "noun.person"):
             return (head,)
-    if proper and (people := tuple(word for word in PEOPLE if word in vocabulary)):
+    people = tuple(word for word in PEOPLE if word in vocabulary)
+    if is_proper and people:
         return people
-    if (kind := _hypernym(last, vocabulary)) is not None:
-        return (kind,)
+    hypernym = _hypernym(last, vocabulary)
+    if hypernym is not None:
+        return (hypernym,)
     unknown = next(word for word in name if not _is_known(word, vocabulary))
-    near = difflib.get_close_matches(unknown, vocabulary.words, n=3)
-    hint = f", or use a word it knows: {', '.join(near)}" if near else ""
+    near = near_words(unknown, vocabulary)
+    hint = f", or use a word it knows: {near}" if near else ""
     raise ConfigError(
         f"the model does not know the word {unknown!r} of `must_include`",
         fix=f"say what it is, such as {' '.join(name)}=dog{hint}",
@@ -101,17 +108,16 @@ def _stand_ins(name: Words, vocabulary: Vocabulary) -> Words:
 @lru_cache
 def _hypernym(word: str, vocabulary: Vocabulary) -> str | None:
     """The word of a vocabulary whose usual meaning is nearest above the usual meaning of a noun."""
-    usual = wordnet.senses(word, "n")[:1]
-    if not usual:
+    senses = wordnet.senses(word, "n")
+    if not senses:
         return None
-    above = wordnet.ancestors(usual[0])
-    depths = {
-        known: len(wordnet.ancestors(sense))
-        for known in vocabulary.words
-        for sense in wordnet.senses(known, "n")[:1]
-        if sense in above
-    }
-    return max(depths, key=lambda known: depths[known], default=None)
+    ancestors = wordnet.ancestors(senses[0])
+    depths = {}
+    for candidate in vocabulary.words:
+        candidate_senses = wordnet.senses(candidate, "n")
+        if candidate_senses and candidate_senses[0] in ancestors:
+            depths[candidate] = len(wordnet.ancestors(candidate_senses[0]))
+    return max(depths, key=lambda candidate: depths[candidate], default=None)
 
 
 def rules_with_stand_ins(rules: Rules, names: Sequence[CopyName], turn: int = 0) -> Rules:
@@ -155,25 +161,29 @@ def write_names(caption: Caption, names: Sequence[CopyName], keep: Sequence[str]
         return caption
     places = _assign(caption.words, names, strict=True) or _assign(caption.words, names, strict=False) or {}
     trace = caption.trace or tuple(WordTrace() for _ in caption.words)
-    tags, asked = Tagger.default().tag(list(caption.words)), {word for phrase in keep for word in phrase.split()}
-    words, end = list[tuple[str, WordTrace]](), 0  # where the last name ended
-    for at, (word, own) in enumerate(zip(caption.words, trace, strict=True)):
+    tags = Tagger.default().tag(list(caption.words))
+    keep_words = {word for phrase in keep for word in phrase.split()}
+    words: list[tuple[str, WordTrace]] = []
+    name_end = 0  # where in `words` the last name ended
+    for at, (word, word_trace) in enumerate(zip(caption.words, trace, strict=True)):
         if at not in places:
-            words.append((word, own))
+            words.append((word, word_trace))
             continue
         if places[at].is_proper:
-            first = _first(tags, at)
-            kept = [place for place in range(first, at) if place in places or caption.words[place] in asked]
-            del words[len(words) - (at - (kept[-1] + 1 if kept else first)) :]
-        if words and len(words) == end:
+            first = _phrase_start(tags, at)
+            keep_places = [place for place in range(first, at) if place in places or caption.words[place] in keep_words]
+            first = keep_places[-1] + 1 if keep_places else first
+            del words[len(words) - (at - first) :]
+        if words and len(words) == name_end:
             words.append(("and", WordTrace()))  # of "a woman man", and of "a woman a man"
-        words += [(part, own) for part in places[at].name]
-        end = len(words)
+        words += [(part, word_trace) for part in places[at].name]
+        name_end = len(words)
     right = with_right_articles([word for word, _ in words])
-    return replace(caption, words=tuple(right), trace=tuple(own for _, own in words) if caption.trace else ())
+    new_trace = tuple(word_trace for _, word_trace in words) if caption.trace else ()
+    return replace(caption, words=tuple(right), trace=new_trace)
 
 
-def _first(tags: Sequence[str], noun: int) -> int:
+def _phrase_start(tags: Sequence[str], noun: int) -> int:
     """Where the phrase of a noun begins: at its determiner, or else at the adjectives right before it."""
     first = noun
     while first and (tags[first - 1] in DESCRIBING or (tags[first - 1] == "CC" and tags[first].startswith("JJ"))):

@@ -17,7 +17,7 @@ from sightline.decoding.rules import Rules
 from sightline.decoding.sampling import decode_words, most_probable, sampler
 from sightline.decoding.strategies import Beam, Greedy, Sample, Strategy
 from sightline.errors import ConfigError
-from sightline.models.captioner import Captioner, Memory, select
+from sightline.models.captioner import Captioner, Memory, Trace, select
 from sightline.scene import Array
 from sightline.text.grammar import with_right_articles
 from sightline.text.vocabulary import Vocabulary
@@ -52,46 +52,47 @@ def decode(
     compiled = WordRules(rules or Rules(), model.vocab_size, vocabulary, device)
     _check_strategy(strategy, compiled, bias)
     if isinstance(strategy, Greedy):
-        found = decode_words(model, memory, compiled, most_probable)
+        decoded = decode_words(model, memory, compiled, most_probable)
     elif isinstance(strategy, Sample):
-        found = decode_words(model, memory, compiled, sampler(strategy, device), strategy.copies)
+        decoded = decode_words(model, memory, compiled, sampler(strategy, device), strategy.copies)
     else:
-        found = BeamSearch(model, memory, compiled, strategy, bias).run()
+        decoded = BeamSearch(model, memory, compiled, strategy, bias).run()
     if compiled.rules.right_articles and vocabulary is not None:
-        found = _with_right_articles(found, model, memory, vocabulary)
-    return found
+        decoded = _with_right_articles(decoded, model, memory, vocabulary)
+    return decoded
 
 
 def _check_strategy(strategy: Strategy, compiled: WordRules, bias: Tensor | None) -> None:
     """Refuse rules for which a strategy would have to look ahead, and a bias that only plain beams have."""
     if bias is not None and not isinstance(strategy, Beam):
         raise ConfigError(f"a bias does not work with {strategy.kind}", fix="decode with a plain beam")
-    ahead = "`must_include`" if compiled.wanted else "`whole`" if compiled.rules.whole else ""
-    if ahead and isinstance(strategy, Greedy | Sample):
-        what = f"{ahead} does not work with {strategy.kind}, which cannot look ahead"
+    rule = "`must_include`" if compiled.wanted else "`whole`" if compiled.rules.whole else ""
+    if rule and isinstance(strategy, Greedy | Sample):
+        what = f"{rule} does not work with {strategy.kind}, which cannot look ahead"
         raise ConfigError(what, fix="decode with a beam")
-    if ahead and strategy.kind != "beam":
-        raise ConfigError(f"{ahead} does not work with {strategy.kind}", fix="decode with a plain beam")
+    if rule and strategy.kind != "beam":
+        raise ConfigError(f"{rule} does not work with {strategy.kind}", fix="decode with a plain beam")
 
 
-def _with_right_articles(found: DecodeResult, model: Captioner, memory: Memory, vocabulary: Vocabulary) -> DecodeResult:
+def _with_right_articles(
+    decoded: DecodeResult, model: Captioner, memory: Memory, vocabulary: Vocabulary
+) -> DecodeResult:
     """The captions, "a" and "an" as suits the words after them; those that change are scored anew."""
-    rows: list[tuple[int, int]] = []
-    ids = found.words.clone()
-    for image, own in enumerate(found.words.tolist()):
-        for place, one in enumerate(own):
-            words = vocabulary.decode(one)
+    changed: list[tuple[int, int]] = []  # image and place among its captions
+    ids = decoded.words.clone()
+    for image, words_of_captions in enumerate(caption_words(decoded, vocabulary)):
+        for place, words in enumerate(words_of_captions):
             right = with_right_articles(words)
-            if right != words and all(word in vocabulary for word in right):
-                rows.append((image, place))
+            if right != list(words) and all(word in vocabulary for word in right):
+                changed.append((image, place))
                 ids[image, place, 1 : len(right) + 1] = ids.new_tensor([vocabulary.id(word) for word in right])
-    if not rows:
-        return found
-    images, places = torch.tensor(rows, device=ids.device).T
-    log_probs, scores = found.log_probs.clone(), found.scores.clone()
+    if not changed:
+        return decoded
+    images, places = torch.tensor(changed, device=ids.device).T
+    log_probs, scores = decoded.log_probs.clone(), decoded.scores.clone()
     log_probs[images, places] = model.log_prob(select(memory, images), ids[images, places]).to(log_probs.dtype)
-    scores[images, places] += log_probs[images, places] - found.log_probs[images, places]
-    return replace(found, words=ids, log_probs=log_probs, scores=scores)
+    scores[images, places] += log_probs[images, places] - decoded.log_probs[images, places]
+    return replace(decoded, words=ids, log_probs=log_probs, scores=scores)
 
 
 @torch.no_grad()
@@ -129,67 +130,74 @@ def trace_captions(
     With `trace`, each word carries its log-probability, its attention over the scene's own regions and grid cells, and
     the model's gates, from one forward over the words chosen.
     """
-    words, log_probs = caption_words(decoded, vocabulary), decoded.log_probs.tolist()
-    traces: Traces = trace_words(model, memory, decoded.words, scenes) if trace else [[[] for _ in i] for i in words]
-    return [
-        [
-            Caption(said, log_prob, tuple(steps[: len(said)]))
-            for said, log_prob, steps in zip(*image, strict=True)
-            if log_prob > -torch.inf
-        ]
-        for image in zip(words, log_probs, traces, strict=True)
-    ]
+    traces = trace_words(model, memory, decoded.words, scenes) if trace else None
+    log_probs = decoded.log_probs.tolist()
+    captions = []
+    for image, words_of_captions in enumerate(caption_words(decoded, vocabulary)):
+        captions_of_image = []
+        for place, words in enumerate(words_of_captions):
+            if log_probs[image][place] > -torch.inf:  # else the rules allow fewer captions
+                steps = () if traces is None else tuple(traces[image][place][: len(words)])
+                captions_of_image.append(Caption(words, log_probs[image][place], steps))
+        captions.append(captions_of_image)
+    return captions
 
 
 @torch.no_grad()
-def trace_words(model: Captioner, memory: Memory, said: Tensor, scenes: SceneBatch) -> Traces:
-    """Where the words `said` (B, K, T), START first, came from: by one forward over as many images as `AT_ONCE` allows.
+def trace_words(model: Captioner, memory: Memory, words: Tensor, scenes: SceneBatch) -> Traces:
+    """Where words (B, K, T), START first, came from: by one forward over as many images as `AT_ONCE` allows.
 
     A caption has a trace for END too, and for padding one that means nothing.
     """
-    count, copies, length = said.shape
-    images = max(1, AT_ONCE // (copies * length * model.vocab_size))
-    regions, cells = _counts(scenes.region_mask, count), _counts(scenes.grid_mask, count)
+    count, copies, length = words.shape
+    at_once = max(1, AT_ONCE // (copies * length * model.vocab_size))
     traces: Traces = []
-    for first in range(0, count, images):
-        part = slice(first, first + images)
-        words = said[part].flatten(0, 1)
-        output = model({name: rows[part] for name, rows in memory.items()}, words)
-        log_probs = _array(output.log_probs.gather(2, words[:, 1:, None]).squeeze(2), copies)
-        on_regions, on_grid = (
-            None if w is None else _array(w, copies) for w in (output.trace.regions, output.trace.grid)
-        )
-        gates = {name: _array(gate, copies) for name, gate in output.trace.gates.items()}
-        for i in range(len(log_probs)):
-            n, cell_count = regions[first + i], cells[first + i]
-            traces.append(
-                [
-                    [
-                        WordTrace(
-                            log_prob=float(log_probs[i, k, t]),
-                            # Copies, since a view would keep the attention of its whole batch in memory.
-                            regions=None if on_regions is None else on_regions[i, k, t, :n].copy(),
-                            grid=None if on_grid is None else on_grid[i, k, t, :cell_count].copy(),
-                            gates={name: _value(gate[i, k, t]) for name, gate in gates.items()},
-                        )
-                        for t in range(length - 1)
-                    ]
-                    for k in range(copies)
-                ]
-            )
+    for first in range(0, count, at_once):
+        part = slice(first, first + at_once)
+        ids = words[part].flatten(0, 1)
+        output = model({name: rows[part] for name, rows in memory.items()}, ids)
+        log_probs = output.log_probs.gather(2, ids[:, 1:, None]).squeeze(2)
+        rows = _word_traces(log_probs, output.trace, copies, scenes, first)
+        traces += [rows[start : start + copies] for start in range(0, len(rows), copies)]
     return traces
 
 
-def _counts(mask: Tensor | None, scenes: int) -> list[int] | list[None]:
+def _word_traces(log_probs: Tensor, trace: Trace, copies: int, scenes: SceneBatch, first: int) -> list[list[WordTrace]]:
+    """For each of the N captions, `copies` an image from image `first` on, the traces of its T words."""
+    scores = _array(log_probs)
+    regions, grid = (None if part is None else _array(part) for part in (trace.regions, trace.grid))
+    gates = {name: _array(gate) for name, gate in trace.gates.items()}
+    region_counts, cell_counts = _counts(scenes.region_mask), _counts(scenes.grid_mask)
+    captions = []
+    for row in range(len(scores)):
+        image = first + row // copies
+        n = None if region_counts is None else region_counts[image]
+        cells = None if cell_counts is None else cell_counts[image]
+        steps = []
+        for t in range(scores.shape[1]):
+            steps.append(
+                WordTrace(
+                    log_prob=float(scores[row, t]),
+                    # Copies, since a view would keep the attention of its whole batch in memory.
+                    regions=None if regions is None else regions[row, t, :n].copy(),
+                    grid=None if grid is None else grid[row, t, :cells].copy(),
+                    gates={name: _value(gate[row, t]) for name, gate in gates.items()},
+                )
+            )
+        captions.append(steps)
+    return captions
+
+
+def _counts(mask: Tensor | None) -> list[int] | None:
     """How many real rows each scene has; None where there is no padding to tell them from."""
     if mask is None:
-        return [None] * scenes
+        return None
     counts: list[int] = mask.sum(1).tolist()
     return counts
 
 
-def _array(values: Tensor, copies: int) -> Array:
-    array: Array = values.float().cpu().view(-1, copies, *values.shape[1:]).numpy()
+def _array(values: Tensor) -> Array:
+    array: Array = values.float().cpu().numpy()
     return array
 
 

@@ -22,19 +22,14 @@ class DecodeResult:
 
     `words.flatten(0, 1)` goes straight into a captioner's `forward` or `log_prob`. Every caption ends in END. Where the
     rules allow fewer than K different captions, the missing ones are empty with a log-probability of -inf.
-
-    Attributes:
-        words: (B, K, T) ids: START, the words, END, padding.
-        log_probs: (B, K) the model's log-probability of words and END; of words alone where a caption that is to be
-            whole (`Rules.whole`) ends before the model would.
-        scores: (B, K) what ranked them: the log-probability less penalties, after the length penalty.
-        finished: (B, K) False where the caption has `max_words` words, after which END was forced, or is missing.
     """
 
-    words: Tensor
+    words: Tensor  # (B, K, T) ids: START, the words, END, padding
+    # (B, K) the model's log-probability of words and END; of words alone where a caption that is to be whole
+    # (`Rules.whole`) ends before the model would.
     log_probs: Tensor
-    scores: Tensor
-    finished: Tensor
+    scores: Tensor  # (B, K) what ranked them: the log-probability less penalties, after the length penalty
+    finished: Tensor  # (B, K) False where the caption has `max_words` words, after which END was forced, or is missing
 
     @classmethod
     def of(cls, words: Tensor, log_probs: Tensor, scores: Tensor) -> DecodeResult:
@@ -42,12 +37,6 @@ class DecodeResult:
         lengths = (words != PAD).sum(-1)
         finished = (lengths < words.shape[-1]) & log_probs.isfinite()
         return cls(words[..., : int(lengths.max())].contiguous(), log_probs, scores, finished)
-
-    def only(self, places: Tensor) -> DecodeResult:
-        """The captions at `places` (B,), one of each image."""
-        at = places.unsqueeze(1)
-        words = self.words.gather(1, at.unsqueeze(2).expand(-1, -1, self.words.shape[2]))
-        return DecodeResult(words, *(part.gather(1, at) for part in (self.log_probs, self.scores, self.finished)))
 
 
 def empty(*shape: int, max_words: int, device: torch.device) -> Tensor:
@@ -96,19 +85,19 @@ def top(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if k * BLOCK > count:
         ordered = values.sort(dim=1, descending=True, stable=True)
         return ordered.values[:, :k], ordered.indices[:, :k]
-    whole = count // BLOCK * BLOCK
-    leaders = values[:, :whole].view(len(values), -1, BLOCK).amax(-1)  # (N, blocks)
-    if whole < count:
-        leaders = torch.cat([leaders, values[:, whole:].amax(1, keepdim=True)], 1)
+    in_blocks = count // BLOCK * BLOCK  # places in full blocks
+    maxima = values[:, :in_blocks].view(len(values), -1, BLOCK).amax(-1)  # (N, blocks)
+    if in_blocks < count:
+        maxima = torch.cat([maxima, values[:, in_blocks:].amax(1, keepdim=True)], 1)
     within = torch.arange(BLOCK, device=values.device)
-    found, places = [], []
+    largest, places = [], []
     for _ in range(k):
-        block = leaders.max(1, keepdim=True).indices  # (N, 1)
+        block = maxima.max(1, keepdim=True).indices  # (N, 1)
         members = (block * BLOCK + within).clamp_(max=count - 1)  # (N, BLOCK)
         best = values.gather(1, members).max(1, keepdim=True)
         place = members.gather(1, best.indices)
-        found.append(best.values)
+        largest.append(best.values)
         places.append(place)
         values.scatter_(1, place, -torch.inf)
-        leaders.scatter_(1, block, values.gather(1, members).amax(1, keepdim=True))
-    return torch.cat(found, 1), torch.cat(places, 1)
+        maxima.scatter_(1, block, values.gather(1, members).amax(1, keepdim=True))
+    return torch.cat(largest, 1), torch.cat(places, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption, WordTrace
 from sightline.decoding.decode import trace_words
+from sightline.decoding.decode_result import device_of
 from sightline.errors import CountError
 from sightline.files import PathLike, atomic_write
 from sightline.models.captioner import Captioner
@@ -22,17 +24,11 @@ from sightline.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    """One sentence under one model.
+    """One sentence under one model."""
 
-    Attributes:
-        caption: the words as written, each with its log-probability, attention and gates; `log_prob` counts END too.
-        end: where END came from.
-        unknown: words the model does not know; it was asked about its unknown word in their place.
-    """
-
-    caption: Caption
-    end: WordTrace
-    unknown: tuple[str, ...] = ()
+    caption: Caption  # the words as written, each with its log-probability, attention and gates; the sum counts END
+    end: WordTrace  # where END came from
+    unknown: tuple[str, ...] = ()  # words the model does not know; UNK was scored in their place
 
     @property
     def perplexity(self) -> float:
@@ -56,29 +52,27 @@ def likelihood(
             f"{len(sentences)} sentences for {len(scenes)} scenes", fix="give each scene the same number of sentences"
         )
     memory = model.encode(scenes)
-    device = next(iter(memory.values())).device
-    ids = TextBatch.collate(sentences, vocabulary).ids.to(device)
+    ids = TextBatch.collate(sentences, vocabulary).ids.to(device_of(memory))
     traces = trace_words(model, memory, ids.reshape(len(scenes), -1, ids.shape[1]), scenes)
-    flat = [steps for image in traces for steps in image]
-    return [_one(tuple(words), steps, vocabulary) for words, steps in zip(sentences, flat, strict=True)]
+    results = []
+    for words, steps in zip(sentences, itertools.chain.from_iterable(traces), strict=True):
+        trace, end = steps[: len(words)], steps[len(words)]
+        log_prob = sum(step.log_prob or 0.0 for step in (*trace, end))
+        unknown = tuple(word for word in words if word not in vocabulary)
+        results.append(Likelihood(Caption(tuple(words), log_prob, tuple(trace)), end, unknown))
+    return results
 
 
-def _one(words: tuple[str, ...], steps: list[WordTrace], vocabulary: Vocabulary) -> Likelihood:
-    said, end = steps[: len(words)], steps[len(words)]
-    total = sum(step.log_prob or 0.0 for step in (*said, end))
-    return Likelihood(Caption(words, total, tuple(said)), end, tuple(w for w in words if w not in vocabulary))
-
-
-def save_attention(path: PathLike, found: Likelihood, boxes: Array | None = None) -> None:
+def save_attention(path: PathLike, result: Likelihood, boxes: Array | None = None) -> None:
     """Write words, log-probabilities, attention and gates (END last) as one npz that numpy opens without pickle.
 
     A name without `.npz` gets it, as numpy's own `savez` does.
     """
     target = Path(path)
     target = target if target.suffix == ".npz" else target.with_name(f"{target.name}.npz")
-    steps = (*found.caption.trace, found.end)
+    steps = (*result.caption.trace, result.end)
     arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {
-        "words": np.array([*found.caption.words, "<end>"]),
+        "words": np.array([*result.caption.words, "<end>"]),
         "log_probs": np.array([step.log_prob for step in steps]),
     }
     for name in ("regions", "grid"):

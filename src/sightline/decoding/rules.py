@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from sightline.errors import ConfigError
 
-SELF_CRITICAL_REPEAT = 2 * 0.693  # what self-critical code subtracts for a trigram used before
 LENGTHS = {"short": (1, 7), "normal": (0, 20), "long": (13, 20)}  # the fewest and the most words
 LEAST_WORDS, MOST_WORDS = 5, 40  # with fewer, hardly a sentence is whole
 
@@ -55,8 +54,8 @@ class Rules:
     @property
     def name_words(self) -> bool:
         """Whether some rule can be read only with a vocabulary."""
-        named = self.must_include or self.must_not
-        return bool(named or self.no_repeat_noun or self.bad_endings or self.right_articles or self.whole)
+        grammar = self.no_repeat_noun or self.bad_endings or self.right_articles or self.whole
+        return bool(grammar or self.must_include or self.must_not)
 
 
 # A captioner that doubts the table says that a dog sits on top of the room.
@@ -87,10 +86,10 @@ def phrases_of(given: Collection[str]) -> tuple[str, ...]:
     >>> phrases_of(["dog, red ball", "cup"])
     ('dog', 'red ball', 'cup')
     """
-    found = tuple(phrase.strip() for some in given for phrase in some.split(",") if phrase.strip())
-    if given and not found:
+    phrases = tuple(phrase.strip() for text in given for phrase in text.split(",") if phrase.strip())
+    if given and not phrases:
         raise ConfigError("no word to include was given", fix="give one, or leave the option out")
-    return found
+    return phrases
 
 
 def rules_of(length: str, must_include: tuple[str, ...] = ()) -> Rules:
@@ -100,9 +99,9 @@ def rules_of(length: str, must_include: tuple[str, ...] = ()) -> Rules:
     (5, True, False)
     """
     fewest, most = word_limits(length)
-    unwanted = tuple(phrase for phrase in INSIDE if not any(phrase in one for one in must_include))
-    plain = replace(CAREFUL, must_include=must_include, must_not=unwanted)
+    unwanted = tuple(phrase for phrase in INSIDE if not any(phrase in wanted for wanted in must_include))
+    rules = replace(CAREFUL, must_include=must_include, must_not=unwanted)
     if length == "normal":
-        return plain
+        return rules
     whole = length != "long"  # that leaves room to end in
-    return replace(plain, max_words=most, min_words=fewest, no_repeat_ngram=3, whole=whole)
+    return replace(rules, max_words=most, min_words=fewest, no_repeat_ngram=3, whole=whole)

@@ -27,41 +27,43 @@ WordChoice = Callable[[Tensor], Tensor]  # (N, V) log-probabilities to (N, 1) wo
 
 def decode_words(model: Captioner, memory: Memory, rules: WordRules, pick: WordChoice, copies: int = 1) -> DecodeResult:
     """`copies` captions for each image of `memory`, each word chosen by `pick`."""
-    count, longest, device = images(memory) * copies, rules.rules.max_words, device_of(memory)
-    words = empty(count, max_words=longest, device=device)
+    count, max_words, device = images(memory) * copies, rules.rules.max_words, device_of(memory)
+    words = empty(count, max_words=max_words, device=device)
     words[:, 1] = PAD
     log_probs, scores = torch.zeros(2, count, device=device)
-    held = torch.arange(count, device=device)  # the captions that the state holds
-    going = held  # where those are in it that have not ended
+    in_state = torch.arange(count, device=device)  # the captions that the state has rows for
+    live = in_state  # rows of the state whose captions have not ended
     state = expand(model.start(memory), count)
-    for step in range(longest + 1):
-        values, state = model.step(words[held, step], memory, state, going)  # (n, V)
-        own = held[going]
-        penalties = rules.apply(values, words[own, : step + 1])
+    for step in range(max_words + 1):
+        values, state = model.step(words[in_state, step], memory, state, live)  # (n, V)
+        captions = in_state[live]
+        penalties = rules.apply(values, words[captions, : step + 1])
         chosen = pick(values)  # (n, 1)
-        paid = values.gather(1, chosen)
-        words[own, step + 1] = chosen.squeeze(1)
-        log_probs[own] += (paid + penalties.of(chosen)).squeeze(1)
-        scores[own] += paid.squeeze(1)
-        if not paid.isfinite().all():
+        chosen_values = values.gather(1, chosen)
+        words[captions, step + 1] = chosen.squeeze(1)
+        log_probs[captions] += (chosen_values + penalties.of(chosen)).squeeze(1)
+        scores[captions] += chosen_values.squeeze(1)
+        if not chosen_values.isfinite().all():
             raise not_a_number() if values.isnan().any() else no_caption(int(scores.isinf().nonzero()[0]) // copies)
-        going = going[chosen.squeeze(1) != END]
-        if not len(going):
+        live = live[chosen.squeeze(1) != END]
+        if not len(live):
             break
-        kept, rows = _together(going, len(held), images(memory))
-        if should_drop(len(rows), len(held)):
-            going = torch.isin(rows, going).nonzero().squeeze(1)
-            held, memory, state = held[rows], select(memory, kept), select(state, rows)
-    return DecodeResult.of(*(part.unflatten(0, (-1, copies)) for part in (words, log_probs, scores)))
+        live_images, rows = _live_images(live, len(in_state), images(memory))
+        if should_drop(len(rows), len(in_state)):
+            live = torch.isin(rows, live).nonzero().squeeze(1)
+            in_state, memory, state = in_state[rows], select(memory, live_images), select(state, rows)
+    by_image = (part.unflatten(0, (-1, copies)) for part in (words, log_probs, scores))
+    return DecodeResult.of(*by_image)
 
 
-def _together(going: Tensor, rows: int, count: int) -> tuple[Tensor, Tensor]:
-    """The images with captions `going`, and the fewest of `rows` that have these and are as many of each image."""
-    left = torch.zeros(rows, dtype=torch.bool, device=going.device).index_fill_(0, going, True).view(count, -1)
-    most = left.sum(1)
-    kept = most.nonzero().squeeze(1)
-    first = left[kept].int().argsort(dim=1, descending=True, stable=True)[:, : int(most.max())]
-    return kept, (kept.unsqueeze(1) * left.shape[1] + first).flatten()
+def _live_images(live: Tensor, rows: int, image_count: int) -> tuple[Tensor, Tensor]:
+    """The images with live captions, and the fewest of `rows` that have these and are as many of each image."""
+    is_live = torch.zeros(rows, dtype=torch.bool, device=live.device).index_fill_(0, live, True).view(image_count, -1)
+    counts = is_live.sum(1)
+    live_images = counts.nonzero().squeeze(1)
+    order = is_live[live_images].int().argsort(dim=1, descending=True, stable=True)  # each image's live ones first
+    places = order[:, : int(counts.max())]
+    return live_images, (live_images.unsqueeze(1) * is_live.shape[1] + places).flatten()
 
 
 def most_probable(log_probs: Tensor) -> Tensor:
@@ -93,11 +95,11 @@ def draw(probabilities: Tensor, generator: torch.Generator | None) -> Tensor:
     `torch.multinomial` makes a random number for every entry, which over a whole vocabulary costs more than the model.
     A row of NaN, which has no word to say, draws one all the same: its log-probability of -inf tells.
     """
-    whole = probabilities.shape[1] // BLOCK * BLOCK
-    if whole == 0:
+    in_blocks = probabilities.shape[1] // BLOCK * BLOCK  # places in full blocks
+    if in_blocks == 0:
         return probabilities.nan_to_num(1).multinomial(1, generator=generator)
-    sums = probabilities[:, :whole].view(len(probabilities), -1, BLOCK).sum(-1)  # (N, blocks)
-    sums = torch.cat([sums, probabilities[:, whole:].sum(1, keepdim=True)], 1)
+    sums = probabilities[:, :in_blocks].view(len(probabilities), -1, BLOCK).sum(-1)  # (N, blocks)
+    sums = torch.cat([sums, probabilities[:, in_blocks:].sum(1, keepdim=True)], 1)
     block = sums.nan_to_num_(1).multinomial(1, generator=generator)  # (N, 1)
     members = block * BLOCK + torch.arange(BLOCK, device=block.device)
     outside = members >= probabilities.shape[1]

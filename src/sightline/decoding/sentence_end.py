@@ -28,27 +28,27 @@ TIED = frozenset({"of", "to"})  # words that belong to the phrase before them
 PARTICIPLES = frozenset({"VBN", "VBD"})  # tags of words that may or may not
 
 
-def prices(said: Tensor, likely: Tensor, open_: Tensor, vocabulary: Vocabulary, longest: int) -> Tensor:
+def prices(words: Tensor, likeliest: Tensor, may_end: Tensor, vocabulary: Vocabulary, max_words: int) -> Tensor:
     """(N,) what hypotheses pay for ending now: nothing where the model itself ends, infinity where they may not.
 
     Args:
-        said: (N, 1 + t) START and words.
-        likely: (N,) the most probable next word, END among them.
-        open_: (N,) which hypotheses may be asked at all.
+        words: (N, 1 + t) START and words.
+        likeliest: (N,) the most probable next word, END among them.
+        may_end: (N,) False where the rules forbid it.
         vocabulary: of the model.
-        longest: the most words a caption has.
+        max_words: the most words a caption has.
     """
-    count = said.shape[1] - 1
-    paid = torch.where(open_ & (likely == END), 0.0, torch.inf)
-    rows = (open_ & (likely != END)).nonzero().squeeze(1) if count else said.new_zeros(0)
+    count = words.shape[1] - 1
+    costs = torch.where(may_end & (likeliest == END), 0.0, torch.inf)
+    rows = (may_end & (likeliest != END)).nonzero().squeeze(1) if count else words.new_zeros(0)
     sentences = [
-        [*vocabulary.decode(words), vocabulary.word(following)]
-        for words, following in zip(said[rows].tolist(), likely[rows].tolist(), strict=True)
+        [*vocabulary.decode(ids), vocabulary.word(following)]
+        for ids, following in zip(words[rows].tolist(), likeliest[rows].tolist(), strict=True)
     ]
-    short = BROKEN_OFF + A_WORD * (longest - count)
-    last_resort = NOT_WHOLE if count == longest else torch.inf
-    paid[rows] = paid.new_tensor([min(last_resort, short + doubt) for doubt in doubts(sentences)])
-    return paid
+    cut = BROKEN_OFF + A_WORD * (max_words - count)
+    last_resort = NOT_WHOLE if count == max_words else torch.inf
+    costs[rows] = costs.new_tensor([min(last_resort, cut + doubt) for doubt in doubts(sentences)])
+    return costs
 
 
 def doubts(sentences: Sequence[Sequence[str]]) -> list[float]:
@@ -57,9 +57,11 @@ def doubts(sentences: Sequence[Sequence[str]]) -> list[float]:
     >>> doubts([line.split() for line in ("a man riding a horse in", "a fire hydrant", "on top of", "a snow covered")])
     [0.0, inf, inf, 10.0]
     """
-    found = []
+    costs = []
     for words, tags in zip(sentences, Tagger.default().tag_all(sentences), strict=True):
-        going_on = words[-1] in TIED or (tags[-1] in GOING_ON and words[-1] != "next")  # "next to" begins something new
-        whole = tags[-2] in SAID_LAST and not going_on
-        found.append((DOUBTFUL if tags[-1] in PARTICIPLES else 0.0) if whole else torch.inf)
-    return found
+        goes_on = words[-1] in TIED or (tags[-1] in GOING_ON and words[-1] != "next")  # "next to" begins something new
+        if goes_on or tags[-2] not in SAID_LAST:
+            costs.append(torch.inf)
+        else:
+            costs.append(DOUBTFUL if tags[-1] in PARTICIPLES else 0.0)
+    return costs

@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 
 
@@ -17,7 +18,6 @@ class NoPenalty:
     kind: Literal["none"] = field(default="none", kw_only=True)
 
     def score(self, log_prob: Tensor, length: int) -> Tensor:
-        """The log-probability itself."""
         return log_prob
 
 
@@ -29,10 +29,9 @@ class Wu:
     kind: Literal["wu"] = field(default="wu", kw_only=True)
 
     def __post_init__(self) -> None:
-        _require(self.alpha >= 0, "alpha", self.alpha, "0 or more")
+        check_ranges(self, alpha="[0, ∞)")
 
     def score(self, log_prob: Tensor, length: int) -> Tensor:
-        """The score of hypotheses of `length` words, END included."""
         scale: float = ((5 + length) / 6) ** self.alpha
         return log_prob / scale
 
@@ -44,7 +43,6 @@ class Average:
     kind: Literal["average"] = field(default="average", kw_only=True)
 
     def score(self, log_prob: Tensor, length: int) -> Tensor:
-        """The score of hypotheses of `length` words, END included."""
         return log_prob / length
 
 
@@ -71,10 +69,7 @@ class Sample:
     kind: Literal["sample"] = field(default="sample", kw_only=True)
 
     def __post_init__(self) -> None:
-        _require(1e-6 <= self.temperature <= 1e6, "temperature", self.temperature, "1e-6 (or decode greedily) to 1e6")
-        _require(self.top_k >= 0, "top_k", self.top_k, "0 (all words) or more")
-        _require(0 < self.top_p <= 1, "top_p", self.top_p, "more than 0 and at most 1")
-        _require(self.copies >= 1, "copies", self.copies, "1 or more")
+        check_ranges(self, temperature="[1e-6, 1e6]", top_k="[0, ∞)", top_p="(0, 1]", copies="[1, ∞)")
 
 
 @dataclass(frozen=True)
@@ -87,8 +82,7 @@ class Beam:
     kind: Literal["beam"] = field(default="beam", kw_only=True)
 
     def __post_init__(self) -> None:
-        _require(self.size >= 1, "size", self.size, "1 or more")
-        _require(1 <= self.keep <= self.size, "keep", self.keep, f"between 1 and the beam's size, {self.size}")
+        check_ranges(self, size="[1, ∞)", keep=f"[1, {self.size}]")
 
 
 @dataclass(frozen=True)
@@ -105,15 +99,9 @@ class DiverseBeam:
     kind: Literal["diverse_beam"] = field(default="diverse_beam", kw_only=True)
 
     def __post_init__(self) -> None:
-        _require(self.groups >= 1, "groups", self.groups, "1 or more")
-        fits = self.size >= 1 and self.size % self.groups == 0
-        _require(fits, "size", self.size, f"a multiple of the {self.groups} groups")
-        _require(self.strength >= 0, "strength", self.strength, "0 or more")
+        check_ranges(self, size="[1, ∞)", groups="[1, ∞)", strength="[0, ∞)")
+        if self.size % self.groups:
+            raise ConfigError(f"`size` is {self.size}", fix=f"give a multiple of the {self.groups} groups")
 
 
 Strategy = Greedy | Sample | Beam | DiverseBeam
-
-
-def _require(condition: bool, name: str, value: object, expected: str) -> None:
-    if not condition:
-        raise ConfigError(f"`{name}` is {value!r}", fix=f"give {expected}")
