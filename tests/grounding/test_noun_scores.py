@@ -1,6 +1,7 @@
-"""Where in a photo the nouns of a sentence are."""
+"""Where in a photo the nouns of a sentence are, and which the photo does not support."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +10,23 @@ import torch
 from PIL import Image
 
 from bundle_samples import EXAMPLES, SIZE, tiny_bundle
+from sightline.batch import TextBatch
+from sightline.checkpoint.bundle import Bundle
 from sightline.errors import ConfigError, CountError
-from sightline.grounding.synonyms import stand_in
+from sightline.grounding.noun_kinds import may_name_the_same
+from sightline.grounding.noun_scores import words_of
+from sightline.grounding.nouns import PLACES
+from sightline.models.end_to_end import Reader
+from sightline.models.sim_trans import SimTransConfig
+from sightline.models.vsepp import VSEPPConfig
 from sightline.pipeline import Pipeline
-from sightline.text.vocabulary import Vocabulary
+from sightline.text.tagger import Tagger
+from sightline.text.vocabulary import rule
+from sightline.vision.grid_encoder import GridEncoder
 
 torch.set_num_threads(1)
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
+TEXTS = ["A dog sits on a table .", "two cats, and a ball", "", "!", "the woman in front of the cup", "a " * 30 + "dog"]
 
 
 @pytest.fixture(scope="module")
@@ -35,22 +46,6 @@ def test_every_noun_of_a_sentence_has_a_box_and_a_score_and_no_other_word_has(pi
     for trace in found.trace:
         assert (trace.box is None) == (trace.score is None)
         assert trace.score is None or 0 <= trace.score <= 1
-
-
-def test_the_json_form_is_that_of_the_documentation(pipeline):
-    told = pipeline.ground(PHOTOS[1], "A dog, and a cat!").to_json()
-    assert list(told) == ["path", "sentence", "size", "words"]
-    assert json.loads(json.dumps(told, allow_nan=False)) == told
-    assert (told["path"], told["sentence"]) == (str(PHOTOS[1]), "A dog, and a cat!")
-    assert told["size"] == list(Image.open(PHOTOS[1]).size)
-    assert [word["word"] for word in told["words"]] == ["a", "dog", "and", "a", "cat"]
-    for word in told["words"]:
-        assert set(word) == {"word", "box", "boxes", "score"}
-        assert word["boxes"][:1] == ([] if word["box"] is None else [word["box"]])
-        if word["box"] is not None:
-            x1, y1, x2, y2 = word["box"]
-            assert 0 <= x1 <= x2 <= told["size"][0]
-            assert 0 <= y1 <= y2 <= told["size"][1]
 
 
 def test_boxes_are_in_pixels_of_the_upright_photo(pipeline, tmp_path):
@@ -93,13 +88,6 @@ def test_the_matcher_has_a_say(bundle, pipeline):
     assert alone.ground(PHOTOS[0], "a dog").trace[1].score != pipeline.ground(PHOTOS[0], "a dog").trace[1].score
 
 
-def test_a_word_that_nobody_knows_is_looked_for_as_what_it_is_a_kind_of():
-    known = Vocabulary(["dog", "person", "cup"])
-    assert [stand_in(word, known) for word in ("dog", "dogs", "terrier", "teacup", "mountain")] == [
-        *("dog", "dog", "dog", "cup", "mountain")
-    ]
-
-
 @pytest.mark.parametrize("sentence", ["a zyzzyva", "x" * 300, "a dog " * 60, "naïve façade 犬", "a\ndog"])
 def test_strange_sentences_are_grounded_too(pipeline, sentence):
     assert pipeline.ground(PHOTOS[0], sentence).words
@@ -120,3 +108,159 @@ def test_a_sentence_without_words_is_an_error(pipeline, sentence):
 def test_photos_and_sentences_must_be_as_many(pipeline):
     with pytest.raises(CountError):
         pipeline.ground_many(PHOTOS[:2], ["a dog"])
+
+
+def test_the_json_form_of_a_grounding_is_that_of_the_documentation(pipeline):
+    told = pipeline.ground(PHOTOS[1], "A dog, and a cat!").to_json()
+    assert list(told) == ["path", "sentence", "size", "words"]
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert (told["path"], told["sentence"]) == (str(PHOTOS[1]), "A dog, and a cat!")
+    assert told["size"] == list(Image.open(PHOTOS[1]).size)
+    assert [word["word"] for word in told["words"]] == ["a", "dog", "and", "a", "cat"]
+    for word in told["words"]:
+        assert set(word) == {"word", "box", "boxes", "score"}
+        assert word["boxes"][:1] == ([] if word["box"] is None else [word["box"]])
+        if word["box"] is not None:
+            x1, y1, x2, y2 = word["box"]
+            assert 0 <= x1 <= x2 <= told["size"][0]
+            assert 0 <= y1 <= y2 <= told["size"][1]
+
+
+def test_the_nouns_that_name_things_are_audited_and_found_again_in_the_caption(pipeline):
+    for text, audit in zip(TEXTS, pipeline.audit(PHOTOS[0], TEXTS), strict=True):
+        assert audit.caption == text
+        words = rule("self-critical").all_words(text)
+        nouns = [w for w, noun in zip(words, Tagger.default().nouns(words), strict=True) if noun and w not in PLACES]
+        assert [noun.word for noun in audit.nouns] == nouns
+        for noun in audit.nouns:
+            assert text.split()[noun.index].lower().strip(",.!") == noun.word
+
+
+@pytest.mark.parametrize(
+    ("text", "nouns"),
+    [
+        ("a close up of a cat", ["cat"]),
+        ("A close-up of a cat", ["cat"]),
+        ("a close - up of a cat", ["cat"]),
+        ("Closeup of two cats", ["cats"]),
+        ("a black and white photo of a dog in the background", ["dog"]),
+        ("a picture of a group of people on a sunny day", ["people"]),
+        ("a couple of dogs at the side of a pair of cups", ["dogs", "cups"]),
+        ("a lot of cars in a parking lot", ["cars", "parking", "lot"]),
+        ("the view of a table at night time", ["table"]),
+    ],
+)
+def test_nouns_that_name_no_thing_are_not_audited(pipeline, text, nouns):
+    (audit,) = pipeline.audit(PHOTOS[0], text, least=1.0)
+    assert [noun.word for noun in audit.nouns] == nouns
+    assert pipeline.ground(PHOTOS[0], text).sentence == text  # where words point is another question
+
+
+def test_the_json_form_of_an_audit_is_that_of_the_documentation(pipeline):
+    told = pipeline.audit(PHOTOS[1], "A dog sits on a table .", least=1.0)[0].to_json()
+    assert list(told) == ["path", "caption", "size", "nouns", "flagged"]
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert told["flagged"] == len(told["nouns"]) == 2
+    for noun in told["nouns"]:
+        assert list(noun) == ["word", "index", "supported", "support", "verdict", "box", "instead"]
+        assert 0 <= noun["box"][0] <= noun["box"][2] <= told["size"][0]
+
+
+def test_one_caption_or_many_come_to_the_same(pipeline):
+    many = pipeline.audit(PHOTOS[0], TEXTS * 7)  # more than are read at once
+    assert [audit.caption for audit in many] == TEXTS * 7
+    for text, audit in zip(TEXTS, many[-len(TEXTS) :], strict=True):
+        (alone,) = pipeline.audit(PHOTOS[0], text)
+        assert [n.word for n in alone.nouns] == [n.word for n in audit.nouns]
+        assert [n.support for n in alone.nouns] == pytest.approx([n.support for n in audit.nouns], abs=1e-3)
+    assert pipeline.audit(PHOTOS[0], []) == []
+
+
+def test_the_threshold_decides_what_is_flagged(pipeline):
+    text = "a dog and a cat on the table"
+    everything, nothing = (pipeline.audit(PHOTOS[0], text, least=least)[0] for least in (1.0, 0.0))
+    assert len(everything.flagged_nouns) == 3
+    assert nothing.flagged_nouns == ()
+    assert all(noun.instead == () for noun in nothing.nouns)
+    with pytest.raises(ConfigError, match="threshold"):
+        pipeline.audit(PHOTOS[0], text, least=1.5)
+
+
+def test_what_is_seen_instead_is_nothing_of_the_kind(pipeline):
+    for path in PHOTOS:
+        for noun in pipeline.audit(path, "a dog and a man with a ball", least=1.0)[0].nouns:
+            assert len(noun.instead) <= 3
+            assert not any(may_name_the_same(name, noun.word) for name in noun.instead)
+
+
+def test_the_evidence_is_what_each_model_says(pipeline, bundle):
+    photo, text = PHOTOS[0], "a dog on the table"
+    scene = pipeline.scenes([pipeline.read(photo)])
+    (audit,) = pipeline.audit(photo, text)
+    dog, table = audit.nouns
+    with torch.no_grad():
+        words, finds = bundle.captioner.vocabulary, bundle.matcher
+        model = bundle.captioner.model
+        log_probs = model(model.encode(scene), torch.tensor([words.encode(text.split())])).log_probs[0]
+        assert dog.evidence.said == pytest.approx(float(log_probs[1, words.id("dog")]), abs=0.05)  # of 8 bits
+        assert dog.evidence.asked == pytest.approx(dog.evidence.said, abs=1e-4)  # also after "a"
+        assert dog.evidence.rarity == math.log(words.id("dog"))
+        odds = bundle.vision.naming(scene.regions[0][scene.region_mask[0]])
+        assert dog.evidence.named == pytest.approx(float(odds[:, 0].max()), rel=1e-4)
+        images, texts = finds.model.embed_images(scene), TextBatch.collate([["a", "dog"]], finds.vocabulary)
+        asked = finds.model.embed_texts(texts)
+        assert dog.evidence.found == pytest.approx(float(finds.model.grounding(images, asked)[0, 2].max()), abs=1e-5)
+        assert dog.evidence.fits == pytest.approx(float(images["vector"] @ asked["vector"].T), abs=1e-5)
+    assert math.isnan(table.evidence.named)  # the detector has no name for it
+
+
+def test_a_noun_that_nobody_knows_is_not_doubted(pipeline):
+    (noun,) = pipeline.audit(PHOTOS[0], "the zyzzyva")[0].nouns
+    assert all(map(math.isnan, noun.evidence))
+    assert noun.supported
+    assert noun.support == pytest.approx(1 / (1 + math.exp(-pipeline.auditing.bias)))
+
+
+def test_a_photo_in_which_nothing_is_found_is_audited_by_what_is_left(pipeline):
+    scene = pipeline.scenes([pipeline.read(PHOTOS[0])])
+    empty = replace(scene, region_mask=torch.zeros_like(scene.region_mask), boxes=torch.zeros_like(scene.boxes))
+    with torch.inference_mode():
+        (known,) = pipeline._grounder.score_nouns([["a", "dog"]], empty)
+    assert known.caption.trace[1].box is None
+    evidence = known.evidence[1]
+    assert [name for name, value in evidence._asdict().items() if math.isnan(value)] == ["named", "found", "unrivalled"]
+
+
+@pytest.mark.parametrize("parts", [{"matcher": None}], ids=["no matcher"])
+def test_models_without_a_part_audit_with_the_rest(bundle, parts):
+    (audit,) = Pipeline(replace(bundle, **parts)).audit(PHOTOS[0], "a dog")
+    assert math.isnan(audit.nouns[0].evidence.found)
+    assert math.isfinite(audit.nouns[0].evidence.said)
+
+
+def test_a_vision_model_of_grid_cells_and_a_global_matcher_serve_too(bundle):
+    words = bundle.captioner.vocabulary
+    says = SimTransConfig(region_width=1280, hidden_size=16, heads=2, layers=1, ffn_size=16).build(len(words)).eval()
+    finds = VSEPPConfig(region_width=1280, vector_width=1280, size=6, word_size=5).build(len(words)).eval()
+    vision = GridEncoder("lite0", SIZE).eval()
+    pipeline = Pipeline(Bundle(vision, Reader(says, words, "scan"), Reader(finds, words, "scan")))
+    (noun,) = pipeline.audit(PHOTOS[0], "A dog .")[0].nouns
+    assert [name for name, value in noun.evidence._asdict().items() if math.isnan(value)] == [
+        "named",
+        "found",
+        "unrivalled",
+        "concept",
+    ]
+    assert pipeline.ground(PHOTOS[0], "A dog .").trace[1].box is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "places"),
+    [
+        ("A dog , running !", ["a", "dog", "running"], [0, 1, 3]),
+        ("  spaced \n out  ", ["spaced", "out"], [0, 1]),
+        ("", [], []),
+    ],
+)
+def test_words_are_found_again_in_their_text(text, words, places):
+    assert words_of(text, rule("self-critical")) == (words, places)

@@ -7,7 +7,7 @@ import torch
 
 from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.batch import TextBatch
-from sightline.grounding.photo_evidence import NounVectors, concept_odds, excludes, implies, usual_kind
+from sightline.grounding.photo_evidence import NounVectors, concept_odds
 from sightline.pipeline import Pipeline
 from sightline.scene import Concept
 
@@ -20,39 +20,6 @@ def pipeline():
     return Pipeline(tiny_bundle())
 
 
-@pytest.mark.parametrize(
-    ("concept", "noun", "expected"),
-    [
-        ("leopard", "leopards", True),
-        ("leopard", "animal", True),
-        ("spotted cat", "cat", True),  # not in WordNet as a whole
-        ("man", "person", True),
-        ("animal", "leopard", False),  # it may be another
-        ("lighthouse", "tower", True),
-        ("dog", "frisbee", False),
-    ],
-)
-def test_a_concept_is_what_it_is_a_kind_of(concept, noun, expected):
-    assert implies(concept, noun) == expected
-
-
-@pytest.mark.parametrize(
-    ("concept", "noun", "expected"),
-    [
-        ("leopard", "giraffe", True),
-        ("zebra", "giraffes", True),
-        ("boat", "train", True),
-        ("leopard", "cat", False),  # it is one, in a manner of speaking
-        ("animal", "giraffe", False),
-        ("dog", "terrier", False),
-        ("leopard", "tree", False),  # both may be there
-        ("fork", "spoon", False),  # so may these
-    ],
-)
-def test_of_animals_and_vehicles_one_is_no_other(concept, noun, expected):
-    assert excludes(concept, noun) == expected
-
-
 def test_what_concepts_say_is_the_surest_for_it_else_the_surest_against_it():
     seen = [Concept("zebra", 0.9), Concept("giraffe", 0.6), Concept("grass", 1.0)]
     assert concept_odds("zebra", seen) == pytest.approx(math.log(9))
@@ -61,15 +28,6 @@ def test_what_concepts_say_is_the_surest_for_it_else_the_surest_against_it():
     assert concept_odds("grass", seen) == pytest.approx(math.log(99))  # nothing is surer
     assert math.isnan(concept_odds("frisbee", seen))
     assert math.isnan(concept_odds("zebra", []))
-
-
-def test_names_are_filed_as_people_would():
-    assert [usual_kind(name) for name in ("wild cat", "women", "surfboards", "")] == [
-        "animal",
-        "person",
-        "artifact",
-        "",
-    ]
 
 
 @torch.no_grad()

@@ -8,9 +8,9 @@ from typing import Protocol
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
 from sightline.grounding.box_chooser import BoxChooser
+from sightline.grounding.noun_kinds import known_nouns
 from sightline.grounding.nouns import box_counts, noun_tags
 from sightline.grounding.region_names import name_regions
-from sightline.grounding.synonyms import known_nouns
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import Reader
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher

@@ -28,10 +28,10 @@ from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
 from sightline.grounding.calibration import Signs
 from sightline.grounding.evidence import Evidence
+from sightline.grounding.noun_kinds import family_of, implies, is_thing, usual_kind
 from sightline.grounding.noun_scores import Grounder
 from sightline.grounding.nouns import PAIRS, PLURAL, box_counts, noun_tags
-from sightline.grounding.photo_evidence import PhotoEvidence, implies, is_thing, usual_kind
-from sightline.grounding.region_names import family_of
+from sightline.grounding.photo_evidence import PhotoEvidence
 from sightline.grounding.support_model import SupportModel
 from sightline.models.captioner import Memory, select
 from sightline.models.matcher import Embedding, GlobalMatcher

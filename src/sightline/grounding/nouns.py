@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from sightline.grounding.synonyms import may_name_the_same
+from sightline.grounding.noun_kinds import is_being, is_of_being, may_name_the_same
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS, Tagger
@@ -20,7 +20,6 @@ NUMBERS = {"both": 2, "couple": 2, "pair": 2, "two": 2, "three": 3, "four": 4, "
 MANY = 10  # boxes of a plural without a number, at most
 BETWEEN = frozenset({"JJ", "JJR", "JJS", "VBG", "VBN", "NN"})  # tags between a number and its noun: "two small dogs"
 FAR = 3  # words between the nouns of "a cup of hot coffee", and one more
-BEINGS = frozenset({"noun.person", "noun.animal"})
 # Nouns that name no thing in a picture, such as *close* in "a close up of a cat": whether a photo "supports" them is no
 # question.
 PLACES = frozenset("front back top bottom side middle center centre end".split())
@@ -94,7 +93,7 @@ def may_share(words: Sequence[str], one: int, other: int) -> bool:
 def _belong_together(one: str, other: str) -> bool:
     if may_name_the_same(one, other):
         return True
-    return (_is_being(one) and _is_of_being(other)) or (_is_being(other) and _is_of_being(one))
+    return (is_being(one) and is_of_being(other)) or (is_being(other) and is_of_being(one))
 
 
 def _box_count(words: Sequence[str], tags: Sequence[str], at: int) -> int:
@@ -119,22 +118,4 @@ def _modifies_next(words: Sequence[str], tags: Sequence[str], at: int) -> bool:
     """
     if at + 1 >= len(tags) or tags[at + 1] not in NOUNS:
         return False
-    return not _is_being(words[at]) or wordnet.has(f"{words[at].lower()} {lemma(words[at + 1], 'n')}", "n")
-
-
-@lru_cache(wordnet.REMEMBERED)
-def _first_sense(noun: str) -> int | None:
-    return next(iter(wordnet.senses(lemma(noun, "n"), "n")), None)
-
-
-def _is_being(noun: str) -> bool:
-    sense = _first_sense(noun)
-    return noun.lower() == "people" or (sense is not None and wordnet.lexfile(sense) in BEINGS)
-
-
-def _is_of_being(noun: str) -> bool:
-    """Whether it is worn, or part of a body."""
-    sense = _first_sense(noun)
-    if sense is None:
-        return False
-    return wordnet.lexfile(sense) == "noun.body" or _first_sense("clothing") in wordnet.ancestors(sense)
+    return not is_being(words[at]) or wordnet.has(f"{words[at].lower()} {lemma(words[at + 1], 'n')}", "n")

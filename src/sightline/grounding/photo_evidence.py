@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.grounding.evidence import Evidence
-from sightline.grounding.region_names import RegionNames, family_of
-from sightline.grounding.synonyms import may_name_the_same, stand_in
+from sightline.grounding.noun_kinds import excludes, implies, stand_in
+from sightline.grounding.region_names import RegionNames
 from sightline.models.end_to_end import Reader
 from sightline.models.matcher import Embedding, Matcher
 from sightline.scene import Array, Box, Concept
-from sightline.text import wordnet
-from sightline.text.lemmas import lemma
-from sightline.vision.imagenet_names import imagenet_chains
 
 REMEMBERED = 20_000  # nouns whose vectors are kept
-USUAL = 2  # senses of a noun that count
 SUREST = 0.99  # no concept speaks more loudly than one of this score
 
 
@@ -133,65 +129,6 @@ def concept_odds(noun: str, concepts: Sequence[Concept]) -> float:
         return _odds(best)
     worst = max((concept.score for concept in concepts if excludes(concept.name, noun)), default=None)
     return math.nan if worst is None else -_odds(worst)
-
-
-@lru_cache(wordnet.REMEMBERED)
-def implies(concept: str, noun: str) -> bool:
-    """Whether what is called by the name of a concept is what the noun names: the same, or a kind of it."""
-    base, chain = lemma(noun, "n"), imagenet_chains().get(concept, (concept,))
-    if any(base in (name, name.rpartition(" ")[2]) for name in chain):
-        return True
-    senses = frozenset(wordnet.senses(base, "n")[:USUAL])
-    return any(not senses.isdisjoint(wordnet.ancestors(sense)) for sense in _senses(concept))
-
-
-@lru_cache(wordnet.REMEMBERED)
-def excludes(concept: str, noun: str) -> bool:
-    """Whether what is called by the name of a concept cannot be what the noun names: two animals, or two vehicles."""
-    base = lemma(noun, "n")
-    if implies(concept, noun):
-        return False
-    if may_name_the_same(concept.rpartition(" ")[2], base) or may_name_the_same(concept, base):
-        return False
-    return _family(concept) is not None and _family(concept) == _family(base)
-
-
-@lru_cache(wordnet.REMEMBERED)
-def _family(name: str) -> str | None:
-    family = imagenet_chains()[name][-1] if name in imagenet_chains() else family_of(name)
-    return family if family in ("animal", "vehicle") and name != family else None
-
-
-@lru_cache(wordnet.REMEMBERED)
-def usual_kind(name: str) -> str:
-    """What WordNet's lexicographers file the usual meaning of a noun under: animal, artifact, person, …; "" for none.
-
-    >>> [usual_kind(name) for name in ("spotted cat", "people", "bench", "xyzzy")]
-    ['animal', 'group', 'artifact', '']
-    """
-    return next((wordnet.lexfile(sense).removeprefix("noun.") for sense in _senses(lemma(name, "n"))), "")
-
-
-@lru_cache(wordnet.REMEMBERED)
-def is_thing(name: str) -> bool:
-    """Whether the usual meaning of a noun is something people use, and no place.
-
-    >>> [is_thing(name) for name in ("suitcase", "parking meter", "kitchen", "street", "dog")]
-    [True, True, False, False, False]
-    """
-    return any(not _used().isdisjoint(wordnet.ancestors(sense)) for sense in _senses(lemma(name, "n"))[:1])
-
-
-@lru_cache(1)
-def _used() -> frozenset[int]:
-    """What people use: the senses of these words that are artifacts."""
-    senses = [sense for kind in ("instrumentality", "covering", "commodity") for sense in wordnet.senses(kind, "n")]
-    return frozenset(sense for sense in senses if wordnet.lexfile(sense) == "noun.artifact")
-
-
-def _senses(name: str) -> Sequence[int]:
-    """The usual meanings of a name, or of its last word where WordNet does not have it whole."""
-    return wordnet.senses(name, "n")[:USUAL] or wordnet.senses(lemma(name.rpartition(" ")[2], "n"), "n")[:USUAL]
 
 
 def _odds(score: float) -> float:

@@ -10,16 +10,12 @@ import numpy as np
 import torch.nn.functional as F
 
 from sightline.batch import SceneBatch
-from sightline.grounding.synonyms import stand_in
+from sightline.grounding.noun_kinds import family_of, stand_in
 from sightline.scene import Array, Box
-from sightline.text import wordnet
-from sightline.text.lemmas import lemma
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.concept_names import Table, name_of, relations
 from sightline.vision.detector import Detector
 from sightline.vision.encoder import VisionModel
-
-FAMILIES = ("vehicle", "furniture", "clothing", "building")  # and animals, food, persons, which WordNet calls so
 
 
 class RegionNames:
@@ -70,23 +66,6 @@ class RegionNames:
         region = int(np.abs(boxes - np.array(box)).sum(1).argmin())
         names, least_odds = self._vision.config.names, math.log(least / (1 - least))
         return [names[id] for id in np.argsort(-odds[region]) if odds[region, id] >= least_odds]
-
-
-@lru_cache(wordnet.REMEMBERED)
-def family_of(name: str) -> str:
-    """What a thing is one of, so that it is no other of these: an animal, food, a person, a vehicle, …; else "".
-
-    >>> [family_of(name) for name in ("zebra", "giraffe", "couch", "sky")]
-    ['animal', 'animal', 'furniture', '']
-    """
-    senses = wordnet.senses(name, "n") or wordnet.senses(lemma(name.rpartition(" ")[2], "n"), "n")
-    if not senses:
-        return ""
-    kind = wordnet.lexfile(senses[0]).removeprefix("noun.")
-    if kind in ("animal", "food", "person"):
-        return kind
-    above = wordnet.ancestors(senses[0])
-    return next((family for family in FAMILIES if wordnet.senses(family, "n")[0] in above), "")
 
 
 def name_regions(
