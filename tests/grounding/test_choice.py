@@ -13,19 +13,7 @@ from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
 from sightline.grounding.calibration import features
-from sightline.grounding.choice import (
-    Candidate,
-    CaptionChooser,
-    Choice,
-    EncodedPhotos,
-    beginnings,
-    is_sure,
-    mentions,
-    replaceable,
-    signs_of,
-    with_noun,
-)
-from sightline.grounding.nouns import noun_tags
+from sightline.grounding.choice import Candidate, CaptionChooser, Choice, EncodedPhotos, is_sure, signs_of
 from sightline.grounding.support_model import SupportModel
 from sightline.pipeline import Pipeline
 from sightline.scene import Concept
@@ -166,58 +154,6 @@ def test_a_region_must_be_surer_than_a_photo_for_its_name_to_take_a_nouns_place(
     box = (0.0, 0.0, 1.0, 1.0)
     assert [is_sure(Concept("fox", score)) for score in (0.3, 0.6, 0.9)] == [False, True, True]
     assert [is_sure(Concept("fox", score, box)) for score in (0.4, 0.6, 0.9)] == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("text", "noun", "name", "expected"),
-    [
-        ("a bear standing in the grass", "bear", "fox", "a fox standing in the grass"),
-        ("a brown polar bear in a field", "bear", "otter", "a brown otter in a field"),
-        ("two black bears laying in the grass", "bears", "dog", "two black dogs laying in the grass"),
-        ("a group of bears", "bears", "wolf", "a group of wolves"),
-        ("a cow standing in a field", "cow", "antelope", "an antelope standing in a field"),
-        ("a pair of scissors on a table", "scissors", "snake", "a snake on a table"),
-        ("a mirror on a table", "mirror", "sunglasses", "a pair of sunglasses on a table"),
-        ("a giraffe in a tree", "giraffe", "wild cat", "a wild cat in a tree"),
-    ],
-)
-def test_another_noun_suits_the_words_around_it(text, noun, name, expected):
-    words = tuple(text.split())
-    assert " ".join(with_noun(words, words.index(noun), name)) == expected
-
-
-def test_animals_stand_for_animals_or_what_comes_first_and_nothing_for_people():
-    words = tuple("a man holding a dog near a car".split())
-    nouns = (1, 4, 7)
-    assert replaceable(words, nouns, "fox") == [4]
-    assert replaceable(tuple("a glove on a field".split()), (1, 4), "snail") == [1]
-    assert replaceable(tuple("a clock on a table".split()), (1, 4), "telephone") == [1]
-    assert replaceable(tuple("a man holding a skateboard in a room".split()), (1, 4, 7), "banjo") == [4]
-    assert replaceable(tuple("a plate of donuts on a table".split()), (3, 6), "pretzel") == [3]
-    assert replaceable(tuple("a group of kites over a rock".split()), (3, 6), "volcano") == [6]
-    assert replaceable(tuple("a man in a kitchen".split()), (1, 4), "banjo") == []
-    assert replaceable(tuple("people on a beach".split()), (0, 3), "fox") == []
-    assert replaceable(tuple("a dog on a couch".split()), (1, 4), "valley") == []
-    assert replaceable(tuple("a kitchen with a sink".split()), (1, 4), "clock") == []  # a place
-
-
-def test_beginnings_end_where_something_is_added():
-    words = tuple("a cup of coffee on a table with a plate".split())
-    assert [" ".join(one) for one in beginnings(words, noun_tags([words])[0])] == [
-        "a cup of coffee",
-        "a cup of coffee on a table",
-    ]
-
-
-def test_a_caption_mentions_a_concept_by_any_word_for_it():
-    words = "a leopard in a tree".split()
-    assert [mentions(words, name) for name in ("leopard", "spotted cat", "animal", "tree", "giraffe")] == [
-        True,
-        True,
-        True,
-        True,
-        False,
-    ]
 
 
 def test_what_speaks_for_a_caption_is_told_with_it():

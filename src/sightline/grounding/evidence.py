@@ -14,7 +14,7 @@ from sightline.scene import Box
 class Grounding(Caption):
     """A sentence whose nouns point at boxes of a photo: `trace[i].boxes`, normalised, and `trace[i].score`.
 
-    The score is the probability that the photo shows such a thing, and that its box is right (`trust.auditing`).
+    The score is the probability that the photo shows such a thing, and that its box is right (`SupportModel`).
 
     Attributes:
         path: of the photo; "" where it came as pixels.
