@@ -80,7 +80,7 @@ def reproduce(
         callbacks = Callbacks(reporter.say, reporter.report, reporter.progress)
 
         def begin(row: Row) -> Callbacks:
-            reporter.say(f"{_title(row)}: {_told(row.recipe)}")
+            reporter.say(f"{_title(row)}: {_plan_text(row.recipe)}")
             return callbacks
 
         outcomes = []
@@ -96,12 +96,12 @@ def reproduce(
         if first_process():
             reporter.say(f"All tables: {write_pages(paper, out, outcomes)}")
             reporter.say(f"Records: {len(write_records(out, out / RECORDS))} in {out / RECORDS}")
-    as_json = {
-        _title(one.row): {"state": one.state, **({"why": one.why} if one.why else {}), **one.results}
-        for one in outcomes
-    }
+    as_json = {}
+    for outcome in outcomes:
+        why = {"why": outcome.why} if outcome.why else {}
+        as_json[_title(outcome.row)] = {"state": outcome.state, **why, **outcome.results}
     show(as_json, "", json=json and first_process(), quiet=True)
-    return int(any(one.state in ("failed", "not run") for one in outcomes))
+    return int(any(outcome.state in ("failed", "not run") for outcome in outcomes))
 
 
 def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
@@ -110,16 +110,18 @@ def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
     from sightline.training.recipe_photos import plural
     from sightline.training.reproduce import Checker
 
-    check, good, missing = Checker(data_root()), True, Counter[Path]()
+    checker = Checker(data_root())
+    good = True
+    missing: Counter[Path] = Counter()
     for row in planned:
-        found = check(row.recipe, row.table.partition("/")[0])
-        good = good and found.good
-        print(f"{row.address}  ({_told(row.recipe)})")
-        for name, length in found.stages.items():
+        check = checker(row.recipe, row.table.partition("/")[0])
+        good = good and check.good
+        print(f"{row.address}  ({_plan_text(row.recipe)})")
+        for name, length in check.stages.items():
             print(f"    {name}: {length}")
-        for sentence in found.wrong:
+        for sentence in check.wrong:
             print(f"    wrong: {sentence}")
-        missing.update(found.missing)
+        missing.update(check.missing)
     if len(seeds) > 1:
         print(f"each with the seeds {', '.join(map(str, seeds))}")
     for path, rows in missing.items():
@@ -133,7 +135,11 @@ def write_pages(paper: str, out: Path, outcomes: Sequence[Outcome] = (), recipes
     from sightline.training.reproduce import tables_of
 
     recipes = recipes or SHIPPED
-    why = {one.row.address: (f"seed {one.row.seed}: " if one.row.seed else "") + one.why for one in outcomes if one.why}
+    why = {}
+    for outcome in outcomes:
+        if outcome.why:
+            seed = f"seed {outcome.row.seed}: " if outcome.row.seed else ""
+            why[outcome.row.address] = seed + outcome.why
     tables = [table for name in tables_of(paper, recipes) if (table := _table(name, out, why, recipes)) is not None]
     title = f"{paper}: what was measured, and what the paper prints"
     write_text(out / paper / "results.md", f"# {title}\n\n{markdown(tables)}")
@@ -147,7 +153,8 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
     from sightline.training.recipe import read_recipe, read_rows
 
     path = recipes / f"{name}.yaml"
-    lines, curves = [], dict[tuple[str, str], dict[str, Points]]()
+    lines = []
+    curves: dict[tuple[str, str], dict[str, Points]] = {}
     for row in read_rows(path):
         folder, recipe = out / name / row, read_recipe(path, row)
         results = _results(folder)
@@ -162,16 +169,16 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
                 why.get(f"{name}#{row}", ""),
             )
         )
-        chosen = {f"val {stage.select.metric}" for stage in recipe.stage_list()} | {"loss"}
+        quantities = {f"val {stage.select.metric}" for stage in recipe.stage_list()} | {"loss"}
         for (stage, quantity), points in curves_of(folder).items():
-            if quantity in chosen:
+            if quantity in quantities:
                 curves.setdefault((stage, quantity), {})[row] = points
     if not any(line.results or line.note for line in lines):
         return None
-    written = load_yaml(path)
-    table = Table(name, str(written.get("about", "")), lines, _charts(curves))
-    if "axis" in written:
-        table = replace(table, charts={**_sweep(table, str(written["axis"])), **table.charts})
+    values = load_yaml(path)
+    table = Table(name, str(values.get("about", "")), lines, _charts(curves))
+    if "axis" in values:
+        table = replace(table, charts={**_sweep(table, str(values["axis"])), **table.charts})
     return table
 
 
@@ -182,8 +189,8 @@ def _sweep(table: Table, axis: str) -> dict[str, str]:
         here = sorted((float(line.name), line.results[metric]) for line in table.lines if metric in line.results)
         paper = sorted((float(line.name), line.paper[metric]) for line in table.lines if metric in line.paper)
         if len(here) > 1:  # one point is no line
-            drawn = {"here": here, **({"paper": paper} if len(paper) > 1 else {})}
-            charts[f"{metric} against {axis}"] = _chart(drawn, f"{metric} against {axis}", axis)
+            series = {"here": here, **({"paper": paper} if len(paper) > 1 else {})}
+            charts[f"{metric} against {axis}"] = _chart(series, f"{metric} against {axis}", axis)
     return charts
 
 
@@ -191,12 +198,11 @@ def _results(folder: Path) -> dict[str, Any]:
     """The results of a row, its metrics as means over all seeds; empty before it was run."""
     from sightline.training.reproduce import RESULTS
 
-    found = [read_json(path) for path in sorted([*folder.glob(RESULTS), *folder.glob(f"seed-*/{RESULTS}")])]
-    if not found:
+    runs = [read_json(path) for path in sorted([*folder.glob(RESULTS), *folder.glob(f"seed-*/{RESULTS}")])]
+    if not runs:
         return {}
-    metrics = [one["metrics"] for one in found]
-    names = [name for name in metrics[0] if all(name in one for one in metrics)]
-    return {**found[0], "metrics": {name: fmean(one[name] for one in metrics) for name in names}}
+    names = [name for name in runs[0]["metrics"] if all(name in run["metrics"] for run in runs)]
+    return {**runs[0], "metrics": {name: fmean(run["metrics"][name] for run in runs) for name in names}}
 
 
 def _charts(curves: Mapping[tuple[str, str], Mapping[str, Points]]) -> dict[str, str]:
@@ -224,7 +230,7 @@ def legible(series: Mapping[str, Points]) -> Iterator[dict[str, Points]]:
     """As many lines at a time as have room for their names."""
     part: dict[str, Points] = {}
     for name, points in series.items():
-        width = sum(8 * len(one) + 42 for one in (*part, name))
+        width = sum(8 * len(label) + 42 for label in (*part, name))  # 8 pixels a letter, and the line before it
         if part and (width > LEGEND or len(part) == LINES):
             yield part
             part = {}
@@ -237,7 +243,7 @@ def _title(row: Row) -> str:
     return row.address + (f", seed {row.seed}" if row.seed else "")
 
 
-def _told(recipe: Recipe) -> str:
+def _plan_text(recipe: Recipe) -> str:
     if recipe.measure:
         return f"measures {' and '.join(recipe.measure)}"
     start = f" from {recipe.start}" if recipe.start else ""
@@ -249,8 +255,8 @@ def _line(outcome: Outcome) -> str:
 
     if outcome.why:
         return f"{_title(outcome.row)}: {outcome.state}. {outcome.why}"
-    found, printed = outcome.results.get("metrics", {}), outcome.row.recipe.paper
-    shown = [f"{name} {found[name]:.2f} ({printed[name]:.2f})" for name in printed if name in found]
-    numbers = f": {', '.join(shown)}, the paper's in brackets" if shown else ""
+    metrics, paper = outcome.results.get("metrics", {}), outcome.row.recipe.paper
+    pairs = [f"{name} {metrics[name]:.2f} ({paper[name]:.2f})" for name in paper if name in metrics]
+    numbers = f": {', '.join(pairs)}, the paper's in brackets" if pairs else ""
     seconds = f", {duration(outcome.results.get('seconds', 0))}" if outcome.state != "finished before" else ""
     return f"{_title(outcome.row)}: {outcome.state}{seconds}{numbers}"

@@ -68,24 +68,26 @@ def score(
     from sightline.metrics.cider import DocumentFrequencies
     from sightline.metrics.scorecard import scorecard
 
-    people = any_captions(existing_path(refs), split)
-    references = {photo.id: [sentence.text for sentence in photo.sentences] for photo in people}
-    saved = None if df is None else read_document_frequencies(df)
-    frequencies = None if saved is None else DocumentFrequencies(saved.counts, saved.ref_len)
+    photos = any_captions(existing_path(refs), split)
+    references = {photo.id: [sentence.text for sentence in photo.sentences] for photo in photos}
+    frequencies = None
+    if df is not None:
+        saved = read_document_frequencies(df)
+        frequencies = DocumentFrequencies(saved.counts, saved.ref_len)
     if instances is not None and "chair" not in metrics:
         raise ConfigError("--instances says what is in the photos for chair alone", fix="add --metrics chair")
-    objects = None if instances is None else _objects(existing_path(instances), people)
+    objects = None if instances is None else _objects(existing_path(instances), photos)
     console = Console(stderr=True, quiet=quiet)
     systems: dict[str, Scorecard] = {}
     for path in hyps:
-        said = _hypotheses(any_captions(existing_path(path)), people, path)
-        name = path.stem if [one.stem for one in hyps].count(path.stem) == 1 else str(path)
-        with _bar(f"scoring {name}", len(said), console) as tell:
-            systems[name] = scorecard(said, references, metrics or None, frequencies, tell, objects)
-    found = _as_json(systems)
+        hypotheses = _hypotheses(any_captions(existing_path(path)), photos, path)
+        name = path.stem if [other.stem for other in hyps].count(path.stem) == 1 else str(path)
+        with _bar(f"scoring {name}", len(hypotheses), console) as tell:
+            systems[name] = scorecard(hypotheses, references, metrics or None, frequencies, tell, objects)
+    as_json = _as_json(systems)
     if out is not None:
-        write_json(out, found)
-    show(found, lambda: _print(systems, metrics), json=json, quiet=quiet)
+        write_json(out, as_json)
+    show(as_json, lambda: _print(systems, metrics), json=json, quiet=quiet)
     if html is not None:
         from sightline.metrics.report import write_report
 
@@ -107,7 +109,8 @@ def _hypotheses(captions: CaptionSet, references: CaptionSet, path: Path) -> dic
     """The caption of each photo, by the id that the references have for it."""
     from sightline.data.image_list import match_photos
 
-    id_of, by_id = match_photos(captions, references), dict[str, str]()
+    reference_ids = match_photos(captions, references)
+    by_id: dict[str, str] = {}
     for photo in captions:
         if len(photo.sentences) != 1:
             raise CountError(
@@ -115,7 +118,7 @@ def _hypotheses(captions: CaptionSet, references: CaptionSet, path: Path) -> dic
                 where=path,
                 fix="keep one caption per image; give several systems as several files",
             )
-        id = id_of.get(photo.id, photo.id)
+        id = reference_ids.get(photo.id, photo.id)
         if id in by_id:
             raise DuplicateRecordError(f"two captions are of image {id} of the references", where=path, fix="keep one")
         by_id[id] = photo.sentences[0].text
@@ -131,14 +134,14 @@ def _objects(path: Path, references: CaptionSet) -> dict[str, set[str]]:
 
     format = identify(path)
     if format is coco.INSTANCES:
-        drawn = coco.read_instances(path)
-        others = [CaptionedPhoto(id, (), photo.file) for id, photo in drawn.items()]
-        matched = match_photos(references, others)
-        objects = {id: {one.name for one in drawn[other].instances} for id, other in matched.items()}
+        annotated = coco.read_instances(path)
+        others = [CaptionedPhoto(id, (), photo.file) for id, photo in annotated.items()]
+        matches = match_photos(references, others)
+        objects = {id: {instance.name for instance in annotated[other].instances} for id, other in matches.items()}
     elif format is boxes_jsonl.FORMAT:
         boxes = boxes_jsonl.read(path)
-        matched = match_photos(references, map(CaptionedPhoto, boxes.ids()))
-        objects = {id: {one.name for one in boxes[other].concepts} for id, other in matched.items()}
+        matches = match_photos(references, map(CaptionedPhoto, boxes.ids()))
+        objects = {id: {concept.name for concept in boxes[other].concepts} for id, other in matches.items()}
     else:
         raise UnknownFormatError(
             f"{format.name} names no objects of COCO",

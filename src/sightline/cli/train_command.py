@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to 
     from sightline.training.recipe import Recipe
     from sightline.training.run_log import Reporter
 
-_GIVEN = {"": "--images photos/ --captions captions.csv", "r2m": "--corpus my.txt"}
+# What a kind of model may be trained on, for the error about one without data; "" is all others.
+_DATA = {"": "--images photos/ --captions captions.csv", "r2m": "--corpus my.txt"}
 
 
 def train(
@@ -80,7 +81,8 @@ def train(
         if own.is_given():
             chosen, folder, name, about = _own(recipe, rows, changes, own, out, reporter)
         else:
-            (chosen, folder, name), about = _recipe(recipe, rows, changes, out), ""
+            chosen, folder, name = _recipe(recipe, rows, changes, out)
+            about = ""
         draw = curves(folder) if first_process() else None
 
         def report(line: dict[str, Any]) -> None:
@@ -93,43 +95,46 @@ def train(
         if first_process():
             _tell(trained, folder, json, reporter)
             if own.is_given():
-                shown = shlex.quote(str(images or "photo.jpg"))
-                reporter.say(f"Captions by it: `sightline caption --model {shlex.quote(str(folder))} {shown}`.")
+                model, photos = shlex.quote(str(folder)), shlex.quote(str(images or "photo.jpg"))
+                reporter.say(f"Captions by it: `sightline caption --model {model} {photos}`.")
 
 
 def _recipe(given: str, rows: Sequence[str], changes: Sequence[str], out: Path | None) -> tuple[Recipe, Path, str]:
+    """A recipe, the folder of its run, and its name."""
     from sightline.training.recipe import SHIPPED, read_recipe, read_rows
 
     path = find_recipe(given)
-    names = list(read_rows(path))
     row = rows[0] if rows else None
-    chosen = read_recipe(path, row, changes)
-    name = path.relative_to(SHIPPED).with_suffix("").as_posix() if path.is_relative_to(SHIPPED) else str(path)
-    folder = path.relative_to(SHIPPED).with_suffix("") if path.is_relative_to(SHIPPED) else Path(path.stem)
+    recipe = read_recipe(path, row, changes)
+    if path.is_relative_to(SHIPPED):
+        folder = path.relative_to(SHIPPED).with_suffix("")
+        name = folder.as_posix()
+    else:
+        folder, name = Path(path.stem), str(path)
     if out is None and path.name == RECIPE and row is None:
-        return chosen, path.parent, name  # the recipe that a run left in its folder
-    return chosen, out or RUNS / folder / (row or names[0]), name
+        return recipe, path.parent, name  # the recipe that a run left in its folder
+    return recipe, out or RUNS / folder / (row or next(iter(read_rows(path)))), name
 
 
-def find_recipe(given: str) -> Path:
+def find_recipe(name: str) -> Path:
     """A recipe file, or the shipped one called so."""
     from sightline.training.auto_recipe import KINDS
     from sightline.training.recipe import SHIPPED, shipped_recipes
 
-    if Path(given).is_file():
-        return Path(given)
-    if (SHIPPED / f"{given}.yaml").is_file():
-        return SHIPPED / f"{given}.yaml"
-    if given in KINDS:
+    if Path(name).is_file():
+        return Path(name)
+    if (SHIPPED / f"{name}.yaml").is_file():
+        return SHIPPED / f"{name}.yaml"
+    if name in KINDS:
         raise ConfigError(
-            f"{given} is a kind of model, and no data is given",
-            fix=f"sightline train {given} {_GIVEN.get(given, _GIVEN[''])}, or name a recipe",
+            f"{name} is a kind of model, and no data is given",
+            fix=f"sightline train {name} {_DATA.get(name, _DATA[''])}, or name a recipe",
         )
     names = [path.relative_to(SHIPPED).with_suffix("").as_posix() for path in shipped_recipes()]
-    near = difflib.get_close_matches(given, [*names, *KINDS], n=1)
+    near = difflib.get_close_matches(name, [*names, *KINDS], n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise ConfigError(
-        f"no recipe {given!r}", fix=f"{hint}give a file, or one of {', '.join(names) or '(none is shipped)'}"
+        f"no recipe {name!r}", fix=f"{hint}give a file, or one of {', '.join(names) or '(none is shipped)'}"
     )
 
 
@@ -155,7 +160,7 @@ def _own(
 
 def _tell(trained: Checkpoint, folder: Path, json: bool, reporter: Reporter) -> None:
     metrics, split = trained.card.get("metrics") or {}, trained.card.get("measured on")
-    found = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
-    end = f": {found} on {split}" if metrics else " is trained; there is nothing to measure it on."
+    numbers = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+    end = f": {numbers} on {split}" if metrics else " is trained; there is nothing to measure it on."
     as_json = {"model": str(folder / MODEL), "split": split, "metrics": metrics}
     show(as_json, lambda: reporter.say(f"{folder / MODEL}{end}"), json=json, quiet=False)
