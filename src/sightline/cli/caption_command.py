@@ -7,7 +7,8 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,6 @@ from sightline.cli.pipeline_work import CaptionWork
 from sightline.errors import ConfigError, DataError, SightlineError
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there is a photo to look at
-    from sightline.caption import PhotoCaption
     from sightline.export.caption_tables import CaptionJson
     from sightline.jobs.job_photos import PhotoRef
 
@@ -88,17 +88,26 @@ def caption(
     opener = viewer() if show else None
     form = "json" if json else "".join(formats) if streams else ""
     display = CaptionDisplay(problems, form, quiet, boxes=show and opener is None)
-    if not photos or (streams and opener is None):
-        count = _stream(photos, work, distinct, display)
-    else:
-        from sightline.cli.caption_folder import FileOptions, file_captions
-        from sightline.jobs.cluster import executor_of
+    try:
+        if not photos or (streams and opener is None and not distinct):
+            count = _stream(photos, work, display)
+        else:
+            from sightline.cli.caption_folder import FileOptions, file_captions
+            from sightline.jobs.cluster import executor_of
 
-        if streams:  # pictures that are only looked at
-            out, formats = Path(tempfile.mkdtemp(prefix="sightline-")), frozenset()
-        filing = FileOptions(formats | ({"pictures"} if opener else set()), out, force, distinct)
-        with display, executor_of(ray, threads, device) as executor:
-            count = file_captions(photos, paths, work, filing, display, executor)
+            with ExitStack() as stack:
+                if streams:  # a folder for this run alone, which stays where pictures in it are opened
+                    out, formats = Path(tempfile.mkdtemp(prefix="sightline-")), frozenset()
+                    if opener is None:
+                        stack.callback(shutil.rmtree, out, ignore_errors=True)
+                filing = FileOptions(formats | ({"pictures"} if opener else set()), out, force, distinct)
+                executor = stack.enter_context(executor_of(ray, threads, device))
+                with display:
+                    count = file_captions(photos, paths, work, filing, display, executor)
+    except KeyboardInterrupt:
+        if streams:
+            raise KeyboardInterrupt("Interrupted. With --out DIR, the same command could go on.") from None
+        raise
     if opener is not None and display.pictures:
         open_with(opener, display.pictures[0] if len(display.pictures) == 1 else display.folder)
     display.end(len(photos))
@@ -122,23 +131,18 @@ def _formats(names: tuple[str, ...], out: Path | None, json: bool) -> frozenset[
     return formats
 
 
-def _stream(photos: Sequence[PhotoRef], work: CaptionWork, distinct: bool, display: CaptionDisplay) -> int:
+def _stream(photos: Sequence[PhotoRef], work: CaptionWork, display: CaptionDisplay) -> int:
     """Print captions as they come, keeping none, and return how many."""
-    records = _records(photos, work, distinct, display)
-    try:
-        with display:
-            if display.form:
-                display.print_data(records)
-            for _ in records:  # each is shown as it comes
-                pass
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("Interrupted. With --out DIR, the same command could go on.") from None
+    records = _records(photos, work, display)
+    with display:
+        if display.form:
+            display.print_data(records)
+        for _ in records:  # each is shown as it comes
+            pass
     return display.count
 
 
-def _records(
-    photos: Sequence[PhotoRef], work: CaptionWork, distinct: bool, display: CaptionDisplay
-) -> Iterator[CaptionJson]:
+def _records(photos: Sequence[PhotoRef], work: CaptionWork, display: CaptionDisplay) -> Iterator[CaptionJson]:
     """The captions, which are shown as they come."""
     if not photos:
         return
@@ -147,34 +151,17 @@ def _records(
         display.problems.append(error)
         display.step()
 
-    captions: Iterable[PhotoCaption] = work.load().caption_many(
+    for caption in work.load().caption_many(
         [photo.path for photo in photos],
         beam=work.beam,
         rules=work.rules(),
         bad=leave_out,
         progress=display.progress("captioning"),
-    )
-    for caption in _tell_apart(captions, work, display) if distinct else captions:
-        if not distinct:
-            display.step()
+    ):
+        display.step()
         record = caption.to_json()
         display.caption(record)
         yield record
-
-
-def _tell_apart(captions: Iterable[PhotoCaption], work: CaptionWork, display: CaptionDisplay) -> list[PhotoCaption]:
-    from sightline.distinct_captions import alike, tell_apart
-
-    first = []
-    for caption in captions:
-        display.step()
-        first.append(caption)
-    rewritten = tell_apart(work.load(), first, rules=work.rules(), bad=display.problems.append)
-    for before, after in zip(first, rewritten, strict=True):
-        if before.text != after.text:
-            display.changes.append((before.path, before.text, after.text))
-    display.alike = sum(map(len, alike([() if caption.warning else caption.words for caption in first])))
-    return rewritten
 
 
 def viewer() -> str | None:
