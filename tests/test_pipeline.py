@@ -300,14 +300,12 @@ def test_a_wrong_number_or_name_is_told(pipeline, call):
 
 def test_a_look_has_the_vector_that_finds_the_photo(bundle):
     pipeline = Pipeline(bundle)
-    looks = pipeline.embed_photos(map(pipeline.read, PHOTOS), beam=2, rules=BRIEF)
+    looks = pipeline.embed_photos(map(pipeline.read, PHOTOS))
     assert [look.path for look in looks] == [str(path) for path in PHOTOS]
     vectors = np.stack([look.vector for look in looks])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(vectors, pipeline.vectors(PHOTOS), atol=1e-5)
-    assert [str(look.caption) for look in looks] == [
-        str(said) for said in pipeline.caption_many(PHOTOS, beam=2, rules=BRIEF)
-    ]
+    assert [str(look.caption) for look in looks] == [str(caption) for caption in pipeline.caption_many(PHOTOS)]
     bare = pipeline.embed_photos([pipeline.read(PHOTOS[0])], captions=False)[0]
     assert bare.caption is None
     assert bare.size == looks[0].size

@@ -289,9 +289,7 @@ class Pipeline:
         return self._caption(photos, self.scenes(photos), beam, rules)
 
     @torch.inference_mode()
-    def embed_photos(
-        self, photos: Iterable[Photo], *, captions: bool = True, beam: int = 3, rules: Rules | None = None
-    ) -> list[PhotoEmbedding]:
+    def embed_photos(self, photos: Iterable[Photo], *, captions: bool = True) -> list[PhotoEmbedding]:
         """The vectors of photos that were read, however many, and their captions where asked for."""
         matcher = self._matcher()
         embeddings: list[PhotoEmbedding] = []
@@ -299,7 +297,7 @@ class Pipeline:
             scenes = self.scenes(group)
             images = matcher.model.embed_images(scenes)
             vectors: Array = images["vector"].float().cpu().numpy()
-            texts = self._caption(group, scenes, beam, rules, images) if captions else [None] * len(group)
+            texts = self._caption(group, scenes, images=images) if captions else [None] * len(group)
             for photo, vector, caption in zip(group, vectors, texts, strict=True):
                 embeddings.append(PhotoEmbedding(os.fspath(photo.path), photo.size, vector, caption))
         return embeddings
@@ -308,8 +306,8 @@ class Pipeline:
         self,
         photos: Sequence[Photo],
         scenes: SceneBatch,
-        beam: int,
-        rules: Rules | None,
+        beam: int = 3,
+        rules: Rules | None = None,
         images: Embedding | None = None,
     ) -> list[PhotoCaption]:
         """Captions of scenes, with boxes and confidence; `images` is what the matcher makes of them, where known."""
@@ -385,8 +383,8 @@ class Pipeline:
         scenes, vocabulary = self.scenes([self.read(photo)]), self.bundle.captioner.vocabulary
         memory = self.captioner.encode(scenes)
         rules, names = split_rules(rules or CAREFUL, vocabulary)
-        wanted = rules_with_stand_ins(rules, names)
-        decoded = decode(self.captioner, memory, Beam(max(count, 5), keep=count), wanted, vocabulary)
+        strategy = Beam(max(count, 5), keep=count)
+        decoded = decode(self.captioner, memory, strategy, rules_with_stand_ins(rules, names), vocabulary)
         captions = trace_captions(self.captioner, memory, decoded, scenes, vocabulary, trace=False)[0]
         return [write_names(caption, names, rules.must_include) for caption in captions]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # it brings numpy and Pillow, for which help need not wait
     from sightline.files import PathLike
     from sightline.vision.photo_reader import Progress
 
-STREAMS = {"csv": "csv_lines", "jsonl": "json_lines", "json": "json_array"}  # that can go to standard output
+STREAMS = ("csv", "jsonl", "json")  # tables that can go to standard output
 
 
 class CaptionDisplay:
@@ -98,10 +98,10 @@ class CaptionDisplay:
 
     def print_data(self, records: Iterable[CaptionJson]) -> None:
         """Print captions in the `form` of standard output, as they come."""
-        from sightline.export import caption_tables
+        from sightline.export.caption_tables import TABLES
 
         rest = ""  # of a line that is not whole yet
-        for piece in getattr(caption_tables, STREAMS[self.form])(records):
+        for piece in TABLES[self.form](records):
             lines, newline, rest = f"{rest}{piece}".rpartition("\n")
             if newline:
                 self._print(lines, self.stdout)

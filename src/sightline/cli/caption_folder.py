@@ -17,8 +17,7 @@ from sightline.caption import PhotoCaption
 from sightline.cli.caption_display import CaptionDisplay
 from sightline.cli.pipeline_work import BATCH, CaptionWork
 from sightline.errors import NameTooLongError, SightlineError
-from sightline.export import caption_tables
-from sightline.export.caption_tables import CaptionJson, caption_of, sentence
+from sightline.export.caption_tables import TABLES, CaptionJson, caption_of, csv_lines, html_page, sentence
 from sightline.export.sidecar import sidecar_of, write_sidecar
 from sightline.files import atomic_write, cache_dir, fingerprint, hold_interrupts, lock, sweep
 from sightline.jobs.job import Executor, run
@@ -119,10 +118,9 @@ class Files:
         if out is None or not len(self.log):
             return
         tables: dict[str, Callable[[Iterator[CaptionJson]], Iterable[str]]] = {
-            "csv": partial(caption_tables.csv_lines, pictures="pictures" in self.filing.formats),
-            "jsonl": caption_tables.json_lines,
-            "json": caption_tables.json_array,
-            "html": partial(caption_tables.html_page, folder=out),
+            **TABLES,
+            "csv": partial(csv_lines, pictures="pictures" in self.filing.formats),
+            "html": partial(html_page, folder=out),
         }
         for name, table in tables.items():
             if name in self.filing.formats:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,13 @@ def json_array(captions: Iterable[CaptionJson]) -> Iterator[str]:
     yield "[]\n" if between == "[" else "]\n"
     if error is not None:
         raise error
+
+
+TABLES: dict[str, Callable[[Iterable[CaptionJson]], Iterator[str]]] = {
+    "csv": csv_lines,
+    "jsonl": json_lines,
+    "json": json_array,
+}
 
 
 def _csv_row(values: Iterable[object]) -> str:
