@@ -113,46 +113,6 @@ def load(
     return Pipeline(bundle, place)
 
 
-def load_model(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
-    """The bundle of a file, the one that comes with Sightline, or one made around the checkpoint of a captioner.
-
-    A captioner without eyes of its own gets those of the model that comes with Sightline, and its matcher, if it has
-    learned from what these see (`sightline train` on photos, `sightline extract`). R²M, which reads names, gets them in
-    any case. `path` may be the folder of a run.
-    """
-    path = None if path is None else model_file(path)
-    if path is None or kind_of_file(path) != "checkpoint":
-        return load_bundle(path, device)
-    checkpoint = load_checkpoint(path, device)
-    if isinstance(checkpoint.captioner(), EndToEnd):
-        return Bundle.of(checkpoint)
-    shipped = load_bundle(device=device)
-    if isinstance(checkpoint.model, R2M):
-        from sightline.checkpoint.style_captions import with_style
-
-        return replace(with_style(shipped, path, device), auditing=SupportModel(), card=checkpoint.card)
-    captioner, fingerprint = checkpoint.captioner(), shipped.vision.fingerprint()
-    pool = next((side for side in POOLS if checkpoint.fingerprint == scenes_fingerprint(fingerprint, side)), None)
-    if pool is None:
-        raise CheckpointError(
-            f"this {captioner.config.kind} model has no eyes, and has learned from other features than those "
-            "that the vision model of this version of Sightline gives",
-            where=path,
-            fix="train it again on what this one sees, or name the photos' features: `sightline evaluate --features`",
-        )
-    if pool > 1 and "grid" in captioner.needs:
-        captioner = PooledCaptioner(captioner, pool).eval()
-    return replace(
-        shipped,
-        captioner=Reader(captioner, checkpoint.vocabulary, checkpoint.text_rule),
-        calibration=Calibration(),
-        auditing=SupportModel(),
-        card=checkpoint.card,
-        fit=0.0,
-        choice=Choice(),
-    )
-
-
 class Pipeline:
     """A model at work, as `sightline.load` gives it: photos in; captions, boxes, audits and search results out.
 
@@ -227,28 +187,6 @@ class Pipeline:
             captions += self.caption_photos(group, beam, rules)
         return captions
 
-    @overload
-    def __call__(
-        self, images: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 3
-    ) -> list[list[dict[str, str]]]: ...
-    @overload
-    def __call__(self, images: Source | Photo, *, length: Length = "normal", beam: int = 3) -> list[dict[str, str]]: ...
-    def __call__(
-        self, images: P | list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 3
-    ) -> list[dict[str, str]] | list[list[dict[str, str]]]:
-        """Captions in the form of a `transformers` pipeline for image-to-text, so that one can stand in for the other.
-
-        One photo gives a list with one answer; a list gives such a list for each.
-
-        >>> [sorted(answer) for answer in pipeline("photos/cat.jpg")]
-        [['generated_text']]
-        >>> len(pipeline(["photos/cat.jpg", "photos/coffee.jpg"]))
-        2
-        """
-        if isinstance(images, list | tuple):
-            return [[{"generated_text": caption.text}] for caption in self.caption(images, length=length, beam=beam)]
-        return [{"generated_text": self.caption(images, length=length, beam=beam).text}]
-
     def caption_many(
         self,
         paths: Iterable[PathLike],
@@ -287,20 +225,6 @@ class Pipeline:
     def caption_photos(self, photos: Sequence[Photo], beam: int = 3, rules: Rules | None = None) -> list[PhotoCaption]:
         """The captions of photos that were read, looked at together; beam and rules are those of `caption`."""
         return self._caption(photos, self.scenes(photos), beam, rules)
-
-    @torch.inference_mode()
-    def embed_photos(self, photos: Iterable[Photo], *, captions: bool = True) -> list[PhotoEmbedding]:
-        """The vectors of photos that were read, however many, and their captions where asked for."""
-        matcher = self._matcher()
-        embeddings: list[PhotoEmbedding] = []
-        for group in groups(photos, BATCH if self.device.type == "cpu" else BATCH_ELSEWHERE):
-            scenes = self.scenes(group)
-            images = matcher.model.embed_images(scenes)
-            vectors: Array = images["vector"].float().cpu().numpy()
-            texts = self._caption(group, scenes, images=images) if captions else [None] * len(group)
-            for photo, vector, caption in zip(group, vectors, texts, strict=True):
-                embeddings.append(PhotoEmbedding(os.fspath(photo.path), photo.size, vector, caption))
-        return embeddings
 
     def _caption(
         self,
@@ -388,27 +312,53 @@ class Pipeline:
         captions = trace_captions(self.captioner, memory, decoded, scenes, vocabulary, trace=False)[0]
         return [write_names(caption, names, rules.must_include) for caption in captions]
 
-    def vectors(self, photos: Sequence[Source | Photo]) -> Array:
-        """(n, d) vectors of photos, to search with."""
-        embeddings = self.embed_photos(map(self.read, photos), captions=False)
-        return np.stack([embedding.vector for embedding in embeddings])
+    def distinct(
+        self,
+        paths: Iterable[PathLike],
+        *,
+        length: Length = "normal",
+        beam: int = 3,
+        rules: Rules | None = None,
+        contrast: Contrast | None = None,
+        bad: Callable[[SightlineError], None] | None = None,
+        progress: Progress = iter,
+    ) -> list[PhotoCaption]:
+        """The captions of the photos at `paths`, in their order, those that are alike rewritten to tell photos apart.
 
-    @torch.inference_mode()
-    def text_vectors(self, sentences: Sequence[str]) -> Array:
-        """(n, d) vectors of sentences, or of a few words each, to search with."""
-        matcher = self._matcher()
-        text_rule = rule(matcher.text_rule)
-        words = [text_rule.words(sentence) for sentence in sentences]
-        texts = TextBatch.collate(words, matcher.vocabulary).to(self.device)
-        return np.asarray(matcher.model.embed_texts(texts)["vector"].float().cpu())
+        Photos with captions that are alike are looked at again. `contrast` is how their captions are chosen
+        (`sightline.distinct_captions`); the other arguments are those of `caption_many`.
 
-    def _matcher(self) -> Reader[Matcher]:
-        matcher = self.bundle.matcher
-        if matcher is None or not isinstance(matcher.model, GlobalMatcher):
-            raise ConfigError(
-                "this model has no matcher of whole photos", fix="use the model that comes with Sightline"
-            )
-        return matcher
+        >>> captions = pipeline.distinct(["photos/cat.jpg", "photos/coffee.jpg"])
+        >>> len({caption.text for caption in captions})
+        2
+        """
+        from sightline.distinct_captions import tell_apart
+
+        rules = _rules(length, rules)
+        captions = list(self.caption_many(paths, beam=beam, rules=rules, bad=bad, progress=progress))
+        return tell_apart(self, captions, rules=rules, contrast=contrast, bad=bad)
+
+    @overload
+    def __call__(
+        self, images: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 3
+    ) -> list[list[dict[str, str]]]: ...
+    @overload
+    def __call__(self, images: Source | Photo, *, length: Length = "normal", beam: int = 3) -> list[dict[str, str]]: ...
+    def __call__(
+        self, images: P | list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 3
+    ) -> list[dict[str, str]] | list[list[dict[str, str]]]:
+        """Captions in the form of a `transformers` pipeline for image-to-text, so that one can stand in for the other.
+
+        One photo gives a list with one answer; a list gives such a list for each.
+
+        >>> [sorted(answer) for answer in pipeline("photos/cat.jpg")]
+        [['generated_text']]
+        >>> len(pipeline(["photos/cat.jpg", "photos/coffee.jpg"]))
+        2
+        """
+        if isinstance(images, list | tuple):
+            return [[{"generated_text": caption.text}] for caption in self.caption(images, length=length, beam=beam)]
+        return [{"generated_text": self.caption(images, length=length, beam=beam).text}]
 
     def ground(self, photo: Source | Photo, sentence: str) -> Grounding:
         """Where in a photo the nouns of a sentence are: a box and a score for each that a model knows."""
@@ -449,31 +399,41 @@ class Pipeline:
             for row, (photo, texts) in enumerate(zip(photos, captions, strict=True))
         ]
 
-    def distinct(
-        self,
-        paths: Iterable[PathLike],
-        *,
-        length: Length = "normal",
-        beam: int = 3,
-        rules: Rules | None = None,
-        contrast: Contrast | None = None,
-        bad: Callable[[SightlineError], None] | None = None,
-        progress: Progress = iter,
-    ) -> list[PhotoCaption]:
-        """The captions of the photos at `paths`, in their order, those that are alike rewritten to tell photos apart.
+    @torch.inference_mode()
+    def embed_photos(self, photos: Iterable[Photo], *, captions: bool = True) -> list[PhotoEmbedding]:
+        """The vectors of photos that were read, however many, and their captions where asked for."""
+        matcher = self._matcher()
+        embeddings: list[PhotoEmbedding] = []
+        for group in groups(photos, BATCH if self.device.type == "cpu" else BATCH_ELSEWHERE):
+            scenes = self.scenes(group)
+            images = matcher.model.embed_images(scenes)
+            vectors: Array = images["vector"].float().cpu().numpy()
+            texts = self._caption(group, scenes, images=images) if captions else [None] * len(group)
+            for photo, vector, caption in zip(group, vectors, texts, strict=True):
+                embeddings.append(PhotoEmbedding(os.fspath(photo.path), photo.size, vector, caption))
+        return embeddings
 
-        Photos with captions that are alike are looked at again. `contrast` is how their captions are chosen
-        (`sightline.distinct_captions`); the other arguments are those of `caption_many`.
+    def vectors(self, photos: Sequence[Source | Photo]) -> Array:
+        """(n, d) vectors of photos, to search with."""
+        embeddings = self.embed_photos(map(self.read, photos), captions=False)
+        return np.stack([embedding.vector for embedding in embeddings])
 
-        >>> captions = pipeline.distinct(["photos/cat.jpg", "photos/coffee.jpg"])
-        >>> len({caption.text for caption in captions})
-        2
-        """
-        from sightline.distinct_captions import tell_apart
+    @torch.inference_mode()
+    def text_vectors(self, sentences: Sequence[str]) -> Array:
+        """(n, d) vectors of sentences, or of a few words each, to search with."""
+        matcher = self._matcher()
+        text_rule = rule(matcher.text_rule)
+        words = [text_rule.words(sentence) for sentence in sentences]
+        texts = TextBatch.collate(words, matcher.vocabulary).to(self.device)
+        return np.asarray(matcher.model.embed_texts(texts)["vector"].float().cpu())
 
-        rules = _rules(length, rules)
-        captions = list(self.caption_many(paths, beam=beam, rules=rules, bad=bad, progress=progress))
-        return tell_apart(self, captions, rules=rules, contrast=contrast, bad=bad)
+    def _matcher(self) -> Reader[Matcher]:
+        matcher = self.bundle.matcher
+        if matcher is None or not isinstance(matcher.model, GlobalMatcher):
+            raise ConfigError(
+                "this model has no matcher of whole photos", fix="use the model that comes with Sightline"
+            )
+        return matcher
 
     def index(
         self,
@@ -556,6 +516,46 @@ class Pipeline:
         return PhotoIndex(store).search(
             self, wanted, photo=image, avoid=avoid, count=k, captions=captions, exact=exact, explain=explain
         )
+
+
+def load_model(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
+    """The bundle of a file, the one that comes with Sightline, or one made around the checkpoint of a captioner.
+
+    A captioner without eyes of its own gets those of the model that comes with Sightline, and its matcher, if it has
+    learned from what these see (`sightline train` on photos, `sightline extract`). R²M, which reads names, gets them in
+    any case. `path` may be the folder of a run.
+    """
+    path = None if path is None else model_file(path)
+    if path is None or kind_of_file(path) != "checkpoint":
+        return load_bundle(path, device)
+    checkpoint = load_checkpoint(path, device)
+    if isinstance(checkpoint.captioner(), EndToEnd):
+        return Bundle.of(checkpoint)
+    shipped = load_bundle(device=device)
+    if isinstance(checkpoint.model, R2M):
+        from sightline.checkpoint.style_captions import with_style
+
+        return replace(with_style(shipped, path, device), auditing=SupportModel(), card=checkpoint.card)
+    captioner, fingerprint = checkpoint.captioner(), shipped.vision.fingerprint()
+    pool = next((side for side in POOLS if checkpoint.fingerprint == scenes_fingerprint(fingerprint, side)), None)
+    if pool is None:
+        raise CheckpointError(
+            f"this {captioner.config.kind} model has no eyes, and has learned from other features than those "
+            "that the vision model of this version of Sightline gives",
+            where=path,
+            fix="train it again on what this one sees, or name the photos' features: `sightline evaluate --features`",
+        )
+    if pool > 1 and "grid" in captioner.needs:
+        captioner = PooledCaptioner(captioner, pool).eval()
+    return replace(
+        shipped,
+        captioner=Reader(captioner, checkpoint.vocabulary, checkpoint.text_rule),
+        calibration=Calibration(),
+        auditing=SupportModel(),
+        card=checkpoint.card,
+        fit=0.0,
+        choice=Choice(),
+    )
 
 
 def _rules(length: Length, rules: Rules | None) -> Rules:

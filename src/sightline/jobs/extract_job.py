@@ -74,9 +74,8 @@ def extract(
     place = choose_device(str(device))
     count = BATCH.get(place.type, BATCH_ELSEWHERE) if batch is None else batch
     photos, problems = photos_below(folder)
-    mark = encoder.fingerprint()
     with (
-        FeatureStore.writer(store, fingerprint=mark, dtype=dtype, flush_every=max(count, 1)) as writer,
+        FeatureStore.writer(store, fingerprint=encoder.fingerprint(), dtype=dtype, flush_every=max(count, 1)) as writer,
         Ledger(Path(store) / LEDGER) as ledger,
     ):
         work = SceneMaker(encoder, device, narrow=writer.settings.dtype == "float16")
@@ -96,26 +95,26 @@ class SceneMaker:
 
     def __init__(self, encoder: Encoder, device: torch.device | str = "cpu", narrow: bool = True) -> None:
         self.encoder, self.narrow = encoder, narrow
-        self.asked, self.device = str(device), choose_device(str(device))
+        self.device_name, self.device = str(device), choose_device(str(device))
         if isinstance(encoder, nn.Module):
             encoder.to(self.device).eval()
-        self.mark = encoder.fingerprint()
+        self.fingerprint = encoder.fingerprint()
 
     def __reduce__(self) -> tuple[object, ...]:
         """On the CPU: whoever unpacks it has devices of their own."""
         encoder = self.encoder
         if isinstance(encoder, nn.Module):
             encoder = copy.deepcopy(encoder).cpu()
-        return SceneMaker, (encoder, self.asked, self.narrow)
+        return SceneMaker, (encoder, self.device_name, self.narrow)
 
     @torch.inference_mode()
     def __call__(self, photos: Sequence[Photo]) -> list[Scene]:
         """The scenes of the photos, in their order."""
         pixels = torch.from_numpy(np.stack([photo.pixels for photo in photos])).permute(0, 3, 1, 2).to(self.device)
-        seen = self.encoder.scenes(pixels, [photo.id for photo in photos])
-        concepts = self.encoder.concepts(seen) if isinstance(self.encoder, ConceptEncoder) else [()] * len(photos)
-        rows: dict[str, Any] = {name: self._rows(seen, name) for name in PARTS if getattr(seen, name) is not None}
-        shapes = seen.grid_shapes or (None,) * len(photos)
+        batch = self.encoder.scenes(pixels, [photo.id for photo in photos])
+        concepts = self.encoder.concepts(batch) if isinstance(self.encoder, ConceptEncoder) else [()] * len(photos)
+        rows: dict[str, Any] = {name: self._rows(batch, name) for name in PARTS if getattr(batch, name) is not None}
+        shapes = batch.grid_shapes or (None,) * len(photos)
         return [
             Scene(
                 photo.id,
@@ -123,22 +122,22 @@ class SceneMaker:
                 grid_shape=shapes[i],
                 concepts=concepts[i],
                 size=photo.size,
-                fingerprint=self.mark,
+                fingerprint=self.fingerprint,
             )
             for i, photo in enumerate(photos)
         ]
 
-    def _rows(self, seen: SceneBatch, name: str) -> list[Array]:
+    def _rows(self, batch: SceneBatch, name: str) -> list[Array]:
         """A part of each scene, without its padding."""
-        part = seen.part(name, by="the feature store").float()
-        arrays = list(self._narrowed(part, name).cpu().numpy())
+        part = batch.part(name, by="the feature store").float()
+        arrays = list(self._narrow(part, name).cpu().numpy())
         if name not in MASKS:
             return arrays
-        masks = seen.mask(name).cpu().numpy()
+        masks = batch.mask(name).cpu().numpy()
         return [array[mask] for array, mask in zip(arrays, masks, strict=True)]
 
-    def _narrowed(self, part: Tensor, name: str) -> Tensor:
-        """What float16 cannot hold stays as it is: the store's error says where it is."""
+    def _narrow(self, part: Tensor, name: str) -> Tensor:
+        """A part as float16. What that cannot hold stays as it is: the store's error says where it is."""
         if not self.narrow or name in EXACT:
             return part
         half = part.half()
