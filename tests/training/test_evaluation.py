@@ -321,7 +321,7 @@ def test_a_split_without_scenes_or_captions_says_so():
     with pytest.raises(ConfigError, match="no scenes"):
         evaluate(Checkpoint(captioner(), VOCABULARY), replace(split(), scenes=None), QUICK)
     model = VSEPPConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS)
-    with pytest.raises(ConfigError, match="has none"):
+    with pytest.raises(ConfigError, match="matching needs captions, and there are none"):
         evaluate(Checkpoint(model, VOCABULARY), replace(split(), texts=None, first=None), QUICK)
 
 

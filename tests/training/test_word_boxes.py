@@ -123,7 +123,7 @@ def _second(whole: Pool) -> SceneTable:
 
 def test_what_is_missing_is_named(tmp_path):
     annotated = photos(tmp_path)
-    with pytest.raises(ConfigError, match="photos with captions"):
+    with pytest.raises(ConfigError, match="grounding needs captions"):
         word_overlaps(Pool(("7",)), annotated)
     bare = SceneTable.build(
         [Scene("3", vector=np.ones(3, np.float32)), Scene("7", vector=np.ones(3, np.float32))], ["vector"]

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.batch import SceneBatch
 from sightline.data.concept_dictionary import NAMED, ConceptDictionary
 from sightline.data.entities import ground, read_classes
 from sightline.data.entities import read_photos as read_entities
@@ -37,6 +36,7 @@ from sightline.training.word_boxes import word_overlaps
 
 __all__ = ["Data", "DataConfig", "build_data"]
 
+FIRST = torch.tensor([0])
 READ_BY = {"r2m-image": ("vector",)}  # scene parts that an objective reads besides the model's
 
 
@@ -107,7 +107,7 @@ def build_data(
         raise ConfigError(what, fix="set vision.kind to detector, or remove them")
     else:
         pools = feature_pools(config, photos, needs, dictionary, vocabulary, notes)
-        fingerprint = next((_first_scene(pool).fingerprint for pool in pools.values()), "")
+        fingerprint = next((pool.scene_batch(FIRST).fingerprint for pool in pools.values()), "")
     mark = mark_of(model, stages)
     for role, part in photos.items():
         if role in pools:
@@ -165,16 +165,11 @@ def _with_captions(
     return replace(pool, texts=texts, first=first, references=references)
 
 
-def _first_scene(pool: Pool) -> SceneBatch:
-    assert pool.scenes is not None
-    return pool.scenes.batch(torch.tensor([0]))
-
-
 def _alike(pool: Pool | None) -> bool:
     """True where regions and grid are the same features, as a grid encoder gives them."""
     if pool is None:
         return False
-    scene = _first_scene(pool)
+    scene = pool.scene_batch(FIRST)
     return scene.regions is not None and scene.grid is not None and torch.equal(scene.regions, scene.grid)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from sightline.batch import SceneBatch, TextBatch
+from sightline.batch import SceneBatch
 from sightline.caption import Caption
 from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.data.records import GroundedPhoto
@@ -43,7 +43,7 @@ from sightline.text.vocabulary import PAD
 from sightline.text.vocabulary import rule as named_rule
 from sightline.training.data import DataConfig, build_data
 from sightline.training.new_model import CachedFeatures, config_of
-from sightline.training.objective import mode
+from sightline.training.objective import mode, refuse_other_vision
 from sightline.training.recipe_photos import plural
 from sightline.training.tensor_tables import Pool
 from sightline.training.word_boxes import attention_accuracy, f1_of_captions
@@ -152,11 +152,12 @@ def write_captions(
     device = next(model.parameters()).device
 
     def decode(scenes: SceneBatch) -> Sequence[Caption]:
-        return [own[0] for own in decode_captions(model, scenes, checkpoint.vocabulary, how.strategy, how.rules, trace)]
+        beams = decode_captions(model, scenes, checkpoint.vocabulary, how.strategy, how.rules, trace)
+        return [beam[0] for beam in beams]
 
     best: dict[str, Caption] = {}
     for first in watch(range(0, len(pool), how.batch)):
-        scenes = _scenes(pool, torch.arange(first, min(first + how.batch, len(pool)))).to(device)
+        scenes = pool.scene_batch(torch.arange(first, min(first + how.batch, len(pool)))).to(device)
         best.update(zip(scenes.ids, (say or decode)(scenes), strict=True))
     return best
 
@@ -164,17 +165,15 @@ def write_captions(
 @torch.no_grad()
 def token_loss(model: Captioner, pool: Pool, batch: int = 64) -> float:
     """The mean negative log-probability of the split's words and ENDs. Captions of one photo share its encoding."""
-    assert pool.texts is not None
-    assert pool.first is not None
+    texts, first = pool.captions("the loss")
+    owner = torch.repeat_interleave(first.diff())  # (M,) the photo of each caption
     device = next(model.parameters()).device
     total, tokens = 0.0, 0
-    owner = np.repeat(np.arange(len(pool)), np.diff(pool.first))
-    for first in range(0, len(pool.texts), 2 * batch):
-        rows = torch.arange(first, min(first + 2 * batch, len(pool.texts)))
-        photos, places = np.unique(owner[rows.numpy()], return_inverse=True)
-        memory = model.encode(_scenes(pool, torch.from_numpy(photos)).to(device))
-        memory = select(memory, torch.from_numpy(places).to(device))
-        ids = pool.texts.batch(rows).ids.to(device)
+    for rows in torch.split(torch.arange(len(texts)), 2 * batch):
+        photos, places = torch.unique(owner[rows], return_inverse=True)
+        memory = model.encode(pool.scene_batch(photos).to(device))
+        memory = select(memory, places.to(device))
+        ids = texts.batch(rows).ids.to(device)
         total -= float(model.log_prob(memory, ids).double().sum())
         tokens += int((ids[:, 1:] != PAD).sum())
     return total / max(1, tokens)
@@ -188,44 +187,45 @@ def retrieval(
 
     Several models score together, by the mean of their scores. What each photo adds is put into `per_image`.
     """
-    if pool.texts is None or pool.first is None:
-        raise ConfigError("matching is measured with captions, and the split has none", fix="give captions")
+    _, first = pool.captions("matching")
     if evaluation.folds * evaluation.fold_size > len(pool):
         raise ConfigError(
             f"{evaluation.folds} folds of {evaluation.fold_size:,} photos are more than the {len(pool):,} of the split",
             fix="set evaluate.folds to 0, which ranks among all, or evaluate.fold_size to less",
         )
-    captions_of = [np.arange(a, min(a + 5, b)) for a, b in zip(pool.first[:-1], pool.first[1:], strict=True)]
-    chosen = np.concatenate(captions_of)
-    owner = np.repeat(np.arange(len(pool)), [len(rows) for rows in captions_of])
-    scores_of = tuple(_similarity(model, pool, evaluation, torch.from_numpy(chosen)) for model in models)
+    photo = torch.repeat_interleave(first.diff())  # (M,) of each caption
+    place = torch.arange(len(photo)) - first[photo]  # among the captions of its photo
+    chosen = (place < 5).nonzero()[:, 0]
+    owner = photo[chosen].numpy()
+    scores_of = tuple(_similarity(model, pool, evaluation, chosen) for model in models)
     folds = consecutive_folds(evaluation.fold_size, evaluation.folds) if evaluation.folds else None
     scores = evaluate_retrieval(mean_similarity(scores_of), owner, folds=folds)
     if per_image is not None:  # recalls by photo; its captions count together, and folds are consecutive
         photos = len(per_image.ids)
-        texts, images = (
-            np.concatenate([getattr(fold, way) for fold in scores.ranks]) for way in ("image_to_text", "text_to_image")
-        )
-        own = owner[: len(images)]
+        text_ranks = np.concatenate([fold.image_to_text for fold in scores.ranks])
+        image_ranks = np.concatenate([fold.text_to_image for fold in scores.ranks])
+        ranked = np.arange(photos) < len(text_ranks)
+        captions = np.bincount(owner[: len(image_ranks)], minlength=photos)
         for k in KS:
-            per_image.add(f"i2t R@{k}", np.pad(texts <= k, (0, photos - len(texts))), np.arange(photos) < len(texts))
-            hits = np.bincount(own, images <= k, minlength=photos)
-            per_image.add(f"t2i R@{k}", hits, np.bincount(own, minlength=photos))
+            per_image.add(f"i2t R@{k}", np.pad(text_ranks <= k, (0, photos - len(text_ranks))), ranked)
+            hits = np.bincount(owner[: len(image_ranks)], image_ranks <= k, minlength=photos)
+            per_image.add(f"t2i R@{k}", hits, captions)
     return {name.replace("_", " "): value for name, value in scores.metrics.items()}
 
 
 def _similarity(model: Matcher, pool: Pool, evaluation: Evaluation, chosen: Tensor) -> Similarity:
     """The scores of photos and `chosen` captions, which are embedded once."""
-    assert pool.texts is not None
+    table, _ = pool.captions("matching")
     device = next(model.parameters()).device
     photos = torch.split(torch.arange(len(pool)), evaluation.batch)
-    images = _join([model.embed_images(_scenes(pool, rows).to(device)) for rows in photos])
-    width, parts = int(pool.texts.lengths[chosen].max()), torch.split(chosen, 4 * evaluation.batch)
-    texts = _join([model.embed_texts(_padded(pool, rows, width).to(device)) for rows in parts])
+    images = _join([model.embed_images(pool.scene_batch(rows).to(device)) for rows in photos])
+    width = int(table.lengths[chosen].max())  # of all, so that embeddings can be joined
+    batches = torch.split(chosen, 4 * evaluation.batch)
+    texts = _join([model.embed_texts(table.batch(rows, width).to(device)) for rows in batches])
 
-    def similarity(some: IntArray, few: IntArray) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-        left = {name: part[torch.from_numpy(some).to(part.device)] for name, part in images.items()}
-        right = {name: part[torch.from_numpy(few).to(part.device)] for name, part in texts.items()}
+    def similarity(rows: IntArray, columns: IntArray) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+        left = {name: part[torch.from_numpy(rows).to(part.device)] for name, part in images.items()}
+        right = {name: part[torch.from_numpy(columns).to(part.device)] for name, part in texts.items()}
         return model.similarity(left, right).float().cpu().numpy()
 
     return similarity
@@ -237,25 +237,11 @@ def _self_retrieval(
     encoded = [torch.tensor(checkpoint.vocabulary.encode(captions[id].words)) for id in pool.ids]
     words = pad_sequence(encoded, batch_first=True, padding_value=PAD)
     device = next(model.parameters()).device
-    scores = self_retrieval(model, lambda rows: _scenes(pool, torch.tensor(rows)).to(device), words)
+    scores = self_retrieval(model, lambda rows: pool.scene_batch(torch.tensor(rows)).to(device), words)
     shares = {f"self-retrieval R@{k}": value for k, value in scores.recalls.items()}
     for k in scores.recalls:
         per_image.add(f"self-retrieval R@{k}", np.asarray(scores.ranks) <= k)
     return {**shares, "self-retrieval pool": float(scores.pool)}
-
-
-def _scenes(pool: Pool, rows: Tensor) -> SceneBatch:
-    if pool.scenes is None:
-        raise ConfigError("the split has no scenes", fix="give features")
-    return pool.scenes.batch(rows)
-
-
-def _padded(pool: Pool, rows: Tensor, width: int) -> TextBatch:
-    """The captions of `rows`, all padded to `width`, so that their embeddings can be joined."""
-    assert pool.texts is not None
-    ids = pool.texts.ids[rows, :width].long()
-    tagged = None if pool.texts.tagged is None else pool.texts.tagged[rows, :width]
-    return TextBatch(tuple(pool.texts.words[row] for row in rows.tolist()), ids, ids != PAD, tagged)
 
 
 def _join(parts: Sequence[Embedding]) -> Embedding:
@@ -305,9 +291,7 @@ def measure(
     alone = replace(config, train=(), val=(), test=names)  # no other photo is read
     data = build_data(alone, first.model.config, base=base, vocabulary=first.vocabulary, vision=vision)
     for member in members:
-        if member.fingerprint and data.fingerprint and member.fingerprint != data.fingerprint:
-            what = f"the model was trained on scenes {member.fingerprint}, and these are {data.fingerprint}"
-            raise ConfigError(what, fix="use features of the same vision model")
+        refuse_other_vision("the model", member.fingerprint, data.fingerprint)
     pool = data.pools["test"]
     left_out = (sentence for sentence in data.notes if "left out" in sentence or "concept" in sentence)
     which = "; the captions have no splits" if config.shares == {names[0]: 1} else f" of {' and '.join(names)}"

@@ -30,7 +30,7 @@ from sightline.training.evaluation import evaluate
 from sightline.training.feature_cache import Progress, cache_features, extract
 from sightline.training.loop import Run, train
 from sightline.training.new_model import build_model, start_output_bias, with_vision
-from sightline.training.objective import Context
+from sightline.training.objective import Context, refuse_other_vision
 from sightline.training.objectives.r2m_stages import R2MTextConfig, text_loss
 from sightline.training.recipe import Recipe, read_run_recipe
 from sightline.training.stage import Stage
@@ -199,9 +199,7 @@ def _model(recipe: Recipe, data: Data, parent: Checkpoint | None, find: Finder) 
     if parent.text_rule != data.rule.name:
         what = f"{recipe.start} splits captions by the rule {parent.text_rule}, and the recipe by {data.rule.name}"
         raise ConfigError(what, fix=f"set data.rule={parent.text_rule}")
-    if parent.fingerprint and fingerprint and parent.fingerprint != fingerprint:
-        what = f"{recipe.start} was trained on scenes {parent.fingerprint}, and these are {fingerprint}"
-        raise ConfigError(what, fix="use features of the same vision model")
+    refuse_other_vision(recipe.start, parent.fingerprint, fingerprint)
     weights = parent.model.state_dict()
     shapes = {name: part.shape for name, part in weights.items()}
     wanted = {name: part.shape for name, part in receiver.state_dict().items()}

@@ -159,6 +159,13 @@ def no_gradients(device: torch.device) -> Iterator[None]:
         yield
 
 
+def refuse_other_vision(model: str, trained_on: str, fingerprint: str) -> None:
+    """Refuse scenes that another vision model made than those a model was trained on; "" is not known."""
+    if trained_on and fingerprint and trained_on != fingerprint:
+        what = f"{model} was trained on scenes {trained_on}, and these are {fingerprint}"
+        raise ConfigError(what, fix="use features of one vision model for both")
+
+
 class Teacher(FrozenModel[Matcher]):
     """A matcher's checkpoint as a recipe names it. Two models meet at surface words, each with its own table of ids.
 
@@ -173,9 +180,7 @@ class Teacher(FrozenModel[Matcher]):
 
     def images(self, scenes: SceneBatch) -> Embedding:
         """Embedded images; scenes of another vision model than it was trained on are refused."""
-        if self.fingerprint and scenes.fingerprint and self.fingerprint != scenes.fingerprint:
-            what = f"{self.name} was trained on scenes {self.fingerprint}, and these are {scenes.fingerprint}"
-            raise ConfigError(what, fix="train both models on features of one vision model")
+        refuse_other_vision(self.name, self.fingerprint, scenes.fingerprint)
         return self.model.embed_images(scenes)
 
     def texts(self, sentences: Sequence[Sequence[str]], device: torch.device, nouns: Tensor | None = None) -> TextBatch:
@@ -201,9 +206,9 @@ class Teacher(FrozenModel[Matcher]):
         parts = []
         for start in range(0, count, together):
             stop = start + together
-            some = {name: part[start:stop] for name, part in images.items()}
-            few = {name: part[start * copies : stop * copies] for name, part in texts.items()}
-            scores = self.model.similarity(some, few)  # (b, b · copies)
-            own = torch.arange(scores.shape[1], device=device)
-            parts.append(scores[own // copies, own])
+            some_images = {name: part[start:stop] for name, part in images.items()}
+            some_texts = {name: part[start * copies : stop * copies] for name, part in texts.items()}
+            scores = self.model.similarity(some_images, some_texts)  # (b, b · copies)
+            column = torch.arange(scores.shape[1], device=device)
+            parts.append(scores[column // copies, column])
         return torch.cat(parts).float()

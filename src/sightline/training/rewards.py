@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -139,7 +138,7 @@ class _Cider:
     def __init__(self, pool: Pool) -> None:
         texts, first = _captions(pool)
         rows = [ids[1 : length - 1] for ids, length in zip(texts.ids.tolist(), texts.lengths.tolist(), strict=True)]
-        self._score = CiderDReward([rows[start:stop] for start, stop in pairwise(first)])
+        self._score = CiderDReward([rows[start:stop] for start, stop in pairwise(first.tolist())])
 
     def __call__(self, batch: Batch, words: Tensor) -> Tensor:
         count, copies, _ = words.shape
@@ -171,8 +170,7 @@ class _Language:
 
 class _Meteor:
     def __init__(self, pool: Pool, vocabulary: Vocabulary) -> None:
-        self._texts, first = _captions(pool)
-        self._first = torch.tensor(first)
+        self._texts, self._first = _captions(pool)
         self._weights = torch.full((len(vocabulary),), DELTA)
         self._weights[[vocabulary.id(word) for word in FUNCTION_WORDS if word in vocabulary]] = 1 - DELTA
         self._weights[[PAD, END]] = 0.0
@@ -220,7 +218,7 @@ class _Truth:
         supports = torch.as_tensor(implied | implied.T | undecided | undecided.T)
         self._supports = supports.float()  # (M, M) whether a thing that is there supports that another is named
         self._named = torch.zeros(len(pool), len(names), dtype=torch.bool)  # (P, M) by references
-        photo = torch.repeat_interleave(torch.arange(len(pool)), torch.tensor(first).diff())
+        photo = torch.repeat_interleave(first.diff())  # (captions,)
         things = self._thing[texts.ids.long()]  # (captions, T)
         row, _ = (things != NOTHING).nonzero(as_tuple=True)
         self._named[photo[row], things[things != NOTHING]] = True
@@ -253,12 +251,11 @@ def _thing_of(word: str, things: Mapping[str, int]) -> int:
     return things.get(word, things.get(lemma(word, "n"), NOTHING))
 
 
-def _captions(pool: Pool) -> tuple[TextTable, list[int]]:
-    if pool.texts is None or pool.first is None:
-        raise ConfigError("this reward compares with references, and there are none", fix="give data.captions")
-    if not np.diff(pool.first).all():
+def _captions(pool: Pool) -> tuple[TextTable, Tensor]:
+    texts, first = pool.captions("this reward")
+    if not first.diff().all():
         raise ConfigError("a training photo has no caption to be compared with", fix="leave it out of the split")
-    return pool.texts, pool.first.tolist()
+    return texts, first
 
 
 def _decoded(words: Tensor, vocabulary: Vocabulary) -> list[list[str]]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.errors import CountError
+from sightline.errors import ConfigError, CountError
 from sightline.scene import Scene
 from sightline.text.vocabulary import PAD, Vocabulary
 
@@ -100,11 +100,11 @@ class TextTable:
     def __len__(self) -> int:
         return len(self.words)
 
-    def batch(self, rows: Tensor) -> TextBatch:
-        """The sentences of `rows`, padded to the longest of them."""
-        longest = int(self.lengths[rows].max())
-        ids = self.ids[rows, :longest].long()
-        tagged = None if self.tagged is None else self.tagged[rows, :longest]
+    def batch(self, rows: Tensor, width: int | None = None) -> TextBatch:
+        """The sentences of `rows`, padded to the longest of them, or to `width` ids."""
+        width = width or int(self.lengths[rows].max())
+        ids = self.ids[rows, :width].long()
+        tagged = None if self.tagged is None else self.tagged[rows, :width]
         return TextBatch(tuple(self.words[row] for row in rows.tolist()), ids, ids != PAD, tagged)
 
 
@@ -129,6 +129,17 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def scene_batch(self, rows: Tensor) -> SceneBatch:
+        if self.scenes is None:
+            raise ConfigError("the split has no scenes", fix="give data.features")
+        return self.scenes.batch(rows)
+
+    def captions(self, by: str) -> tuple[TextTable, Tensor]:
+        """The captions, and (P + 1,) where each photo's begin; an error where there are none, which `by` needs."""
+        if self.texts is None or self.first is None:
+            raise ConfigError(f"{by} needs captions, and there are none", fix="give data.captions")
+        return self.texts, torch.from_numpy(self.first)
 
 
 def parts_of(needs: Sequence[str]) -> set[str]:

@@ -41,20 +41,19 @@ def word_overlaps(pool: Pool, photos: Mapping[str, GroundedPhoto]) -> dict[int, 
     Returns: by caption row (t, n) float32, t ids up to the last annotated word (START is the first): the IoU of each
     region with the nearest of the word's boxes, -1 in the rows of other words. Captions without any are left out.
     """
-    if pool.scenes is None or pool.texts is None or pool.first is None:
-        raise ConfigError("grounding needs photos with captions", fix="give data.captions and data.features")
+    texts, first = pool.captions("grounding")
     annotated = [row for row, id in enumerate(pool.ids) if id in photos]
     tables: dict[int, Tensor] = {}
     for start in range(0, len(annotated), PHOTOS):
         rows = annotated[start : start + PHOTOS]
-        scenes = pool.scenes.batch(torch.tensor(rows))
+        scenes = pool.scene_batch(torch.tensor(rows))
         boxes, mask = scenes.part("boxes", by="grounding").cpu(), scenes.part("region_mask", by="grounding").cpu()
         sizes = scenes.part("sizes", by="grounding").tolist()
-        for row, own, real, size in zip(rows, boxes, mask, sizes, strict=True):
+        for row, box, real, size in zip(rows, boxes, mask, sizes, strict=True):
             photo = photos[pool.ids[row]]
-            regions = own[real].double().numpy() * _scale(photo, size)  # (n, 4) pixels
-            for caption in range(int(pool.first[row]), int(pool.first[row + 1])):
-                table = _table(pool.texts.words[caption], photo.sentences, regions)
+            regions = box[real].double().numpy() * _scale(photo, size)  # (n, 4) pixels
+            for caption in range(int(first[row]), int(first[row + 1])):
+                table = _table(texts.words[caption], photo.sentences, regions)
                 if table is not None:
                     tables[caption] = table
     return tables
@@ -239,8 +238,7 @@ def _annotated_photos(
     for row, id in enumerate(pool.ids):
         photo = grounded.get(id)
         if photo is not None and photo.size is not None and photo.sentences:
-            assert pool.scenes is not None
-            yield row, photo, photo.size, pool.scenes.batch(torch.tensor([row]))
+            yield row, photo, photo.size, pool.scene_batch(torch.tensor([row]))
 
 
 def _pixel_boxes(scenes: SceneBatch, size: tuple[int, int]) -> list[Box]:

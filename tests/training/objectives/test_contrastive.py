@@ -361,7 +361,7 @@ def test_a_reference_that_was_trained_on_other_features_is_refused(pool):
         if fits:
             assert loss(updown(), batch, Progress()).total.isfinite()
         else:
-            with pytest.raises(ConfigError, match="trained on scenes of vgg, and these are of resnet"):
+            with pytest.raises(ConfigError, match="trained on scenes vgg, and these are resnet"):
                 loss(updown(), batch, Progress())
 
 

@@ -154,8 +154,6 @@ def test_bad_choices_are_refused():
 def test_pools_that_have_no_other_image_are_refused(pool):
     with pytest.raises(ConfigError, match="training split"):
         IntrospectiveConfig().build(Context(make_context(pool).vocabulary))
-    with pytest.raises(ConfigError, match="needs photos"):
-        objective(Pool(pool.ids, None, pool.texts, pool.first))
     with pytest.raises(ConfigError, match="needs captions"):
         objective(Pool(pool.ids, pool.scenes))
     with pytest.raises(CountError, match="there is one photo"):

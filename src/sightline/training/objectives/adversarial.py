@@ -55,9 +55,9 @@ class AdversarialConfig:
     def build(self, context: Context) -> Adversarial:
         """The objective; the width of the evaluator's input is that of the pool `train`."""
         pool = context.pools.get("train")
-        if pool is None or pool.scenes is None:
+        if pool is None:
             raise ConfigError("the objective adversarial needs photos", fix="give data.features")
-        width = pool.scenes.batch(torch.zeros(1, dtype=torch.long)).part(self.part, by="the evaluator").shape[-1]
+        width = pool.scene_batch(torch.tensor([0])).part(self.part, by="the evaluator").shape[-1]
         with torch.random.fork_rng(devices=[]):  # all processes begin with the same evaluator
             torch.manual_seed(context.seed)
             evaluator = Evaluator(self.part, width, len(context.vocabulary), self.word_size, self.hidden_size)

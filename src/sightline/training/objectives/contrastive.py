@@ -21,7 +21,7 @@ from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress, mode
+from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress, mode, refuse_other_vision
 
 START = "start"
 
@@ -186,9 +186,7 @@ class Reference(nn.Module):
 
     def get(self, scenes: SceneBatch) -> Captioner:
         """The reference; scenes of another vision model than it was trained on are refused."""
-        if self._fingerprint and scenes.fingerprint and self._fingerprint != scenes.fingerprint:
-            what = f"the reference was trained on scenes of {self._fingerprint}, and these are of {scenes.fingerprint}"
-            raise ConfigError(what, fix="give a reference that was trained on the same features")
+        refuse_other_vision("the reference", self._fingerprint, scenes.fingerprint)
         reference = self.copy if self._loaded is None else self._loaded.model
         assert reference is not None, "`begin` comes before the first batch"
         return reference

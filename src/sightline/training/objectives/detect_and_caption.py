@@ -140,8 +140,7 @@ class DetectAndCaption(Objective):
         if not self.config.boxed:
             return pixels, things, window
         pool = self.pools[POOL]
-        assert pool.scenes is not None
-        boxed = pool.scenes.batch(torch.randint(len(pool), (self.config.boxed,))).to(pixels.device)
+        boxed = pool.scene_batch(torch.randint(len(pool), (self.config.boxed,))).to(pixels.device)
         pixels = torch.cat([pixels, boxed.part("pixels", by=NAME)])
         window = torch.cat([window, window.new_full((len(boxed),), self.config.boxed_window)])
         return pixels, join_batches([things, things_of(boxed)]), window

@@ -17,7 +17,7 @@ from sightline.config import check_ranges
 from sightline.errors import ConfigError, CountError
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Losses, Objective, Progress, mode
-from sightline.training.tensor_tables import Pool, Scenes
+from sightline.training.tensor_tables import Pool
 
 DRAW = 0x494C  # sets this draw apart from those of batches
 
@@ -41,9 +41,7 @@ class IntrospectiveConfig:
         if "train" not in context.pools:
             raise ConfigError("the objective introspective draws images from the training split, and there is none")
         pool = context.pools["train"]
-        if pool.scenes is None:
-            raise ConfigError("the objective introspective needs photos", fix="give data.features")
-        return Introspective(self, pool.scenes, draw_mismatches(pool, context.seed))
+        return Introspective(self, pool, draw_mismatches(pool, context.seed))
 
 
 class Introspective(Objective):
@@ -63,7 +61,7 @@ class Introspective(Objective):
 
     config: IntrospectiveConfig
 
-    def __init__(self, config: IntrospectiveConfig, pool: Scenes, others: Tensor) -> None:
+    def __init__(self, config: IntrospectiveConfig, pool: Pool, others: Tensor) -> None:
         super().__init__(config)
         self.pool, self.others = pool, others
 
@@ -71,7 +69,7 @@ class Introspective(Objective):
         model = self.captioner(model)
         images, words = self.scenes(batch), self.captions(batch).ids
         assert batch.captions is not None
-        others = self.pool.batch(self.others[batch.captions.cpu()]).to(words.device)  # I′, N of them
+        others = self.pool.scene_batch(self.others[batch.captions.cpu()]).to(words.device)  # I′, N of them
         with mode(model, model.training and self.config.target_dropout):
             true = model.log_prob(model.encode(images), words)
             mismatched = model.log_prob(model.encode(others), words)
@@ -86,10 +84,9 @@ class Introspective(Objective):
 
 def draw_mismatches(pool: Pool, seed: int) -> Tensor:
     """(M,) for each caption of the pool the row of a photo that is not its own, any other being as likely."""
-    if pool.texts is None or pool.first is None:
-        raise ConfigError("the objective introspective needs captions", fix="give data.captions")
+    _, first = pool.captions("the objective introspective")
+    owner = torch.repeat_interleave(first.diff())  # (M,) the photo of each caption
     if len(pool) < 2:
         raise CountError("another photo is needed for each caption, and there is one photo", fix="give more photos")
-    own = np.repeat(np.arange(len(pool)), np.diff(pool.first))
-    shift = np.random.default_rng([DRAW, seed]).integers(1, len(pool), size=len(own))
-    return torch.from_numpy((own + shift) % len(pool))
+    shift = np.random.default_rng([DRAW, seed]).integers(1, len(pool), size=len(owner))
+    return (owner + torch.from_numpy(shift)) % len(pool)

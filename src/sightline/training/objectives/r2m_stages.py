@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -100,18 +99,15 @@ def text_loss(model: Any, pool: Pool, config: R2MTextConfig, batch: int = 64) ->
 
     L_XE is the mean over all words and ENDs, L_rec the mean over all sentences.
     """
-    if pool.texts is None:
-        raise ConfigError("r2m-text is measured on sentences, and there are none", fix="give data.corpus")
-    assert pool.scenes is not None
-    assert pool.first is not None
+    texts, first = pool.captions("r2m-text")
+    owner = torch.repeat_interleave(first.diff())  # (M,) the photo of each caption
     objective, device = R2MText(replace(config, graphs=False)), next(model.parameters()).device
-    owner = torch.from_numpy(np.repeat(np.arange(len(pool)), np.diff(pool.first)))
-    tokens, means = float((pool.texts.lengths - 1).sum()), dict[str, float]()
-    for rows in torch.split(torch.arange(len(pool.texts)), 2 * batch):  # every sentence once, with its concepts
-        part = Batch(owner[rows], pool.scenes.batch(owner[rows]), pool.texts.batch(rows), rows)
+    tokens, means = float((texts.lengths - 1).sum()), dict[str, float]()
+    for rows in torch.split(torch.arange(len(texts)), 2 * batch):  # every sentence once, with its concepts
+        part = Batch(owner[rows], pool.scene_batch(owner[rows]), texts.batch(rows), rows)
         words = objective.weight(part)
         for name, total in objective(model, part.to(device), Progress()).parts.items():
-            share = words / tokens if name == "cross-entropy" else len(rows) / len(pool.texts)
+            share = words / tokens if name == "cross-entropy" else len(rows) / len(texts)
             means[name] = means.get(name, 0.0) + float(total) / words * share
     return {"loss": means["cross-entropy"] + config.beta * means.get("reconstruction", 0.0), **means}  # Eq. 11
 
@@ -276,7 +272,7 @@ def released_matching(scores: Tensor, margin: float) -> Tensor:
     tensor([0.4000, 0.4000])
     """
     scores = scores.float()
-    own = scores.diagonal()
-    of_captions = (margin + scores - own[:, None]).clamp(min=0).amax(0)
-    of_images = (margin + scores - own[None]).clamp(min=0).amax(1)
+    pairs = scores.diagonal()
+    of_captions = (margin + scores - pairs[:, None]).clamp(min=0).amax(0)
+    of_images = (margin + scores - pairs[None]).clamp(min=0).amax(1)
     return of_captions + of_images

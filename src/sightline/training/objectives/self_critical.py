@@ -122,13 +122,10 @@ class SelfCritical(Objective):
 
     def _references(self, photos: Tensor) -> Tensor:
         """(B, T) ids of one caption of each photo, chosen at random."""
-        pool = self.pool
-        if pool.texts is None or pool.first is None:
-            raise ConfigError("cross-entropy needs captions, and there are none", fix="give data.captions")
-        first = torch.from_numpy(pool.first)
+        texts, first = self.pool.captions("cross-entropy")
         count = first[photos + 1] - first[photos]
         rows = first[photos] + (torch.rand(len(photos)) * count).long()
-        return pool.texts.ids[rows, : int(pool.texts.lengths[rows].max())].long()
+        return texts.batch(rows).ids
 
     def _captions(self, model: Captioner, images: SceneBatch) -> Tensor:
         """(B, K, T) samples of each image, and behind them its greedy caption where that is the baseline."""
