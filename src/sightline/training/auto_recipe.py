@@ -51,8 +51,9 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
     notes: list[str] = []
     data: dict[str, Any] = {name: str(existing_path(path).absolute()) for name, path in own.paths().items()}
     if kind == "r2m" and own.corpus is not None and own == OwnData(corpus=own.corpus):
-        data |= _corpus(own, notes)
-        stages, size = _text_stages(own, 0, notes)
+        sentences = _corpus(own)
+        data |= _corpus_settings(own, sentences, notes)
+        stages, size = _text_stages(len(sentences), 0, False, notes)
     elif own.images is None and own.features is None:
         raise ConfigError("neither photos nor features are given", fix="add --images photos/ or --features FILE")
     else:
@@ -71,8 +72,9 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
             "measure it on."
         )
         if kind == "r2m":
-            data |= _corpus(own, notes)
-            stages, size = _text_stages(own, photos, notes)
+            sentences = _corpus(own)
+            data |= _corpus_settings(own, sentences, notes)
+            stages, size = _text_stages(len(sentences), photos, photos > 0 or own.features is not None, notes)
         elif captions:
             data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, notes), "vocabulary": "train"}
             stages, size = _caption_stages(photos, captions, notes)
@@ -91,8 +93,8 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
 def _count(own: OwnData) -> tuple[int, int]:
     table = own.captions or (None if own.images is None else table_of(existing_path(own.images)))
     if table is not None:
-        read = read_captions(existing_path(table), own.images)
-        return len(read), sum(len(photo.sentences) for photo in read)
+        captions = read_captions(existing_path(table), own.images)
+        return len(captions), sum(len(photo.sentences) for photo in captions)
     if own.images is not None:
         return len(photo_files(own.images)), 0
     return 0, 0
@@ -155,11 +157,14 @@ def _caption_stages(photos: int, captions: int, notes: list[str]) -> tuple[dict[
     return {"cross-entropy": stage}, size
 
 
-def _corpus(own: OwnData, notes: list[str]) -> dict[str, Any]:
-    """Which sentences of the corpus are used, and from what count on a word is learned."""
+def _corpus(own: OwnData) -> tuple[str, ...]:
     if own.corpus is None:
         raise ConfigError("r2m learns to speak from text, and there is none", fix="add --corpus text.txt")
-    sentences = read_corpus(existing_path(own.corpus))
+    return read_corpus(existing_path(own.corpus))
+
+
+def _corpus_settings(own: OwnData, sentences: Sequence[str], notes: list[str]) -> dict[str, Any]:
+    """Which sentences of the corpus are used, and from what count on a word is learned."""
     long = sum(len(sentence.split()) >= 8 for sentence in sentences)
     fewest = 8 if 2 * long >= len(sentences) else 4
     notes.append(f"Of the corpus, sentences of {fewest} to {DataConfig.max_words} words are used.")
@@ -178,45 +183,37 @@ def _corpus(own: OwnData, notes: list[str]) -> dict[str, Any]:
     }
 
 
-def _text_stages(own: OwnData, photos: int, notes: list[str]) -> tuple[dict[str, Any], int]:
+def _text_stages(sentences: int, photos: int, on_photos: bool, notes: list[str]) -> tuple[dict[str, Any], int]:
     """The four stages of R2M: write sentences, rebuild their concepts, then both with photos where there are some.
 
     As with photos, few held-out sentences choose badly: of 500 captions of Flickr8k, the model they chose had CIDEr 3.7
     on 100 dev photos and wrote no sentences, the last of 30 and 5 epochs 9.6.
     """
-    assert own.corpus is not None
-    sentences = len(read_corpus(own.corpus))
     size = _size(sentences)
     batch = min(256, max(8, 1 << int(math.log2(max(1, sentences / 20)))))
     epochs = min(100, max(10, math.ceil(3_000 * batch / max(1, sentences))))
     rate = 5e-4 if size < 512 else 1e-4
+    select: dict[str, Any] = {"metric": "loss", "patience": 3}
+    written = {"epochs": epochs, "optimiser": {"lr": rate, "clip": 10.0}}
+    rebuilt = written
     if sentences < FEW_SENTENCES:
-        plans = zip(TEXT_EPOCHS, (2e-3, 1e-3), strict=True)
-        select: dict[str, Any] = {"every": 0}
+        select = {"every": 0}
+        written = {"epochs": TEXT_EPOCHS[0], "optimiser": {"lr": 2e-3, "clip": 10.0}}
+        rebuilt = {"epochs": TEXT_EPOCHS[1], "optimiser": {"lr": 1e-3, "clip": 10.0}}
         note = f"The text stages take {TEXT_EPOCHS[0]} and {TEXT_EPOCHS[1]} epochs in batches of {batch} sentences."
         note += f" The last model is kept: {plural(sentences, 'sentence')} are few to choose by."
     else:
-        plans = zip((epochs, epochs), (rate, rate), strict=True)
-        select = {"metric": "loss", "patience": 3}
         note = f"Each text stage takes at most {epochs} epochs in batches of {batch} sentences, and stops when held-out"
         note += " sentences have not become likelier for 3 epochs."
     if photos:
         note += f" The photo stages take 50 and 100 steps, with {batch} sentences beside the photos."
     notes.append(note)
-    written, rebuilt = (
-        {
-            "batch": {"pool": "corpus", "size": batch, "captions": 1},
-            "optimiser": {"lr": lr, "clip": 10.0},
-            "epochs": count,
-            "select": select,
-        }
-        for count, lr in plans
-    )
+    text = {"batch": {"pool": "corpus", "size": batch, "captions": 1}, "select": select}
     stages = {
-        "text": {"objective": {"kind": "r2m-text"}, **written},
-        "text-reconstruction": {"objective": {"kind": "r2m-text", "beta": 1.0}, **rebuilt},
+        "text": {"objective": {"kind": "r2m-text"}, **text, **written},
+        "text-reconstruction": {"objective": {"kind": "r2m-text", "beta": 1.0}, **text, **rebuilt},
     }
-    if not photos and own.features is None:
+    if not on_photos:
         return stages, size
     photo = {
         "batch": {"of": "photos", "size": max(2, min(256, round(photos * SHARES["train"])))},

@@ -39,15 +39,15 @@ class Finder:
                 raise ConfigError(what, fix="set the recipe's `start`, or name another model")
             return self(self.start)
         seed = self.out.name if SEED.fullmatch(self.out.name) else ""  # runs with the recipe's own seed have no folder
-        own = self.out.absolute().parent if seed else self.out.absolute()  # the folder of the row that asks
+        here = self.out.absolute().parent if seed else self.out.absolute()  # the folder of the row that asks
         kind, colon, rest = name.partition(":")
         if colon and kind == "row":
-            return self._run(own.parent / rest / seed, self.recipe, rest)
+            return self._run(here.parent / rest / seed, self.recipe, rest)
         if colon and kind == "recipe":
             table, sharp, row = rest.partition("#")
             if not sharp or not table or not row:
                 raise ConfigError(f"`{name}` names no row", fix="write recipe:PAPER/TABLE#ROW")
-            beside = own.parents[min(2, len(own.parents) - 1)]
+            beside = here.parents[min(2, len(here.parents) - 1)]
             folders = [folder / table / row / seed for folder in (beside, RUNS)]
             folder = next((folder for folder in folders if (folder / MODEL).is_file()), folders[-1])
             return self._run(folder, table, row)

@@ -71,12 +71,12 @@ class Distributed:
             return
         # DistributedDataParallel gives the same gradients, but wants CUDA graphs recorded before it wraps a module, and
         # those of R²M are recorded as shapes come; and it searches every step for parameters that nothing depends on.
-        known = self.sum(*(float(parameter.grad is not None) for parameter in parameters))
-        moved = [parameter for parameter, count in zip(parameters, known, strict=True) if count]
-        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in moved])
+        counts = self.sum(*(float(parameter.grad is not None) for parameter in parameters))
+        learned = [parameter for parameter, count in zip(parameters, counts, strict=True) if count]
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in learned])
         with _answered():
             dist.all_reduce(flat)
-        for parameter, part in zip(moved, torch.split(flat, [p.numel() for p in moved]), strict=True):
+        for parameter, part in zip(learned, torch.split(flat, [p.numel() for p in learned]), strict=True):
             parameter.grad = part.view_as(parameter)
 
 

@@ -99,21 +99,21 @@ class Detect:
         if self.weights == "imagenet":
             built.load_imagenet()
         elif self.weights != "random":
-            built.load_sight(self._found(find))
+            built.load_sight(self._source(find))
         built.fixed_norms = self.fixed_norms
         return built.requires_grad_(self.train)
 
-    def _found(self, find: Find | None) -> Detector:
+    def _source(self, find: Find | None) -> Detector:
         model: Any = None if find is None else find(self.weights).model
         if not isinstance(model, EndToEnd) or not isinstance(model.vision, Detector):
             raise ConfigError(
                 f"`vision.weights` is {self.weights}, which is no trained model with a detector",
                 fix="give imagenet, random, or a model that was trained with vision.kind=detector",
             )
-        held = model.vision.config
-        if held.variant != self.variant or held.names != concept_names():
+        config = model.vision.config
+        if config.variant != self.variant or config.names != concept_names():
             raise ConfigError(
-                f"{self.weights} sees with {held.variant} and {len(held.names)} names",
+                f"{self.weights} sees with {config.variant} and {len(config.names)} names",
                 fix="set vision.variant to its own, and train it again where the list of names has changed",
             )
         return model.vision

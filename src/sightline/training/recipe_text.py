@@ -99,7 +99,7 @@ def read_corpus(path: PathLike, sentiment: Sentiment = "") -> tuple[str, ...]:
     if kind.captions is None:
         raise ConfigError(f"{kind.name} holds no sentences", where=path, fix="give a text file, a sentence per line")
     sentences = kind.captions(path).sentences()
-    return tuple(one.text for one in sentences if not sentiment or karpathy.sentiment_of(one) == sentiment)
+    return tuple(s.text for s in sentences if not sentiment or karpathy.sentiment_of(s) == sentiment)
 
 
 def corpus_pools(

@@ -204,32 +204,28 @@ def comparable(paper: str, table: str, data: DataRecord) -> Comparable:
 
 def merge(runs: Sequence[ResultRecord]) -> ResultRecord:
     """The runs of a row with several seeds as one record."""
-    runs = sorted(runs, key=lambda one: one.seeds)
+    runs = sorted(runs, key=lambda run: run.seeds)
     first = runs[0]
     for other in runs[1:]:
         for item in fields(ResultRecord):
-            one, two = getattr(first, item.name), getattr(other, item.name)
-            if one != two and item.name not in ("commit", "seeds", "metrics", "minutes", "hardware"):
-                raise ConfigError(
-                    f"seeds {first.seeds[0]} and {other.seeds[0]} of {first.address} differ in {item.name}: "
-                    f"{one}; {two}",
-                    fix="run both with the same changes, or keep one of them",
-                )
-    seeds = tuple(seed for one in runs for seed in one.seeds)
+            values = getattr(first, item.name), getattr(other, item.name)
+            if values[0] != values[1] and item.name not in ("commit", "seeds", "metrics", "minutes", "hardware"):
+                what = f"seeds {first.seeds[0]} and {other.seeds[0]} of {first.address} differ in {item.name}: "
+                what += f"{values[0]}; {values[1]}"
+                raise ConfigError(what, fix="run both with the same changes, or keep one of them")
+    seeds = tuple(seed for run in runs for seed in run.seeds)
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"{first.address} has a seed twice", fix="keep one of them")
-    values = [one.metrics.mean for one in runs]
-    names = [name for name in values[0] if all(name in one for one in values)]
+    per_seed = tuple(run.metrics.mean for run in runs)
+    names = [name for name in per_seed[0] if all(name in metrics for metrics in per_seed)]
+    mean = _rounded({name: statistics.fmean(metrics[name] for metrics in per_seed) for name in names})
     return replace(
         first,
-        commit=_joined(one.commit for one in runs),
+        commit=" and ".join(dict.fromkeys(run.commit for run in runs)),
         seeds=seeds,
-        metrics=Metrics(
-            _rounded({name: statistics.fmean(one[name] for one in values) for name in names}),
-            tuple(values) if len(values) > 1 else (),
-        ),
-        minutes=round(statistics.fmean(one.minutes for one in runs), 2),
-        hardware=_joined(one.hardware for one in runs),
+        metrics=Metrics(mean, per_seed if len(per_seed) > 1 else ()),
+        minutes=round(statistics.fmean(run.minutes for run in runs), 2),
+        hardware=" and ".join(dict.fromkeys(run.hardware for run in runs)),
     )
 
 
@@ -285,10 +281,6 @@ def hardware(device: torch.device | str = "cpu") -> str:
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(float(value), DECIMALS) for name, value in values.items()}
-
-
-def _joined(values: Any) -> str:
-    return " and ".join(dict.fromkeys(values))
 
 
 CARD = "supervision.txt"  # in a feature store: one line, what its vision model learned from

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
 
 import numpy as np
 import torch
@@ -75,13 +74,16 @@ def align(words: Sequence[str], tokens: Sequence[str]) -> list[int] | None:
     >>> align(["a", "tshirt", "is", "hung"], ["A", "T-shirt", "is", "hung", "up", "."])
     [0, 1, 2, 3, -1, -1]
     """
-    ours, theirs = [letters(word) for word in words], [letters(token) for token in tokens]
-    if not "".join(theirs).startswith("".join(ours)):
+    word_letters, token_letters = [letters(word) for word in words], [letters(token) for token in tokens]
+    if not "".join(token_letters).startswith("".join(word_letters)):
         return None
-    holder = [place for place, word in enumerate(ours) for _ in word]  # of each character
-    starts = accumulate(map(len, theirs), initial=0)
-    held = [holder[start : start + len(token)] for start, token in zip(starts, theirs, strict=False)]
-    return [max(places, key=places.count) if places else -1 for places in held]
+    word_of = [place for place, word in enumerate(word_letters) for _ in word]  # of each character
+    places, start = [], 0
+    for token in token_letters:
+        holders = word_of[start : start + len(token)]
+        places.append(max(holders, key=holders.count) if holders else -1)
+        start += len(token)
+    return places
 
 
 @lru_cache(maxsize=1 << 16)
@@ -104,9 +106,11 @@ def _table(words: Sequence[str], sentences: Sequence[GroundedSentence], regions:
 
     Sentences are found by what they say: in files of the same photos their order differs.
     """
-    fits = ((sentence, align(words, sentence.tokens)) for sentence in sentences)
-    sentence, places = next(((s, p) for s, p in fits if p is not None), (None, None))
-    if sentence is None or places is None:
+    for sentence in sentences:
+        places = align(words, sentence.tokens)
+        if places is not None:
+            break
+    else:
         return None
     grounded: dict[int, Array] = {}
     for word in sentence.words:
@@ -221,8 +225,7 @@ def f1_of_captions(
             word if word.regions is None else replace(word, box=boxes[int(word.regions.argmax())])
             for word in caption.trace
         )
-        said = mentions(Caption(caption.words, caption.log_prob, trace), size, classes)
-        metric.update(photo, said)
+        metric.update(photo, mentions(Caption(caption.words, caption.log_prob, trace), size, classes))
     if per_image is not None:
         for name in ("all", "loc"):
             for part in (PRECISION, RECALL):

@@ -402,7 +402,7 @@ def test_what_cannot_be_scored_is_refused():
     bare = replace(pool(), first=np.append(pool().first, pool().first[-1]))
     with pytest.raises(ConfigError, match="a training photo has no caption"):
         config().build(Context(VOCABULARY, {"train": bare}))
-    with pytest.raises(ConfigError, match="references, and there are none"):
+    with pytest.raises(ConfigError, match="this reward needs captions, and there are none"):
         config().build(Context(VOCABULARY, {"train": replace(pool(), texts=None, first=None)}))
     with pytest.raises(ConfigError, match="needs photos"):
         config().build(context())(updown(), Batch(torch.arange(4)), NOW)

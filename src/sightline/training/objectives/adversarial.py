@@ -139,8 +139,8 @@ class Adversarial(Objective):
     def rewards(self, model: Captioner, memory: Memory, images: SceneBatch, words: Tensor) -> Tensor:
         """(N, T) V of each word after START of drawn captions (N, T + 1)."""
         embedded, copies = self.evaluator.embed(images), self.config.rollouts
-        whole: Tensor = self.evaluator(embedded, words).sigmoid()  # (N,)
-        values = whole.unsqueeze(1).repeat(1, words.shape[1] - 1)
+        reward: Tensor = self.evaluator(embedded, words).sigmoid()  # (N,) of the captions as they are
+        values = reward.unsqueeze(1).repeat(1, words.shape[1] - 1)
         if copies == 0:
             return values
         rules = WordRules(self._rules(), model.vocab_size, None, words.device)
@@ -150,8 +150,8 @@ class Adversarial(Objective):
             begun = words[:, : t + 1].repeat_interleave(copies, 0)
             ended = roll_out(model, memory, begun, expand(state, len(begun)), rules, self.config.depth)
             mean = self.evaluator(embedded, ended).sigmoid().view(-1, copies).mean(1)
-            going = (words[:, t] != END) & (words[:, t] != PAD)
-            values[:, t - 1] = torch.where(going, mean, whole)
+            unfinished = (words[:, t] != END) & (words[:, t] != PAD)
+            values[:, t - 1] = torch.where(unfinished, mean, reward)
         return values
 
     def _judge(self, images: SceneBatch, true: Tensor, drawn: DecodeResult, other: Tensor) -> Losses:
@@ -190,17 +190,17 @@ def roll_out(model: Captioner, memory: Memory, words: Tensor, state: State, rule
     A caption ends at the rules' `max_words`; at most `depth` words are drawn, END counted, 0 being no limit.
     """
     pick = sampler(Sample(), words.device)
-    going = (words[:, -1] != END) & (words[:, -1] != PAD)
+    unfinished = (words[:, -1] != END) & (words[:, -1] != PAD)
     left = rules.rules.max_words + 2 - words.shape[1]
     for _ in range(min(depth, left) if depth else left):
-        rows = going.nonzero().squeeze(1)
+        rows = unfinished.nonzero().squeeze(1)
         if not len(rows):
             break
         values, state = model.step(words[:, -1], memory, state, rows)  # (n, V)
         rules.apply(values, words[rows])
         chosen = torch.full_like(words[:, -1], PAD).index_copy(0, rows, pick(values).squeeze(1))
         words = torch.cat([words, chosen.unsqueeze(1)], 1)
-        going = going & (chosen != END)
-    if not going.any():
+        unfinished = unfinished & (chosen != END)
+    if not unfinished.any():
         return words
-    return torch.cat([words, torch.full_like(words[:, :1], PAD).masked_fill(going.unsqueeze(1), END)], 1)
+    return torch.cat([words, torch.full_like(words[:, :1], PAD).masked_fill(unfinished.unsqueeze(1), END)], 1)

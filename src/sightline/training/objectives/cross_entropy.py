@@ -93,12 +93,12 @@ class CrossEntropy(Objective):
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         model = self.captioner(model)
-        seen, words = self.scenes(batch), self.captions(batch).ids  # (N, T + 1)
+        images, words = self.scenes(batch), self.captions(batch).ids  # (N, T + 1)
         if self.variation is not None and model.training:
             with torch.no_grad():  # a vision model that learns is taught by `detect-and-caption`
-                seen = self.variation.leave_out(frozen_scenes(model, seen), self.config.leave_out)
-            seen, words = self.variation.rename(seen, words, self.config.rename)
-        memory = model.encode(seen)
+                images = self.variation.leave_out(frozen_scenes(model, images), self.config.leave_out)
+            images, words = self.variation.rename(images, words, self.config.rename)
+        memory = model.encode(images)
         plan = self.config.scheduled_sampling
         probability = plan.at(progress.epoch) if plan is not None and model.training else 0.0
         smoothing = self.config.smoothing

@@ -39,10 +39,10 @@ def info_nce(logits: Tensor, owner: Tensor, same: Tensor) -> Tensor:
     tensor([0.1269, 0.5032, 0.1092])
     """
     logits = logits.float()
-    own = logits.gather(0, owner[None])[0]  # (N,)
+    pairs = logits.gather(0, owner[None])[0]  # (N,)
     others = logits.masked_fill(same, torch.finfo(logits.dtype).min)
-    photo_of_caption = F.softplus(others.logsumexp(0) - own)  # -ln(e^own / (e^own + Σ e^other)), over photos
-    caption_of_photo = F.softplus(others.logsumexp(1)[owner] - own)  # the same, over captions
+    photo_of_caption = F.softplus(others.logsumexp(0) - pairs)  # -ln(e^pair / (e^pair + Σ e^other)), over photos
+    caption_of_photo = F.softplus(others.logsumexp(1)[owner] - pairs)  # the same, over captions
     return (photo_of_caption + caption_of_photo) / 2
 
 

@@ -42,9 +42,9 @@ def hinge(
 
 def _costs(scores: Tensor, margin: float, hardest: bool, mask: Tensor, semi: bool) -> Tensor:
     """(N,) the costs of rows as queries."""
-    own = scores.diagonal()[:, None]
-    counted = mask & (scores < own) if semi else mask
-    costs = (margin - own + scores).clamp(min=0).masked_fill(~counted, 0)
+    pairs = scores.diagonal()[:, None]
+    counted = mask & (scores < pairs) if semi else mask
+    costs = (margin - pairs + scores).clamp(min=0).masked_fill(~counted, 0)
     return costs.max(1).values if hardest else costs.sum(1)
 
 
