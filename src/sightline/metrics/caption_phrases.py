@@ -185,30 +185,36 @@ Phrase = Thing | Action | Word
 _OF = Word("relation", "of")
 
 
-def phrases(words: Sequence[str], tags: Sequence[str]) -> list[Phrase]:
+def read_phrases(words: Sequence[str], tags: Sequence[str]) -> list[Phrase]:
     """Part a tagged caption into phrases; words that build no scene (adverbs, articles on their own) are left out."""
     tokens = _folded(words, tags)
-    found: list[Phrase] = []
+    phrases: list[Phrase] = []
     at = 0
     while at < len(tokens):
-        at = _thing(tokens, at, found) or _action(tokens, at, found) or _word(tokens, at, found)
-    return _told_apart(found)
+        at = _thing(tokens, at, phrases) or _action(tokens, at, phrases) or _word(tokens, at, phrases)
+    return _merged(phrases)
 
 
-def _told_apart(row: list[Phrase]) -> list[Phrase]:
+def _merged(phrases: list[Phrase]) -> list[Phrase]:
     """Give *the man's hat* its owner, and let *a picture of a group of people* be people, in a group."""
-    found: list[Phrase] = []
-    for phrase in row:
-        if isinstance(phrase, Thing) and len(found) > 1:
-            first, link = found[-2:]
+    merged: list[Phrase] = []
+    for phrase in phrases:
+        if isinstance(phrase, Thing) and len(merged) > 1:
+            first, link = merged[-2:]
             if isinstance(first, Thing) and isinstance(link, Word):
-                merged = _of_thing(first, phrase) if link == _OF else None
-                merged = Thing(phrase.head, phrase.attributes, phrase.nouns, first) if link.kind == "owner" else merged
-                if merged is not None:
-                    del found[-2:]
-                    phrase = merged
-        found.append(phrase)
-    return found
+                joined = _joined(first, link, phrase)
+                if joined is not None:
+                    del merged[-2:]
+                    phrase = joined
+        merged.append(phrase)
+    return merged
+
+
+def _joined(first: Thing, link: Word, second: Thing) -> Thing | None:
+    """Two things as one, where *'s* or *of* makes them one."""
+    if link.kind == "owner":
+        return Thing(second.head, second.attributes, second.nouns, first)
+    return _of_thing(first, second) if link == _OF else None
 
 
 def _of_thing(first: Thing, second: Thing) -> Thing | None:
@@ -241,7 +247,7 @@ def _folded(words: Sequence[str], tags: Sequence[str]) -> list[Token]:
     return tokens
 
 
-def _thing(tokens: Sequence[Token], start: int, found: list[Phrase]) -> int:
+def _thing(tokens: Sequence[Token], start: int, phrases: list[Phrase]) -> int:
     """Read a noun phrase at `start`; the place after it, or 0 where there is none."""
     at, end = start, len(tokens)
     while at < end and tokens[at][1] in _DETERMINERS:
@@ -264,7 +270,7 @@ def _thing(tokens: Sequence[Token], start: int, found: list[Phrase]) -> int:
     while nouns:
         modifiers.insert(0, _compound([], nouns))
     attributes = tuple(_attribute(*token) for token in before if token[0] not in _EMPTY_ADJECTIVES)
-    found.append(Thing(head, attributes, tuple(modifiers)))
+    phrases.append(Thing(head, attributes, tuple(modifiers)))
     return at
 
 
@@ -324,15 +330,15 @@ def _attribute(word: str, tag: str) -> str:
     return lemma_of_tag(word, tag)
 
 
-def _action(tokens: Sequence[Token], at: int, found: list[Phrase]) -> int:
+def _action(tokens: Sequence[Token], at: int, phrases: list[Phrase]) -> int:
     word, tag = tokens[at]
     if word in _BE and tag != "POS":
         main = _after_adverbs(tokens, at + 1)
         if main < len(tokens) and tokens[main][1] in _PARTICIPLES and not _before_its_noun(tokens, main):
-            return _verb(tokens, main, True, found)
-        found.append(Word("be"))
+            return _verb(tokens, main, True, phrases)
+        phrases.append(Word("be"))
         return at + 1
-    return _verb(tokens, at, False, found) if tag[0] == "V" else 0
+    return _verb(tokens, at, False, phrases) if tag[0] == "V" else 0
 
 
 def _after_adverbs(tokens: Sequence[Token], at: int) -> int:
@@ -341,7 +347,7 @@ def _after_adverbs(tokens: Sequence[Token], at: int) -> int:
     return at
 
 
-def _verb(tokens: Sequence[Token], at: int, helped: bool, found: list[Phrase]) -> int:
+def _verb(tokens: Sequence[Token], at: int, helped: bool, phrases: list[Phrase]) -> int:
     """Read a verb and its particle; verbs that only lead to it (*trying to catch*, *does not move*) are left out."""
     while main := _led_to(tokens, at):
         at = main
@@ -351,7 +357,7 @@ def _verb(tokens: Sequence[Token], at: int, helped: bool, found: list[Phrase]) -
         phrasal = f"{verb} {tokens[after][0]}"
         verb = phrasal if wordnet.has(phrasal, "v") else verb
         at = after
-    found.append(Action(verb, tag, helped))
+    phrases.append(Action(verb, tag, helped))
     return at + 1
 
 
@@ -365,26 +371,26 @@ def _led_to(tokens: Sequence[Token], at: int) -> int:
     return after if helper and not _before_its_noun(tokens, after) else 0
 
 
-def _word(tokens: Sequence[Token], at: int, found: list[Phrase]) -> int:
+def _word(tokens: Sequence[Token], at: int, phrases: list[Phrase]) -> int:
     word, tag = tokens[at]
     following = tokens[at + 1][1] if at + 1 < len(tokens) else ""
     if tag[0] == "J":
         if word not in _EMPTY_ADJECTIVES:
-            found.append(Word("adjective", _attribute(word, tag)))
+            phrases.append(Word("adjective", _attribute(word, tag)))
     elif tag == "POS":
-        found.append(Word("be" if following in ("VBG", "DT", "IN") else "owner"))
+        phrases.append(Word("be" if following in ("VBG", "DT", "IN") else "owner"))
     elif word == "to":
-        found.append(Word("to") if following == "VB" else Word("relation", word))
+        phrases.append(Word("to") if following == "VB" else Word("relation", word))
     elif word == "that" or tag in ("WDT", "WP"):
-        found.append(Word("that"))
-    elif word in _CLAUSE_WORDS and not (word == "as" and found and isinstance(found[-1], Action)):
-        found.append(Word("clause"))
+        phrases.append(Word("that"))
+    elif word in _CLAUSE_WORDS and not (word == "as" and phrases and isinstance(phrases[-1], Action)):
+        phrases.append(Word("clause"))
     elif tag == "IN" or word == "as":
-        found.append(Word("relation", word))
+        phrases.append(Word("relation", word))
     elif tag == "CC":
-        found.append(Word("and"))
+        phrases.append(Word("and"))
     elif tag == "PRP":
-        found.append(Word("pronoun", word))
+        phrases.append(Word("pronoun", word))
     elif tag == "EX":
-        found.append(Word("there"))
+        phrases.append(Word("there"))
     return at + 1

@@ -64,22 +64,22 @@ def align(places: Sequence[list[Match]], fixed: int) -> list[Alignment]:
                 extended.append(path)
                 continue
             ends_chunk = _CHUNK if reached == here else 0
-            for taken in matches:
-                gain, start, stop, mask, width, _ = taken
+            for step in matches:
+                gain, start, stop, mask, width, _ = step
                 if not used & mask:
                     chunk = 0 if start == end else ends_chunk
-                    extended.append((order + gain + chunk, used | mask, here + width, stop, (trace, here, taken)))
+                    extended.append((order + gain + chunk, used | mask, here + width, stop, (trace, here, step)))
                     order += start - here if start > here else here - start
             if not fixed >> here & 1:
                 extended.append((order + ends_chunk, used, -1, -1, trace))
         paths = sorted(extended, key=_order)[:BEAM] if len(extended) > 1 else extended
     ends = [order + _CHUNK if reached == len(places) else order for order, _, reached, _, _ in paths]
     trace = paths[ends.index(min(ends))][4]
-    chosen: list[Alignment] = []
+    alignment: list[Alignment] = []
     while trace:
-        trace, here, taken = trace
-        chosen.append((here, taken))
-    return chosen[::-1]
+        trace, here, step = trace
+        alignment.append((here, step))
+    return alignment[::-1]
 
 
 _Paraphrases = dict[int, list[tuple[int, int, int]]]  # for a phrase: start, number of words, directions of others

@@ -95,7 +95,8 @@ class Lineup:
 
     @classmethod
     def of(cls, hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> Lineup:
-        tokens = Tokens.of([*chain.from_iterable((said, *references[id]) for id, said in hypotheses.items())])
+        sentences = chain.from_iterable((caption, *references[id]) for id, caption in hypotheses.items())
+        tokens = Tokens.of([*sentences])
         size = np.fromiter((1 + len(references[id]) for id in hypotheses), np.int64, len(hypotheses))
         return cls(tokens, np.repeat(np.arange(len(size)), size), np.cumsum(size) - size)
 

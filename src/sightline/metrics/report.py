@@ -34,8 +34,8 @@ def report_data(systems: Mapping[str, Scorecard], rounds: int = 1000) -> dict[st
     cards = list(systems.values())
     same_images([list(card.hypotheses) for card in cards])
     ids = list(cards[0].hypotheses)
-    known = cards[0].scores.per_image[ids[0]]  # of the whole set alone, such as its vocabulary, there is no interval
-    keys = [key for metric in cards[0].metrics.values() for key in metric.keys if key in known]
+    per_image = cards[0].scores.per_image[ids[0]]  # what only the corpus has, such as its vocabulary, has no interval
+    keys = [key for metric in cards[0].metrics.values() for key in metric.keys if key in per_image]
     weights = resamples(len(ids), rounds)
     drawn = {
         name: {key: row for metric in card.metrics.values() for key, row in metric.resample(weights).items()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sightline.metrics.caption_phrases import COLORS, PLACED, Action, Phrase, Thing, Word, is_alive, phrases
+from sightline.metrics.caption_phrases import COLORS, PLACED, Action, Phrase, Thing, Word, is_alive, read_phrases
 from sightline.text.tagger import Tagger
 
 SceneTuple = tuple[str, ...]
@@ -47,7 +47,7 @@ def parse_all(captions: Iterable[str]) -> dict[str, SceneGraph]:
 
 
 def parse_with_tags(words: Sequence[str], tags: Sequence[str]) -> SceneGraph:
-    reader = _Reader(phrases([word.lower() for word in words], tags))
+    reader = _Reader(read_phrases([word.lower() for word in words], tags))
     return SceneGraph(tuple(reader.objects), tuple(reader.attributes), tuple(reader.relations))
 
 

@@ -54,8 +54,8 @@ class Scorecard:
 
 def default_metrics() -> tuple[str, ...]:
     """The metrics that run by default: METEOR needs the data of its extra."""
-    found = importlib.util.find_spec("pycocoevalcap") is not None
-    return tuple(name for name in METRICS if name not in ON_REQUEST and (name != "meteor" or found))
+    installed = importlib.util.find_spec("pycocoevalcap") is not None
+    return tuple(name for name in METRICS if name not in ON_REQUEST and (name != "meteor" or installed))
 
 
 def scorecard(
