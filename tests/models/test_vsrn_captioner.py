@@ -8,8 +8,7 @@ import torch
 from captioner_contract import REGION_WIDTH, WORDS, CaptionerContract, random_scenes, random_words
 from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.errors import CountError
-from sightline.models.vsrn import VSRNConfig
-from sightline.models.vsrn_captioner import VSRNCaptioner
+from sightline.models.vsrn import VSRNCaptioner, VSRNConfig
 from sightline.text.vocabulary import Vocabulary
 
 

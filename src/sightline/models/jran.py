@@ -2,8 +2,9 @@
 
 Regions V_r and grid cells V_s (the "semantic features", Eq. 2) become joint relationship features V_J (`jrln.py`,
 Eq. 3–10). At each word, relationship based attention (Eq. 11–13) sums them to a context C^F_t for the LSTM
-(`Decoder`). Every part has a switch: the rows of Table 1, Fig. 5 and the baseline of Table 2 are configs, in the
-recipes `jran/table-1`, `jran/fig-5` and `jran/table-2`. The paper leaves open, and we choose:
+(`Decoder`). Eq. 1 is the objective `cross-entropy`. Every part has a switch: the rows of Table 1, Fig. 5 and the
+baseline of Table 2 are configs, in the recipes `jran/table-1`, `jran/fig-5` and `jran/table-2`. The paper leaves open,
+and we choose:
 
 - V_r and V_s are each projected to d by a linear layer with ReLU. V_s is L vectors, one per cell, as Eq. 5 needs.
 - The LSTM starts from zeros and reads the previous word, C^F_t and h_{t-1}. The word is predicted from h_t alone,
@@ -233,11 +234,11 @@ class JRAN(Captioner):
         features, masks = [], []
         if self.config.regions:
             regions = scenes.part("regions", by="JRAN", width=self.config.region_width)
-            features.append(self.dropout(self.region_projection(regions).relu()))
+            features.append(self.dropout(self.region_projection(regions).relu()))  # V_r
             masks.append(scenes.mask("regions"))
         if self.config.grid:
             grid = scenes.part("grid", by="JRAN", width=self.config.grid_width)
-            features.append(self.dropout(self.grid_projection(grid).relu()))
+            features.append(self.dropout(self.grid_projection(grid).relu()))  # V_s of Eq. 2
             masks.append(scenes.mask("grid"))
         return features, masks
 

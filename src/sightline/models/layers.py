@@ -29,15 +29,12 @@ def masked_mean(rows: Tensor, mask: Tensor | None) -> Tensor:
     return (rows * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-def l2norm(x: Tensor, eps: float = 1e-8) -> Tensor:
-    """Unit length along the last dimension; eps is added to the length, so that zero stays zero.
-
-    Under autocast it gives float32.
-    """
+def l2norm(x: Tensor) -> Tensor:
+    """Unit length along the last dimension, in float32 under autocast. 1e-8 is added to lengths: zero stays zero."""
     if torch.is_autocast_enabled(x.device.type):
         x = x.float()
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / (length + eps)
+    return x / (length + 1e-8)
 
 
 def corners_and_area(boxes: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """SCAN: stacked cross attention, in the form that "More Grounded Image Captioning by Distilling Image-Text Matching"
-(section 3.1, Eq. 1-6) gives it: each word attends to the regions, and a caption fits as well as its words do.
+(section 3.1, Eq. 1-6) gives it: each word attends to the regions, and a caption fits as well as its words do. Eq. 7 is
+the objective `triplet`.
 
 The direction i2t of the original ("Stacked Cross Attention for Image-Text Matching") swaps the roles. Below, the side
 that is attended to is the context (t2i: regions) and the side that attends is the query (t2i: words).

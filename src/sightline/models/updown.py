@@ -1,8 +1,10 @@
 """Up-Down, the captioner of "More Grounded Image Captioning by Distilling Image-Text Matching Model", section 3.2.
 
 Two LSTMs: the first reads the last word and decides where to look, the second reads what was seen there and says the
-next word. This file is the model as the paper writes it, and the one to read; `updown_fast.py` computes the same
-sooner, and is what `UpDownConfig.build` makes.
+next word. Eq. 15-19 are the objectives `distillation` and `self-critical`.
+
+This file is the model as the paper writes it, and the one to read; `updown_fast.py` computes the same sooner, and is
+what `UpDownConfig.build` makes.
 """
 
 from __future__ import annotations
