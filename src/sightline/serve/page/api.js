@@ -17,7 +17,7 @@ if (address.has("token")) { // as the terminal prints the address: it goes no fu
 }
 let asking = null; // one dialog for all requests that need a token
 
-export class Refused extends Error {
+class Refused extends Error {
   constructor(answer, status) {
     super(answer.error ?? `the server answered ${status}`);
     this.fix = answer.fix;

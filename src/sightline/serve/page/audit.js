@@ -1,6 +1,6 @@
 // Captions of others, from a file or typed, held against their photos.
 import { post } from "./api.js";
-import { $, each, el, groups, many, notice, tell } from "./dom.js";
+import { $, el, isPicture, many, notice, tell } from "./dom.js";
 import { photoView, roving, wordButton } from "./photo.js";
 import { progress } from "./progress.js";
 import { saveCsv, saveJson } from "./save.js";
@@ -30,7 +30,7 @@ export function initAudit(health) {
 export function take(files) {
   if (!$("audit-form")) return;
   notice("audit", null);
-  const photos = files.filter((file) => file.type.startsWith("image/") || /\.(heic|heif|avif|tiff?)$/i.test(file.name));
+  const photos = files.filter(isPicture);
   const text = files.find((file) => !photos.includes(file));
   if (text) chosen.captions = text;
   if (photos.length) chosen.photos = photos;
@@ -42,6 +42,18 @@ export function take(files) {
 function captionsGiven() {
   const typed = $("audit-typed").value.split("\n").map((line) => line.trim()).filter((line) => /[a-z]/i.test(line));
   return typed.length ? typed : chosen.captions;
+}
+
+/** Photos that fit into one request each, at most so many; the first alone, so that something is seen soon. */
+function groups(photos, most, bytes) {
+  const made = [];
+  let room = 0;
+  for (const photo of photos) {
+    if (made.length < 2 || made.at(-1).length >= most || photo.size > room) { made.push([]); room = bytes; }
+    made.at(-1).push(photo);
+    room -= photo.size;
+  }
+  return made;
 }
 
 async function check(limits) {
@@ -66,7 +78,7 @@ async function check(limits) {
   line.at(0, photos.length);
   try {
     const room = 0.9 * limits.bytes - (captions.size ?? 0);
-    await each(groups(photos, Math.min(limits.photos, TOGETHER), room), 1, async (group) => {
+    for (const group of groups(photos, Math.min(limits.photos, TOGETHER), room)) {
       const answer = await post("/v1/audit", { captions, photos: group }, control.signal);
       left.push(...answer.unmatched.map((name) => `${name} has no caption`), ...answer.unread.map((one) => `${one.path}: ${one.error}`));
       const byName = new Map(group.map((photo) => [photo.name, photo]));
@@ -75,7 +87,7 @@ async function check(limits) {
       ready += group.length;
       line.at(ready, photos.length);
       count();
-    });
+    }
   } catch (error) {
     if (!control.signal.aborted) notice("audit", error);
   }

@@ -1,7 +1,7 @@
 // Photos in, captions out, each as it comes; made for a hundred of them.
 import { post } from "./api.js";
 import { drawer, editCaption, findWords, otherWordings } from "./detail.js";
-import { $, asSentence, button, each, el, many, notice, percent, sentence, tell } from "./dom.js";
+import { $, asSentence, button, each, el, isPicture, many, notice, percent, sentence, tell } from "./dom.js";
 import { heatLegend, photoView, roving, sentenceOf, wordButton } from "./photo.js";
 import { progress, undoable } from "./progress.js";
 import { copyButton, saveCsv, saveJson } from "./save.js";
@@ -55,7 +55,7 @@ async function example() {
 
 /** Everything that is not a picture, such as the notes in a folder, is left out where there are pictures. */
 function pictures(files) {
-  const known = files.filter((file) => file.type.startsWith("image/") || /\.(heic|heif|avif|tiff?)$/i.test(file.name));
+  const known = files.filter(isPicture);
   return known.length ? known : files;
 }
 

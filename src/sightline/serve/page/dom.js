@@ -56,15 +56,5 @@ export async function each(items, width, work) {
   await Promise.all(Array.from({ length: width }, lane));
 }
 
-/** Items whose files fit into one request each, at most so many; the first alone, so that something is seen soon. */
-export function groups(items, most, bytes, fileOf = (item) => item) {
-  const made = [];
-  let room = 0;
-  for (const item of items) {
-    const { size } = fileOf(item);
-    if (made.length < 2 || made.at(-1).length >= most || size > room) { made.push([]); room = bytes; }
-    made.at(-1).push(item);
-    room -= size;
-  }
-  return made;
-}
+/** Whether a file is a picture; of some kinds, browsers only know the name. */
+export const isPicture = (file) => file.type.startsWith("image/") || /\.(heic|heif|avif|tiff?)$/i.test(file.name);

@@ -11,7 +11,7 @@ const show = (text, ...actions) => {
   $("foot").hidden = false;
 };
 
-export function hideFoot() {
+function hideFoot() {
   clearTimeout(timer);
   $("foot").hidden = true;
 }
