@@ -860,6 +860,7 @@ def test_names_for_screen_readers_are_there(visit):
 
 
 WIDTHS = (320, 390, 768, 1440)
+AXE_WIDTHS = (320, 1440)  # one on either side of the only width at which the style changes
 COLOURS = ({"color_scheme": "light"}, {"color_scheme": "dark"}, {"forced_colors": "active"})
 
 
@@ -908,6 +909,8 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_window(visit, server, t
                 where = f"{name}, {colours}, {width} px"
                 if not fits(page):
                     found.append(f"{where}: wider than the window")
+                if width not in AXE_WIDTHS:
+                    continue
                 for one in axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]:
                     found.append(f"{where}: {one['id']}: {[node['html'][:150] for node in one['nodes'][:3]]}")
     assert found == []
