@@ -259,6 +259,14 @@ def test_saved_document_frequencies_are_read(tmp_path, refs, capsys):
     assert "df:saved-50-images" in capsys.readouterr().out
 
 
+def test_frequencies_of_word_ids_are_refused(tmp_path, refs, capsys):
+    frequencies = {"document_frequency": {("12",): 2.0, ("12", "0"): 1.0}, "ref_len": 50.0}
+    (tmp_path / "coco-train-idxs.p").write_bytes(pickle.dumps(frequencies))
+    hyps = results(tmp_path, HYPOTHESES)
+    assert run("--refs", refs, "--hyps", hyps, "--df", tmp_path / "coco-train-idxs.p", metrics=["cider"]) != 0
+    assert "coco-train-words.p" in capsys.readouterr().err
+
+
 def test_several_systems_are_compared_on_one_page(tmp_path, refs, capsys):
     good = results(tmp_path, {id: texts[0] for id, texts in REFERENCES.items()}, "good.json")
     poor = results(tmp_path, dict.fromkeys(REFERENCES, "a photo </script> of something"), "poor.json")

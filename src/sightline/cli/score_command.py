@@ -11,6 +11,7 @@ from sightline.cli.output import print_table, show
 from sightline.errors import (
     ConfigError,
     CountError,
+    DataError,
     DuplicateRecordError,
     MissingRecordError,
     UnknownFormatError,
@@ -73,6 +74,12 @@ def score(
     frequencies = None
     if df is not None:
         saved = read_document_frequencies(df)
+        if saved.layout == "ids":
+            raise DataError(
+                "these document frequencies are of word ids, and captions are scored as words",
+                where=df,
+                fix="give the file of words, such as coco-train-words.p",
+            )
         frequencies = DocumentFrequencies(saved.counts, saved.ref_len)
     if instances is not None and "chair" not in metrics:
         raise ConfigError("--instances says what is in the photos for chair alone", fix="add --metrics chair")
