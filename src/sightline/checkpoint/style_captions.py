@@ -105,7 +105,7 @@ class StyleCaptioner(WrappedCaptioner):
         self._concept_words, self._vocabulary = words, vocabulary
 
     @property
-    def inner(self) -> R2M:
+    def reader(self) -> R2M:
         return self._models[0]
 
     def encode(self, scenes: SceneBatch) -> Memory:
@@ -113,7 +113,7 @@ class StyleCaptioner(WrappedCaptioner):
         named = self._models[1].concepts(scenes, 0.0, len(self._concept_words))
         of_words = [Scene(id, concepts=self._concepts(own)) for id, own in zip(scenes.ids, named, strict=True)]
         batch = SceneBatch.collate(of_words, self._vocabulary, by="the style")
-        return self.inner.encode(batch.to(scenes.part("regions").device))
+        return self.reader.encode(batch.to(scenes.part("regions").device))
 
     def _concepts(self, named: Sequence[Concept]) -> tuple[Concept, ...]:
         """Concept words, each once, by descending score, as R²M was trained on them.

@@ -179,27 +179,27 @@ class Captioner(nn.Module, ABC):
 
 
 class WrappedCaptioner(Captioner):
-    """A captioner that encodes scenes in its own way, and leaves all else to `inner`."""
+    """A captioner that encodes scenes in its own way, and leaves all else to the captioner inside."""
 
     @property
     @abstractmethod
-    def inner(self) -> Captioner:
-        """The captioner that speaks."""
+    def reader(self) -> Captioner:
+        """The captioner inside."""
 
     def start(self, memory: Memory) -> State:
-        return self.inner.start(memory)
+        return self.reader.start(memory)
 
     def advance(self, words: Tensor, memory: Memory, state: State) -> tuple[Tensor, State]:
-        return self.inner.advance(words, memory, state)
+        return self.reader.advance(words, memory, state)
 
     def unroll(self, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
-        return self.inner.unroll(memory, words)
+        return self.reader.unroll(memory, words)
 
     def predict(self, hidden: Tensor) -> Tensor:
-        return self.inner.predict(hidden)
+        return self.reader.predict(hidden)
 
     def output_bias(self) -> nn.Parameter | None:
-        return self.inner.output_bias()
+        return self.reader.output_bias()
 
 
 def log_softmax(logits: Tensor) -> Tensor:

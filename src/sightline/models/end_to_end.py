@@ -71,10 +71,6 @@ class EndToEndCaptioner(EndToEnd, WrappedCaptioner):
     def reader(self) -> Captioner:
         return self.captioner
 
-    @property
-    def inner(self) -> Captioner:
-        return self.captioner
-
     def encode(self, scenes: SceneBatch) -> Memory:
         return self.captioner.encode(self.look(scenes))
 
@@ -88,7 +84,7 @@ class PooledCaptioner(WrappedCaptioner):
         self.needs, self.vocab_size, self.config = captioner.needs, captioner.vocab_size, captioner.config
 
     @property
-    def inner(self) -> Captioner:
+    def reader(self) -> Captioner:
         return self.captioner
 
     def encode(self, scenes: SceneBatch) -> Memory:
