@@ -76,11 +76,8 @@ class BottomUpTsv(FeatureSource):
     everything before the record: unpack the file first if you need more than iteration.
     """
 
-    def ids(self) -> list[str]:
-        return list(self._index)
-
     def read(self, id: str) -> Scene:
-        offset, length, number = self._index[id]
+        offset, length, number = self.index[id]
         with open_bytes(self.path) as file:
             file.seek(offset)
             data = file.read(length)
@@ -99,8 +96,7 @@ class BottomUpTsv(FeatureSource):
                 ids.add(scene.id)
                 yield scene
 
-    @cached_property
-    def _index(self) -> dict[str, tuple[int, int, int]]:
+    def build_index(self) -> dict[str, tuple[int, int, int]]:
         """Id to offset, length and number of its line."""
         index: dict[str, tuple[int, int, int]] = {}
         for line in _lines(self.path):

@@ -39,8 +39,8 @@ class MachineBoxes(FeatureSource):
         super().__init__(path)
         self._rows = rows
 
-    def ids(self) -> list[str]:
-        return list(self._rows)
+    def build_index(self) -> dict[str, Array]:
+        return self._rows
 
     def read(self, id: str) -> Scene:
         rows = self.rows(id)

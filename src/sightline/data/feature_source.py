@@ -9,7 +9,7 @@ import secrets
 import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -45,11 +45,19 @@ class FeatureSource(ABC):
         self._left_out: dict[str, set[str]] = {}  # ids by the part that their scenes lack though the file has it
 
     @abstractmethod
-    def ids(self) -> Sequence[str]: ...
+    def build_index(self) -> Mapping[str, Any]:
+        """Where in the file each image is, by id and in file order."""
+
+    @cached_property
+    def index(self) -> Mapping[str, Any]:
+        return self.build_index()
+
+    def ids(self) -> list[str]:
+        return list(self.index)
 
     @abstractmethod
     def read(self, id: str) -> Scene:
-        """The scene of an id that `ids` lists."""
+        """The scene of an id that is in the index."""
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of this file should know; what is left out is known once the scenes were read."""
@@ -62,20 +70,20 @@ class FeatureSource(ABC):
     def each(self, problems: Problems) -> Iterator[Scene]:
         """Every scene in file order; what is wrong with one goes to `problems`."""
         first_widths: dict[str, int] = {}
-        for id in self.ids():
+        for id in self.index:
             with problems:
                 scene = self.read(id)
                 _check_widths(scene, first_widths)
                 yield scene
 
     def __len__(self) -> int:
-        return len(self.ids())
+        return len(self.index)
 
     def __iter__(self) -> Iterator[Scene]:
         return self.each(Problems())
 
     def __contains__(self, id: object) -> bool:
-        return id in self._id_set
+        return id in self.index
 
     def __getitem__(self, id: str) -> Scene:
         if id in self:
@@ -83,10 +91,6 @@ class FeatureSource(ABC):
         digits = id.rsplit(".", 1)[0].rsplit("_", 1)[-1].lstrip("0")
         hint = f"this file calls it {digits}" if digits in self else "check its spelling and leading zeros"
         raise MissingRecordError(f"no features of image {id} among the {len(self)} here", where=self.path, fix=hint)
-
-    @cached_property
-    def _id_set(self) -> frozenset[str]:
-        return frozenset(self.ids())
 
     def parts(
         self,
@@ -225,9 +229,10 @@ def scene_format(
     source: Callable[[Path], FeatureSource],
     write_scenes: Callable[[Path, Iterable[Scene]], int],
     keeps: tuple[str, ...],
-    survey: Callable[[Path, Problems], Summary] | None = None,
 ) -> Format:
-    survey = survey or (lambda path, problems: survey_scenes(path, source, problems))
+    def survey(path: Path, problems: Problems) -> Summary:
+        return survey_scenes(path, source, problems)
+
     return Format(name, about, matches, survey, scenes=source, write_scenes=write_scenes, keeps=keeps)
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,24 +148,21 @@ class LmdbFeatures(FeatureSource):
         self._environment = PerProcess(partial(open_lmdb, self.path))
         self._size = existing_path(_data_file(self.path)).stat().st_size
 
-    def ids(self) -> list[str]:
-        return self._ids
-
     def read(self, id: str) -> Scene:
         where = f"{self.path}, image {id}"
         with self._transaction(where) as transaction:
-            value = transaction.get(id.encode("utf-8", "surrogateescape"))
+            value = transaction.get(self.index[id])
         if value is None:
             raise MissingRecordError("its key leads to no value", where=where, fix="copy or download the LMDB again")
         arrays = parse_arrays(value, where, FEATURE_KEYS)
         return Scene(id, **feature_parts(next(iter(arrays.values())), where), source=str(self.path))
 
-    @cached_property
-    def _ids(self) -> list[str]:
+    def build_index(self) -> dict[str, bytes]:
+        """The key of each image."""
         with self._transaction(self.path) as transaction:
-            keys = map(bytes, transaction.cursor().iternext(values=False))
-            ids = [key.decode("utf-8", "surrogateescape") for key in keys]
-        return [id for id in ids if not _RESERVED.fullmatch(id)]
+            keys = [bytes(key) for key in transaction.cursor().iternext(values=False)]
+        index = {key.decode("utf-8", "surrogateescape"): key for key in keys}
+        return {id: key for id, key in index.items() if not _RESERVED.fullmatch(id)}
 
     @contextlib.contextmanager
     def _transaction(self, where: PathLike) -> Iterator[Any]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +54,8 @@ class NpzFolder(FeatureSource):
         self._vectors = _beside(self.folder, "fc")
         self._boxes = _beside(self.folder, "box")
 
-    def ids(self) -> list[str]:
-        return list(self._files)
-
     def read(self, id: str) -> Scene:
-        path = self.folder / self._files[id]
+        path = self.folder / self.index[id]
         where = f"{path}, image {id}"
         arrays = _load(path, WANTED, where)
         key = next((key for key in FEATURE_KEYS if key in arrays), None)
@@ -89,8 +85,8 @@ class NpzFolder(FeatureSource):
         others = other_files(entry.name for entry in self.folder.iterdir() if entry.suffix not in _SUFFIXES)
         return (*vectors, *super().notes(), *others)
 
-    @cached_property
-    def _files(self) -> dict[str, str]:
+    def build_index(self) -> dict[str, str]:
+        """The name of each image's file."""
         files: dict[str, str] = {}
         for name in sorted(entry.name for entry in self.folder.iterdir()):
             id = Path(name).stem

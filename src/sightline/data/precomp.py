@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,6 @@ import numpy as np
 from sightline.data.caption_format import line_of
 from sightline.data.feature_source import (
     FeatureSource,
-    PerProcess,
     atomic_folder,
     existing_folder,
     feature_parts,
@@ -30,7 +29,7 @@ from sightline.data.feature_source import (
     write_each,
 )
 from sightline.data.format import Format, Summary
-from sightline.data.hdf5_features import damage, dataset_of, open_hdf5
+from sightline.data.hdf5_file import Hdf5File
 from sightline.data.numpy_files import AnyArray, NpyRows
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
@@ -47,12 +46,10 @@ class _Hdf5Rows:
     """The rows of `feats` of an HDF5 file, each read on its own."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = PerProcess(partial(open_hdf5, path))
-        with damage(path):
-            dataset = dataset_of(self._file(), "feats", path)
-            if dataset is None:
-                raise MissingRecordError("no dataset 'feats'", where=path, fix="store the features as 'feats'")
+        self._file = Hdf5File(path)
+        dataset = self._file.dataset("feats")
+        if dataset is None:
+            raise MissingRecordError("no dataset 'feats'", where=path, fix="store the features as 'feats'")
         if not dataset.shape:
             raise DataError("'feats' is one number", where=path, fix="store one row an image")
         self._count = len(dataset)
@@ -61,8 +58,9 @@ class _Hdf5Rows:
         return self._count
 
     def __getitem__(self, row: int) -> AnyArray:
-        with damage(where := f"{self.path}, row {row}"):
-            return np.asarray(dataset_of(self._file(), "feats", where)[row])
+        array = self._file.read("feats", f"{self._file.path}, row {row}", row)
+        assert array is not None
+        return array
 
 
 @dataclass(frozen=True)
@@ -199,21 +197,21 @@ class PrecompFeatures(FeatureSource):
             what = "no features" if split is None else f"no features of split {split!r}"
             fix = f"there must be {split or 'train'}_ims.npy; splits found: {', '.join(every) or 'none'}"
             raise MissingRecordError(what, where=self.path, fix=fix)
-        ids = _image_ids(every.values() if split is None else self._splits.values())
-        self._prefixed = any(ids[name] != one.stored_ids for name, one in self._splits.items())
-        self._rows = {id: (name, row) for name in self._splits for row, id in enumerate(ids[name])}
+        self._ids = _image_ids(every.values() if split is None else self._splits.values())
 
-    def ids(self) -> list[str]:
-        return list(self._rows)
+    def build_index(self) -> dict[str, tuple[str, int]]:
+        """The split and row of each image."""
+        return {id: (name, row) for name in self._splits for row, id in enumerate(self._ids[name])}
 
     def read(self, id: str) -> Scene:
-        name, row = self._rows[id]
+        name, row = self.index[id]
         rows, source = self._splits[name].rows, f"{self.path}, split {name}, row {row}"
         assert rows is not None
         return Scene(id, **feature_parts(rows[row], f"{source}, image {id}"), source=source)
 
     def notes(self) -> tuple[str, ...]:
-        return ("splits share ids, so that images are called split/id",) if self._prefixed else ()
+        prefixed = any(self._ids[name] != split.stored_ids for name, split in self._splits.items())
+        return ("splits share ids, so that images are called split/id",) if prefixed else ()
 
 
 def read_captions(path: PathLike, problems: Problems = STRICT, split: str | None = None) -> CaptionSet:

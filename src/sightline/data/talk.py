@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sightline.data.caption_format import caption_set, count_captions
 from sightline.data.format import Format, Probe, Summary
-from sightline.data.hdf5_features import HDF5_MAGIC, damage, dataset_of, has_name, open_hdf5
+from sightline.data.hdf5_file import HDF5_MAGIC, Hdf5File
 from sightline.data.json_records import Record, read_object
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence
 from sightline.errors import CountError, DataError, MissingExtraError, MissingRecordError
@@ -46,8 +46,8 @@ class Labels:
 def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
     """The labels of `path`; rows of two photos or of none, and lengths that are not true, are CountErrors."""
     before = problems.total
-    with open_hdf5(existing_path(path)) as file, damage(path):
-        rows, start, end, length = (_integers(file, name, path) for name in _DIMENSIONS)
+    file = Hdf5File(existing_path(path))
+    rows, start, end, length = (_integers(file, name) for name in _DIMENSIONS)
     if len(length) != len(rows):
         raise CountError(f"{len(rows)} rows of `labels`, {len(length)} of `label_length`", where=path)
     if len(start) != len(end):
@@ -61,16 +61,14 @@ def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
     return Labels(rows, start, end, length, path, sound=problems.total == before)
 
 
-def _integers(file: Any, name: str, path: Path) -> Integers:
-    fix = "run prepro_labels.py again"
-    dataset = dataset_of(file, name, path)
-    if dataset is None:
-        raise DataError(f"there is no dataset {name!r}", where=path, fix=fix)
-    array = np.asarray(dataset[()])
+def _integers(file: Hdf5File, name: str) -> Integers:
+    array, fix = file.read(name), "run prepro_labels.py again"
+    if array is None:
+        raise DataError(f"there is no dataset {name!r}", where=file.path, fix=fix)
     if array.dtype.kind not in "iu" or array.ndim != _DIMENSIONS[name]:
         expected = f"whole numbers in {_DIMENSIONS[name]} dimensions were expected"
         what = f"`{name}` has type {array.dtype} and shape {array.shape}, {expected}"
-        raise DataError(what, where=path, fix=fix)
+        raise DataError(what, where=file.path, fix=fix)
     return array.astype(np.int64)
 
 
@@ -134,8 +132,8 @@ def _is_label_file(path: Path) -> bool:
     """Whether an HDF5 file holds labels, or says so in its name."""
     if path.name.endswith("_label.h5"):
         return True
-    with contextlib.suppress(DataError, MissingExtraError), open_hdf5(path) as file, damage(path):
-        return has_name(file, "label_start_ix")
+    with contextlib.suppress(DataError, MissingExtraError):
+        return Hdf5File(path).has("label_start_ix")
     return False
 
 
