@@ -42,12 +42,12 @@ def read_neuraltalk(path: Path, problems: Problems = STRICT) -> CaptionSet:
 
 def read_clipscore(path: Path, problems: Problems = STRICT) -> CaptionSet:
     """`{"stem": "caption"}` (candidates) or `{"stem": ["caption", …]}` (references): the stem of the file is the id."""
-    whole = read_object(path)
+    record = read_object(path)
     report_repeated_keys(path, problems)
     photos = []
-    for id in whole.value:
+    for id in record.value:
         with problems:
-            photos.append(photo_of(id, whole.one_or_many(id), f"{path}, {id!r}", problems))
+            photos.append(photo_of(id, record.one_or_many(id), f"{path}, {id!r}", problems))
     return caption_set(photos, path, problems)
 
 

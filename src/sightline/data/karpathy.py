@@ -77,11 +77,11 @@ def _sentence(record: Record, problems: Problems) -> Sentence:
 
 
 def _check_sentids(image: Record, entries: list[Any]) -> None:
-    listed = image.items("sentids")
-    held = [e.get("sentid", number) for e, number in zip(entries, listed, strict=False) if isinstance(e, dict)]
-    if len(listed) != len(entries):
-        what = f"`sentids` lists {len(listed)} sentences, `sentences` holds {len(entries)}"
-    elif held != listed:
+    ids = image.items("sentids")
+    pairs = zip(entries, ids, strict=False)
+    if len(ids) != len(entries):
+        what = f"`sentids` lists {len(ids)} sentences, `sentences` holds {len(entries)}"
+    elif any(isinstance(entry, dict) and entry.get("sentid", id) != id for entry, id in pairs):
         what = "`sentids` and the `sentid` of `sentences` differ"
     else:
         return
@@ -97,8 +97,13 @@ def write(path: Path, captions: CaptionSet) -> int:
     images = []
     for position, photo in enumerate(each_with_caption(captions)):
         sentences = [
-            {"tokens": one.tokens or split_plain(one.text), "raw": one.text, "imgid": position, "sentid": next(numbers)}
-            for one in photo.sentences
+            {
+                "tokens": sentence.tokens or split_plain(sentence.text),
+                "raw": sentence.text,
+                "imgid": position,
+                "sentid": next(numbers),
+            }
+            for sentence in photo.sentences
         ]
         image: dict[str, Any] = {"imgid": position, "cocoid": json_id(photo.id), "sentences": sentences}
         image["sentids"] = [sentence["sentid"] for sentence in sentences]
@@ -128,9 +133,9 @@ def sentiment_words(path: Path) -> dict[str, frozenset[str]]:
     marked: dict[str, Counter[str]] = {name: Counter() for name in SENTIMENTS.values()}
     counted: dict[str, Counter[str]] = {name: Counter() for name in SENTIMENTS.values()}
 
-    def add(one: Record) -> None:
-        tokens, marks = one.texts("tokens"), [*one.items("word_sentiment"), 0]
-        sentiment = SENTIMENTS.get(one.integer("sentiment"), "negative")
+    def add(sentence: Record) -> None:
+        tokens, marks = sentence.texts("tokens"), [*sentence.items("word_sentiment"), 0]
+        sentiment = SENTIMENTS.get(sentence.integer("sentiment"), "negative")
         pairs = zip(tokens, pairwise(marks), strict=False)
         marked[sentiment].update(token for token, (mark, following) in pairs if mark and following)
         counted[sentiment].update(tokens)

@@ -41,22 +41,22 @@ from sightline.scene import Scene
 
 _MAGIC = b"\xde\xc0\xef\xbe"
 _MAGIC_AT = 16
-_FIRST_MAP = 1 << 30
+_FIRST_MAP = 1 << 30  # bytes; the map grows with what is written
 _RESERVED = re.compile(r"__\w+__")  # where lmdbdict, which self-critical writes with, keeps `__len__` and the like
-_OPEN: weakref.WeakValueDictionary[tuple[int, str, int, int], Any] = weakref.WeakValueDictionary()
+_AGAIN = "copy or download it again"
 
 # What follows holds for the child: it has the size of the file, looks at every key there is, and ends with a sentence
 # on standard output where something is wrong. Keys take 8 bytes at least. Overflowing values run into pages behind the
 # end of the file, which are mapped (`map_size`), so that touching their last byte is a SIGBUS and never other memory.
 _CHILD = """
 import lmdb, sys
-path, size, map_size, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "folder"
+path, size, map_size, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True"
 options = dict(readonly=True, lock=False, readahead=False, map_size=map_size, subdir=folder)
 try:
-    with lmdb.open(path, **options) as environment, environment.begin(buffers=True) as found:
+    with lmdb.open(path, **options) as environment, environment.begin(buffers=True) as transaction:
         count, most = 0, min(size // 8, environment.stat()["entries"])
-        for key in found.cursor().iternext(values=False):
-            value, count = found.get(bytes(key)), count + 1
+        for key in transaction.cursor().iternext(values=False):
+            value, count = transaction.get(bytes(key)), count + 1
             if count > most:
                 sys.exit(print("it has more keys than it says"))
             if value is None or len(value) > size:
@@ -67,9 +67,11 @@ except lmdb.Error as error:
 else:
     print("sound")
 """
-_SECONDS = 60  # and a second more for every 10 MB
-_AGAIN = "copy or download it again"
-_sound: set[tuple[str, int, int, int]] = set()
+_SECONDS = 60  # that the child may take, and one more for every 10 MB
+
+FileState = tuple[str, int, int, int]  # resolved path, inode, size, time of the last change
+_open_files: weakref.WeakValueDictionary[tuple[int, FileState], Any] = weakref.WeakValueDictionary()  # by process id
+_sound: set[FileState] = set()  # files that a child has read to their end
 
 
 def _data_file(path: Path) -> Path:
@@ -78,34 +80,37 @@ def _data_file(path: Path) -> Path:
 
 def open_lmdb(path: Path) -> Any:
     """The environment, read-only, shared by all who read it: LMDB cannot open a database twice in one process."""
-    state = existing_path(_data_file(path)).stat()
-    refuse_special(_data_file(path))
-    key = (os.getpid(), str(path.resolve()), state.st_ino, state.st_mtime_ns)
-    environment = _OPEN.get(key)
+    file = existing_path(_data_file(path))
+    refuse_special(file)
+    stat = file.stat()
+    state = (str(file.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    environment = _open_files.get((os.getpid(), state))
     if environment is None:
-        for inherited in [other for (process, *_), other in _OPEN.items() if process != os.getpid()]:
+        for inherited in [other for (process, _), other in _open_files.items() if process != os.getpid()]:
             inherited.close()  # of the parent of this forked process, and of no use here
-        environment = _OPEN[key] = _open_new(path)
+        environment = _open_files[os.getpid(), state] = _open_new(path, state)
     return environment
 
 
-def _open_new(path: Path) -> Any:
+def _open_new(path: Path, state: FileState) -> Any:
     """A file shorter than its own page count is refused: touching the missing pages would kill Python."""
     lmdb = library("lmdb", f"reading {path.name}")
-    options = {"readonly": True, "lock": False, "readahead": False}
-    found = _data_file(path).stat().st_size
+    size = state[2]
+    options = {"readonly": True, "lock": False, "readahead": False, "subdir": path.is_dir()}
     try:
-        environment = lmdb.open(str(path), subdir=path.is_dir(), map_size=_map_size(found), **options)
+        environment = lmdb.open(str(path), map_size=_map_size(size), **options)
         promised = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     except lmdb.Error as error:
         raise DataError(f"not a readable LMDB: {error}", where=path, fix=_AGAIN) from error
     try:
-        if found < promised:
-            raise TruncatedError(f"the LMDB has {found} of its {promised} bytes", where=path, fix=_AGAIN)
-        _probe_child(path, _data_file(path))
+        if size < promised:
+            raise TruncatedError(f"the LMDB has {size} of its {promised} bytes", where=path, fix=_AGAIN)
+        if state not in _sound:
+            _read_in_child(path, size)
     except DataError:
         environment.close()
         raise
+    _sound.add(state)
     return environment
 
 
@@ -114,14 +119,9 @@ def _map_size(size: int) -> int:
     return 3 * size + (1 << 20)
 
 
-def _probe_child(path: Path, file: Path) -> None:
-    """Read the LMDB at `path`, whose data are in `file`, in a child process; a DataError where it is damaged."""
-    state = file.stat()
-    key = (str(file.resolve()), state.st_ino, state.st_size, state.st_mtime_ns)
-    if key in _sound:
-        return
-    kind = "folder" if path.is_dir() else "file"
-    command = [sys.executable, "-P", "-c", _CHILD, str(path), str(state.st_size), str(_map_size(state.st_size)), kind]
+def _read_in_child(path: Path, size: int) -> None:
+    """Read the LMDB in a child process; a DataError where it is damaged."""
+    command = [sys.executable, "-P", "-c", _CHILD, str(path), str(size), str(_map_size(size)), str(path.is_dir())]
     try:
         child = subprocess.run(
             command,
@@ -129,7 +129,7 @@ def _probe_child(path: Path, file: Path) -> None:
             text=True,
             errors="replace",
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            timeout=_SECONDS + state.st_size / 1e7,
+            timeout=_SECONDS + size / 1e7,
         )
         answer, code = child.stdout.strip(), child.returncode
     except subprocess.TimeoutExpired:
@@ -137,7 +137,6 @@ def _probe_child(path: Path, file: Path) -> None:
     if answer != "sound" or code:
         what = answer if answer and not code else f"reading it ended a process with code {code}"
         raise DataError(f"damaged LMDB: {what}", where=path, fix=_AGAIN)
-    _sound.add(key)
 
 
 class LmdbFeatures(FeatureSource):
@@ -153,7 +152,7 @@ class LmdbFeatures(FeatureSource):
         with self._transaction(where) as transaction:
             value = transaction.get(self.index[id])
         if value is None:
-            raise MissingRecordError("its key leads to no value", where=where, fix="copy or download the LMDB again")
+            raise MissingRecordError("its key leads to no value", where=where, fix=_AGAIN)
         arrays = parse_arrays(value, where, FEATURE_KEYS)
         return Scene(id, **feature_parts(next(iter(arrays.values())), where), source=str(self.path))
 

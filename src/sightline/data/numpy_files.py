@@ -86,11 +86,12 @@ def _member(archive: zipfile.ZipFile, name: str, where: PathLike) -> bytes:
         start = file.read(_LONGEST_HEADER)
         header = _read_header(io.BytesIO(start), where)
         check_declared_size(header.size, archive.getinfo(name).compress_size, f"`{name}`", where)
-        whole = start + file.read(max(0, header.offset + header.size - len(start)))
-        if len(whole) > header.offset + header.size or file.read(1):
+        end = header.offset + header.size
+        data = start + file.read(max(0, end - len(start)))
+        if len(data) > end or file.read(1):
             what = f"{name} holds more than the {header.size} bytes of its array"
             raise DataError(what, where=where, fix="extract it again")
-    return whole
+    return data
 
 
 def parse_arrays(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str, AnyArray]:
@@ -118,11 +119,11 @@ class NpyRows:
         if self._header.fortran or not self.shape:
             fix = "save it with np.ascontiguousarray"
             raise DataError("the array is not stored row by row", where=self.path, fix=fix)
-        found = self.path.stat().st_size - self._header.offset
+        stored = self.path.stat().st_size - self._header.offset
         if self._header.size == 0 and self.shape[0]:  # any number of rows that hold nothing
             raise DataError(f"its npy header says the shape is {self.shape}", where=self.path, fix=_AGAIN)
-        if found < self._header.size:
-            raise _cut(self._header, found, self.path)
+        if stored < self._header.size:
+            raise _cut(self._header, stored, self.path)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -144,8 +145,8 @@ def _native(array: AnyArray) -> AnyArray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _cut(header: _Header, found: int, where: PathLike) -> TruncatedError:
+def _cut(header: _Header, stored: int, where: PathLike) -> TruncatedError:
     row = header.size // max(1, header.shape[0]) if header.shape else header.size
-    place = f": the last whole row is {found // row - 1}" if len(header.shape) > 2 and found >= row > 0 else ""
-    what = f"the array has {found} of its {header.size} bytes{place}"
+    place = f": the last whole row is {stored // row - 1}" if len(header.shape) > 2 and stored >= row > 0 else ""
+    what = f"the array has {stored} of its {header.size} bytes{place}"
     return TruncatedError(what, where=where, fix="copy or download it again")

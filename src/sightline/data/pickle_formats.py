@@ -30,8 +30,8 @@ def read_vocabulary(path: PathLike, _: Problems = STRICT) -> list[str]:
     target = existing_path(path)
     with open_bytes(target) as file:
         is_json = file.read(64).lstrip().startswith(b"{")
-    whole: Any = read_json(target) if is_json else load_path(target, {**CONTAINERS, "Vocabulary": Vocabulary})
-    parts = vars(whole) if isinstance(whole, Vocabulary) else whole
+    content: Any = read_json(target) if is_json else load_path(target, {**CONTAINERS, "Vocabulary": Vocabulary})
+    parts = vars(content) if isinstance(content, Vocabulary) else content
     if not isinstance(parts, dict) or not all(isinstance(parts.get(name), dict) for name in ("word2idx", "idx2word")):
         raise DataError("no vocabulary: word2idx and idx2word are missing", where=target, fix="check the file")
     return _in_order(parts["word2idx"], parts["idx2word"], target)
@@ -46,8 +46,8 @@ def _in_order(ids: dict[Any, Any], words: dict[Any, Any], where: Path) -> list[s
     for number in range(len(by_id)):
         word = by_id.get(str(number))
         if not isinstance(word, str) or ids.get(word) != number:
-            other = ", and no text" if not isinstance(word, str) else f", whose id is {describe_value(ids.get(word))}"
-            what = f"id {number} is {describe_value(word)} in idx2word{other}"
+            why = f"whose id is {describe_value(ids.get(word))}" if isinstance(word, str) else "and no text"
+            what = f"id {number} is {describe_value(word)} in idx2word, {why}"
             raise DataError(what, where=where, fix="build the vocabulary again: ids must run from 0 without gaps")
         in_order.append(word)
     return in_order
@@ -66,26 +66,20 @@ def _count_words(words: list[str]) -> Summary:
 
 
 class DocumentFrequencies(NamedTuple):
-    """In how many images' references each n-gram occurs.
+    """In how many images' references each n-gram occurs."""
 
-    Attributes:
-        counts: n-gram to number of images.
-        ref_len: as stored: the number of images, of which CIDEr takes the logarithm.
-        layout: "words", or "ids" where n-grams are word ids as text, with 0 for the end.
-    """
-
-    counts: dict[NGram, float]
-    ref_len: float
-    layout: str
+    counts: dict[NGram, float]  # images of each n-gram
+    ref_len: float  # as stored: the number of images, of which CIDEr takes the logarithm
+    layout: str  # "words", or "ids" where n-grams are word ids as text, with 0 for the end
 
 
 def read_document_frequencies(path: PathLike, _: Problems = STRICT) -> DocumentFrequencies:
-    whole, fix = load_path(path, {**CONTAINERS, **NUMBERS}), "make it with self-critical's prepro_ngrams.py"
-    if not isinstance(whole, dict) or not isinstance(whole.get("document_frequency"), dict):
+    content, fix = load_path(path, {**CONTAINERS, **NUMBERS}), "make it with self-critical's prepro_ngrams.py"
+    if not isinstance(content, dict) or not isinstance(content.get("document_frequency"), dict):
         raise DataError("no document_frequency in it", where=path, fix=fix)
     try:
-        ref_len = float(whole["ref_len"])
-        counts = {_ngram(key): float(value) for key, value in whole["document_frequency"].items()}
+        ref_len = float(content["ref_len"])
+        counts = {_ngram(key): float(value) for key, value in content["document_frequency"].items()}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"not n-grams with numbers: {error}", where=path, fix=fix) from error
     layout = "ids" if counts and all(word.isdigit() for ngram in counts for word in ngram) else "words"
@@ -114,5 +108,5 @@ FREQUENCIES = record_format(
     "CIDEr's saved document frequencies, read without running the pickle",
     _holds_frequencies,
     read_document_frequencies,
-    lambda found: ({"n-grams": len(found.counts), "images": f"{found.ref_len:g}", "of": found.layout}, ()),
+    lambda saved: ({"n-grams": len(saved.counts), "images": f"{saved.ref_len:g}", "of": saved.layout}, ()),
 )

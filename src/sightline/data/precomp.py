@@ -70,21 +70,21 @@ class _Split:
     folder: Path
     name: str
 
-    def part(self, ending: str) -> Path | None:
+    def file(self, ending: str) -> Path | None:
         path = self.folder / f"{self.name}_{ending}"
         return path if path.is_file() else None
 
     @cached_property
     def rows(self) -> NpyRows | _Hdf5Rows | None:
         """The features: `ims.npy`, or `feats` of `ims.h5`; None in a folder with captions only."""
-        if array := self.part("ims.npy"):
+        if array := self.file("ims.npy"):
             return NpyRows(array)
-        dataset = self.part("ims.h5")
+        dataset = self.file("ims.h5")
         return None if dataset is None else _Hdf5Rows(dataset)
 
     @cached_property
     def files(self) -> list[str] | None:
-        if (path := self.part("files.json")) is None:
+        if (path := self.file("files.json")) is None:
             return None
         names: Any = read_json(path)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -93,7 +93,7 @@ class _Split:
 
     def lines(self, ending: str) -> list[str] | None:
         """The lines of a text part, stripped. Only a line feed ends a line: captions hold stray carriage returns."""
-        if (path := self.part(ending)) is None:
+        if (path := self.file(ending)) is None:
             return None
         with open_bytes(path) as file:
             raw = file.read()
@@ -113,7 +113,7 @@ class _Split:
         lines = self.lines("tags.txt")
         if lines is not None and len(lines) != len(self.captions):
             what = f"{len(lines)} lines of tags for {len(self.captions)} captions"
-            raise CountError(what, where=self.part("tags.txt"), fix="write one line of tags a caption")
+            raise CountError(what, where=self.file("tags.txt"), fix="write one line of tags a caption")
         return lines
 
     @cached_property
@@ -192,7 +192,8 @@ class PrecompFeatures(FeatureSource):
     def __init__(self, path: PathLike, split: str | None = None) -> None:
         super().__init__(path)
         every = _find_splits(existing_folder(self.path))
-        self._splits = {name: one for name, one in every.items() if one.rows is not None and split in (None, name)}
+        with_features = {name: part for name, part in every.items() if part.rows is not None}
+        self._splits = {name: part for name, part in with_features.items() if split in (None, name)}
         if not self._splits:
             what = "no features" if split is None else f"no features of split {split!r}"
             fix = f"there must be {split or 'train'}_ims.npy; splits found: {', '.join(every) or 'none'}"
@@ -220,20 +221,20 @@ def read_captions(path: PathLike, problems: Problems = STRICT, split: str | None
     Sentences have tokens and Penn tags where there is `_tags.txt`.
     """
     folder = existing_folder(path)
-    splits = {name: one for name, one in _find_splits(folder).items() if split in (None, name)}
-    if split is not None and not splits:
+    parts = [part for part in _find_splits(folder).values() if split in (None, part.name)]
+    if split is not None and not parts:
         raise MissingRecordError(f"no split {split!r}", where=folder, fix=f"there must be {split}_caps.txt")
-    ids = _image_ids(splits.values())
+    ids = _image_ids(parts)
     photos: list[CaptionedPhoto] = []
-    for one in splits.values():
+    for part in parts:
         with problems:
-            if not one.part("caps.txt"):
+            if not part.file("caps.txt"):
                 continue
-            sentences, ratio = _sentences(one, problems), one.captions_per_image
-            files: list[str] | list[None] = one.files or [None] * one.image_count
-            for row, (id, file) in enumerate(zip(ids[one.name], files, strict=True)):
+            sentences, ratio = _sentences(part, problems), part.captions_per_image
+            files: list[str] | list[None] = part.files or [None] * part.image_count
+            for row, (id, file) in enumerate(zip(ids[part.name], files, strict=True)):
                 of_image = tuple(sentences[row * ratio : (row + 1) * ratio])
-                photos.append(CaptionedPhoto(id, of_image, file=file, split=one.name))
+                photos.append(CaptionedPhoto(id, of_image, file, part.name))
     return CaptionSet(tuple(photos), source=str(folder))
 
 
@@ -263,7 +264,7 @@ def _survey(path: Path, problems: Problems) -> Summary:
         notes += feature_notes
     if bare := [split.name for split in splits if split.rows is None]:
         notes.append(f"captions without features (no _ims.npy or _ims.h5): {', '.join(bare)}")
-    if any(split.part("ims_box.h5") for split in splits):
+    if any(split.file("ims_box.h5") for split in splits):
         notes.append("boxes left out: they are in pixels, and no image size is stored")
     own = {f"{split.name}_{part}" for split in splits for part in PARTS}
     notes += other_files({entry.name for entry in path.iterdir()} - own)
