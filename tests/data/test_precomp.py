@@ -72,11 +72,11 @@ def test_what_is_written_is_read_by_iteration_and_by_id(
 ) -> None:
     scenes = data.draw(scene_lists(same_count=True))
     path = tmp_path_factory.mktemp("precomp") / "x_precomp"
-    assert write_scenes(path, scenes, split="dev") == len(scenes)
+    assert write_scenes(path, scenes) == len(scenes)
     source = PrecompFeatures(path)
     assert_same_scenes(list(source), scenes)
     assert_same_scenes([source[scene.id] for scene in scenes], scenes)
-    stored = np.load(path / "dev_ims.npy")
+    stored = np.load(path / "train_ims.npy")
     assert stored.dtype == scenes[0].regions.dtype
     np.testing.assert_array_equal(stored, np.stack([scene.regions for scene in scenes]))
 

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sightline.data.format import Format, Probe, Summary
-from sightline.data.records import CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
+from sightline.data.json_records import json_id
+from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import open_text
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Reader(Protocol[T_co]):
-    """Reads a file; its second argument says what happens to problems, which are raised by default."""
-
-    def __call__(self, path: Path, problems: Problems = ..., /) -> T_co: ...
 
 
 def photo_of(
@@ -61,14 +55,15 @@ def join_rows(rows: Iterable[CaptionedPhoto], path: Path) -> CaptionSet:
 
 def count_captions(captions: CaptionSet) -> Summary:
     """Photos, captions and splits, and notes about odd ones."""
-    photos = captions.photos
-    counts: dict[str, int | str] = {"photos": len(photos), "captions": sum(len(photo.sentences) for photo in photos)}
+    sentences = list(captions.sentences())
+    counts: dict[str, int | str] = {"photos": len(captions), "captions": len(sentences)}
     counts |= {f"photos of split {name}": count for name, count in captions.splits().items()}
-    notes: tuple[str, ...] = ()
-    if empty := sum(not sentence.text.strip() for sentence in captions.sentences()):
-        notes += (f"{empty} captions are empty",)
-    if (bare := sum(not photo.sentences for photo in photos)) and bare < len(photos):
-        notes += (f"{bare} photos have no caption",)
+    notes = []
+    if empty := sum(not sentence.text.strip() for sentence in sentences):
+        notes.append(f"{empty} captions are empty")
+    bare = sum(not photo.sentences for photo in captions)
+    if 0 < bare < len(captions):
+        notes.append(f"{bare} photos have no caption")
     return counts, notes
 
 
@@ -76,18 +71,21 @@ def caption_format(
     name: str,
     about: str,
     matches: Callable[[Probe], bool],
-    read: Reader[CaptionSet],
+    read: Callable[[Path, Problems], CaptionSet],
     write: Callable[[Path, CaptionSet], int] | None = None,
     count: Callable[[CaptionSet], Summary] = count_captions,
 ) -> Format:
-    return record_format(name, about, matches, read, count, captions=read, write_captions=write)
+    def captions(path: Path) -> CaptionSet:
+        return read(path, STRICT)
+
+    return record_format(name, about, matches, read, count, captions=captions, write_captions=write)
 
 
 def record_format(
     name: str,
     about: str,
     matches: Callable[[Probe], bool],
-    read: Reader[T],
+    read: Callable[[Path, Problems], T],
     count: Callable[[T], Summary],
     **readers_and_writers: Any,
 ) -> Format:
@@ -104,10 +102,9 @@ def each_with_caption(captions: CaptionSet) -> Iterator[CaptionedPhoto]:
 
 def sentence_numbers(captions: CaptionSet) -> Iterator[int]:
     """A number for each sentence: its own id where all are distinct plain numbers, else its position."""
-    ids = [sentence.id or "" for sentence in captions.sentences()]
-    plain = all(id.isascii() and id.isdigit() and len(id) < 20 and str(int(id)) == id for id in ids)
-    keep = plain and len(set(ids)) == len(ids)
-    return iter(map(int, ids)) if keep else iter(range(len(ids)))
+    ids = [json_id(sentence.id or "") for sentence in captions.sentences()]
+    numbers = [id for id in ids if isinstance(id, int)]
+    return iter(numbers if len(set(numbers)) == len(ids) else range(len(ids)))
 
 
 def numbered_lines(path: Path, problems: Problems) -> Iterator[tuple[int, str]]:

@@ -217,7 +217,8 @@ def _is_array(probe: Probe) -> bool:
 def _count(captions: CaptionSet) -> Summary:
     """Photos may be elsewhere: scoring needs none, and auditing and training are told where they are."""
     counts, notes = count_captions(captions)
-    away = sum(not _is_file(Path(captions.source).parent / (photo.file or photo.id)) for photo in captions)
+    folder = Path(captions.source).parent
+    away = sum(not _is_file(folder / (photo.file or photo.id)) for photo in captions)
     return counts, [*notes, f"{away:,} of the photos are not beside it"] if away else notes
 
 

@@ -132,8 +132,8 @@ def _matches(probe: Probe) -> bool:
     return any(entry.suffix in _SUFFIXES for entry in itertools.islice(folder.iterdir(), 50))
 
 
-def write_scenes(path: PathLike, scenes: Iterable[Scene], name: str = "cocobu") -> int:
-    """Write self-critical's folders `<name>_att`, `<name>_fc` and, if the scenes have boxes, `<name>_box`.
+def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
+    """Write self-critical's folders `cocobu_att`, `cocobu_fc` and, if the scenes have boxes, `cocobu_box`.
 
     The npz in `att` hold image size and scores too, under xmodaler's names. `fc` is the scene's global vector or, as
     self-critical makes it, the mean of its regions: its models need the file. Read again, either is the scene's vector.
@@ -144,7 +144,7 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene], name: str = "cocobu") 
         def put(scene: Scene) -> None:
             if not folders:
                 for kind in ("att", "fc", "box") if scene.boxes is not None else ("att", "fc"):
-                    folders[kind] = draft / f"{name}_{kind}"
+                    folders[kind] = draft / f"cocobu_{kind}"
                     folders[kind].mkdir()
             _write(scene, folders)
 

@@ -275,15 +275,15 @@ def _survey(path: Path, problems: Problems) -> Summary:
     return counts, notes
 
 
-def write_scenes(path: PathLike, scenes: Iterable[Scene], split: str = "train") -> int:
-    """Write `<split>_ims.npy` and `<split>_ids.txt` in a new folder.
+def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
+    """Write `train_ims.npy` and `train_ids.txt` in a new folder.
 
     Rows are the regions (n, d), or the global vectors where scenes have no regions. All must have one shape and type.
     """
     ids: list[str] = []
     first: Array = np.empty((0, 0), np.float32)
     with atomic_folder(path) as draft:
-        with (draft / f"{split}_ims.npy").open("wb") as file:
+        with (draft / "train_ims.npy").open("wb") as file:
 
             def write_header() -> None:
                 shape = (len(ids), *first.shape)
@@ -306,7 +306,7 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene], split: str = "train") 
             count = write_each(scenes, path, put)
             file.seek(0)
             write_header()
-        write_text(draft / f"{split}_ids.txt", "".join(f"{id}\n" for id in ids))
+        write_text(draft / "train_ids.txt", "".join(f"{id}\n" for id in ids))
     return count
 
 
