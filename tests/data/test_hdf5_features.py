@@ -138,7 +138,7 @@ def test_rows_without_ids_are_numbered_and_their_boxes_left_out(tmp_path: Path) 
     assert scene.boxes is None
     layout, boxes = FORMAT.inspect(path).notes
     assert "known by their row only" in layout
-    assert boxes.startswith("boxes of 2 images left out")
+    assert boxes == "boxes left out: they are in pixels, and no image size is stored"
 
 
 def test_gvd_detections_are_recognised_and_refused(tmp_path: Path) -> None:
@@ -170,13 +170,6 @@ def test_a_damaged_image_is_named_by_reading_and_listed_by_inspection(name: str,
     report = FORMAT.inspect(path)
     assert report.problems == (str(caught.value),)
     assert report.counts["images"] == 1
-
-
-def test_rows_of_boxes_must_be_as_many_as_rows_of_features(tmp_path: Path) -> None:
-    path = file_of(tmp_path, image_features=np.stack([REGIONS, REGIONS]), image_bb=PIXELS[None])
-    with pytest.raises(CountError, match="1 rows of image_bb for 2"):
-        Hdf5Features(path)["0"]
-    assert FORMAT.inspect(path).problem_count == 2
 
 
 @pytest.mark.parametrize("keep", [0.2, 0.5, 0.9, 0.99])

@@ -302,7 +302,7 @@ def test_damaged_captions_are_named_by_reading_and_listed_by_inspection(name: st
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
-    [("feats", 0.5, "one number"), ("feats", None, "but a group"), ("bogus", [1.0], "no dataset 'feats'")],
+    [("feats", 0.5, "no rows"), ("feats", None, "but a group"), ("bogus", [1.0], "no rows in a dataset 'feats'")],
 )
 def test_features_of_the_pos_scan_variant_are_checked(name: str, value: object, message: str, tmp_path: Path) -> None:
     import h5py

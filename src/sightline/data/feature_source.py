@@ -32,6 +32,8 @@ from sightline.scene import Array, Scene, check_order, normalise_boxes
 
 Size = tuple[int, int]
 T = TypeVar("T")
+_NO_SIZE = "they are in pixels, and no image size is stored"
+BOXES_LEFT_OUT = f"boxes left out: {_NO_SIZE}"
 
 
 class FeatureSource(ABC):
@@ -62,7 +64,7 @@ class FeatureSource(ABC):
     def notes(self) -> tuple[str, ...]:
         """What a reader of this file should know; what is left out is known once the scenes were read."""
         reasons = {
-            "boxes": "they are in pixels, and no image size is stored",
+            "boxes": _NO_SIZE,
             "scores": "the stored order of the regions is not by descending score",
         }
         return tuple(f"{part} of {len(ids)} images left out: {reasons[part]}" for part, ids in self._left_out.items())

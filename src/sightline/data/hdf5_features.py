@@ -2,7 +2,8 @@
 
 - M2: `<id>_features` (n, d), perhaps `<id>_boxes` (pixels) and `<id>_cls_prob` (n, classes).
 - self-critical: a dataset per id.
-- POS-SCAN's source: `image_features` (images, n, d) and `image_bb`, whose rows are images without ids.
+- POS-SCAN's source: `image_features` (images, n, d), whose rows are images without ids; the boxes of its `image_bb` are
+  in pixels of an unknown size, and not read.
 - GVD's `dets_labels` and `nms_num` are recognised and refused: they are detections of features stored elsewhere.
 """
 
@@ -17,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from sightline.data.feature_source import (
+    BOXES_LEFT_OUT,
     FeatureSource,
     atomic_path,
+    feature_parts,
     library,
     pixel_size,
     plain_name,
@@ -28,7 +31,7 @@ from sightline.data.feature_source import (
 )
 from sightline.data.format import Probe
 from sightline.data.hdf5_file import HDF5_MAGIC, Hdf5File, damage
-from sightline.errors import CountError, DataError, MissingRecordError, SightlineError
+from sightline.errors import DataError, MissingRecordError, SightlineError
 from sightline.files import PathLike
 from sightline.scene import Scene
 
@@ -66,14 +69,14 @@ class Hdf5Features(FeatureSource):
         return {id: place for place, id in enumerate(dict.fromkeys(names))}
 
     def notes(self) -> tuple[str, ...]:
-        return (_LAYOUTS[self.layout], *super().notes())
+        unplaced = (BOXES_LEFT_OUT,) if self.layout == "rows" and self._file.has("image_bb") else ()
+        return (_LAYOUTS[self.layout], *super().notes(), *unplaced)
 
     def read(self, id: str) -> Scene:
         where = f"{self.path}, image {id}"
-        parts = self._row_parts(id, where) if self.layout == "rows" else self._keyed_parts(id, where)
-        return Scene(id, **parts, source=str(self.path))
-
-    def _keyed_parts(self, id: str, where: str) -> dict[str, Any]:
+        if self.layout == "rows":
+            features = self._file.read("image_features", where, self.index[id])
+            return Scene(id, **feature_parts(features, where), source=str(self.path))
         names = {part: f"{id}_{part}" for part in _PARTS} if self.layout == "m2" else {"features": id}
         datasets = {part: self._file.dataset(name, where) for part, name in names.items()}
         with damage(where):
@@ -84,16 +87,8 @@ class Hdf5Features(FeatureSource):
             pair = np.ravel(datasets["features"].attrs.get("size", ()))
         size = pixel_size(pair[:1], pair[1:], where) if pair.size else None
         boxes, probabilities = arrays.get("boxes"), arrays.get("cls_prob")
-        return self.parts(id, arrays["features"], where, boxes=boxes, probabilities=probabilities, size=size)
-
-    def _row_parts(self, id: str, where: str) -> dict[str, Any]:
-        boxes = self._file.dataset("image_bb", where)
-        if boxes is not None and len(boxes) != len(self):
-            what = f"{len(boxes)} rows of image_bb for {len(self)} of image_features"
-            raise CountError(what, where=where, fix="extract both together")
-        features = self._file.read("image_features", where, self.index[id])
-        assert features is not None
-        return self.parts(id, features, where, boxes=self._file.read("image_bb", where, self.index[id]))
+        parts = self.parts(id, arrays["features"], where, boxes=boxes, probabilities=probabilities, size=size)
+        return Scene(id, **parts, source=str(self.path))
 
 
 def _layout(file: Hdf5File) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from sightline.data.feature_source import PerProcess, library
 from sightline.data.numpy_files import AnyArray
-from sightline.errors import DataError, TruncatedError
+from sightline.errors import DataError, MissingRecordError, TruncatedError
 from sightline.files import PathLike, check_declared_size
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -73,11 +73,14 @@ class Hdf5File:
             check_declared_size(declared, dataset.id.get_storage_size(), f"`{name}`", place)
             return dataset
 
-    def read(self, name: str, where: PathLike | None = None, row: int | None = None) -> AnyArray | None:
-        """The numbers of a dataset, or of one row of it; None without such a dataset."""
-        dataset = self.dataset(name, where)
-        with damage(where or self.path):
-            return None if dataset is None else np.asarray(dataset[() if row is None else row])
+    def read(self, name: str, where: PathLike | None = None, row: int | None = None) -> AnyArray:
+        """The numbers of a dataset, or of one row of it; a MissingRecordError without such a dataset."""
+        place = where or self.path
+        dataset = self.dataset(name, place)
+        if dataset is None:
+            raise MissingRecordError(f"there is no dataset {name!r}", where=place, fix="make the file again with it")
+        with damage(place):
+            return np.asarray(dataset[() if row is None else row])
 
     def _link(self, name: str) -> Any:
         with damage(self.path):

@@ -9,9 +9,9 @@ from sightline.data.format import Format, Probe, Report
 from sightline.data.formats import FORMATS
 from sightline.errors import DataError, SightlineError, UnknownFormatError
 from sightline.files import PathLike, existing_path, read_json
+from sightline.vision.picture_formats import kind_of
 
 _DEPTH = 4  # folders in folders that are walked
-_PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"WEBP": "WebP", b"GIF8": "GIF", b"ftypavif": "AVIF"}
 
 
 def identify(path: PathLike) -> Format:
@@ -84,7 +84,6 @@ def _looks_like(probe: Probe) -> str:
         return f"a JSON object with the keys {', '.join(list(map(str, probe.json))[:6])}"
     if isinstance(probe.json, list):
         return f"a JSON list of {len(probe.json)} items"
-    picture = next((kind for magic, kind in _PICTURES.items() if magic in probe.head[:16]), None)
-    if picture is not None:
-        return f"a {picture} picture (name its folder to inspect photos)"
+    if picture := kind_of(probe.head):
+        return f"a {picture.name} picture (name its folder to inspect photos)"
     return "a binary file" if probe.text is None else "a text file"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
@@ -13,15 +12,11 @@ from sightline.data.format import Probe, Summary
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, TruncatedError
 from sightline.vision.find_photos import is_picture
+from sightline.vision.picture_formats import kind_of
 
 TABLES = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json", *caption_table.IMAGE_FOLDER)
 
 OUTPUT = ".sightline"  # where a folder that `sightline caption --out` writes to keeps its log
-_MAGIC = re.compile(  # of jpeg, png, gif, bmp, tiff, webp; avif and heic
-    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|GIF8[79]a|BM|II[*+]\0|MM\0[*+]|RIFF....WEBP"
-    rb"|....ftyp(?:avi[fs]|hei[cxms]|hev[cxms]|mif1|msf1)",
-    re.DOTALL,
-)
 
 
 def photo_files(folder: Path) -> list[str]:
@@ -78,7 +73,7 @@ def _check_picture(path: Path) -> None:
         raise DataError(f"the picture cannot be read ({error.strerror})", where=path, fix=fix) from error
     if not head:
         raise TruncatedError("the picture is empty", where=path, fix=fix)
-    if not _MAGIC.match(head):
+    if kind_of(head) is None:
         raise DataError("not a picture", where=path, fix=fix)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from sightline.data.caption_format import line_of
 from sightline.data.feature_source import (
+    BOXES_LEFT_OUT,
     FeatureSource,
     atomic_folder,
     existing_folder,
@@ -48,19 +49,15 @@ class _Hdf5Rows:
     def __init__(self, path: Path) -> None:
         self._file = Hdf5File(path)
         dataset = self._file.dataset("feats")
-        if dataset is None:
-            raise MissingRecordError("no dataset 'feats'", where=path, fix="store the features as 'feats'")
-        if not dataset.shape:
-            raise DataError("'feats' is one number", where=path, fix="store one row an image")
+        if dataset is None or not dataset.shape:
+            raise DataError("no rows in a dataset 'feats'", where=path, fix="store one row an image under it")
         self._count = len(dataset)
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, row: int) -> AnyArray:
-        array = self._file.read("feats", f"{self._file.path}, row {row}", row)
-        assert array is not None
-        return array
+        return self._file.read("feats", f"{self._file.path}, row {row}", row)
 
 
 @dataclass(frozen=True)
@@ -265,7 +262,7 @@ def _survey(path: Path, problems: Problems) -> Summary:
     if bare := [split.name for split in splits if split.rows is None]:
         notes.append(f"captions without features (no _ims.npy or _ims.h5): {', '.join(bare)}")
     if any(split.file("ims_box.h5") for split in splits):
-        notes.append("boxes left out: they are in pixels, and no image size is stored")
+        notes.append(BOXES_LEFT_OUT)
     own = {f"{split.name}_{part}" for split in splits for part in PARTS}
     notes += other_files({entry.name for entry in path.iterdir()} - own)
     texts = [sentence.text for sentence in read_captions(path, problems).sentences()]

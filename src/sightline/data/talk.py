@@ -62,13 +62,11 @@ def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
 
 
 def _integers(file: Hdf5File, name: str) -> Integers:
-    array, fix = file.read(name), "run prepro_labels.py again"
-    if array is None:
-        raise DataError(f"there is no dataset {name!r}", where=file.path, fix=fix)
+    array = file.read(name)
     if array.dtype.kind not in "iu" or array.ndim != _DIMENSIONS[name]:
         expected = f"whole numbers in {_DIMENSIONS[name]} dimensions were expected"
         what = f"`{name}` has type {array.dtype} and shape {array.shape}, {expected}"
-        raise DataError(what, where=file.path, fix=fix)
+        raise DataError(what, where=file.path, fix="run prepro_labels.py again")
     return array.astype(np.int64)
 
 
