@@ -114,6 +114,7 @@ def test_a_function_call_is_refused_and_not_made(call: Any) -> None:
         b"ccopyreg\n_reconstructor\n(cbuiltins\nfloat\ncbuiltins\nobject\nNtR.",
         b"c_codecs\nencode\n(Vx\nVutf-8\ntR.",
         b"cargparse\nNamespace\n)\x81K\x01b.",  # a state that is no dict
+        b"\x80\x02K\x01Q.",  # an object that is elsewhere
     ],
 )
 def test_tricks_with_the_allowed_classes_are_refused(raw: bytes) -> None:

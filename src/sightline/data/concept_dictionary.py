@@ -113,10 +113,12 @@ class ConceptDictionary:
         """
         best: dict[str, Concept] = {}
         for concept in sorted(scene.concepts, key=lambda concept: -concept.score):
-            if concept.score >= min_score:
-                ours = concept.name in concept_names() or concept.name in imagenet_chains()
-                if word := self.word_of(concept.name) if ours else self.of_class(concept.name):
-                    best.setdefault(word, replace(concept, name=word))
+            if concept.score < min_score:
+                break
+            ours = concept.name in concept_names() or concept.name in imagenet_chains()
+            word = self.word_of(concept.name) if ours else self.of_class(concept.name)
+            if word:
+                best.setdefault(word, replace(concept, name=word))
         return tuple(best.values())[:MOST]
 
     def word_of(self, name: str) -> str:
@@ -134,10 +136,11 @@ class ConceptDictionary:
 
     def find_all(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """`find` of many sentences, which is faster."""
-        return [
-            list(dict.fromkeys(word for one in mentions if (word := self._of_phrase[one.phrase]) != NONE))
-            for mentions in self._table.find_all(sentences)
-        ]
+        concepts = []
+        for mentions in self._table.find_all(sentences):
+            words = [self._of_phrase[mention.phrase] for mention in mentions]
+            concepts.append(list(dict.fromkeys(word for word in words if word != NONE)))
+        return concepts
 
 
 def _entries(path: PathLike) -> list[Entry]:

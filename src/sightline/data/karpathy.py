@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -61,7 +62,7 @@ def read_senticap(path: Path, problems: Problems = STRICT) -> CaptionSet:
     return join_rows(read_object(path).each("images", problems, photo), path)
 
 
-def _photo(image: Record, id: str, problems: Problems, sentence: Any) -> CaptionedPhoto:
+def _photo(image: Record, id: str, problems: Problems, sentence: Callable[[Record], Sentence]) -> CaptionedPhoto:
     sentences = image.each("sentences", problems, sentence, f"image {id}, sentences")
     folder, name = image.text_or_none("filepath"), image.text_or_none("filename")
     file = f"{folder}/{name}" if folder is not None and name is not None else name
