@@ -21,7 +21,7 @@ from captioner_contract import (
 )
 from sightline.batch import SceneBatch, TextBatch
 from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
-from sightline.errors import CountError
+from sightline.errors import CountError, MissingPartError
 from sightline.models.matcher import Matcher
 from sightline.text.vocabulary import PAD, Vocabulary
 
@@ -110,6 +110,11 @@ class MatcherContract:
         model.to(torch.bfloat16)
         found = model(scenes.to("cpu", torch.bfloat16), texts)
         torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+
+    def test_a_missing_part_is_named(self, model, scenes):
+        for part in model.needs:
+            with pytest.raises(MissingPartError, match=f"needs `{part}`"):
+                model.embed_images(replace(scenes, **{part: None}))
 
     def test_features_of_another_width_are_named(self, model, scenes):
         for part in set(model.needs) & {"regions", "vector"}:

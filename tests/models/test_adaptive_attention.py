@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from captioner_contract import GRID_WIDTH, VECTOR_WIDTH, WORDS, CaptionerContract, random_scenes, random_words
-from sightline.errors import ConfigError
 from sightline.models import adaptive_attention
 from sightline.models.adaptive_attention import AdaptiveAttention, AdaptiveAttentionConfig
 
@@ -150,12 +149,6 @@ def test_a_sentinel_that_takes_all_the_weight_hides_the_cells(model):
     torch.testing.assert_close(output.log_probs, other.log_probs)
 
 
-def test_a_grid_without_a_mask_is_all_there(model):
-    scenes, words = random_scenes(2), random_words(2)
-    plain = model(model.encode(scenes), words).log_probs
-    assert torch.equal(model(model.encode(replace(scenes, grid_mask=None)), words).log_probs, plain)
-
-
 @pytest.mark.parametrize("chunk", [1, 1000])
 def test_attending_to_some_words_at_a_time_changes_nothing(model, chunk, monkeypatch):
     memory, words = model.encode(random_scenes(2)), random_words(8)
@@ -174,20 +167,3 @@ def test_dropout_acts_in_training_only(model):
     noisy, _ = model.unroll(model.encode(scenes), words)
     assert 0.4 < (noisy != 0).float().mean() < 0.6
     assert 0.4 < (model.encode(scenes)["cells"] != 0).sum() / (model.eval().encode(scenes)["cells"] != 0).sum() < 0.6
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("grid_width", 0),
-        ("vector_width", -2),
-        ("word_size", 0),
-        ("hidden_size", 0),
-        ("attention_size", 0),
-        ("dropout", 1.0),
-        ("dropout", -0.1),
-    ],
-)
-def test_a_config_no_model_can_have_is_refused_by_name(field, value):
-    with pytest.raises(ConfigError, match=field):
-        AdaptiveAttentionConfig(**{field: value})

@@ -283,13 +283,6 @@ def test_the_rows_are_the_switches_of_table_1():
     )
 
 
-def test_scenes_without_masks_are_whole():
-    model, scenes, words = built("row 5"), random_scenes(3), random_words(3)
-    whole = replace(scenes, region_mask=torch.ones_like(scenes.region_mask))
-    bare = replace(scenes, region_mask=None, grid_mask=None)
-    assert torch.equal(model(model.encode(whole), words).log_probs, model(model.encode(bare), words).log_probs)
-
-
 def test_an_image_without_regions_gets_a_finite_caption():
     for name in ("row 4", "row 6", "baseline"):
         model, scenes, words = built(name), random_scenes(2), random_words(2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -21,8 +20,7 @@ from captioner_contract import (
 )
 from matcher_contract import MatcherContract, texts_of
 from scan_equations import NORMS, double_scenes, naive_attention, naive_regions, naive_similarity, naive_words
-from sightline.batch import SceneBatch
-from sightline.errors import ConfigError, MissingPartError
+from sightline.errors import ConfigError
 from sightline.models.layers import WordGRU, l2norm
 from sightline.models.scan import SCAN, SCANConfig
 from sightline.models.scan_fast import fast_similarity
@@ -116,14 +114,6 @@ def test_an_image_without_regions_gives_finite_scores_and_gradients(direction, a
     assert scores.isfinite().all()
     scores[:2].sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
-def test_without_a_mask_every_region_counts():
-    model, scenes = built(), double_scenes(3)
-    scenes = replace(scenes, regions=torch.randn(3, 5, REGION_WIDTH, dtype=torch.float64), region_mask=None)
-    texts = texts_of(random_words(4))
-    masked = replace(scenes, region_mask=torch.ones(3, 5, dtype=torch.bool))
-    assert torch.equal(model(scenes, texts), model(masked, texts))
 
 
 def test_a_perfect_match_scores_one():
@@ -257,8 +247,3 @@ def test_the_temperature_follows_the_direction_unless_given():
 def test_a_choice_that_cannot_be_built_is_refused(choices, message):
     with pytest.raises(ConfigError, match=message):
         SCANConfig(**choices)
-
-
-def test_scenes_without_regions_are_refused_by_name():
-    with pytest.raises(MissingPartError, match="scan needs `regions`"):
-        built().embed_images(SceneBatch(("1",), vector=torch.zeros(1, 4)))

@@ -209,12 +209,6 @@ def test_grids_without_shapes_are_refused(model, shapes):
         model.embed_images(replace(random_scenes(2), grid_shapes=shapes))
 
 
-@pytest.mark.parametrize("part", ["regions", "boxes", "grid"])
-def test_a_missing_part_is_named(model, part):
-    with pytest.raises(MissingPartError, match=f"needs `{part}`"):
-        model.embed_images(replace(random_scenes(2), **{part: None}))
-
-
 def test_a_grid_of_another_width_is_named(model):
     with pytest.raises(CountError, match=f"`grid` of {GRID_WIDTH} numbers"):
         model.embed_images(other_width(random_scenes(2), "grid"))

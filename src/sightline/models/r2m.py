@@ -109,8 +109,11 @@ class FusionMemory(nn.Module):
 
         A reads as printed, [[v→v, w→v], [v→w, w→w]]: row i is what v (0) or w (1) takes in, and sums to one.
         """
-        pairs = zip(concepts.unbind(-3), words.unbind(-3), strict=True)
-        query, key, value = (stack_rows(v, w) for v, w in pairs)  # x_t = [v; w_{t-1}]: (…, H, 2, d_k)
+        v_query, v_key, v_value = concepts.unbind(-3)
+        w_query, w_key, w_value = words.unbind(-3)
+        query = stack_rows(v_query, w_query)  # x_t U_q of x_t = [v; w_{t-1}]: (…, H, 2, d_k)
+        key = stack_rows(v_key, w_key)  # x_t U_k
+        value = stack_rows(v_value, w_value)  # x_t U_v
         weights = self.attention.weights(query, key)  # Eq. 1  (…, H, 2, 2)
         attended = weights @ value  # Eq. 2  (…, H, 2, d_v)
         joined = attended.transpose(-3, -2).flatten(-2)  # Eq. 3  (…, 2, H·d_v)
