@@ -41,7 +41,7 @@ from sightline.grounding.calibration import Floats
 from sightline.grounding.evidence import Evidence
 from sightline.grounding.support_model import SupportModel
 from sightline.pipeline import Pipeline
-from sightline.training.recipe_photos import read_captions
+from sightline.training.recipe_captions import read_captions
 from sightline.vision.photo_reader import progress_bar
 
 SEED = 8

@@ -14,7 +14,7 @@ from sightline.data.image_list import photo_number, read_names
 from sightline.errors import ConfigError, DataError
 from sightline.files import existing_path
 from sightline.pipeline import Pipeline
-from sightline.training.recipe_photos import read_captions
+from sightline.training.recipe_captions import read_captions
 from sightline.vision.photo_reader import progress_bar
 
 REFERENCES = 5  # captions of a photo that take part, as published

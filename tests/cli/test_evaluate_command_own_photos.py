@@ -142,7 +142,7 @@ def test_of_another_table_photos_are_left_out_that_the_run_has_learned_from(home
 def _learned(home: Path) -> set[str]:
     """The photos of train and val, by the recipe's own reader."""
     from sightline.training.recipe import read_run_recipe
-    from sightline.training.recipe_photos import read_photos
+    from sightline.training.recipe_captions import read_photos
 
     photos = read_photos(read_run_recipe(home / "run" / "recipe.yaml").data, Path(), [])
     return {photo.file for role in ("train", "val") for photo in photos[role]}

@@ -31,7 +31,7 @@ from sightline.training.data import DataConfig, build_data, mark_of, needs_of
 from sightline.training.features import PhotoScenes, match
 from sightline.training.objectives.distillation import DistillationConfig
 from sightline.training.objectives.r2m_stages import R2MImageConfig
-from sightline.training.recipe_photos import hash_share
+from sightline.training.recipe_captions import hash_share
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import SceneStream, SceneTable
 from sightline.vision.feature_store import FeatureStore

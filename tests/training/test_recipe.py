@@ -19,7 +19,7 @@ from sightline.decoding.strategies import Beam
 from sightline.models.jran import JRANConfig
 from sightline.training.launch import Callbacks
 from sightline.training.recipe import SHIPPED, read_recipe, read_rows, shipped_recipes
-from sightline.training.recipe_photos import read_photos
+from sightline.training.recipe_captions import read_photos
 from sightline.training.reproduce import Outcome, Row, choose, plan, run
 
 PAPERS = {

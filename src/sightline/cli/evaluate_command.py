@@ -253,7 +253,7 @@ def _new_photos(run: DataConfig, everything: DataConfig, base: Path) -> tuple[li
 
     Photos are the same where their files are; by their names where one of the two has features alone.
     """
-    from sightline.training.recipe_photos import read_photos
+    from sightline.training.recipe_captions import read_photos
 
     files = _paths(run, base) if run.images is None else (run.path(run.images, base), *_paths(run, base))
     if not files or not all(path.exists() for path in files):

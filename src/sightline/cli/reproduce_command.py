@@ -107,7 +107,7 @@ def reproduce(
 def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
     """Print what would be run and what is in its way; 1 where something is."""
     from sightline.training.launch import data_root
-    from sightline.training.recipe_photos import plural
+    from sightline.training.recipe_captions import plural
     from sightline.training.reproduce import Checker
 
     checker = Checker(data_root())

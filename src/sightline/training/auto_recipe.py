@@ -16,8 +16,7 @@ from sightline.models.model_configs import CaptionerConfig
 from sightline.training.data_config import DETECTOR, DataConfig
 from sightline.training.features import open_scenes
 from sightline.training.recipe import Recipe
-from sightline.training.recipe_photos import plural, read_captions
-from sightline.training.recipe_text import read_corpus, times
+from sightline.training.recipe_captions import plural, read_captions, read_corpus, times
 
 KINDS = {config().kind: config for config in get_args(CaptionerConfig)}
 SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}

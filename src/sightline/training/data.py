@@ -27,8 +27,14 @@ from sightline.training.data_config import DataConfig
 from sightline.training.features import feature_pools
 from sightline.training.new_model import CachedFeatures, Grid, Vision, outline
 from sightline.training.objectives.distillation import BOXES, DistillationConfig
-from sightline.training.recipe_photos import plural, read_photos
-from sightline.training.recipe_text import Splitter, choose_vocabulary, corpus_pools, read_corpus
+from sightline.training.recipe_captions import (
+    Splitter,
+    choose_vocabulary,
+    corpus_pools,
+    plural,
+    read_corpus,
+    read_photos,
+)
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import Mark, Pool, TextTable
 from sightline.training.training_photos import pixel_pools

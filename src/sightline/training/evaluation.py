@@ -44,7 +44,7 @@ from sightline.text.vocabulary import rule as named_rule
 from sightline.training.data import DataConfig, build_data
 from sightline.training.new_model import CachedFeatures, config_of
 from sightline.training.objective import mode, refuse_other_vision
-from sightline.training.recipe_photos import plural
+from sightline.training.recipe_captions import plural
 from sightline.training.tensor_tables import Pool
 from sightline.training.word_boxes import attention_accuracy, f1_of_captions
 

@@ -17,7 +17,7 @@ from sightline.errors import ConfigError, CountError, DuplicateRecordError, Miss
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.data_config import DataConfig
-from sightline.training.recipe_photos import plural, some
+from sightline.training.recipe_captions import plural, some
 from sightline.training.tensor_tables import PARTS, Pool, SceneStream, SceneTable, parts_of
 
 SAMPLES = 16  # scenes by which the memory of all is estimated

@@ -22,7 +22,7 @@ from sightline.training.evaluation import measure
 from sightline.training.launch import Callbacks, data_root, launch, write_measurement
 from sightline.training.new_model import outline
 from sightline.training.recipe import SHIPPED, Recipe, read_rows, shipped_recipes
-from sightline.training.recipe_photos import plural, read_photos
+from sightline.training.recipe_captions import plural, read_photos
 from sightline.training.results import RECORD, commit, hardware, record_of, refuse_captions, supervision, write_record
 from sightline.training.stage import Stage
 

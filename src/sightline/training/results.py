@@ -24,7 +24,7 @@ from sightline.errors import ConfigError
 from sightline.files import read_json, write_json
 from sightline.training.new_model import CachedFeatures
 from sightline.training.recipe import Recipe
-from sightline.training.recipe_photos import plural
+from sightline.training.recipe_captions import plural
 
 RECORD = "record.json"  # in the folder of a run
 RECORDS = "records"  # the folder of the records of all rows

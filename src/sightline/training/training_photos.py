@@ -23,7 +23,7 @@ from sightline.files import PathLike, existing_path
 from sightline.photo import Pixels
 from sightline.training.data_config import BoxedPhotos, DataConfig
 from sightline.training.features import match_all, match_some
-from sightline.training.recipe_photos import plural
+from sightline.training.recipe_captions import plural
 from sightline.training.tensor_tables import Pool
 from sightline.training.true_boxes import MOST, BoxTable, PhotoBoxes, read_boxes
 from sightline.vision.grid_encoder import cell_boxes

@@ -16,7 +16,7 @@ from sightline.text.vocabulary import Vocabulary
 from sightline.training import cuda_graphs
 from sightline.training.batches import Batches, Batching
 from sightline.training.data import Data, DataConfig, build_data
-from sightline.training.recipe_text import read_corpus
+from sightline.training.recipe_captions import read_corpus
 from sightline.training.tensor_tables import Pool
 
 DICTIONARY = ConceptDictionary.coco()
