@@ -24,26 +24,15 @@ def machine() -> str:
 
 @dataclass
 class Record:
-    """One figure.
-
-    Attributes:
-        name: what was measured.
-        ours: Sightline's figure.
-        peer: the other's, from the same run; None where it is not installed or there is none.
-        unit: of both.
-        against: who the peer is, or which limit.
-        more: whether more is better; otherwise less is.
-        goal: what README or docs promise for `ours`.
-        machine, date, command: where, when and how it was measured.
-    """
+    """One figure, and where, when and how it was measured."""
 
     name: str
-    ours: float
-    peer: float | None
+    ours: float  # Sightline's figure
+    peer: float | None  # the other's, from the same run; None where it is not installed or there is none
     unit: str
-    against: str
-    more: bool = False
-    goal: float | None = None
+    against: str  # who the peer is, or which limit
+    more: bool = False  # is better; otherwise less is
+    goal: float | None = None  # what README or docs promise for `ours`
     machine: str = field(default_factory=machine)
     date: str = field(default_factory=lambda: datetime.date.today().isoformat())
     command: str = ""

@@ -78,17 +78,11 @@ ODD_VALUES: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Target:
-    """What is mutated, and what reads it.
+    """What is mutated, and what reads it."""
 
-    Attributes:
-        files: of the sample, relative to its folder; one or two of them are mutated a case.
-        folder: of the valid sample.
-        read: reads the (mutated) copy of the folder.
-    """
-
-    files: tuple[str, ...]
-    folder: Path
-    read: Callable[[Path], object]
+    files: tuple[str, ...]  # of the sample, relative to its folder; one or two of them are mutated a case
+    folder: Path  # of the valid sample
+    read: Callable[[Path], object]  # reads the (mutated) copy of the folder
     mutate: Callable[[bytes, random.Random], bytes]
 
 

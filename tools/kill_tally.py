@@ -63,19 +63,13 @@ PATIENCE = 300  # seconds after which a job hangs
 
 @dataclass(frozen=True)
 class Job:
-    """What is killed.
+    """What is killed."""
 
-    Attributes:
-        run: does everything in a folder, or goes on there.
-        check: raises if something in the folder cannot be read, whenever the job was killed.
-        compare: raises if the folder of a killed job is not as that of an undisturbed one, which is given first.
-        prepare: what there is before the job begins.
-    """
-
-    run: Callable[[Path], None]
-    check: Callable[[Path], None]
+    run: Callable[[Path], None]  # does everything in a folder, or goes on there
+    check: Callable[[Path], None]  # raises if something in the folder cannot be read, whenever the job was killed
+    # raises if the folder of a killed job is not as that of an undisturbed one, which is given first
     compare: Callable[[Path, Path], None]
-    prepare: Callable[[Path], None] = lambda folder: None
+    prepare: Callable[[Path], None] = lambda folder: None  # what there is before the job begins
 
 
 @dataclass

@@ -46,16 +46,11 @@ Boxes = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """What the model saw in photos, in their order.
+    """What the model saw in photos, in their order."""
 
-    Attributes:
-        images: what the matcher makes of them, or None without one of whole photos.
-        scenes: of each photo, where they are kept.
-        boxes: (n, 4) of each photo when the detector is asked for the most of `COUNTS`, where they are kept.
-    """
-
-    images: Embedding | None
-    scenes: tuple[SceneBatch, ...] = ()
+    images: Embedding | None  # what the matcher makes of them, or None without one of whole photos
+    scenes: tuple[SceneBatch, ...] = ()  # of each photo, where they are kept
+    # (n, 4) of each photo when the detector is asked for the most of `COUNTS`, where they are kept
     boxes: tuple[Boxes, ...] = ()
 
     def __len__(self) -> int:

@@ -23,19 +23,12 @@ Noun = tuple[str, bool]  # and whether it is a plural, so that grammar gives not
 
 @dataclass(frozen=True)
 class Swapped:
-    """A caption.
+    """A caption."""
 
-    Attributes:
-        photo: what it is about.
-        text: its words, the replaced noun among them.
-        at: the place of that noun; None where the caption is as people wrote it.
-        was: the noun before.
-    """
-
-    photo: TestPhoto
-    text: str
-    at: int | None = None
-    was: str = ""
+    photo: TestPhoto  # what it is about
+    text: str  # its words, the replaced noun among them
+    at: int | None = None  # the place of that noun; None where the caption is as people wrote it
+    was: str = ""  # the noun before
 
 
 def noun_counts(captions: Iterable[str]) -> Counter[Noun]:

@@ -22,26 +22,17 @@ from sightline.text.vocabulary import UNK
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """The sentences of a photo that people wrote, and the evidence for where their words are.
+    """The sentences of a photo that people wrote, and the evidence for where their words are."""
 
-    Attributes:
-        truth: the sentences, and the boxes people drew.
-        size: of the photo those boxes refer to.
-        boxes: (n, 4) that the detector found, normalised.
-        captions: the sentences with what the captioner looked at.
-        found: (words, n) where the matcher finds the words of each sentence, or None without one.
-        scores: (n,) how sure the detector is of its boxes, or None.
-        named: (words, n) how probably they have the names of the words of each sentence, or None.
-        counts: how many boxes the words of each sentence get where the model chooses the words.
-    """
-
-    truth: GroundedPhoto
-    size: tuple[int, int]
-    boxes: Array
-    captions: list[Caption]
-    found: list[Array | None]
-    scores: Array | None = None
+    truth: GroundedPhoto  # the sentences, and the boxes people drew
+    size: tuple[int, int]  # of the photo those boxes refer to
+    boxes: Array  # (n, 4) that the detector found, normalised
+    captions: list[Caption]  # the sentences with what the captioner looked at
+    found: list[Array | None]  # (words, n) where the matcher finds the words of each sentence, or None without one
+    scores: Array | None = None  # (n,) how sure the detector is of its boxes, or None
+    # (words, n) how probably they have the names of the words of each sentence, or None
     named: list[Array | None] | None = None
+    # how many boxes the words of each sentence get where the model chooses the words
     counts: list[list[int]] | None = None
 
     def pixels(self, box: Sequence[float]) -> Box:
