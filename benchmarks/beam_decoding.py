@@ -27,7 +27,7 @@ from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam
 from sightline.models.updown import UpDown, UpDownConfig
 from sightline.text.vocabulary import END, PAD, START, UNK
-from timing import device_seconds
+from timing import device_seconds, parse_options
 
 VOCABULARY, REGIONS, WIDTH = 9_487, 36, 2048
 NEVER = [PAD, START, UNK]
@@ -174,12 +174,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=5, help="hypotheses an image")
     parser.add_argument("--words", type=int, default=20, help="the most words of a caption")
     parser.add_argument("--batch", type=int, default=100, help="images in a batch of Sightline")
-    parser.add_argument("--threads", type=int, default=1, help="threads of both on a CPU")
-    parser.add_argument("--device", default="cpu", help="where both compute")
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    device = torch.device(options.device)
+    options, device = parse_options(parser)
     model = make_model(device)
     regions = torch.randn(options.images, REGIONS, WIDTH, generator=torch.Generator().manual_seed(1)).relu().to(device)
     rows = [compare(model, regions, Rules(max_words=options.words), options, "full length")]

@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,21 +32,27 @@ from torch import Tensor
 
 from captions_for_benchmarks import captions, plain
 from scst_reward import make_samples, usual_scorer
-from sightline.batch import SceneBatch
 from sightline.decoding.decode import decode
 from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Sample
 from sightline.metrics.cider import DocumentFrequencies
 from sightline.metrics.cider_reward import CiderDReward
 from sightline.models.updown import UpDown
-from sightline.text.vocabulary import END, PAD, SPECIALS, START, Vocabulary
+from sightline.text.vocabulary import END, PAD, START, Vocabulary
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Progress
 from sightline.training.objectives.self_critical import SelfCritical, SelfCriticalConfig
 from sightline.training.stage import Optimiser
 from sightline.training.tensor_tables import Pool, TextTable
-from timing import best_seconds
-from updown_training import PROJECTED, REGIONS, VOCABULARY, WIDTH, UsualUpDown, make_model
+from timing import best_seconds, parse_options
+from updown_training import (
+    PROJECTED,
+    VOCABULARY,
+    UsualUpDown,
+    frequent_words,
+    make_model,
+    random_scenes,
+)
 
 SAMPLES, MAX_WORDS = 5, 20
 
@@ -217,18 +223,12 @@ def speaking_model(device: torch.device) -> UpDown:
 def make_task(images: int, references: int, device: torch.device) -> Task:
     source, raw = captions(max(images, references))
     texts = [[plain(caption).split()[:MAX_WORDS] for caption in of] for of in raw]
-    counts = Counter(word for of in texts for words in of for word in words)
-    known = [word for word, _ in counts.most_common(VOCABULARY - len(SPECIALS))]
-    vocabulary = Vocabulary([*known, *(f"unsaid{i}" for i in range(VOCABULARY - len(SPECIALS) - len(known)))])
+    vocabulary = frequent_words(texts)
     table = TextTable.build([words for of in texts for words in of], vocabulary)
     first = np.cumsum([0, *map(len, texts)], dtype=np.int64)
     pool = Pool(tuple(map(str, range(len(texts)))), texts=table, first=first)
     ids = [[" ".join(map(str, vocabulary.encode(words)[1:])) for words in of] for of in texts]
-    regions = torch.randn(images, REGIONS, WIDTH, generator=torch.Generator().manual_seed(1)).relu()
-    scenes = SceneBatch(
-        ids=tuple(map(str, range(images))), regions=regions, region_mask=torch.ones(images, REGIONS, dtype=torch.bool)
-    )
-    batch = Batch(torch.arange(images), scenes).to(device)
+    batch = Batch(torch.arange(images), random_scenes(images)).to(device)
     return Task(source, batch, pool, vocabulary, ids, DocumentFrequencies.of(ids))
 
 
@@ -237,12 +237,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=32, help="images in a batch, each with five samples")
     parser.add_argument("--steps", type=int, default=3, help="steps of which the best is taken, after one to warm up")
     parser.add_argument("--references", type=int, default=5_000, help="images whose captions are references")
-    parser.add_argument("--threads", type=int, default=1, help="threads of both on a CPU")
-    parser.add_argument("--device", default="cpu", help="where both compute")
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    device = torch.device(options.device)
+    options, device = parse_options(parser)
     task = make_task(options.images, options.references, device)
     rows = [compare(task, projected, options.steps, device) for projected in PROJECTED]
     report = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -40,3 +41,15 @@ def best_seconds(calls: Mapping[str, Callable[[], object]], repeats: int, device
         for name, call in calls.items():
             times[name].append(device_seconds(call, device))
     return {name: min(seconds[1:]) for name, seconds in times.items()}
+
+
+def parse_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, torch.device]:
+    """The options of a script that computes on a device beside a peer: `--threads`, `--device`, `--json`, its own."""
+    import torch
+
+    parser.add_argument("--threads", type=int, default=1, help="threads of both on a CPU")
+    parser.add_argument("--device", default="cpu", help="where both compute")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    return options, torch.device(options.device)

@@ -38,7 +38,7 @@ from sightline.training.batches import Batch
 from sightline.training.objective import Context, Progress
 from sightline.training.objectives.cross_entropy import CrossEntropyConfig
 from sightline.training.stage import Optimiser
-from timing import best_seconds
+from timing import best_seconds, parse_options
 
 VOCABULARY, REGIONS, WIDTH, CAPTIONS, MAX_WORDS = 9_487, 36, 2048, 5, 16
 PROJECTED = ("every step, both", "every step", "once")
@@ -178,16 +178,24 @@ def make_batch(images: int, device: torch.device) -> tuple[str, Batch]:
     """Random regions; captions whose words are numbered by how often they occur, cut as self-critical code cuts."""
     source, raw = captions(max(images, 2000))
     texts = [[plain(caption).split() for caption in of] for of in raw]
-    counts = Counter(word for of in texts for words in of for word in words)
-    known = [word for word, _ in counts.most_common(VOCABULARY - len(SPECIALS))]
-    known += [f"unsaid{i}" for i in range(VOCABULARY - len(SPECIALS) - len(known))]
     chosen = [words for of in texts[:images] for words in of]
-    batch = TextBatch.collate(chosen, Vocabulary(known), max_words=MAX_WORDS)
+    batch = TextBatch.collate(chosen, frequent_words(texts), max_words=MAX_WORDS)
+    return source, Batch(torch.arange(images), random_scenes(images), batch).to(device)
+
+
+def frequent_words(texts: list[list[list[str]]]) -> Vocabulary:
+    """The most frequent words, and unsaid ones up to `VOCABULARY`."""
+    counts = Counter(word for of in texts for words in of for word in words)
+    words = [word for word, _ in counts.most_common(VOCABULARY - len(SPECIALS))]
+    words += [f"unsaid{i}" for i in range(VOCABULARY - len(SPECIALS) - len(words))]
+    return Vocabulary(words)
+
+
+def random_scenes(images: int) -> SceneBatch:
+    """Regions as a detector's, not negative."""
     regions = torch.randn(images, REGIONS, WIDTH, generator=torch.Generator().manual_seed(1)).relu()
-    scenes = SceneBatch(
-        ids=tuple(map(str, range(images))), regions=regions, region_mask=torch.ones(images, REGIONS, dtype=torch.bool)
-    )
-    return source, Batch(torch.arange(images), scenes, batch).to(device)
+    mask = torch.ones(images, REGIONS, dtype=torch.bool)
+    return SceneBatch(ids=tuple(map(str, range(images))), regions=regions, region_mask=mask)
 
 
 def make_model(device: torch.device) -> UpDown:
@@ -199,12 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--images", type=int, default=32, help="images in a batch, each with five captions")
     parser.add_argument("--steps", type=int, default=3, help="steps of which the best is taken, after one to warm up")
-    parser.add_argument("--threads", type=int, default=1, help="threads of both on a CPU")
-    parser.add_argument("--device", default="cpu", help="where both compute")
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    device = torch.device(options.device)
+    options, device = parse_options(parser)
     source, batch = make_batch(options.images, device)
     assert batch.texts is not None
     rows = [compare(make_model(device), batch, projected, options.steps) for projected in PROJECTED]
