@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -103,3 +104,26 @@ def test_installed_it_captions_a_photo_as_the_source_does(installed, tmp_path):
     right = sightline.load(device="cpu").caption(CAT).to_json()
     assert told["caption"] == right["caption"] != ""
     assert "weights" in run(installed, "sightline", "models", cwd=tmp_path)
+
+
+def test_another_python_scores_captions_and_reads_files(wheel, tmp_path):
+    """All but PyTorch, whose wheels for it are gigabytes here: `make try-wheel PYTHON=python3.12` captions a photo."""
+    python = os.environ.get("OTHER_PYTHON") or shutil.which("python3.12")
+    if python is None or subprocess.run([python, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("there is no Python 3.12 here; OTHER_PYTHON=/path/to/python3.12 names one")
+    subprocess.run([python, "-m", "venv", str(tmp_path / "other")], check=True)
+    programs = tmp_path / "other" / ("Scripts" if os.name == "nt" else "bin")
+    small = ["numpy", "pillow", "safetensors", "pyyaml", "rich", "markdown-it-py", "mdurl", "pygments"]
+    install = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    if subprocess.run([*install, wheel, *small], capture_output=True, check=False).returncode:
+        pytest.skip("what it needs cannot be downloaded here")
+    package = run(programs, "python", "-c", "import sightline; print(sightline.__path__[0])", cwd=tmp_path).strip()
+    run(programs, "python", "-m", "compileall", "-q", "-f", package, cwd=tmp_path)  # every module is this Python's
+    captions = {1: "a cat on a bed", 2: "two dogs in the snow"}
+    notes = [{"id": id, "image_id": id, "caption": text} for id, text in captions.items()]
+    (tmp_path / "refs.json").write_text(json.dumps({"images": [{"id": id} for id in captions], "annotations": notes}))
+    (tmp_path / "hyps.json").write_text(json.dumps(notes))
+    score = ("score", "--refs", "refs.json", "--hyps", "hyps.json", "--metrics", "bleu", "cider", "spice", "--json")
+    scores = json.loads(run(programs, "sightline", *score, cwd=tmp_path))
+    assert scores["corpus"]["Bleu_4"] == pytest.approx(1)
+    assert "2 captions" in run(programs, "sightline", "data", "inspect", "refs.json", cwd=tmp_path)
