@@ -41,11 +41,24 @@ def index_of(pipeline: Pipeline, folder: Path) -> PhotoIndex:
 
 
 class Served:
-    """A server that runs: its address, a client, and what stands behind it."""
+    """A server that runs: its address, a client, what stands behind it, and how many jobs its worker did together."""
 
     def __init__(self, address: str, service: Service) -> None:
         self.address, self.service = address, service
         self.client = httpx.Client(base_url=address, timeout=30, trust_env=False)
+        self.batch_sizes: list[int] = []
+        run = service.worker._run
+
+        def recording(batch: list[Any]) -> None:
+            run(batch)
+            self.batch_sizes.append(len(batch))
+
+        service.worker._run = recording  # type: ignore[method-assign]
+
+    @property
+    def queue_length(self) -> int:
+        """Jobs that no batch has begun with, and that somebody still waits for."""
+        return sum(not job.result.cancelled() for job in self.service.worker._jobs)
 
 
 @contextlib.contextmanager

@@ -132,13 +132,13 @@ def test_requests_with_other_wishes_are_not_answered_together(pipeline):
         with concurrent.futures.ThreadPoolExecutor(10) as pool:
             asked = [pool.submit(running.client.post, "/v1/caption", files=form(CAT), data=d) for d in wishes * 2]
             until = time.monotonic() + 15
-            while running.service.worker.queue_length < len(asked) and time.monotonic() < until:
+            while running.queue_length < len(asked) and time.monotonic() < until:
                 time.sleep(0.01)
             release.set()
             for wish, answer in zip(wishes * 2, asked, strict=True):
                 rules = rules_of(wish.get("length", "normal"), tuple(wish.get("must_include", "").split()))
                 alike(answer.result().json()["captions"][0], pipeline.caption(CAT, rules=rules))
-    assert sorted(running.service.worker.batch_sizes) == [1, *[2] * len(wishes)]  # what held it, and two of each wish
+    assert sorted(running.batch_sizes) == [1, *[2] * len(wishes)]  # what held it, and two of each wish
 
 
 def test_other_wordings_are_the_next_of_the_beam_and_none_is_the_caption(ask, pipeline):
@@ -229,10 +229,10 @@ def test_search_explains_and_a_hit_can_be_explained_later(ask):
 
 def test_many_hits_are_explained_in_one_request_and_one_round(server, ask):
     hits = ask.post("/v1/search", json={"text": "a dog", "k": 5, "explain": True}).json()["hits"]
-    rounds = len(server.service.worker.batch_sizes)
+    rounds = len(server.batch_sizes)
     ids = [hit["id"] for hit in hits]
     told = ask.post("/v1/explain", json={"ids": [*ids, 32 * "0"], "sentence": "a dog"}).json()["hits"]
-    assert len(server.service.worker.batch_sizes) == rounds + 1
+    assert len(server.batch_sizes) == rounds + 1
     for hit, why in zip(hits, told[:-1], strict=True):
         assert why["size"] == hit["why"]["size"]
         assert why["words"][1]["box"] == pytest.approx(hit["why"]["words"][1]["box"], abs=0.2)
@@ -437,13 +437,13 @@ def test_photos_of_several_requests_are_looked_at_together(pipeline):
         with concurrent.futures.ThreadPoolExecutor(9) as pool:
             asked = [pool.submit(running.client.post, "/v1/caption", files=form(photo)) for photo in PHOTOS]
             other = pool.submit(running.client.post, "/v1/caption", files=form(CAT), data={"beam": "1"})
-            while running.service.worker.queue_length < len(PHOTOS) + 1:
+            while running.queue_length < len(PHOTOS) + 1:
                 time.sleep(0.01)
             release.set()
             for photo, answer in zip(PHOTOS, asked, strict=True):
                 alike(answer.result().json()["captions"][0], pipeline.caption(photo))
             alike(other.result().json()["captions"][0], pipeline.caption(CAT, beam=1))
-    assert sorted(running.service.worker.batch_sizes) == [1, 1, 1, 4]  # what held it, 4 + 1 photos, and the other beam
+    assert sorted(running.batch_sizes) == [1, 1, 1, 4]  # what held it, 4 + 1 photos, and the other beam
 
 
 def test_other_hosts_and_other_sites_are_refused(server, ask):

@@ -144,7 +144,7 @@ def test_one_connection_more_takes_the_place_of_the_oldest_that_sent_no_whole_re
         release = stack.enter_context(busy(running.service.worker))
         whole, first, second = (stack.enter_context(connected(running.address)) for _ in range(3))
         whole.sendall(caption_request())
-        assert waited_for(lambda: running.service.worker.queue_length == 1)
+        assert waited_for(lambda: running.queue_length == 1)
         first.sendall(HALF)
         second.sendall(caption_request(declared=1000))
         time.sleep(0.2)
@@ -190,10 +190,10 @@ def test_what_a_client_waited_for_is_not_done_once_it_has_left(pipeline, capfd):
             with connected(running.address) as gone, connected(running.address) as cut:
                 gone.sendall(caption_request())
                 cut.sendall(caption_request(declared=1000))
-                assert waited_for(lambda: worker.queue_length == 1)
-            assert waited_for(lambda: worker.reserved == worker.queue_length == 0, 5)
+                assert waited_for(lambda: running.queue_length == 1)
+            assert waited_for(lambda: worker.reserved == running.queue_length == 0, 5)
         assert running.client.post("/v1/caption", files=form(CAT, CAT)).status_code == 200
-    assert list(worker.batch_sizes) == [1, 2]  # what held it, and the two photos of the client that stayed
+    assert running.batch_sizes == [1, 2]  # what held it, and the two photos of the client that stayed
     assert capfd.readouterr().err == ""
 
 
@@ -203,13 +203,13 @@ def test_explaining_hits_takes_a_place_each_and_one_round(pipeline, tmp_path):
         worker, search = running.service.worker, partial(running.client.post, "/v1/search")
         asked = {"text": "a dog", "k": few, "explain": True}
         assert all(hit["why"]["words"] for hit in search(json=asked).json()["hits"])
-        assert waited_for(lambda: list(worker.batch_sizes) == [1, few])  # the search, and the photos it found
+        assert waited_for(lambda: running.batch_sizes == [1, few])  # the search, and the photos it found
         assert search(json={**asked, "k": 200}).status_code == 413
         assert search(json={**asked, "k": 200, "explain": False}).status_code == 200
         with busy(worker):
             thread = threading.Thread(target=search, kwargs={"json": asked})
             thread.start()
-            assert waited_for(lambda: worker.queue_length == 1)
+            assert waited_for(lambda: running.queue_length == 1)
             assert running.client.get("/v1/health").json()["queue"] == few
             assert running.client.post("/v1/caption", files=form(CAT)).status_code == 503
         thread.join()

@@ -136,7 +136,7 @@ def sync(
         progress: wraps the paths of the photos that are looked at: a progress bar.
         executor: who looks at them: this process, or a cluster (`sightline.jobs.cluster`).
     """
-    root = Path(id_of(folder)).as_posix() if not is_address(folder) else os.fspath(folder).rstrip("/")
+    root = os.fspath(folder).rstrip("/") if is_address(folder) else Path(id_of(folder)).as_posix()
     listed, problems = photos_below(root)
     photos = [PhotoRef(_name(photo.path), photo.path, photo.mark) for photo in listed]
     with hold_store(store) as place:
@@ -152,16 +152,15 @@ def sync(
             )
         taken = _take(index, root, todo)
         index.write((), todo.gone.union(rows.keys() & {photo.id for photo in todo.look}))
+        work = partial(make_rows, look, root)
+        sink = IndexSink(index, {photo.id: photo.mark for photo in todo.look})
         with Ledger(place / LEDGER) as ledger:
-            sink = IndexSink(index, {photo.id: photo.mark for photo in todo.look})
-            work = partial(make_rows, look, root)
             report = run(
                 todo.look, work, sink, ledger, size=size, batch=index.batch, progress=progress, executor=executor
             )
         index.tidy()
         total = len(index)
-    copied = len(taken & todo.copies)
-    moved = len(taken) - copied
+    copied, moved = len(taken & todo.copies), len(taken - todo.copies)
     return SyncReport(
         photos=len(photos),
         made=report.made + copied,

@@ -38,16 +38,10 @@ class Worker:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.reserved = 0  # jobs that have room: coming, waiting or worked on
-        self.batch_sizes = deque[int](maxlen=1000)  # of the last batches
         self._jobs, self._change, self._open = deque[_Job](), threading.Condition(), True
         self._seconds = FIRST_GUESS
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
         self._thread.start()
-
-    @property
-    def queue_length(self) -> int:
-        """Jobs that no batch has begun with, and that somebody still waits for."""
-        return sum(not job.result.cancelled() for job in self._jobs)
 
     @contextmanager
     def reserve(self, count: int) -> Iterator[None]:
@@ -94,7 +88,6 @@ class Worker:
             self._run(batch)
             seconds = (time.monotonic() - began) / len(batch)
             self._seconds += 0.2 * (seconds - self._seconds)
-            self.batch_sizes.append(len(batch))
 
     def _next_batch(self) -> list[_Job]:
         """The jobs of the next batch; none once it is closed."""
