@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from bundle_samples import EXAMPLES, tiny_bundle
+from sightline.grounding import region_names
 from sightline.grounding.region_names import RegionNames, name_regions
 from sightline.pipeline import Pipeline
 
@@ -26,6 +27,15 @@ def test_a_region_has_the_names_of_what_it_is_a_kind_of(bundle):
     assert np.isnan(names.of(odds[:0], "dog")).all()
     boxes = np.array([[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]])
     assert names.at(odds, boxes, (0.5, 0.5, 1, 1), 0.5) == ["cat", "dog"]
+
+
+def test_however_many_nouns_are_asked_about_few_are_remembered(bundle, monkeypatch):
+    monkeypatch.setattr(region_names, "REMEMBERED", 10)
+    names, odds = RegionNames(bundle.vision), np.zeros((1, 4))
+    for number in range(25):
+        assert np.isnan(names.of(odds, f"zyzzyva{number}")).all()
+        assert names.of(odds, "dog")[0] == 0
+    assert len(names._id_of_noun) <= 10
 
 
 def test_of_a_region_that_is_surely_a_cat_little_speaks_for_a_dog(bundle):

@@ -17,6 +17,8 @@ from sightline.vision.concept_names import Table, name_of, relations
 from sightline.vision.detector import Detector
 from sightline.vision.encoder import VisionModel
 
+REMEMBERED = 20_000  # nouns whose names are kept: a server is asked about any words
+
 
 class RegionNames:
     """The names a detector knows."""
@@ -55,11 +57,13 @@ class RegionNames:
         return float(named.max()), float((named - rival).max())
 
     def _id_of(self, noun: str, before: str) -> int | None:
-        key = noun, before
-        if key not in self._id_of_noun:
+        if len(self._id_of_noun) >= REMEMBERED:
+            self._id_of_noun = {}
+        known, key = self._id_of_noun, (noun, before)  # several batches may be at work at once
+        if key not in known:
             name = name_of([before, noun], self._ids) or stand_in(noun, self._names)
-            self._id_of_noun[key] = self._ids.get(name)
-        return self._id_of_noun[key]
+            known[key] = self._ids.get(name)
+        return known[key]
 
     def at(self, odds: Array, boxes: Array, box: Box, least: float) -> list[str]:
         """What the region of a box is called with a probability of `least`, the surest first."""
