@@ -103,11 +103,14 @@ class SceneBatch(_Moves):
             if mask is not None:
                 parts.setdefault(MASKS[name], mask)
         vector, _ = _pad([None if scene.vector is None else scene.vector[None] for scene in scenes])
-        parts |= zip(("concepts", "concept_mask", "concept_scores"), _concepts(scenes, vocabulary), strict=True)
+        concepts, concept_mask, concept_scores = _concepts(scenes, vocabulary)
         return cls(
             ids=tuple(scene.id for scene in scenes),
             grid_shapes=tuple(scene.grid_shape for scene in scenes),
             vector=None if vector is None else vector[:, 0],
+            concepts=concepts,
+            concept_mask=concept_mask,
+            concept_scores=concept_scores,
             sizes=torch.tensor([scene.size or (0, 0) for scene in scenes]),
             fingerprint=scenes[0].fingerprint,
             **parts,

@@ -19,7 +19,7 @@ def printable(text: object) -> str:
     >>> printable("cat\\x1b[2J.jpg")
     'cat\\\\x1b[2J.jpg'
     """
-    return _CONTROLS.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), str(text))
+    return _CONTROLS.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), str(text))
 
 
 class SightlineError(Exception):

@@ -14,7 +14,7 @@ from sightline.errors import BoxError, CountError, DataError, MissingPartError, 
 Array = npt.NDArray[np.floating[Any]]
 Box = tuple[float, float, float, float]
 
-ARRAYS = {"boxes": 2, "scores": 1, "regions": 2, "grid": 2, "vector": 1}  # the parts that are, and their dimensions
+ARRAYS = {"boxes": 2, "scores": 1, "regions": 2, "grid": 2, "vector": 1}  # parts that are arrays, and their dimensions
 # What supplies each part; errors about a missing part quote it.
 SUPPLIERS = {
     "boxes": "features stored together with their boxes (bottom-up tsv, npz with `boxes`, cocobu_box)",

@@ -234,7 +234,9 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
     display = files.display
     ids = [photo.id for photo in files.photos if photo.id in files.log]
     groups = [[ids[place] for place in group] for group in alike([_words(files.log[id]) for id in ids])]
-    marks = {id: mark for group in groups for mark in [_mark(group, ledger)] for id in group}
+    marks: dict[str, str] = {}
+    for group in groups:
+        marks |= dict.fromkeys(group, _mark(group, ledger))
     files.restore_first(id for id in list(files.rewrites) if files.rewrites.mark(id) != marks.get(id))
     groups = [group for group in groups if not all(id in files.rewrites for id in group)]
     again = {id for group in groups for id in group}
