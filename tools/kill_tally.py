@@ -56,7 +56,6 @@ PHOTOS = 20
 RAY_PHOTOS = 40
 COLOURS = ("red", "green", "blue", "black", "orange", "purple", "brown")
 FORMATS = ("csv", "jsonl", "json", "html")
-MOMENTS = ("write", "fsync", "rename", "statement")
 MOST_KILLS = 3
 PATIENCE = 300  # seconds after which a job hangs
 
