@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 
 from sightline.caption import Caption, WordTrace
-from sightline.draw.canvas import COLOURS, GAP, Photo, checked_width, fit_photo
-from sightline.draw.figure import new_figure, render, show
+from sightline.draw.canvas import COLOURS, GAP, SMALL, SOFT, Photo, Sheet, Span, checked_width, fit_photo, spans
 from sightline.draw.photo_boxes import as_box, outline, pixels
 from sightline.errors import ConfigError, CountError, DataError, MissingPartError, NonFiniteError
 from sightline.scene import Array, Scene
 from sightline.vision.images import open_image
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
-
 Over = Literal["regions", "grid"]
-ROOM_FOR_WORDS = 72  # pixels above and below a panel
 
 # From purple over red to yellow: lightness grows with the weight.
 _HEAT = np.array([(110, 30, 130), (196, 52, 104), (236, 104, 56), (250, 164, 40), (255, 226, 96)], dtype=np.float64)
@@ -40,33 +35,27 @@ def attention_panels(
     with `one_scale` all panels share one, so that faint attention looks faint. A word without attention, or with none
     above zero, gets the dimmed photo.
     """
-    small = panel_photo(photo, width, columns)
-    figure = new_figure(width, panel_height(small, len(caption.words), columns))
-    draw_panels(figure, small, caption, scene, over, columns, one_scale)
-    return render(figure)
+    page = Sheet()
+    set_panels(page, 0, photo, caption, scene, over, width, columns, one_scale)
+    return page.image()
 
 
-def panel_photo(photo: Photo, width: int, columns: int) -> Image.Image:
-    if not 1 <= columns <= checked_width(width) // 64:
-        raise ConfigError(f"{columns} panels do not fit side by side into {width} pixels", fix="choose fewer columns")
-    return fit_photo(open_image(photo), (width - GAP * (columns - 1)) // columns)
-
-
-def panel_height(photo: Image.Image, words: int, columns: int) -> int:
-    """How high the panels of a caption are, in pixels."""
-    return -(-words // columns) * (photo.height + ROOM_FOR_WORDS)
-
-
-def draw_panels(
-    figure: Figure | SubFigure,
-    photo: Image.Image,
+def set_panels(
+    page: Sheet,
+    top: int,
+    photo: Photo,
     caption: Caption,
     scene: Scene,
     over: Over,
+    width: int,
     columns: int,
     one_scale: bool = False,
 ) -> None:
-    """Draw the panels of a caption, with one scale for all, or each with its own."""
+    """Set the panels of a caption on a sheet, from `top` on."""
+    if not 1 <= columns <= checked_width(width) // 64:
+        raise ConfigError(f"{columns} panels do not fit side by side into {width} pixels", fix="choose fewer columns")
+    room = (width - GAP * (columns - 1)) // columns
+    fit = fit_photo(open_image(photo), room)
     traces = zip(caption.words, caption.trace, strict=bool(caption.trace))
     weights = [(word, attention_of(word, trace, scene, over)) for word, trace in traces]
     if all(row is None for _, row in weights):
@@ -75,20 +64,21 @@ def draw_panels(
             where=caption.text,
             fix=f"draw the caption of a model that attends to {over}, with its trace",
         )
-    maps = [_map(row, scene, over, photo.size) for _, row in weights]
-    top = max(float(glow.max()) for glow in maps) if one_scale else None
-    grid = figure.subplots(-(-len(maps) // columns), columns, squeeze=False)
-    for axes in grid.flat[len(maps) :]:
-        axes.set_axis_off()
-    for axes, (word, row), glow in zip(grid.flat, weights, maps, strict=False):
-        panel, note = overlay(photo, glow, top), "no attention"
+    maps = [_map(row, scene, over, fit.size) for _, row in weights]
+    most = max(float(glow.max()) for glow in maps) if one_scale else None
+    bottom = top
+    for n, ((word, row), glow) in enumerate(zip(weights, maps, strict=True)):
+        panel, note = overlay(fit, glow, most), "no attention"
         if row is not None and row.any():
             note = f"at most {row.max():.2f}"
             if over == "regions" and scene.boxes is not None:
                 best = int(row.argmax())
                 outline(panel, pixels(as_box(scene.boxes[best]), panel.size), COLOURS[0], 2)
                 note = f"region {best}: {row[best]:.2f}"
-        show(axes, panel, word, note)
+        top = bottom if n % columns == 0 else top
+        left = n % columns * (room + GAP)
+        below = page.photo(panel, left, page.words([Span(word)], left, top, room))
+        bottom = max(bottom, page.words(spans(note, SOFT), left, below, room, SMALL) + GAP)
 
 
 def _map(weights: Array | None, scene: Scene, over: Over, size: tuple[int, int]) -> Array:

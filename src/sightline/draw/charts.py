@@ -1,4 +1,4 @@
-"""Charts: training curves, gates as bars, memory weights and word-region alignments as heat maps."""
+"""Charts by matplotlib (extra `draw`): training curves, gates as bars, memory and word-region weights as heat maps."""
 
 from __future__ import annotations
 
@@ -7,17 +7,29 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageChops, ImageOps
 
 from sightline.caption import Caption
-from sightline.draw.attention_maps import Over, check_weights, draw_panels, panel_height, panel_photo
-from sightline.draw.canvas import BESIDE, COLOURS, GAP, INK, LINE, PAPER, SOFT, Colour, Photo, checked_width, fit_photo
-from sightline.draw.figure import NOTE, TEXT, literal, new_figure, paint, render, show
+from sightline.draw.attention_maps import Over, check_weights, set_panels
+from sightline.draw.canvas import (
+    BESIDE,
+    COLOURS,
+    GAP,
+    INK,
+    LINE,
+    PAPER,
+    SOFT,
+    Colour,
+    Photo,
+    Sheet,
+    checked_width,
+    fit_photo,
+)
 from sightline.draw.photo_boxes import Mark, as_box, draw_boxes, pixels
-from sightline.errors import ConfigError, DataError, MissingPartError
+from sightline.errors import ConfigError, DataError, MissingExtraError, MissingPartError
 from sightline.scene import Array, Box, Scene
 from sightline.vision.images import open_image
 
@@ -29,6 +41,8 @@ Points = Sequence[tuple[float, float]]
 
 VISUAL: Colour = (126, 87, 194)
 VISUAL_SEMANTIC: Colour = (0, 158, 115)
+_DPI = 100
+_TEXT, _NOTE = 13, 10  # of letters, in points
 _BARS = 190  # height of a chart of bars, in pixels
 _CELL = 40  # side of a cell that holds a number, in pixels
 _SOURCES = {"fusion": ("v", "w"), "memory": ("M", "f")}
@@ -38,7 +52,9 @@ def curves(
     series: Mapping[str, Points], title: str = "", x: str = "", width: int = 720, height: int = 320
 ) -> Image.Image:
     """A line a series, name to (x, y) points; a point that is not finite breaks its line."""
-    return render(_curves(series, title, x, width, height))
+    page = Sheet()
+    page.photo(_render(_curves(series, title, x, width, height)), 0, 0)
+    return page.image()
 
 
 def curves_svg(series: Mapping[str, Points], title: str = "", x: str = "") -> str:
@@ -54,7 +70,7 @@ def curves_svg(series: Mapping[str, Points], title: str = "", x: str = "") -> st
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
     svg = re.sub(r"font: ([^;\"]*px) [^;\"]*", r"font: \1 system-ui, sans-serif", svg)
     for ink, css in ((INK, "currentColor"), (SOFT, "currentColor"), (LINE, "currentColor; stroke-opacity: 0.2")):
-        svg = svg.replace("#{:02x}{:02x}{:02x}".format(*ink), css)
+        svg = svg.replace(_hex(ink), css)
     name = escape(title or ", ".join(series))
     return svg.replace("<svg", f'<svg role="img" aria-label="{name}"', 1).replace(">", f"><title>{name}</title>", 1)
 
@@ -66,21 +82,21 @@ def _curves(series: Mapping[str, Points], title: str, x: str, width: int, height
         raise ConfigError(f"a chart {height} pixels high cannot be drawn", fix="choose a height from 120 to 4000")
     columns = max(1, checked_width(width) // (60 + 8 * max(map(len, series))))
     rows = -(-len(series) // columns)
-    figure = new_figure(width, height + 22 * rows)
+    figure = _new_figure(width, height + 22 * rows)
     axes = figure.subplots()
     for n, (name, points) in enumerate(series.items()):
         places = np.array([point if all(map(math.isfinite, point)) else (math.nan, math.nan) for point in points])
         ends = [0, len(places) - 1]
         turn, colour = divmod(n, len(COLOURS))  # when the colours come round again, the marks are others
-        (line,) = axes.plot(*places.T, color=paint(COLOURS[colour]), label=literal(name), lw=2)
+        (line,) = axes.plot(*places.T, color=_hex(COLOURS[colour]), label=_literal(name), lw=2)
         line.set(marker="osD^v"[turn % 5], markevery=ends, markersize=4)
-    axes.grid(axis="y", color=paint(LINE), lw=0.8)
+    axes.grid(axis="y", color=_hex(LINE), lw=0.8)
     axes.spines[:].set_visible(False)
-    axes.tick_params(colors=paint(SOFT), length=0, labelsize=NOTE)
-    axes.set_xlabel(literal(x), loc="right", color=paint(SOFT), fontsize=NOTE)
+    axes.tick_params(colors=_hex(SOFT), length=0, labelsize=_NOTE)
+    axes.set_xlabel(_literal(x), loc="right", color=_hex(SOFT), fontsize=_NOTE)
     if title:
-        figure.suptitle(literal(title), x=0.01, ha="left", fontsize=TEXT, fontweight="bold", color=paint(INK))
-    figure.legend(loc="outside lower left", ncols=columns, frameon=False, fontsize=NOTE, labelcolor=paint(SOFT))
+        figure.suptitle(_literal(title), x=0.01, ha="left", fontsize=_TEXT, fontweight="bold", color=_hex(INK))
+    figure.legend(loc="outside lower left", ncols=columns, frameon=False, fontsize=_NOTE, labelcolor=_hex(SOFT))
     return figure
 
 
@@ -114,14 +130,11 @@ def sentinel_panels(
     β is the weight of the sentinel, `gates["sentinel"]`.
     """
     visual = 1 - np.array([value.item() for value in gate_values(caption, "sentinel")])
-    panel = panel_photo(photo, width, columns)
-    height = panel_height(panel, len(visual), columns)
-    figure = new_figure(width, _BARS + height)
-    above, below = figure.subfigures(2, height_ratios=(_BARS, height), squeeze=False)[:, 0]
     parts = {"seen in the photo (one minus the sentinel's weight)": (visual, COLOURS[0])}
-    _bars(above.subplots(), width, caption.words, parts)
-    draw_panels(below, panel, caption, scene, over, columns)
-    return render(figure)
+    page = Sheet()
+    bottom = page.photo(_bars(caption.words, parts, checked_width(width)), 0, 0)
+    set_panels(page, bottom + GAP, photo, caption, scene, over, width, columns)
+    return page.image()
 
 
 def relationship_gate(photo: Photo, caption: Caption, width: int = 960) -> Image.Image:
@@ -130,31 +143,34 @@ def relationship_gate(photo: Photo, caption: Caption, width: int = 960) -> Image
     The visual weight is `gates["relationship"]`, the other one minus it.
     """
     visual = np.array([value.item() for value in gate_values(caption, "relationship")])
-    fit = fit_photo(open_image(photo), checked_width(width, BESIDE) // 3)
-    figure = new_figure(width, max(fit.height, _BARS + 40))
-    left, right = figure.subplots(1, 2, width_ratios=(fit.width, width - fit.width - GAP))
-    show(left, fit)
     parts = {"visual relationship": (visual, VISUAL), "visual-semantic relationship": (1 - visual, VISUAL_SEMANTIC)}
-    _bars(right, width - fit.width - GAP, caption.words, parts)
-    return render(figure)
+    fit = fit_photo(open_image(photo), checked_width(width, BESIDE) // 3)
+    left = fit.width + GAP
+    page = Sheet()
+    page.photo(fit, 0, 0)
+    page.photo(_bars(caption.words, parts, width - left), left, 0)
+    return page.image()
 
 
-def _bars(axes: Axes, width: int, words: Sequence[str], parts: Mapping[str, tuple[Array, Colour]]) -> None:
+def _bars(words: Sequence[str], parts: Mapping[str, tuple[Array, Colour]], width: int) -> Image.Image:
     """A bar a word, its parts from the bottom up; the first part's value stands above it."""
+    figure = _new_figure(width, _BARS + 30 * (len(parts) - 1))
+    axes = figure.subplots()
     places, below = np.arange(len(words)), np.zeros(len(words))
-    axes.bar(places, np.ones(len(words)), 0.7, color=paint(LINE), lw=0)
+    axes.bar(places, np.ones(len(words)), 0.7, color=_hex(LINE), lw=0)
     for name, (values, colour) in parts.items():
-        axes.bar(places, values, 0.7, below, color=paint(colour), lw=0, label=name)
+        axes.bar(places, values, 0.7, below, color=_hex(colour), lw=0, label=name)
         below = below + values
     for place, value in zip(places.tolist(), next(iter(parts.values()))[0], strict=True):
-        axes.text(place, 1.02, f"{value:.2f}", ha="center", va="bottom", fontsize=NOTE, color=paint(SOFT))
-    labels = [literal(word if len(word) < 20 else f"{word[:19]}…") for word in words]
-    axes.set_xticks(places, labels, fontsize=NOTE)
+        axes.text(place, 1.02, f"{value:.2f}", ha="center", va="bottom", fontsize=_NOTE, color=_hex(SOFT))
+    labels = [_literal(word if len(word) < 20 else f"{word[:19]}…") for word in words]
+    axes.set_xticks(places, labels, fontsize=_NOTE)
     crowded = (9 * max(map(len, words)) + 6) * len(words) > width  # 9 pixels a letter
-    axes.tick_params(length=0, labelcolor=paint(INK), rotation=45 if crowded else 0)
+    axes.tick_params(length=0, labelcolor=_hex(INK), rotation=45 if crowded else 0)
     axes.set(yticks=[], xlim=(-0.6, len(words) - 0.4), ylim=(0, 1.15))
     axes.spines[:].set_visible(False)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=NOTE, ncols=1, labelcolor=paint(SOFT))
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=_NOTE, ncols=1, labelcolor=_hex(SOFT))
+    return _render(figure)
 
 
 def memory_weights(caption: Caption, photo: Photo | None = None, width: int = 960) -> Image.Image:
@@ -169,32 +185,24 @@ def memory_weights(caption: Caption, photo: Photo | None = None, width: int = 96
     heads = {name: 2 if name == "fusion" else len(np.atleast_1d(first.get(name, ()))) for name in names}
     weights = {name: gate_values(caption, name, (heads[name], 2)) for name in names}
     a_line = max(1, (checked_width(width, BESIDE) - 80) // (2 * _CELL + 24))  # words side by side
-    lines = -(-len(caption.words) // a_line)
-    heights = [sum(_CELL * heads[name] + 36 for name in names) + 24] * lines
-    fit = None if photo is None else fit_photo(open_image(photo), width // 3)
-    if fit is not None:
-        heights.insert(0, fit.height + GAP)
-    figure = new_figure(width, sum(heights))
-    parts = list(figure.subfigures(len(heights), height_ratios=heights, squeeze=False)[:, 0])
-    if fit is not None:
-        axes = parts.pop(0).subplots()
-        show(axes, fit)
-        axes.set_anchor("W")
-    for line, part in enumerate(parts):
-        grid = part.subplots(len(names), a_line, squeeze=False, height_ratios=[heads[name] for name in names])
+    page = Sheet()
+    bottom = 0 if photo is None else page.photo(fit_photo(open_image(photo), width // 3), 0, 0) + GAP
+    for start in range(0, len(caption.words), a_line):
+        figure = _new_figure(width, sum(_CELL * heads[name] + 36 for name in names) + 24)
+        grid = figure.subplots(len(names), a_line, squeeze=False, height_ratios=[heads[name] for name in names])
         for axes in grid.flat:
             axes.set_axis_off()
-        words = caption.words[line * a_line : (line + 1) * a_line]
-        for column, word in enumerate(words):
-            grid[0, column].set_title(literal(word), fontsize=TEXT, fontweight="bold", color=paint(INK))
+        for column, word in enumerate(caption.words[start : start + a_line]):
+            grid[0, column].set_title(_literal(word), fontsize=_TEXT, fontweight="bold", color=_hex(INK))
             for axes, name in zip(grid[:, column], names, strict=True):
-                _cells(axes, weights[name][line * a_line + column])
-                axes.set_xticks((0, 1), _SOURCES[name], fontsize=NOTE)
+                _cells(axes, weights[name][start + column])
+                axes.set_xticks((0, 1), _SOURCES[name], fontsize=_NOTE)
         for axes, name in zip(grid[:, 0], names, strict=True):
             rows = ["v from", "w from"] if name == "fusion" else [f"head {n + 1}" for n in range(heads[name])]
-            axes.set_yticks(range(len(rows)), rows, fontsize=NOTE)
-            axes.set_ylabel(name, fontsize=NOTE, color=paint(INK))
-    return render(figure)
+            axes.set_yticks(range(len(rows)), rows, fontsize=_NOTE)
+            axes.set_ylabel(name, fontsize=_NOTE, color=_hex(INK))
+        bottom = page.photo(_render(figure), 0, bottom) + GAP
+    return page.image()
 
 
 def _cells(axes: Axes, weights: Array, low: float = 0.0, high: float = 1.0) -> None:
@@ -203,10 +211,10 @@ def _cells(axes: Axes, weights: Array, low: float = 0.0, high: float = 1.0) -> N
     axes.imshow(weights, cmap="Blues", vmin=low, vmax=high, aspect="auto")
     for (row, column), weight in np.ndenumerate(weights):
         dark = (weight - low) / ((high - low) or 1.0) > 0.55
-        ink = "white" if dark else paint(INK)
+        ink = "white" if dark else _hex(INK)
         axes.text(column, row, f"{weight:.2f}", ha="center", va="center", fontsize=8, color=ink)
     axes.set(xticks=[], yticks=[])
-    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False, labelcolor=paint(SOFT))
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False, labelcolor=_hex(SOFT))
     axes.spines[:].set_visible(False)
 
 
@@ -233,18 +241,19 @@ def word_region_matrix(
         for n, (region, box) in enumerate(zip(regions, boxes, strict=True))
     ]
     fit = draw_boxes(fit_photo(full, checked_width(width) // 2), marks, 2)
-    heights = (fit.height, min(96, width // (len(regions) + 2)), _CELL * len(words))
-    figure = new_figure(width, sum(heights) + 90)
-    top, middle, table = figure.subplots(3, height_ratios=heights)
-    show(top, fit)
-    top.set_anchor("W")
-    middle.imshow(_crops(full, boxes), extent=(-0.5, len(regions) - 0.5, 1, 0), aspect="auto")
-    middle.set_axis_off()
+    heights = (min(96, width // (len(regions) + 2)), _CELL * len(words))
+    figure = _new_figure(width, sum(heights) + 70)
+    squares, table = figure.subplots(2, height_ratios=heights)
+    squares.imshow(_crops(full, boxes), extent=(-0.5, len(regions) - 0.5, 1, 0), aspect="auto")
+    squares.set_axis_off()
     _matrix(table, words, regions, weights)
     low, high = _range(weights)
     note = f"{len(regions)} of {len(scene)} regions; lightest is {low:.2f}, darkest {high:.2f}"
-    table.set_xlabel(note, loc="left", fontsize=NOTE, color=paint(SOFT))
-    return render(figure)
+    table.set_xlabel(note, loc="left", fontsize=_NOTE, color=_hex(SOFT))
+    page = Sheet()
+    bottom = page.photo(fit, 0, 0)
+    page.photo(_render(figure), 0, bottom + GAP)
+    return page.image()
 
 
 def _range(weights: Array) -> tuple[float, float]:
@@ -260,12 +269,41 @@ def _crops(photo: Image.Image, boxes: Sequence[Box]) -> Array:
 def _matrix(axes: Axes, words: Sequence[str], regions: list[int], weights: Array) -> None:
     """A row a word, a column a region, each word's largest weight outlined."""
     _cells(axes, weights[:, regions], *_range(weights))
-    axes.set_xticks(range(len(regions)), [str(region) for region in regions], fontsize=NOTE)
-    axes.set_yticks(range(len(words)), [literal(word) for word in words], fontsize=TEXT)
-    axes.tick_params(axis="y", labelcolor=paint(INK))
+    axes.set_xticks(range(len(regions)), [str(region) for region in regions], fontsize=_NOTE)
+    axes.set_yticks(range(len(words)), [_literal(word) for word in words], fontsize=_TEXT)
+    axes.tick_params(axis="y", labelcolor=_hex(INK))
     for row, values in enumerate(weights[:, regions]):
         if values.max() > 0:
-            axes.plot(values.argmax() + _SQUARE[0], row + _SQUARE[1], color=paint(COLOURS[4]), lw=2.5)
+            axes.plot(values.argmax() + _SQUARE[0], row + _SQUARE[1], color=_hex(COLOURS[4]), lw=2.5)
 
 
 _SQUARE = 0.47 * np.array([(-1, 1, 1, -1, -1), (-1, -1, 1, 1, -1)])  # corners of a cell, once around
+
+
+def _new_figure(width: int, height: int) -> Figure:
+    """Paper of so many pixels, without the state that pyplot keeps."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError.of("matplotlib", "draw", "a chart") from None
+    figure = Figure((width / _DPI, height / _DPI), dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _render(figure: Figure) -> Image.Image:
+    """What is drawn, without the paper around it."""
+    canvas: Any = figure.canvas
+    canvas.draw()
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    return image.crop(ImageChops.difference(image, Image.new("RGB", image.size, PAPER)).getbbox())
+
+
+def _literal(text: str) -> str:
+    """Text that matplotlib takes as it stands: a dollar would begin a formula."""
+    return text.replace("$", r"\$")
+
+
+def _hex(colour: Colour) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*colour)
