@@ -27,12 +27,13 @@ from sightline.data.caption_format import record_format
 from sightline.data.format import Probe, Summary
 from sightline.data.records import (
     STRICT,
+    CaptionedPhoto,
     CaptionSet,
     GroundedPhoto,
     GroundedSentence,
     GroundedWord,
     Problems,
-    plain_captions,
+    Sentence,
 )
 from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
 from sightline.files import existing_path, refuse_special
@@ -184,7 +185,7 @@ def read_photos(path: Path, problems: Problems = STRICT) -> dict[str, EntitiesPh
             damaged.add(name.stem)
     if not sentences and not annotations and not damaged:
         problems.report(TruncatedError("it holds no Sentences/<id>.txt", where=path, fix=_AGAIN))
-    for id in damaged:  # told already; its other half is not missing
+    for id in damaged:  # reported already; its other half is not missing
         sentences.pop(id, None)
         annotations.pop(id, None)
     return _paired(path, sentences, annotations, problems)
@@ -192,7 +193,11 @@ def read_photos(path: Path, problems: Problems = STRICT) -> dict[str, EntitiesPh
 
 def read(path: Path) -> CaptionSet:
     """The captions as plain tokens, without their marks. `file` is `<id>.jpg`."""
-    return plain_captions((ground(photo, {}) for photo in read_photos(path).values()), path)
+    photos = []
+    for photo in read_photos(path).values():
+        sentences = tuple(Sentence(" ".join(sentence.tokens), sentence.tokens) for sentence in photo.sentences)
+        photos.append(CaptionedPhoto(photo.id, sentences, f"{photo.id}.jpg", size=photo.size))
+    return CaptionSet(tuple(photos), str(path))
 
 
 def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:

@@ -189,8 +189,8 @@ class PrecompFeatures(FeatureSource):
     def __init__(self, path: PathLike, split: str | None = None) -> None:
         super().__init__(path)
         every = _find_splits(existing_folder(self.path))
-        with_features = {name: part for name, part in every.items() if part.rows is not None}
-        self._splits = {name: part for name, part in with_features.items() if split in (None, name)}
+        chosen = {name: part for name, part in every.items() if split in (None, name)}
+        self._splits = {name: part for name, part in chosen.items() if part.rows is not None}
         if not self._splits:
             what = "no features" if split is None else f"no features of split {split!r}"
             fix = f"there must be {split or 'train'}_ims.npy; splits found: {', '.join(every) or 'none'}"

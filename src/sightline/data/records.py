@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -102,15 +102,6 @@ class GroundedPhoto:
     sentences: tuple[GroundedSentence, ...]
     size: tuple[int, int] | None = None
     split: str | None = None
-
-
-def plain_captions(photos: Iterable[GroundedPhoto], source: object) -> CaptionSet:
-    """Their captions as plain tokens, without what is grounded. `file` is `<id>.jpg`."""
-    plain = []
-    for photo in photos:
-        sentences = tuple(Sentence(" ".join(sentence.tokens), sentence.tokens) for sentence in photo.sentences)
-        plain.append(CaptionedPhoto(photo.id, sentences, f"{photo.id}.jpg", photo.split, photo.size))
-    return CaptionSet(tuple(plain), str(source))
 
 
 @dataclass(frozen=True)
