@@ -13,6 +13,7 @@ from sightline.scene import Concept, Scene
 from sightline.training.data_config import DataConfig
 from sightline.training.recipe_captions import read_photos
 from sightline.training.training_photos import BOXED, boxes_of_pools, files_of_pools
+from sightline.training.true_boxes import NO_BOXES
 from sightline.vision.feature_store import FeatureStore
 
 COLOURS = ("red", "green", "blue", "black")
@@ -112,7 +113,7 @@ def training_photos(config: DataConfig, base: Path = Path()) -> list[TrainingPho
     listed = []
     for pool in ("train", BOXED):
         if pool in files:
-            own = drawn.get(pool) or [None] * len(files[pool])
+            own = drawn.get(pool) or [NO_BOXES] * len(files[pool])
             for (photo, path), boxes in zip(files[pool], own, strict=True):
-                listed.append(TrainingPhoto(pool, photo.id, path, 0 if boxes is None else len(boxes.boxes)))
+                listed.append(TrainingPhoto(pool, photo.id, path, len(boxes.boxes)))
     return listed

@@ -8,7 +8,7 @@ import torch
 
 from caption_samples import write_tar
 from sightline.errors import ConfigError
-from sightline.training.true_boxes import BoxTable, PhotoBoxes, read_boxes
+from sightline.training.true_boxes import NO_BOXES, BoxTable, PhotoBoxes, read_boxes
 from sightline.vision.concept_names import concept_names
 
 NAMES = concept_names()
@@ -112,7 +112,7 @@ def drawn(weights, sides):
 
 
 def test_a_batch_is_padded_to_the_photo_with_most_boxes():
-    photos = [drawn([1], [0.5]), None, drawn([0.4, 0.5, 0.6], [0.1, 0.2, 0.3]), drawn([0.7, 0.8], [0.1, 0.2])]
+    photos = [drawn([1], [0.5]), NO_BOXES, drawn([0.4, 0.5, 0.6], [0.1, 0.2, 0.3]), drawn([0.7, 0.8], [0.1, 0.2])]
     table = BoxTable.build(photos)
     assert (len(table), table.cut, table.counts.tolist()) == (4, 0, [1, 0, 3, 2])
     batch = table.batch(torch.tensor([3, 1]))
@@ -141,7 +141,7 @@ def test_boxes_without_area_are_no_things():
 
 def test_a_split_without_any_photo_or_box_has_a_table_too():
     assert BoxTable.build([]).boxes.shape == (0, 1, 4)
-    assert BoxTable.build([None]).batch(torch.tensor([0, 0]))["thing_mask"].tolist() == [[False], [False]]
+    assert BoxTable.build([NO_BOXES]).batch(torch.tensor([0, 0]))["thing_mask"].tolist() == [[False], [False]]
 
 
 @pytest.mark.data

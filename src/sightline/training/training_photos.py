@@ -25,7 +25,7 @@ from sightline.training.data_config import BoxedPhotos, DataConfig
 from sightline.training.features import match_all, match_some
 from sightline.training.recipe_captions import plural
 from sightline.training.tensor_tables import Pool
-from sightline.training.true_boxes import MOST, BoxTable, PhotoBoxes, read_boxes
+from sightline.training.true_boxes import MOST, NO_BOXES, BoxTable, PhotoBoxes, read_boxes
 from sightline.vision.grid_encoder import cell_boxes
 from sightline.vision.images import read_pixels
 from sightline.vision.photo_reader import Progress, left_out, progress_bar
@@ -79,22 +79,21 @@ def _find_boxed(config: DataConfig, boxed: BoxedPhotos, held_out: set[str], note
 
 def boxes_of_pools(
     config: DataConfig, pools: Mapping[str, PhotoFiles], notes: list[str]
-) -> dict[str, list[PhotoBoxes | None]]:
-    """The boxes of the photos of `train` and `boxed`, None where a photo has none. Other photos' boxes are not read."""
+) -> dict[str, list[PhotoBoxes]]:
+    """The boxes of the photos of `train` and `boxed`; those of other photos are not read."""
     sources = {"train": config.boxes, BOXED: None if config.boxed is None else config.boxed.boxes}
-    boxes_of: dict[str, list[PhotoBoxes | None]] = {}
+    boxes_of: dict[str, list[PhotoBoxes]] = {}
     for pool, source in sources.items():
         if source is None or pool not in pools:
             continue
         path, photos = config.path(source), [photo for photo, _ in pools[pool]]
         file = read_boxes(path)
         id_of = match_some(photos, file.ids, path, fix="photos and boxes must be named alike")
-        boxes_of[pool] = [file.of(id_of[photo.id]) if photo.id in id_of else None for photo in photos]
-        annotated = [boxes for boxes in boxes_of[pool] if boxes is not None]
-        named = sum(int((boxes.names[:, 0] >= 0).sum()) for boxes in annotated)
-        total = sum(len(boxes.boxes) for boxes in annotated)
+        boxes_of[pool] = [file.of(id_of[photo.id]) if photo.id in id_of else NO_BOXES for photo in photos]
+        named = sum(int((photo.names[:, 0] >= 0).sum()) for photo in boxes_of[pool])
+        total = sum(len(photo.boxes) for photo in boxes_of[pool])
         notes.append(
-            f"{len(annotated):,} of {plural(len(photos), 'photo')} of {pool} are in {path}: "
+            f"{len(id_of):,} of {plural(len(photos), 'photo')} of {pool} are in {path}: "
             f"{total:,} boxes, {named:,} of them with a name."
         )
     return boxes_of
@@ -126,8 +125,8 @@ class PixelTable:
         self.readable = np.arange(len(ids))  # the photos that rows count
         self._sizes = np.zeros((len(ids), 2), np.int64)
         self._bad: set[int] = set()
-        self._kept: Pixels | None = np.empty((len(ids), size, size, 3), np.uint8) if keep else None
-        self._held: npt.NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
+        self._cache: Pixels | None = np.empty((len(ids), size, size, 3), np.uint8) if keep else None
+        self._cached: npt.NDArray[np.bool_] = np.zeros(len(ids), np.bool_)
         self._readers = ThreadPoolExecutor(READERS)
 
     def __len__(self) -> int:
@@ -135,12 +134,12 @@ class PixelTable:
 
     def read_all(self, bad: Callable[[SightlineError], None], progress: Progress = iter) -> None:
         """Read all photos into memory at once; those that cannot be read are told to `bad` and left out."""
-        assert self._kept is not None
+        assert self._cache is not None
         row_of: dict[PathLike, int] = {path: row for row, path in enumerate(self.paths)}
         for photo in read_pictures(self.paths, self.size, bad=bad, progress=progress):
             row = row_of[photo.path]
-            self._kept[row], self._sizes[row], self._held[row] = photo.pixels, photo.size, True
-        self.readable = np.flatnonzero(self._held)
+            self._cache[row], self._sizes[row], self._cached[row] = photo.pixels, photo.size, True
+        self.readable = np.flatnonzero(self._cached)
 
     def batch(self, rows: Tensor) -> SceneBatch:
         """The photos of `rows`: pixels (B, 3, size, size), uint8, channels last in memory; things where known."""
@@ -161,13 +160,13 @@ class PixelTable:
     def _pixels(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """(B, size, size, 3), in memory that a GPU fetches by itself while it computes."""
         batch = torch.empty(len(rows), self.size, self.size, 3, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-        if self._kept is None:
+        if self._cache is None:
             np.stack(list(self._readers.map(self._read, rows.tolist())), out=batch.numpy())
             return batch
-        missing = np.unique(rows[~self._held[rows]])
+        missing = np.unique(rows[~self._cached[rows]])
         for row, pixels in zip(missing, self._readers.map(self._read, missing.tolist()), strict=True):
-            self._kept[row], self._held[row] = pixels, True
-        self._kept.take(rows, axis=0, out=batch.numpy(), mode="clip")  # `raise` would go through memory of its own
+            self._cache[row], self._cached[row] = pixels, True
+        self._cache.take(rows, axis=0, out=batch.numpy(), mode="clip")  # `raise` would go through memory of its own
         return batch
 
     def _read(self, row: int) -> Pixels:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +34,9 @@ class PhotoBoxes(NamedTuple):
     boxes: Floats
     names: Ids
     weights: Floats
+
+
+NO_BOXES = PhotoBoxes(np.zeros((0, 4), np.float32), np.zeros((0, NAMES), np.int16), np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +88,7 @@ def of_entities(photo: EntitiesPhoto, index: Mapping[str, int]) -> PhotoBoxes:
     corners[:, 2:] += 1  # the last pixel is inside
     ids = [[id for id, _ in counts.most_common(NAMES)] for counts in of_box.values()]
     corners /= np.array([width, height, width, height], np.float32)
-    return _drawn(corners, ids, np.ones(len(ids), np.float32))
+    return _photo_boxes(corners, ids, np.ones(len(ids), np.float32))
 
 
 def of_instances(photo: InstancePhoto, index: Mapping[str, int]) -> PhotoBoxes:
@@ -93,19 +96,19 @@ def of_instances(photo: InstancePhoto, index: Mapping[str, int]) -> PhotoBoxes:
     single = [instance for instance in photo.instances if not instance.crowd]
     boxes = np.array([instance.box for instance in single], np.float32).reshape(-1, 4)
     ids = [[index[instance.name]] if instance.name in index else [] for instance in single]
-    return _drawn(boxes, ids, np.ones(len(single), np.float32))
+    return _photo_boxes(boxes, ids, np.ones(len(single), np.float32))
 
 
 def of_machine(machine: MachineBoxes, id: str, classes: Ids) -> PhotoBoxes:
     """A machine's boxes; `classes` are the ids of COCO's 80 classes."""
     rows = machine.rows(id)
-    return _drawn(rows[:, 2:] / np.float32(1000), classes[rows[:, 0].astype(np.int64), None], rows[:, 1])
+    return _photo_boxes(rows[:, 2:] / np.float32(1000), classes[rows[:, 0].astype(np.int64), None], rows[:, 1])
 
 
-def _drawn(boxes: Floats, ids: Sequence[Sequence[int]] | Ids, weights: Floats) -> PhotoBoxes:
+def _photo_boxes(boxes: Floats, ids: Sequence[Sequence[int]] | Ids, weights: Floats) -> PhotoBoxes:
     names = np.full((len(boxes), NAMES), -1, np.int16)
-    for row, own in zip(names, ids, strict=True):
-        row[: len(own)] = own
+    for row, ids_of_box in zip(names, ids, strict=True):
+        row[: len(ids_of_box)] = ids_of_box
     return PhotoBoxes(boxes, names, weights)
 
 
@@ -120,20 +123,22 @@ class BoxTable:
     cut: int = 0  # boxes that were left out, of photos with more than the most
 
     @classmethod
-    def build(cls, photos: Iterable[PhotoBoxes | None], most: int = MOST) -> BoxTable:
+    def build(cls, photos: Sequence[PhotoBoxes], most: int = MOST) -> BoxTable:
         """Stack and pad; at most `most` boxes of a photo, the heaviest, then the largest; none without area."""
-        kept = [_heaviest(drawn, most) for drawn in photos]
-        counts = torch.tensor([0 if drawn is None else len(drawn.boxes) for drawn, _ in kept], dtype=torch.long)
-        longest = max(1, int(counts.max()) if len(kept) else 1)
+        real = [_with_area(photo) for photo in photos]
+        kept = [_heaviest(photo, most) for photo in real]
+        counts = [len(photo.boxes) for photo in kept]
+        cut = sum(len(photo.boxes) for photo in real) - sum(counts)
+        longest = max([1, *counts])
         boxes = np.zeros((len(kept), longest, 4), np.float32)
         names = np.full((len(kept), longest, NAMES), -1, np.int16)
         weights = np.zeros((len(kept), longest), np.float32)
-        for row, (drawn, _) in enumerate(kept):
-            if drawn is not None:
-                count = len(drawn.boxes)
-                boxes[row, :count], names[row, :count], weights[row, :count] = drawn
-        cut = sum(cut for _, cut in kept)
-        return cls(torch.from_numpy(boxes), torch.from_numpy(names), torch.from_numpy(weights), counts, cut)
+        for row, photo in enumerate(kept):
+            boxes[row, : counts[row]] = photo.boxes
+            names[row, : counts[row]] = photo.names
+            weights[row, : counts[row]] = photo.weights
+        lengths = torch.tensor(counts, dtype=torch.long)
+        return cls(torch.from_numpy(boxes), torch.from_numpy(names), torch.from_numpy(weights), lengths, cut)
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -150,13 +155,13 @@ class BoxTable:
         }
 
 
-def _heaviest(drawn: PhotoBoxes | None, most: int) -> tuple[PhotoBoxes | None, int]:
-    if drawn is None:
-        return None, 0
-    sides = drawn.boxes[:, 2:] - drawn.boxes[:, :2]
-    order = np.flatnonzero((sides > 0).all(1))
-    cut = max(0, len(order) - most)
-    if cut:
-        by_weight = np.lexsort((-sides[order].prod(1), -drawn.weights[order]))
-        order = np.sort(order[by_weight[:most]])
-    return PhotoBoxes(drawn.boxes[order], drawn.names[order], drawn.weights[order]), cut
+def _with_area(photo: PhotoBoxes) -> PhotoBoxes:
+    real = (photo.boxes[:, 2:] > photo.boxes[:, :2]).all(1)
+    return PhotoBoxes(photo.boxes[real], photo.names[real], photo.weights[real])
+
+
+def _heaviest(photo: PhotoBoxes, most: int) -> PhotoBoxes:
+    """At most so many boxes, in their order."""
+    areas = (photo.boxes[:, 2:] - photo.boxes[:, :2]).prod(1)
+    order = np.sort(np.lexsort((-areas, -photo.weights))[:most])
+    return PhotoBoxes(photo.boxes[order], photo.names[order], photo.weights[order])
