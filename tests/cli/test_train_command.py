@@ -316,10 +316,9 @@ def test_the_second_process_of_several_prints_nothing(recipe, root, capsys, monk
 
 
 def test_the_progress_line_is_one_line_that_changes():
-    with (
-        Reporter(console=Console(force_terminal=True, width=200, highlight=False)) as reporter,
-        reporter.console.capture() as shown,
-    ):
+    reporter = Reporter()
+    reporter.console = Console(force_terminal=True, width=200, highlight=False)
+    with reporter, reporter.console.capture() as shown:
         line = {"stage": "xe", "epoch": 0, "step": 50, "steps": 99, "rate": 0.1, "loss": 2.5}
         reporter.report({**line, "images/s": 10.0, "seconds left": 3})
         reporter.report({"stage": "xe", "epoch": 0, "step": 50, "val CIDEr": 33.3})
@@ -327,7 +326,8 @@ def test_the_progress_line_is_one_line_that_changes():
 
 
 def test_where_nobody_watches_lines_are_few():
-    reporter = Reporter(console=Console(force_terminal=False, width=200))
+    reporter = Reporter()
+    reporter.console = Console(force_terminal=False, width=200)
     line = {"stage": "xe", "epoch": 0, "step": 50, "steps": 99, "rate": 0.1, "loss": 2.5, "images/s": 1.0}
     with reporter.console.capture() as shown:
         for _ in range(3):

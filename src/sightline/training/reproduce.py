@@ -23,11 +23,20 @@ from sightline.training.launch import Callbacks, data_root, launch, write_measur
 from sightline.training.new_model import outline
 from sightline.training.recipe import SHIPPED, Recipe, read_rows, shipped_recipes
 from sightline.training.recipe_captions import plural, read_photos
-from sightline.training.results import RECORD, commit, hardware, record_of, refuse_captions, supervision, write_record
+from sightline.training.results import (
+    NAMES,
+    RECORD,
+    commit,
+    hardware,
+    record_of,
+    refuse_captions,
+    supervision,
+    write_record,
+)
 from sightline.training.stage import Stage
 
 RESULTS = "results.json"
-SHORT = {"cl": "contrastive"}  # what a paper is also called, and the folder of its recipes
+SHORT = {short: folder for folder, short in NAMES.items()}  # what a paper is also called, and its folder of recipes
 Rows = dict[str, dict[str, Any]]  # of a recipe file, by name
 State = Literal["trained", "measured", "finished before", "failed", "not run"]
 
@@ -90,10 +99,10 @@ def choose(paper: str, table: str = "", rows: Sequence[str] = (), folder: Path =
             raise ConfigError(f"{paper} has no recipe of table {table!r}", fix=f"choose one of {', '.join(short)}")
         tables = [name for name in tables if name in wanted]
     addresses = [f"{name}#{row}" for name in tables for row in read_rows(folder / f"{name}.yaml")]
-    known = list(dict.fromkeys(address.partition("#")[2] for address in addresses))
+    names = list(dict.fromkeys(address.partition("#")[2] for address in addresses))
     for row in rows:
-        if row not in known:
-            raise ConfigError(f"no row {row!r} in {', '.join(tables)}", fix=f"choose from {', '.join(known)}")
+        if row not in names:
+            raise ConfigError(f"no row {row!r} in {', '.join(tables)}", fix=f"choose from {', '.join(names)}")
     return [address for address in addresses if not rows or address.partition("#")[2] in rows]
 
 
@@ -103,15 +112,16 @@ def plan(chosen: Sequence[str], changes: Sequence[str] = (), folder: Path = SHIP
     used: set[str] = set()
     rows_of = cache(read_rows)  # each file is read once
 
-    def visit(address: str, asked: tuple[str, ...]) -> None:
-        if address in asked:
-            raise ConfigError(f"rows need each other in a circle: {' → '.join((*asked, address))}")
+    def visit(address: str, path: tuple[str, ...]) -> None:
+        """Add a row after what it needs; `path` leads from a chosen row to it."""
+        if address in path:
+            raise ConfigError(f"rows need each other in a circle: {' → '.join((*path, address))}")
         if address in ordered:
             return
         row = _read_row(address, changes, folder, rows_of)
         used.update(row.changes)
         for need in row.needs:
-            visit(need, (*asked, address))
+            visit(need, (*path, address))
         ordered[address] = row
 
     for address in chosen:

@@ -48,8 +48,8 @@ class Table:
         printed = dict.fromkeys(name for line in self.lines for name in line.paper)
         if not printed:
             return list(dict.fromkeys(name for line in self.lines for name in line.results))
-        known = {name for line in self.lines for name in line.results}
-        beside = [other for name, others in BESIDE.items() if name in printed for other in others if other in known]
+        measured = {name for line in self.lines for name in line.results}
+        beside = [other for name, others in BESIDE.items() if name in printed for other in others if other in measured]
         return [*printed, *beside]
 
 
@@ -129,19 +129,24 @@ def curves_of(folder: Path) -> dict[tuple[str, str], Points]:
 
 def _cells(line: Line, metrics: Sequence[str]) -> list[list[str]]:
     """One or two lines of cells: here, and in the paper where it prints something."""
-    rows = [(line.name, "here", line.results)] + ([("", "paper", line.paper)] if line.paper else [])
-    return [[*head, *(f"{found[name]:.2f}" if name in found else "–" for name in metrics)] for *head, found in rows]
+
+    def numbers(values: Mapping[str, float]) -> list[str]:
+        return [f"{values[name]:.2f}" if name in values else "–" for name in metrics]
+
+    rows = [[line.name, "here", *numbers(line.results)]]
+    if line.paper:
+        rows.append(["", "paper", *numbers(line.paper)])
+    return rows
 
 
 def _section(table: Table) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in ("row", "", *table.metrics))
     rows = []
-    for name, *cells in (cells for line in table.lines for cells in _cells(line, table.metrics)):
-        kind, shown = (
-            ' class="paper"' if cells[0] == "paper" else "",
-            "".join(f"<td>{escape(one)}</td>" for one in cells),
-        )
-        rows.append(f'<tr{kind}><th scope="row">{escape(name)}</th>{shown}</tr>')
+    for line in table.lines:
+        for name, *cells in _cells(line, table.metrics):
+            kind = ' class="paper"' if cells[0] == "paper" else ""
+            data = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            rows.append(f'<tr{kind}><th scope="row">{escape(name)}</th>{data}</tr>')
     about = "".join(f"<p>{escape(part.strip())}</p>" for part in table.about.strip().split("\n\n"))
     listed = "".join(f"<li>{escape(note)}</li>" for note in notes(table))
     charts = "".join(

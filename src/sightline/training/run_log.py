@@ -132,8 +132,8 @@ class StageLog:
 class Reporter:
     """Progress on stderr: one changing line on a terminal, otherwise a line now and then."""
 
-    def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._status: Status | None = None
         self._last = -float("inf")
 
