@@ -26,7 +26,7 @@ from sightline.text.vocabulary import PAD, Vocabulary
 from sightline.text.vocabulary import rule as named_rule
 from sightline.training.evaluation import Evaluation, evaluate, token_loss, write_captions
 from sightline.training.tensor_tables import Pool, SceneTable, TextTable
-from sightline.training.word_boxes import _Splits
+from sightline.training.word_boxes import split_tokens
 
 CAPTIONS = "sightline.training.evaluation.write_captions"
 QUICK = Evaluation(strategy=Greedy(), metrics=("bleu", "cider"), batch=3)
@@ -265,10 +265,10 @@ def test_annotated_sentences_are_read_as_the_training_captions_were(rule, read, 
 
 def test_a_sentence_that_no_caption_repeats_is_split_token_by_token():
     pool, grounded = hung_out(split(1))
-    splits = _Splits(CLOTHES, named_rule("self-critical"))
-    texts, places = splits.read(grounded[pool.ids[0]].sentences, ())
-    assert texts.words == (("a", "tshirt", "dries", "outside"), ("a", "man", "s", "tshirt", "hangs", "red"))
-    assert places == [[0, 1, 2, 3, -1], [0, 1, 2, 3, 4, -1, 5, -1]]
+    rule = named_rule("self-critical")
+    first, second = [split_tokens(sentence.tokens, (), rule) for sentence in grounded[pool.ids[0]].sentences]
+    assert first == (["a", "tshirt", "dries", "outside"], [0, 1, 2, 3, -1])
+    assert second == (["a", "man", "s", "tshirt", "hangs", "red"], [0, 1, 2, 3, 4, -1, 5, -1])
 
 
 def test_the_share_of_words_that_the_tagger_calls_no_noun_is_told():

@@ -10,7 +10,7 @@ accuracy is measured on people's sentences, F1 on the model's own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -27,7 +27,7 @@ from sightline.models.captioner import Captioner
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Array, Box, box_iou
 from sightline.text.vocabulary import Rule, Vocabulary
-from sightline.training.tensor_tables import Mark, Pool
+from sightline.training.tensor_tables import Pool
 
 POSITIVE = 0.5  # a region shows a thing if its IoU is strictly above
 UNKNOWN = -1.0  # rows of words that nobody annotated
@@ -143,11 +143,14 @@ def attention_accuracy(
     `forced words` is the share of those that are not of its parts of speech.
     """
     mark = getattr(model.config, "mark", None) if isinstance(model, AligningMatcher) else None  # POS-SCAN's nouns
-    splits, device = _Splits(vocabulary, rule, mark), next(model.parameters()).device
+    device = next(model.parameters()).device
     metric, tagged, total = AttentionAccuracy(), 0, 0
     for row, photo, size, scenes in _annotated_photos(pool, grounded):
         boxes = _pixel_boxes(scenes, size)
-        texts, places = splits.read(photo.sentences, pool.references[row] if pool.references else ())
+        captions = pool.references[row] if pool.references else ()
+        split = [split_tokens(sentence.tokens, captions, rule) for sentence in photo.sentences]
+        texts = TextBatch.collate([words for words, _ in split], vocabulary, mark=mark)
+        places = [places for _, places in split]
         annotated = torch.zeros_like(texts.mask)
         for number, sentence in enumerate(photo.sentences):
             for word in sentence.words:
@@ -181,33 +184,23 @@ def _attended(model: Captioner | AligningMatcher, scenes: SceneBatch, texts: Tex
     return regions  # step t predicts word t
 
 
-@dataclass(frozen=True)
-class _Splits:
-    """How a model reads sentences: its words, the rule that splits them, and what marks parts of speech."""
+def split_tokens(tokens: Sequence[str], captions: Sequence[str], rule: Rule) -> tuple[list[str], list[int]]:
+    """The words of a sentence by `rule`, and the place of each of its tokens among them, -1 where none is.
 
-    vocabulary: Vocabulary
-    rule: Rule
-    mark: Mark | None = None
-
-    def read(self, sentences: Sequence[GroundedSentence], captions: Sequence[str]) -> tuple[TextBatch, list[list[int]]]:
-        """The sentences as the model reads them, and for each the place of each of its tokens, -1 where none is."""
-        texts = {letters(text): text for text in captions}
-        both = [self._split(sentence.tokens, texts.get(letters("".join(sentence.tokens)))) for sentence in sentences]
-        batch = TextBatch.collate([words for words, _ in both], self.vocabulary, mark=self.mark)
-        return batch, [places for _, places in both]
-
-    def _split(self, tokens: Sequence[str], text: str | None) -> tuple[list[str], list[int]]:
-        """Words and the places of tokens, from the caption that says the same; token by token where none does."""
-        words = [] if text is None else self.rule.all_words(text)
-        places = align(words, tokens) if words else None
-        if places is not None:
-            return words, places
-        words, places = [], []
-        for token in tokens:
-            part = self.rule.all_words(token)
-            words += part
-            places.append(len(words) - 1 if part else -1)
-        return words, places
+    They are those of the caption that says the same; where none does, the rule splits token by token.
+    """
+    for caption in captions:
+        if letters(caption) == letters("".join(tokens)):
+            words = rule.all_words(caption)
+            places = align(words, tokens) if words else None
+            if places is not None:
+                return words, places
+    words, places = [], []
+    for token in tokens:
+        part = rule.all_words(token)
+        words += part
+        places.append(len(words) - 1 if part else -1)
+    return words, places
 
 
 def f1_of_captions(
