@@ -71,11 +71,11 @@ if TYPE_CHECKING:  # what only some verbs need is imported by them: a caption is
 Length = Literal["short", "normal", "long"] | int  # of captions; a number is the most words
 P = TypeVar("P", bound=Source | Photo)
 BATCH = 8  # photos that are looked at together
+BATCH_ON_GPU = 64  # the same, to index them on an accelerator
 # So few photos are a thousand small products, each of which one thread has done before another is awake: on two cores
 # one photo takes 51 ms with one thread and 65 with two. Jobs give several photos to as many threads as there are.
 FEW = 2
 POOLS = (1, 2)  # sides of the squares of grid cells that features are means of: of `extract`, and of `train`
-BATCH_ELSEWHERE = 64  # so too, to index them on a GPU
 WIDE = 10  # hypotheses, at least, where captions have little room: whole sentences are rare among the first few
 
 
@@ -280,8 +280,8 @@ class Pipeline:
         if any(candidate.instead_of for candidate in chosen):
             originals = self._trace([candidate.instead_of or candidate for candidate in chosen], memory, scenes)
         numbers = [
-            features(original, signs_of(candidate, seen))
-            for original, candidate, seen in zip(originals, chosen, concepts, strict=True)
+            features(original, signs_of(candidate, photo_concepts))
+            for original, candidate, photo_concepts in zip(originals, chosen, concepts, strict=True)
         ]
         captions = choose_boxes(self.bundle, captions, scenes, images=evidence.images)
         captions = [write_names(caption, names, rules.must_include) for caption in captions]
@@ -404,7 +404,7 @@ class Pipeline:
         """The vectors of photos that were read, however many, and their captions where asked for."""
         matcher = self._matcher()
         embeddings: list[PhotoEmbedding] = []
-        for group in groups(photos, BATCH if self.device.type == "cpu" else BATCH_ELSEWHERE):
+        for group in groups(photos, BATCH if self.device.type == "cpu" else BATCH_ON_GPU):
             scenes = self.scenes(group)
             images = matcher.model.embed_images(scenes)
             vectors: Array = images["vector"].float().cpu().numpy()

@@ -54,8 +54,7 @@ class Files:
         self.filing, self.log, self.rewrites, self.photos, self.display = filing, log, rewrites, photos, display
         self._paths = {photo.id: str(photo.path) for photo in photos}
         self._fresh: set[str] = set()  # captions whose files are to be written, whatever is there
-        self._shown: set[str] = set()  # photos whose captions were printed, though their files may have failed
-        self._written: set[str] = set()  # photos whose files are written
+        self._written: set[str] = set()  # photos whose files were written, or could not be
         self._described: set[str] = set()  # photos whose sidecars are
 
     def __contains__(self, id: object) -> bool:
@@ -144,9 +143,9 @@ class Files:
         """Write the files of one photo: all if its caption is new, else those that are missing."""
         if id in self._written:
             return
+        self._written.add(id)
         record, fresh, picture = self.caption_json(id), id in self._fresh, self._picture(id)
-        if fresh and id not in self._shown:
-            self._shown.add(id)
+        if fresh:
             self.display.caption(record)
         self._describe(id)
         if "pictures" in self.filing.formats and picture is not None:
@@ -154,7 +153,6 @@ class Files:
                 self.display.pictures.append(picture)
             else:
                 draw_picture(caption_of(record), picture, self.display)
-        self._written.add(id)
 
     def _describe(self, id: str) -> None:
         wanted = "xmp" in self.filing.formats and id not in self._described
