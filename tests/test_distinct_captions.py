@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -148,11 +149,14 @@ def caption(tmp_path, capsys):
     return run
 
 
-def test_the_command_tells_photos_apart_on_standard_output_and_in_files(caption, tmp_path):
+def test_the_command_tells_photos_apart_on_standard_output_and_in_files(caption, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
     plain = [one["caption"] for one in json.loads(caption(EXAMPLES, "--json"))]
     apart = [one["caption"] for one in json.loads(caption(EXAMPLES, "--json", "--distinct"))]
     assert len(set(plain)) == 1
     assert len(set(apart)) == len(plain)
+    assert not list((tmp_path / "temporary").iterdir())
     asked = (EXAMPLES, "--out", tmp_path / "out", "--format", "jsonl")
     assert len({line.split(": ")[1] for line in caption(*asked).splitlines()}) == 1
     lines = caption(*asked, "--distinct").splitlines()

@@ -43,6 +43,17 @@ def test_an_array_is_json_of_any_length(count):
     assert json.loads("".join(json_array([told()] * count))) == [told()] * count
 
 
+def test_an_array_is_whole_when_what_makes_captions_stops():
+    def captions():
+        yield told()
+        raise KeyboardInterrupt
+
+    pieces: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        pieces.extend(json_array(captions()))
+    assert json.loads("".join(pieces)) == [told()]
+
+
 class Figures(HTMLParser):
     def __init__(self):
         super().__init__()
