@@ -154,6 +154,12 @@ def test_a_pickle_that_declares_more_bytes_than_it_has_costs_no_memory(code: byt
         read(b"\x80\x05" + code + length.to_bytes(8, "little") + b"x.")
 
 
+def test_a_number_that_takes_long_to_hash_is_refused() -> None:
+    assert read(pickle.dumps(2**2000, 2)) == 2**2000
+    with pytest.raises(DataError, match="more than 255 bytes"):
+        read(pickle.dumps(2**4000, 2))
+
+
 @pytest.mark.parametrize("keep", [2, 5, -1])
 def test_a_cut_pickle_is_a_truncation(keep: int) -> None:
     with pytest.raises(TruncatedError, match="ends too early"):

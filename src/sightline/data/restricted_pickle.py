@@ -6,7 +6,7 @@ worst a hostile file can do is to be refused.
 A pickle can also cost memory or time for nothing. Python's unpickler in C keeps a table of the objects it has made, as
 long as the largest place that the pickle names in it: a hundred bytes that name place 800,000,000 cost 12 GB; the one
 in Python keeps a dict. And a key is hashed: a tuple of the same tuple twice, forty times over, is a hundred bytes whose
-hash takes hours, and one a million deep ends Python.
+hash takes hours, one a million deep ends Python, and a long one is hashed whenever it is named as a key again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sightline.errors import DataError, TruncatedError
 from sightline.files import PathLike, open_bytes
 
 _BROKEN = (AttributeError, ImportError, LookupError, TypeError, ValueError, MemoryError, OverflowError, RecursionError)
-_MOST_TUPLES = 1000  # that a tuple may hold; keys of what we read hold none
+_MOST_VALUES = 1000  # in a tuple and the tuples in it; keys of what we read hold four, a state of Python's `random` 628
 
 
 def describe_value(value: object) -> str:
@@ -136,7 +136,7 @@ class _Unpickler(pickle._Unpickler):
     def __init__(self, data: bytes, allowed: Mapping[str, type]) -> None:
         super().__init__(io.BytesIO(data), encoding="latin1")
         self._allowed = {**_PROTOCOL, **allowed}
-        # How many tuples there are in a tuple of tuples, by its id; the tuple itself keeps the id from coming again.
+        # How many values there are in a tuple of tuples, by its id; the tuple itself keeps the id from coming again.
         self._nested: dict[int, tuple[int, object]] = {}
 
     def persistent_load(self, pid: Any) -> Any:
@@ -149,13 +149,13 @@ class _Unpickler(pickle._Unpickler):
         return kind
 
     def check_tuple(self) -> None:
-        """Refuse the tuple or frozenset on top of the stack if it holds too many, each counted as often as reached."""
+        """Refuse the tuple or frozenset on top of the stack if it holds too many values, each as often as reached."""
         value = self.stack[-1]
         inner = [member for member in value if isinstance(member, tuple | frozenset)]
+        count = len(value) + sum(self._nested.get(id(member), (len(member), None))[0] for member in inner)
+        if count > _MOST_VALUES:
+            raise pickle.UnpicklingError(f"it holds more than {_MOST_VALUES:,} values in a tuple")
         if inner:
-            count = 1 + sum(self._nested.get(id(member), (1, None))[0] for member in inner)
-            if count > _MOST_TUPLES:
-                raise pickle.UnpicklingError(f"it holds more than {_MOST_TUPLES:,} tuples in a tuple")
             self._nested[id(value)] = count, value
 
 
@@ -167,13 +167,18 @@ def _checked(load: Callable[[Any], None]) -> Callable[[Any], None]:
     return load_and_check
 
 
-def _refuse_bytearray(unpickler: _Unpickler) -> None:
-    raise pickle.UnpicklingError("it holds a bytearray")  # for which memory is taken before the file's size is known
+def _refused(what: str) -> Callable[[Any], None]:
+    def refuse(unpickler: _Unpickler) -> None:
+        raise pickle.UnpicklingError(what)
+
+    return refuse
 
 
 for _code in (pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.FROZENSET):
     _Unpickler.dispatch[_code[0]] = _checked(_Unpickler.dispatch[_code[0]])
-_Unpickler.dispatch[pickle.BYTEARRAY8[0]] = _refuse_bytearray
+# Memory for a bytearray is taken before the file's size is known; a number is hashed anew whenever it is a key.
+_Unpickler.dispatch[pickle.BYTEARRAY8[0]] = _refused("it holds a bytearray")
+_Unpickler.dispatch[pickle.LONG4[0]] = _refused("it holds a number of more than 255 bytes")
 
 
 def load(data: bytes, allowed: Mapping[str, type] = CONTAINERS, where: PathLike | None = None) -> Any:
