@@ -65,8 +65,8 @@ def test_candidates_carry_the_matchers_cosine_and_the_support_of_their_nouns(bun
             for at, evidence, support in zip(one.nouns, one.evidence, one.support, strict=True):
                 regions = images["regions"][photo][images["mask"][photo]]
                 expected = float((regions @ texts["words"][0, at + 1]).max())
-                assert evidence.found == pytest.approx(expected, abs=1e-5)
-                assert math.isnan(evidence.said)
+                assert evidence.region_cosine == pytest.approx(expected, abs=1e-5)
+                assert math.isnan(evidence.log_prob)
                 assert support == pytest.approx(float(DOUBTFUL.support.support([evidence])[0]))
 
 

@@ -202,16 +202,18 @@ def test_the_evidence_is_what_each_model_says(pipeline, bundle):
         words, finds = bundle.captioner.vocabulary, bundle.matcher
         model = bundle.captioner.model
         log_probs = model(model.encode(scene), torch.tensor([words.encode(text.split())])).log_probs[0]
-        assert dog.evidence.said == pytest.approx(float(log_probs[1, words.id("dog")]), abs=0.05)  # of 8 bits
-        assert dog.evidence.asked == pytest.approx(dog.evidence.said, abs=1e-4)  # also after "a"
-        assert dog.evidence.rarity == math.log(words.id("dog"))
+        assert dog.evidence.log_prob == pytest.approx(float(log_probs[1, words.id("dog")]), abs=0.05)  # of 8 bits
+        assert dog.evidence.log_prob_alone == pytest.approx(dog.evidence.log_prob, abs=1e-4)  # also after "a"
+        assert dog.evidence.log_rank == math.log(words.id("dog"))
         odds = bundle.vision.naming(scene.regions[0][scene.region_mask[0]])
-        assert dog.evidence.named == pytest.approx(float(odds[:, 0].max()), rel=1e-4)
+        assert dog.evidence.name_odds == pytest.approx(float(odds[:, 0].max()), rel=1e-4)
         images, texts = finds.model.embed_images(scene), TextBatch.collate([["a", "dog"]], finds.vocabulary)
         asked = finds.model.embed_texts(texts)
-        assert dog.evidence.found == pytest.approx(float(finds.model.grounding(images, asked)[0, 2].max()), abs=1e-5)
-        assert dog.evidence.fits == pytest.approx(float(images["vector"] @ asked["vector"].T), abs=1e-5)
-    assert math.isnan(table.evidence.named)  # the detector has no name for it
+        assert dog.evidence.region_cosine == pytest.approx(
+            float(finds.model.grounding(images, asked)[0, 2].max()), abs=1e-5
+        )
+        assert dog.evidence.photo_cosine == pytest.approx(float(images["vector"] @ asked["vector"].T), abs=1e-5)
+    assert math.isnan(table.evidence.name_odds)  # the detector has no name for it
 
 
 def test_a_noun_that_nobody_knows_is_not_doubted(pipeline):
@@ -228,14 +230,18 @@ def test_a_photo_in_which_nothing_is_found_is_audited_by_what_is_left(pipeline):
         (known,) = pipeline._grounder.score_nouns([["a", "dog"]], empty)
     assert known.caption.trace[1].box is None
     evidence = known.evidence[1]
-    assert [name for name, value in evidence._asdict().items() if math.isnan(value)] == ["named", "found", "unrivalled"]
+    assert [name for name, value in evidence._asdict().items() if math.isnan(value)] == [
+        "name_odds",
+        "region_cosine",
+        "name_margin",
+    ]
 
 
 @pytest.mark.parametrize("parts", [{"matcher": None}], ids=["no matcher"])
 def test_models_without_a_part_audit_with_the_rest(bundle, parts):
     (audit,) = Pipeline(replace(bundle, **parts)).audit(PHOTOS[0], "a dog")
-    assert math.isnan(audit.nouns[0].evidence.found)
-    assert math.isfinite(audit.nouns[0].evidence.said)
+    assert math.isnan(audit.nouns[0].evidence.region_cosine)
+    assert math.isfinite(audit.nouns[0].evidence.log_prob)
 
 
 def test_a_vision_model_of_grid_cells_and_a_global_matcher_serve_too(bundle):
@@ -246,10 +252,10 @@ def test_a_vision_model_of_grid_cells_and_a_global_matcher_serve_too(bundle):
     pipeline = Pipeline(Bundle(vision, Reader(says, words, "scan"), Reader(finds, words, "scan")))
     (noun,) = pipeline.audit(PHOTOS[0], "A dog .")[0].nouns
     assert [name for name, value in noun.evidence._asdict().items() if math.isnan(value)] == [
-        "named",
-        "found",
-        "unrivalled",
-        "concept",
+        "name_odds",
+        "region_cosine",
+        "name_margin",
+        "concept_odds",
     ]
     assert pipeline.ground(PHOTOS[0], "A dog .").trace[1].box is not None
 

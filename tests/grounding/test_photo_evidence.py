@@ -53,5 +53,5 @@ def test_the_evidence_of_a_batch_is_that_of_each_photo_alone(pipeline):
         alone = pipeline._grounder.photo_evidence(pipeline.scenes([pipeline.read(path)]))
         for one, other in zip(together.of(row, words, nouns), alone.of(0, words, nouns), strict=True):
             assert one == pytest.approx(other, abs=1e-4, nan_ok=True)
-            assert math.isnan(one.said)  # of the captioner, nothing
-    assert math.isfinite(together.of(0, words, nouns)[0].unrivalled)
+            assert math.isnan(one.log_prob)  # of the captioner, nothing
+    assert math.isfinite(together.of(0, words, nouns)[0].name_margin)

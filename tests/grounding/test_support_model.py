@@ -41,10 +41,11 @@ def test_numbers_that_are_none_are_refused():
 
 
 def test_a_zebra_called_a_giraffe_is_caught_although_it_has_much_of_one():
-    zebra = {"named": 1.0, "found": 0.5, "fits": 0.4}  # so much speaks for a giraffe, too: a long neck in the grass
+    # So much speaks for a giraffe, too: a long neck in the grass.
+    zebra = {"name_odds": 1.0, "region_cosine": 0.5, "photo_cosine": 0.4}
     auditing = SupportModel(weights=(0, 0, 0, 0.3, 5.0, 5.0, 0.3, 0.5), usual=(0.0,) * 8, bias=-3.0, least=0.75)
-    alone = Evidence(**zebra, unrivalled=1.0 - 6.0, concept=concept_odds("giraffe", [Concept("zebra", 0.9)]))
-    beside = Evidence(**zebra, unrivalled=1.0, concept=concept_odds("giraffe", [Concept("giraffe", 0.7)]))
+    alone = Evidence(**zebra, name_margin=1.0 - 6.0, concept_odds=concept_odds("giraffe", [Concept("zebra", 0.9)]))
+    beside = Evidence(**zebra, name_margin=1.0, concept_odds=concept_odds("giraffe", [Concept("giraffe", 0.7)]))
     before = replace(auditing, weights=auditing.weights[:6], usual=auditing.usual[:6])
     assert before.support([alone])[0] == before.support([beside])[0] >= auditing.least
     assert auditing.support([alone])[0] < auditing.least <= auditing.support([beside])[0]

@@ -96,9 +96,9 @@ def test_what_nothing_can_be_fitted_on_is_told(x, good, error):
 
 def test_nouns_that_are_often_wrong_lose_their_reputation():
     random = np.random.default_rng(0)
-    evidence = [Evidence(fits=value) for value in random.normal(size=600)]
+    evidence = [Evidence(photo_cosine=value) for value in random.normal(size=600)]
     names = ["frisbees", "dog", "xyzzy"] * 200
-    odds = np.array([one.fits for one in evidence]) + np.tile([-1.5, 1.5, 0.0], 200)
+    odds = np.array([one.photo_cosine for one in evidence]) + np.tile([-1.5, 1.5, 0.0], 200)
     shown = random.random(600) < 1 / (1 + np.exp(-odds))
     fitted = fit_support(evidence, shown, 0.1, names)
     assert fitted.reputation["frisbee"] < -0.5

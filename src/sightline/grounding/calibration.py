@@ -72,9 +72,9 @@ class Calibration:
         known = np.asarray(features, np.float64)[:, :count]
         return logistic(np.where(np.isnan(known), usual, known) @ np.array(self.weights) + self.bias)
 
-    def of(self, caption: Caption, signs: Signs = UNKNOWN) -> float:
+    def of(self, caption: Caption) -> float:
         """The confidence of one caption, whose words must carry their log-probabilities."""
-        return float(self.confidence([features(caption, signs)])[0])
+        return float(self.confidence([features(caption)])[0])
 
 
 def features(caption: Caption, signs: Signs = UNKNOWN) -> tuple[float, ...]:

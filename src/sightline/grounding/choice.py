@@ -233,8 +233,8 @@ class CaptionChooser:
                 cosine = float(texts["vector"][row] @ evidence.images["vector"][draft.photo])
                 if nouns and "words" in texts:
                     states = texts["words"][row, [at + 1 for at in nouns]]  # START is first
-                    found = evidence.region_cosines(draft.photo, states)
-                    known = [one._replace(found=value) for one, value in zip(known, found, strict=True)]
+                    cosines = evidence.region_cosines(draft.photo, states)
+                    known = [one._replace(region_cosine=value) for one, value in zip(known, cosines, strict=True)]
             score, log_prob = draft.score, draft.log_prob
             candidates.append(
                 Candidate(draft.words, score, log_prob, cosine, tuple(nouns), (), tuple(known), draft.origin)

@@ -36,27 +36,27 @@ class Evidence(NamedTuple):
     """What speaks for a noun, each the more the larger; NaN where nobody knows.
 
     Attributes:
-        said: log-probability that the captioner says it there, given the photo and the words before.
-        asked: log-probability that the captioner says it after nothing but "a".
-        rarity: logarithm of its place in the captioner's vocabulary, whose first words are the most frequent. A rare
+        log_prob: of the captioner saying it there, given the photo and the words before.
+        log_prob_alone: of the captioner saying it after nothing but "a".
+        log_rank: logarithm of its place in the captioner's vocabulary, whose first words are the most frequent. A rare
             word is never probable, and is not to be doubted for that.
-        named: log-odds that some region has its name, or a name that says the same or more.
-        found: the largest cosine of the noun with a region, by the matcher: in the words "a …", or in its caption.
-        fits: the cosine of the words "a …" with the whole photo, by the matcher.
-        unrivalled: as `named`, less the log-odds, as far as they are above 0, that this region is something else of the
-            family: of a zebra called a giraffe, little is left.
-        concept: log-odds of the surest concept of the photo that is such a thing; with a minus, of the surest that
+        name_odds: log-odds that some region has its name, or a name that says the same or more.
+        region_cosine: the largest of the noun with a region, by the matcher: in the words "a …", or in its caption.
+        photo_cosine: of the words "a …" with the whole photo, by the matcher.
+        name_margin: as `name_odds`, less the log-odds, as far as they are above 0, that this region is something else
+            of the family: of a zebra called a giraffe, little is left.
+        concept_odds: log-odds of the surest concept of the photo that is such a thing; with a minus, of the surest that
             cannot be one, such as a leopard where the noun is giraffe.
     """
 
-    said: float = math.nan
-    asked: float = math.nan
-    rarity: float = math.nan
-    named: float = math.nan
-    found: float = math.nan
-    fits: float = math.nan
-    unrivalled: float = math.nan
-    concept: float = math.nan
+    log_prob: float = math.nan
+    log_prob_alone: float = math.nan
+    log_rank: float = math.nan
+    name_odds: float = math.nan
+    region_cosine: float = math.nan
+    photo_cosine: float = math.nan
+    name_margin: float = math.nan
+    concept_odds: float = math.nan
 
 
 UNKNOWN = Evidence()
@@ -135,5 +135,5 @@ class Audit:
             }
             for noun in self.nouns
         ]
-        told = {"path": self.path, "caption": self.caption, "size": list(self.size)}
-        return {**told, "nouns": nouns, "flagged": len(self.flagged_nouns)}
+        photo = {"path": self.path, "caption": self.caption, "size": list(self.size)}
+        return {**photo, "nouns": nouns, "flagged": len(self.flagged_nouns)}

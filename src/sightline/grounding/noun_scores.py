@@ -185,8 +185,8 @@ class _SentenceLikelihoods:
         id = int(self._ids[row, at + 1])
         if id == UNK:
             return evidence
-        asked = float(self._log_probs[-1, 1, id])
-        return evidence._replace(said=self._of_words[row][at], asked=asked, rarity=math.log(id))
+        alone = float(self._log_probs[-1, 1, id])
+        return evidence._replace(log_prob=self._of_words[row][at], log_prob_alone=alone, log_rank=math.log(id))
 
     def likely(self, row: int, at: int) -> list[str]:
         """Words that the captioner would have said there, the likeliest first."""

@@ -79,13 +79,20 @@ class PhotoEvidence:
         cosines = self._cosines(photo, {words[at] for at in nouns})
         evidence = []
         for at in nouns:
-            named = unrivalled = math.nan
+            name_odds = name_margin = math.nan
             if self._names is not None:
                 before = words[at - 1] if at else ""
-                named, unrivalled = self._names.of(self.region_odds[photo], words[at], before)
-            found, fits = cosines.get(words[at], (math.nan, math.nan))
-            concept = concept_odds(words[at], self.concepts[photo])
-            evidence.append(Evidence(named=named, found=found, fits=fits, unrivalled=unrivalled, concept=concept))
+                name_odds, name_margin = self._names.of(self.region_odds[photo], words[at], before)
+            region_cosine, photo_cosine = cosines.get(words[at], (math.nan, math.nan))
+            evidence.append(
+                Evidence(
+                    name_odds=name_odds,
+                    region_cosine=region_cosine,
+                    photo_cosine=photo_cosine,
+                    name_margin=name_margin,
+                    concept_odds=concept_odds(words[at], self.concepts[photo]),
+                )
+            )
         return evidence
 
     def names_at(self, photo: int, box: Box, least: float) -> list[str]:
@@ -96,16 +103,16 @@ class PhotoEvidence:
         return self._names.at(self.region_odds[photo], boxes, box, least)
 
     def _cosines(self, photo: int, nouns: set[str]) -> dict[str, tuple[float, float]]:
-        """`Evidence.found` and `Evidence.fits` of each noun that the matcher knows."""
+        """`Evidence.region_cosine` and `photo_cosine` of each noun that the matcher knows."""
         if self._vectors is None or self.images is None or not nouns:
             return {}
         image = self.images["vector"][photo]
         vectors = self._vectors.of(nouns, image.device)
         if not vectors:
             return {}
-        fits = (torch.stack([sentence for sentence, _ in vectors.values()]) @ image).float().tolist()
-        found = self.region_cosines(photo, torch.stack([word for _, word in vectors.values()]))
-        return dict(zip(vectors, zip(found, fits, strict=True), strict=True))
+        with_photo = (torch.stack([sentence for sentence, _ in vectors.values()]) @ image).float().tolist()
+        with_region = self.region_cosines(photo, torch.stack([word for _, word in vectors.values()]))
+        return dict(zip(vectors, zip(with_region, with_photo, strict=True), strict=True))
 
     def region_cosines(self, photo: int, words: Tensor) -> list[float]:
         """Of each word (k, d), the cosine with the region that it fits best; NaN where the photo has no region."""
@@ -118,7 +125,7 @@ class PhotoEvidence:
 
 
 def concept_odds(noun: str, concepts: Sequence[Concept]) -> float:
-    """What the concepts of a photo say of a noun (`Evidence.concept`).
+    """What the concepts of a photo say of a noun (`Evidence.concept_odds`).
 
     >>> seen = [Concept("leopard", 0.8), Concept("tree", 0.6)]
     >>> [round(concept_odds(noun, seen), 2) for noun in ("animal", "tree", "giraffe", "sky")]

@@ -43,7 +43,7 @@ class RegionNames:
         return [odds[mask] for odds, mask in zip(logits, masks, strict=True)]
 
     def of(self, odds: Array, noun: str, before: str = "") -> tuple[float, float]:
-        """`Evidence.named` and `Evidence.unrivalled` of a noun after the word `before`; `odds` are those of one photo.
+        """`Evidence.name_odds` and `name_margin` of a noun after the word `before`; `odds` are those of one photo.
 
         Both are NaN where the detector has no name for the noun, not even for what it is a kind of.
         """

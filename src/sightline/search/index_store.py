@@ -37,8 +37,8 @@ def default_store() -> Path:
 
 def nearest_store() -> Path:
     """Where an index is looked for if no place is named: in the current folder, then in those above it."""
-    here = default_store()
-    return next((found for top in here.parents if (found := top / NAME).is_dir()), here)
+    stores = [folder / NAME for folder in default_store().parents]
+    return next((store for store in stores if store.is_dir()), stores[0])
 
 
 def engine_at(store: PathLike) -> Engine | None:
@@ -79,32 +79,32 @@ def engine_for(store: PathLike, photos: int, kind: Kind | None = None) -> Engine
     An index of so many photos, those that it has counted in, that exact search is slow moves to LanceDB if that is
     installed, unless a `kind` of engine was asked for.
     """
-    there = engine_at(store)
-    if kind == "exact" and there is not None and there.kind == "lance":
+    current = engine_at(store)
+    if kind == "exact" and current is not None and current.kind == "lance":
         raise ConfigError("this index is one of LanceDB", where=os.fspath(store), fix="name another place with --store")
     if kind == "lance" and not lance.is_installed():
         raise MissingExtraError.of("lancedb", "search", "`--engine lance`")
-    many = max(photos, 0 if there is None else len(there)) >= LANCE_FROM
+    many = max(photos, 0 if current is None else len(current)) >= LANCE_FROM
     big = kind == "lance" or (kind is None and many and lance.is_installed())
-    if isinstance(there, ExactIndex) and big:
-        return _move(there, Path(store))
-    if there is None:
+    if isinstance(current, ExactIndex) and big:
+        return _move(current, Path(store))
+    if current is None:
         return LanceIndex(store) if big else ExactIndex(store)
-    if there.kind == "lance" and not is_address(store):  # what a move that was killed at its end left
+    if current.kind == "lance" and not is_address(store):  # what a move that was killed at its end left
         (Path(store) / exact.FILE).unlink(missing_ok=True)
-    return there
+    return current
 
 
-def _move(there: ExactIndex, folder: Path) -> Engine:
+def _move(old: ExactIndex, folder: Path) -> Engine:
     """The same index in LanceDB. Killed half-way, the old one is still there."""
     shutil.rmtree(folder / MOVING, ignore_errors=True)
-    new, paths = LanceIndex(folder / MOVING), sorted(there.states())
-    new.clear(there.maker)
+    new, paths = LanceIndex(folder / MOVING), sorted(old.states())
+    new.clear(old.maker)
     for start in range(0, len(paths), COPIED):
-        new.write(there.rows(paths[start : start + COPIED]))
+        new.write(old.rows(paths[start : start + COPIED]))
     if paths:
         (folder / MOVING / f"{lance.TABLE}.lance").rename(folder / f"{lance.TABLE}.lance")
-    there.path.unlink()
+    old.path.unlink()
     shutil.rmtree(folder / MOVING, ignore_errors=True)
     return LanceIndex(folder)
 
@@ -112,10 +112,10 @@ def _move(there: ExactIndex, folder: Path) -> Engine:
 def model_of(bundle: Bundle) -> str:
     """A short name for the vision model and the matcher of a bundle; captions may be of any captioner."""
     if bundle not in _MODELS:
-        finds = bundle.matcher
-        if finds is None:
+        matcher = bundle.matcher
+        if matcher is None:
             raise ConfigError("this model has no matcher, and cannot search", fix="use one that has")
-        weights = (tensor.detach().float().cpu().numpy().tobytes() for tensor in finds.model.state_dict().values())
-        words = "\n".join(finds.vocabulary)
-        _MODELS[bundle] = fingerprint(bundle.vision.fingerprint(), finds.text_rule, words, *weights)
+        weights = (tensor.detach().float().cpu().numpy().tobytes() for tensor in matcher.model.state_dict().values())
+        words = "\n".join(matcher.vocabulary)
+        _MODELS[bundle] = fingerprint(bundle.vision.fingerprint(), matcher.text_rule, words, *weights)
     return _MODELS[bundle]

@@ -201,13 +201,13 @@ class Service:
 
     async def _captions_of_photos(self, request: AuditRequest) -> list[list[str]]:
         """The captions of each photo: all sentences, or those of a file that names the photo."""
-        given = request.captions
-        if not isinstance(given, Upload):
-            return [list(given)] * len(request.photos)
+        file = request.captions
+        if not isinstance(file, Upload):
+            return [list(file)] * len(request.photos)
         try:
-            by_name = await self._thread(lambda: captions_by_name(given.data, given.name))
+            by_name = await self._thread(lambda: captions_by_name(file.data, file.name))
         except SightlineError as error:
-            raise Refusal.of(error, given.name or "captions") from error
+            raise Refusal.of(error, file.name or "captions") from error
         by_stem = {_stem(name): captions for name, captions in by_name.items()}
         names = [base_name(photo.name) for photo in request.photos]
         return [by_name.get(name) or by_stem.get(_stem(name), []) for name in names]
