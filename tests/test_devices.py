@@ -28,7 +28,7 @@ def test_one_thread_is_for_what_is_in_it_and_where_it_is_wanted():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with one_thread(wanted=False):
+        with one_thread(enabled=False):
             assert torch.get_num_threads() == 2
         with one_thread():
             assert torch.get_num_threads() == 1

@@ -31,10 +31,10 @@ def has_vnni() -> bool:
 
 
 @contextlib.contextmanager
-def one_thread(wanted: bool = True) -> Iterator[None]:
-    """In here PyTorch computes with one thread of the processor, where that is `wanted`."""
+def one_thread(enabled: bool = True) -> Iterator[None]:
+    """In here PyTorch computes with one thread of the processor, if `enabled`."""
     threads = torch.get_num_threads()
-    if not wanted or threads == 1:
+    if not enabled or threads == 1:
         yield
         return
     torch.set_num_threads(1)

@@ -203,12 +203,12 @@ def check_boxes(boxes: Array, where: str = "") -> None:
         )
 
 
-def box_iou(one: Array, other: Array, border: float = 0) -> Array:
-    """(n, m) intersection over union of each box of `one` (n, 4) with each of `other` (m, 4); 0 of two without area.
+def box_iou(boxes: Array, others: Array, border: float = 0) -> Array:
+    """(n, m) intersection over union of each of `boxes` (n, 4) with each of `others` (m, 4); 0 of two without area.
 
     With `border` 1, boxes are in pixels and hold their last row and column, as in Flickr30k Entities' evaluation.
     """
-    a, b = np.asarray(one)[:, None], np.asarray(other)[None]
+    a, b = np.asarray(boxes)[:, None], np.asarray(others)[None]
     sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + border
     intersection = np.clip(sides, 0, None).prod(-1)
     area_a = (a[..., 2:] - a[..., :2] + border).prod(-1)

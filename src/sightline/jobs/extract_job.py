@@ -38,8 +38,8 @@ from sightline.vision.store_layout import EXACT, PARTS
 Precision = Literal["float16", "float32"]
 LEDGER = "ledger.jsonl"
 IMAGENET = "imagenet"  # the name of a vision model without a file
-BATCH = {"cpu": 16}  # more take memory, and hardly less time
-BATCH_ELSEWHERE = 64
+BATCH_ON_CPU = 16  # more take memory, and hardly less time
+BATCH_ON_GPU = 64
 
 
 def extract(
@@ -71,15 +71,16 @@ def extract(
     """
     if isinstance(encoder, VisionModel):
         encoder = InferenceEncoder(encoder)
-    place = choose_device(str(device))
-    count = BATCH.get(place.type, BATCH_ELSEWHERE) if batch is None else batch
+    on_cpu = choose_device(str(device)).type == "cpu"
+    if batch is None:
+        batch = BATCH_ON_CPU if on_cpu else BATCH_ON_GPU
     photos, problems = photos_below(folder)
     with (
-        FeatureStore.writer(store, fingerprint=encoder.fingerprint(), dtype=dtype, flush_every=max(count, 1)) as writer,
+        FeatureStore.writer(store, fingerprint=encoder.fingerprint(), dtype=dtype, flush_every=max(batch, 1)) as writer,
         Ledger(Path(store) / LEDGER) as ledger,
     ):
         work = SceneMaker(encoder, device, narrow=writer.settings.dtype == "float16")
-        report = run(photos, work, writer, ledger, size=encoder.size, batch=count, progress=progress, executor=executor)
+        report = run(photos, work, writer, ledger, size=encoder.size, batch=batch, progress=progress, executor=executor)
     report.bad, report.news = problems + report.bad, problems + report.news
     return report
 
