@@ -163,7 +163,7 @@ def refuse_other_vision(model: str, trained_on: str, fingerprint: str) -> None:
     """Refuse scenes that another vision model made than those a model was trained on; "" is not known."""
     if trained_on and fingerprint and trained_on != fingerprint:
         what = f"{model} was trained on scenes {trained_on}, and these are {fingerprint}"
-        raise ConfigError(what, fix="use features of one vision model for both")
+        raise ConfigError(what, fix="use features of the same vision model")
 
 
 class Teacher(FrozenModel[Matcher]):
