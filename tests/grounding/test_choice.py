@@ -162,6 +162,28 @@ def test_a_name_in_a_nouns_place_is_said_and_does_not_lower_the_confidence(bundl
     assert numbers[:2] == pytest.approx(features(plain)[:2], abs=1e-4)
 
 
+def test_a_plural_is_said_where_one_is_due_with_its_own_likelihood(bundle, monkeypatch):
+    pipeline = Pipeline(replace(bundle, choice=Choice(swap=0.9, vague=0.9)))
+    plain = pipeline.caption(PHOTOS[0])
+    monkeypatch.setattr("sightline.grounding.choice.with_plurals", lambda words: (*words[:-1], "ball"))
+    caption = pipeline.caption(PHOTOS[0])
+    assert caption.words == (*plain.words[:-1], "ball") != plain.words
+    assert caption.log_prob != plain.log_prob
+    monkeypatch.setattr("sightline.grounding.choice.with_plurals", lambda words: (*words[:-1], "xyzzys"))
+    assert pipeline.caption(PHOTOS[0]).words == plain.words  # the captioner does not know it
+
+
+@torch.no_grad()
+def test_what_is_alone_is_not_said_to_be_with_others_of_its_kind(bundle, monkeypatch):
+    chooser = Pipeline(bundle)._chooser
+    photos, decoded = everything(Pipeline(bundle))
+    (first, *rest), *_ = chooser.candidates(photos, decoded, SHORT)
+    monkeypatch.setattr("sightline.grounding.choice.is_alone", lambda words: words == first.words)
+    assert first.words not in [one.words for one in chooser.candidates(photos, decoded, SHORT)[0]]
+    monkeypatch.setattr("sightline.grounding.choice.is_alone", lambda words: True)
+    assert len(chooser.candidates(photos, decoded, SHORT)[0]) == 1 + len(rest)
+
+
 def test_a_region_must_be_surer_than_a_photo_for_its_name_to_take_a_nouns_place():
     box = (0.0, 0.0, 1.0, 1.0)
     assert [is_sure(Concept("fox", score)) for score in (0.3, 0.6, 0.9)] == [False, True, True]

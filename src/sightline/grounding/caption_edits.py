@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from sightline.grounding.noun_kinds import implies, is_thing, usual_kind
 from sightline.grounding.nouns import PAIRS, PLURAL, noun_tags
@@ -14,6 +15,12 @@ KEPT_BEFORE = frozenset(  # adjectives that suit a thing whatever it is
     "black white brown red green blue yellow orange pink purple grey gray golden small little large big young".split()
 )
 ALIKE = ("animal", "artifact", "food", "object")  # kinds of things that are taken for each other
+COUNTED = frozenset("two three four five six seven eight nine ten several many".split())
+GROUPS = frozenset("group pair couple bunch pile row herd flock".split())  # before "of" and a plural
+UNCHANGED = frozenset(  # names whose plural is no other word
+    "sheep deer moose bison cattle swine squid shrimp salmon trout aircraft spacecraft luggage baggage furniture "
+    "equipment clothing jewelry pottery cutlery silverware".split()
+)
 Words = tuple[str, ...]
 
 
@@ -75,13 +82,61 @@ def with_noun(words: Words, at: int, name: str) -> Words:
 def plural_of(name: str) -> str:
     """The plural of a name.
 
-    >>> [plural_of(name) for name in ("fox", "wild cat", "wolf", "fly")]
-    ['foxes', 'wild cats', 'wolves', 'flies']
+    >>> [plural_of(name) for name in ("fox", "wild cat", "wolf", "fly", "camera", "clownfish")]
+    ['foxes', 'wild cats', 'wolves', 'flies', 'cameras', 'clownfish']
     """
     *before, noun = name.split()
+    if noun in UNCHANGED or noun.endswith("fish"):
+        return name
     forms = [form for form in noun_forms(noun) if form != noun]
     regular = f"{noun}es" if noun.endswith(("s", "x", "z", "ch", "sh")) else f"{noun}s"
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         regular = f"{noun[:-1]}ies"
     irregular = [form for form in forms if form not in (f"{noun}s", f"{noun}es", f"{noun.removesuffix('y')}ies")]
+    # Latin's plurals are for scholars: people say cameras, cactuses, mantises.
+    irregular = [form for form in irregular if form.endswith("ves") or not form.endswith(("ae", "i", "a", "es"))]
     return " ".join([*before, irregular[0] if irregular else regular])
+
+
+def with_plurals(words: Words) -> Words:
+    """A caption with the plural of a thing or an animal after a number, or after a group of them.
+
+    Names that are copied into captions are singular.
+
+    >>> for caption in ("two monkey on a table", "a pair of hair dryer", "a two level bus", "a group of people"):
+    ...     print(*with_plurals(tuple(caption.split())))
+    two monkeys on a table
+    a pair of hair dryers
+    a two level bus
+    a group of people
+    """
+    (tags,) = noun_tags([words])
+    changed = list(words)
+    for at, word in enumerate(words):
+        if word in COUNTED and words[at - 1 : at] != ("a",):
+            head = at
+        elif word in GROUPS and words[at + 1 : at + 2] == ("of",):
+            head = at + 1
+        else:
+            continue
+        while head + 1 < len(words) and (tags[head + 1] in NOUNS or tags[head + 1] in ("JJ", "VBN")):
+            head += 1
+        noun = words[head]
+        countable = noun in ("animal", "vehicle") or usual_kind(noun) == "animal" or is_thing(noun)
+        if tags[head] == "NN" and noun not in PAIRS and countable:
+            changed[head] = plural_of(noun)
+    return tuple(changed)
+
+
+def is_alone(words: Words) -> bool:
+    """True where a caption says "each other" of one thing.
+
+    >>> [is_alone(tuple(text.split())) for text in ("a dog next to each other", "a dog and a cat next to each other")]
+    [True, False]
+    """
+    if ("each", "other") not in pairwise(words):
+        return False
+    before = words[: words.index("each")]
+    (tags,) = noun_tags([words])
+    several = any(tag in PLURAL for tag in tags[: len(before)])
+    return not several and not set(before) & {"and", *COUNTED, *GROUPS, *UNCHANGED}

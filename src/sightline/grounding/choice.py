@@ -27,7 +27,15 @@ from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
 from sightline.grounding.calibration import Signs
-from sightline.grounding.caption_edits import Words, beginnings, mentions, replaceable, with_noun
+from sightline.grounding.caption_edits import (
+    Words,
+    beginnings,
+    is_alone,
+    mentions,
+    replaceable,
+    with_noun,
+    with_plurals,
+)
 from sightline.grounding.evidence import Evidence
 from sightline.grounding.noun_kinds import family_of, usual_kind
 from sightline.grounding.noun_scores import Grounder
@@ -136,6 +144,18 @@ class CaptionChooser:
                     break
         for (photo, _, _), candidate in zip(changes, self._score(changes, photos), strict=True):
             best[photo] = replace(candidate, instead_of=best[photo])
+        return self._with_plurals(best, photos)
+
+    def _with_plurals(self, best: list[Candidate], photos: EncodedPhotos) -> list[Candidate]:
+        """The captions, with a plural where one is due and the captioner knows it."""
+        plurals = [(photo, with_plurals(candidate.words), candidate.origin) for photo, candidate in enumerate(best)]
+        due = [
+            (photo, words, origin)
+            for photo, words, origin in plurals
+            if words != best[photo].words and all(word in self._vocabulary for word in words)
+        ]
+        for (photo, _, _), candidate in zip(due, self._score(due, photos), strict=True):
+            best[photo] = replace(candidate, instead_of=best[photo].instead_of)
         return best
 
     def best(self, candidates: Sequence[Candidate]) -> Candidate:
@@ -154,7 +174,7 @@ class CaptionChooser:
         doubtful = [photo for photo, support in enumerate(least) if support < self.choice.shorten]
         if doubtful:
             self._say_less(candidates, doubtful, photos, rules)
-        return candidates
+        return [[one for one in own if not is_alone(one.words)] or own for own in candidates]
 
     def _say_less(
         self, candidates: list[list[Candidate]], doubtful: Sequence[int], photos: EncodedPhotos, rules: Rules
