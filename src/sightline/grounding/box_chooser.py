@@ -45,7 +45,7 @@ class BoxChooser:
         caption: Caption,
         most: Sequence[int],
         boxes: Array,
-        found: Array | None = None,
+        alignment: Array | None = None,
         *,
         scores: Array | None = None,
         named: Array | None = None,
@@ -56,7 +56,7 @@ class BoxChooser:
             caption: its words carry attention over regions (a captioner that looks at none has the matcher's alone).
             most: how many boxes each of its words may have.
             boxes: (n, 4) of the scene.
-            found: (words, n) the matcher's weights of regions for each word; a row of zeros where it does not know it.
+            alignment: (words, n) the matcher's weights of regions for each word; zeros where it does not know it.
             scores: (n,) how sure the detector is of each box.
             named: (words, n) probabilities of each word's name; ones where the detector has no name for it.
         """
@@ -64,7 +64,7 @@ class BoxChooser:
             return caption
         overlaps, weights = _overlaps(boxes), dict[int, Array]()
         for at in np.flatnonzero(most).tolist():
-            evidence = self._evidence(caption.trace[at], None if found is None else found[at])
+            evidence = self._evidence(caption.trace[at], None if alignment is None else alignment[at])
             if evidence is not None:
                 weights[at] = self._weigh(evidence, scores, None if named is None else named[at])
         best = self._best_regions(caption.words, weights, overlaps)
@@ -80,9 +80,9 @@ class BoxChooser:
             )
         return replace(caption, trace=tuple(trace))
 
-    def _evidence(self, word: WordTrace, found: Array | None) -> Array | None:
+    def _evidence(self, word: WordTrace, alignment: Array | None) -> Array | None:
         """(n,) shares of 1 by captioner and matcher, or None where neither knows the word."""
-        by_captioner, by_matcher = _shares(word.regions), _shares(found)
+        by_captioner, by_matcher = _shares(word.regions), _shares(alignment)
         if by_captioner is None or by_matcher is None:
             return by_matcher if by_captioner is None else by_captioner
         mixed: Array = (1 - self.matcher) * by_captioner + self.matcher * by_matcher
