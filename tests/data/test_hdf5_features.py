@@ -141,12 +141,19 @@ def test_rows_without_ids_are_numbered_and_their_boxes_left_out(tmp_path: Path) 
     assert boxes == "boxes left out: they are in pixels, and no image size is stored"
 
 
-def test_gvd_detections_are_recognised_and_refused(tmp_path: Path) -> None:
+def test_gvd_detections_are_counted_and_have_no_features(tmp_path: Path) -> None:
     path = file_of(tmp_path, dets_labels=np.ones((3, 100, 6)), nms_num=np.ones(3))
     assert FORMAT.matches(Probe(path))
-    with pytest.raises(DataError, match=r"GVD.*\.npy") as caught:
+    with pytest.raises(DataError, match=r"GVD.*\.npy"):
         Hdf5Features(path)
-    assert FORMAT.inspect(path).problems == (str(caught.value),)
+    report = FORMAT.inspect(path)
+    assert (report.counts, report.problems) == ({"images": 3, "boxes per image": 100}, ())
+    assert "<image id>.npy" in report.notes[0]
+
+
+def test_gvd_detections_of_another_shape_are_a_problem(tmp_path: Path) -> None:
+    path = file_of(tmp_path, dets_labels=np.ones((3, 100)), nms_num=np.ones(3))
+    assert "dets_labels" in FORMAT.inspect(path).problems[0]
 
 
 NAN = np.where(REGIONS == 4, np.nan, REGIONS)

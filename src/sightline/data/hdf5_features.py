@@ -4,7 +4,7 @@
 - self-critical: a dataset per id.
 - POS-SCAN's source: `image_features` (images, n, d), whose rows are images without ids; the boxes of its `image_bb` are
   in pixels of an unknown size, and not read.
-- GVD's `dets_labels` and `nms_num` are recognised and refused: they are detections of features stored elsewhere.
+- GVD's `dets_labels` and `nms_num` are recognised and counted: they are detections of features stored elsewhere.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import contextlib
 import io
 import re
 from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,10 +29,12 @@ from sightline.data.feature_source import (
     plain_name,
     regions_of,
     scene_format,
+    survey_scenes,
     write_each,
 )
-from sightline.data.format import Probe
+from sightline.data.format import Probe, Summary
 from sightline.data.hdf5_file import HDF5_MAGIC, Hdf5File, damage
+from sightline.data.records import Problems
 from sightline.errors import DataError, MissingRecordError, SightlineError
 from sightline.files import PathLike
 from sightline.scene import Scene
@@ -166,11 +170,26 @@ def _put(file: Any, scene: Scene, disk: _Disk) -> None:
     disk.check()
 
 
-FORMAT = scene_format(
-    "m2-hdf5",
-    "Region features in one HDF5 file: M2's <id>_features, self-critical's dataset per id, POS-SCAN's rows",
-    _matches,
-    Hdf5Features,
-    write_scenes,
-    ("boxes", "scores", "regions", "size"),
+def _survey(path: Path, problems: Problems) -> Summary:
+    """What a file holds; of GVD's detections, how many there are."""
+    file = Hdf5File(path)
+    if _layout(file) != "gvd":
+        return survey_scenes(path, Hdf5Features, problems)
+    boxes = file.dataset("dets_labels")
+    if boxes is None or boxes.ndim != 3:
+        raise DataError("`dets_labels` is not (images, boxes, numbers)", where=path)
+    counts: dict[str, int | str] = {"images": len(boxes), "boxes per image": int(boxes.shape[1])}
+    return counts, ("GVD's detections; the features are in a folder of <image id>.npy",)
+
+
+FORMAT = replace(
+    scene_format(
+        "m2-hdf5",
+        "Region features in one HDF5 file: M2's <id>_features, self-critical's dataset per id, POS-SCAN's rows",
+        _matches,
+        Hdf5Features,
+        write_scenes,
+        ("boxes", "scores", "regions", "size"),
+    ),
+    survey=_survey,
 )
