@@ -170,7 +170,7 @@ def train_all(corpus: Data, images: Pool, device: torch.device, share: float, pa
     start = Checkpoint(make_model(corpus.vocabulary), corpus.vocabulary, "r2m")
     context = Context(corpus.vocabulary, pools, device=device)
     with tempfile.TemporaryDirectory() as folder:
-        train(Run(Path(folder), start, stages, pools, context, evaluate, report=report))
+        train(Run(Path(folder), start, stages, context, evaluate, report=report))
     for row, stage in zip(rows.values(), whole, strict=True):
         row["ms/step"] = row["seconds"] / row["steps"] * 1e3
         row["all, s"] = row["seconds"] if share == 1 else row["ms/step"] / 1e3 * stage.steps

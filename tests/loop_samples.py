@@ -55,8 +55,8 @@ def loss_of(checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float
 
 def tiny_run(out: Path, *stages: Stage, dropout: float = 0.3, **changes: Any) -> Run:
     start = Checkpoint(updown(seed=3, dropout=dropout), VOCABULARY)
-    context = Context(VOCABULARY, POOLS)
-    run = Run(out, start, stages or (FIRST, SECOND), POOLS, context, loss_of, 5, "tiny", save_every=2)
+    context = Context(VOCABULARY, POOLS, seed=5)
+    run = Run(out, start, stages or (FIRST, SECOND), context, loss_of, "tiny", save_every=2)
     return replace(run, **changes)
 
 

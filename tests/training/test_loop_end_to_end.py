@@ -77,7 +77,8 @@ def stage(rate: float, steps: int = 2, name: str = "xe") -> Stage:
 
 
 def run(out, pool, model, *stages, **changes):
-    return Run(out, Checkpoint(model, VOCABULARY), stages, {"train": pool, "val": pool}, make_context(pool), evaluate_loss, **changes)  # noqa: E501  # fmt: skip
+    context = replace(make_context(pool), pools={"train": pool, "val": pool})
+    return Run(out, Checkpoint(model, VOCABULARY), stages, context, evaluate_loss, **changes)
 
 
 def evaluate_loss(checkpoint, pool, stage):

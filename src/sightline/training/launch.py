@@ -97,8 +97,7 @@ def launch(
         pools = _with_features(recipe, data.pools, start.model, place, callbacks)
         context = Context(data.vocabulary, pools, find, place, recipe.seed)
         judge = partial(_judge, recipe, data)
-        mark = recipe.fingerprint()
-        chosen = train(Run(out, start, stages, pools, context, judge, recipe.seed, mark, report=callbacks.report))
+        chosen = train(Run(out, start, stages, context, judge, recipe.fingerprint(), report=callbacks.report))
         return _measure(recipe, data, pools, chosen, out)
 
 

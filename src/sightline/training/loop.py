@@ -48,10 +48,8 @@ class Run:
     out: Path
     start: Checkpoint  # the model to train, with its words. It is copied.
     stages: Sequence[Stage]  # one after the other
-    pools: dict[str, Pool]  # `train`, `val` and, for R2M, `corpus`
-    context: Context  # what objectives need
+    context: Context  # what objectives need: vocabulary, pools, device, the seed of everything random
     evaluate: Evaluate  # gives the metrics by which the best model is chosen
-    seed: int = 0  # of everything random
     recipe: str = ""  # fingerprint of what is run; a folder that holds another run is refused
     save_every: int = 500  # the most steps between states; they are written at the end of each epoch too
     report: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # gets each line of metrics.jsonl
@@ -97,7 +95,9 @@ class StageTrainer:
     ) -> None:
         self.run, self.model, self.counters, self.distributed = run, model, counters, distributed
         self.stage = stage = run.stages[counters.stage]
-        torch.manual_seed(_seed(run.seed, counters.stage))  # what the objective draws is the same in every process
+        torch.manual_seed(
+            _seed(run.context.seed, counters.stage)
+        )  # what the objective draws is the same in every process
         self.objective = stage.objective.build(run.context).to(run.context.device)
         self.batches = self._batches()
         self.steps_per_epoch = max(1, len(self.batches) // stage.accumulate)
@@ -115,8 +115,8 @@ class StageTrainer:
         model.train()
 
     def _batches(self) -> Batches:
-        pools, objective = self.run.pools, self.objective
-        seed = self.run.seed + 1000 * self.counters.stage
+        pools, objective = self.run.context.pools, self.objective
+        seed = self.run.context.seed + 1000 * self.counters.stage
         beside = None
         if objective.beside is not None:
             if (name := objective.beside.pool) not in pools:
@@ -150,7 +150,7 @@ class StageTrainer:
                     raise KeyboardInterrupt
                 weight = weight or 1.0
                 progress = Progress(step // self.steps_per_epoch, step, step / last_step)
-                torch.manual_seed(_seed(self.run.seed, counters.stage, step, distributed.rank))
+                torch.manual_seed(_seed(self.run.context.seed, counters.stage, step, distributed.rank))
                 factor = stage.schedule.at(progress.epoch, step, last_step)
                 for group in optimiser.param_groups:
                     group["lr"] = group["base_lr"] * factor
@@ -198,7 +198,7 @@ class StageTrainer:
         model.eval()
         checkpoint = replace(run.start, model=model)
         with torch.no_grad(), _enough_memory(stage, evaluating=True):
-            metrics = run.evaluate(checkpoint, run.pools[stage.held_out()], stage)
+            metrics = run.evaluate(checkpoint, run.context.pools[stage.held_out()], stage)
         model.train()
         metrics = self.distributed.tell(metrics)
         metric = stage.select.metric

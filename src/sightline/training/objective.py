@@ -51,7 +51,7 @@ class Context:
     """What objectives may need besides model and batch."""
 
     vocabulary: Vocabulary  # of the model that is trained
-    pools: dict[str, Pool] = field(default_factory=dict)  # by name, `train` first of all
+    pools: dict[str, Pool] = field(default_factory=dict)  # `train`, `val` and, for R²M, `corpus`
     # gives the checkpoint a name in a recipe stands for: `row:NAME`, `start`, or a path
     find: Callable[[str], Checkpoint] | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))  # where training runs

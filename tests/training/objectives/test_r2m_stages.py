@@ -524,7 +524,8 @@ def run_stages(out: Path, stop_at: int = 0) -> Checkpoint:
         return {"loss": token_loss(checkpoint.captioner(), pool)}
 
     start = Checkpoint(small(dropout=0.2), VOCABULARY, "r2m")
-    return train(Run(out, start, stages, pools, CONTEXT, evaluate, save_every=3, report=report))
+    context = replace(CONTEXT, pools=pools)
+    return train(Run(out, start, stages, context, evaluate, save_every=3, report=report))
 
 
 def logged(out: Path) -> list[dict[str, object]]:
