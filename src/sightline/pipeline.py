@@ -214,7 +214,9 @@ class Pipeline:
         errors: list[SightlineError] = []
         refs = [PhotoRef(os.fspath(path), path) for path in paths]
         work = partial(self.caption_photos, beam=beam, rules=_rules(length, rules))
-        for result in run_locally(refs, work, size=self.size, batch=batch, progress=progress, device=self.device.type):
+        device = self.device.type
+        run = run_locally(refs, work, size=self.size, batch=batch, progress=progress, device=device, loaded=True)
+        for result in run:
             for _, error in result.bad:
                 (bad or errors.append)(error)
             yield from (caption for _, caption in result.made)

@@ -223,6 +223,22 @@ def test_on_a_cpu_batches_are_worked_on_at_once_and_come_in_order(folder):
     assert list(sink.results) == ["0.png", "1.png", "2.png", "3.png", "4.png", "more/5.png"]
 
 
+def test_with_a_model_that_is_loaded_the_first_batch_is_not_alone(folder):
+    torch.set_num_threads(2)
+    both = Barrier(2, timeout=30)
+
+    def work(photos: list[Photo]) -> list[tuple[str, float]]:
+        both.wait()
+        return brightness(photos)
+
+    sink = Kept()
+    try:
+        go(folder, sink, work, batch=3, executor=partial(run_locally, device="cpu", loaded=True))
+    finally:
+        torch.set_num_threads(1)
+    assert list(sink.results) == ["0.png", "1.png", "2.png", "3.png", "4.png", "more/5.png"]
+
+
 def test_work_that_fails_beside_other_work_keeps_the_batches_before(folder):
     torch.set_num_threads(2)
 

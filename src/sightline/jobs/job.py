@@ -103,16 +103,18 @@ def run_locally(
     batch: int,
     progress: Progress = iter,
     device: str | None = None,
+    loaded: bool = False,
 ) -> Iterator[BatchResult[Result]]:
     """The executor of this process: photos are read in threads while others are worked on; batches come in order.
 
     Where the work computes on a CPU, which `device` says, several batches are worked on at once, with a share of
     PyTorch's threads each: threads of one batch wait for each other after every product, those of two never do. The
-    first batch is worked on alone, since it may load a model. Otherwise there is one batch at a time.
+    first batch is worked on alone, since it may load a model, unless that is `loaded`. Otherwise there is one batch at
+    a time.
     """
     paths, ids = [ref.path for ref in photos], [ref.id for ref in photos]
     groups = read_batches(paths, size, batch, ids=ids, progress=progress)
-    for first in itertools.islice(groups, 1):
+    for first in itertools.islice(groups, 0 if loaded else 1):
         yield _work_on(photos, first, work)
     threads = _threads(device)
     workers = min(MOST_WORKERS, threads)
