@@ -25,3 +25,18 @@ def test_every_error_is_a_sightline_error_and_crosses_process_borders(kind):
 
 def test_a_missing_extra_names_the_command_that_installs_it():
     assert "pip install 'sightline[train]'" in str(errors.MissingExtraError.of("h5py", "train", "reading hdf5"))
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (ImportError("_stat.so: failed to map segment from shared object"), True),
+        (ImportError("No module named 'h5py'"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_memory_that_ended_is_told_by_the_error(error, ended):
+    assert errors.is_out_of_memory(error) == ended

@@ -138,8 +138,14 @@ class ChecksumError(DataError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ended: Python's, the system's, or PyTorch's, which on a CPU is told by its words alone."""
-    words = ("can't allocate memory", "cannot allocate memory", "out of memory", "can't start new thread")
+    """True where memory ended: Python's, the system's, that of a library being imported, or PyTorch's on a CPU.
+
+    All but the first are told by their words alone.
+    """
+    words = (
+        *("can't allocate memory", "cannot allocate memory", "out of memory", "can't start new thread"),
+        "failed to map segment from shared object",
+    )
     return isinstance(error, MemoryError) or (
-        isinstance(error, OSError | RuntimeError) and any(word in str(error).lower() for word in words)
+        isinstance(error, ImportError | OSError | RuntimeError) and any(word in str(error).lower() for word in words)
     )

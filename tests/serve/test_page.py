@@ -394,7 +394,7 @@ def test_progress_stays_in_sight_with_a_count_the_time_left_and_cancel(visit, pi
         with held(running):
             page.set_input_files("#caption-files", [str(path) for path in copies(tmp_path / "many", 24)])
             page.locator("#foot-text", has_text="Captioned 0 of 24 photos").wait_for()
-            assert waited_for(lambda: running.service.worker.queue_length > 1)
+            assert waited_for(lambda: running.queue_length > 1)
             page.mouse.wheel(0, 500)
             page.wait_for_timeout(200)
             box = page.locator("#foot").bounding_box()
@@ -431,9 +431,9 @@ def test_leaving_the_page_cancels_the_work_on_the_server(visit, pipeline, tmp_pa
         page = visit(address=running.address)
         with held(running):
             page.set_input_files("#caption-files", [str(path) for path in copies(tmp_path / "many", 20)])
-            assert waited_for(lambda: running.service.worker.queue_length >= 8)
+            assert waited_for(lambda: running.queue_length >= 8)
             page.goto("about:blank")
-            assert waited_for(lambda: running.service.worker.queue_length == running.service.worker.reserved == 0)
+            assert waited_for(lambda: running.queue_length == running.service.worker.reserved == 0)
 
 
 def test_photos_that_come_while_others_are_worked_on_join_them(visit, pipeline, tmp_path):
@@ -442,7 +442,7 @@ def test_photos_that_come_while_others_are_worked_on_join_them(visit, pipeline, 
         photos = copies(tmp_path / "many", 9)
         with held(running):
             page.set_input_files("#caption-files", [str(path) for path in photos[:6]])
-            assert waited_for(lambda: running.service.worker.queue_length > 0)
+            assert waited_for(lambda: running.queue_length > 0)
             page.set_input_files("#caption-files", [str(path) for path in photos[6:]])
         page.locator("#captions [data-state=done]").nth(8).wait_for()
         names = page.locator("#captions img").count()
