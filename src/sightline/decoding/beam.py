@@ -76,6 +76,8 @@ class CompleteHypotheses:
 
     def add(self, image: Tensor, said: Tensor, scores: Tensor, log_probs: Tensor) -> None:
         """Take in new ones (b, p, …) of the images `image` where their score is above -inf; of equals, the older."""
+        if scores.device.type == "cpu" and (scores == -torch.inf).all():  # an accelerator would be waited for
+            return
         groups, keep, longest = self.words.shape[1:]
         by_group = (len(image), groups, -1)
         new = torch.nn.functional.pad(said, (0, longest - said.shape[2]), value=PAD).view(*by_group, longest)
@@ -168,19 +170,22 @@ class BeamSearch:
             raise not_a_number()
         if not busy:
             return None
-        kept = torch.arange(len(counts), device=counts.device)
+        image, memory = live.image, live.memory
+        first = live.scores.shape[1] * torch.arange(len(counts), device=counts.device)  # row of an image's first one
         if should_drop(busy, len(counts)):
             kept = (counts > 0).nonzero().squeeze(1)
-        order = (~going[kept]).sort(dim=1, stable=True).indices[:, :widest]  # those that go on first, in rank order
-        rows = kept.unsqueeze(1) * live.scores.shape[1] + parents[kept].gather(1, order)
+            image, memory, first = image[kept], select(memory, kept), first[kept]
+            going, parents, said, scores, log_probs = (part[kept] for part in (going, parents, said, scores, log_probs))
+        order = (~going).sort(dim=1, stable=True).indices[:, :widest]  # those that go on first, in rank order
+        rows = first.unsqueeze(1) + parents.gather(1, order)
         return Live(
-            image=live.image[kept],
-            memory=live.memory if len(kept) == len(counts) else select(live.memory, kept),
+            image=image,
+            memory=memory,
             state=select(state, rows.flatten()),
-            said=_along(said[kept], order),
+            said=_along(said, order),
             group=order // (scores.shape[1] // self.groups),
-            scores=scores[kept].gather(1, order),
-            log_probs=log_probs[kept].gather(1, order),
+            scores=scores.gather(1, order),
+            log_probs=log_probs.gather(1, order),
         )
 
     def _candidates(self, live: Live, values: Tensor) -> Candidates:
@@ -202,7 +207,7 @@ class BeamSearch:
             words, paid = torch.cat([words, wanted], 1), torch.cat([paid, wanted_values], 1)
             same = words.unsqueeze(2) == words.unsqueeze(1)
             paid = paid.masked_fill(same.tril(-1).any(2), -torch.inf)  # each word once
-        own = paid + penalties.of(words)
+        own = paid + penalties.of(words) if penalties.words.shape[1] else paid
         if bias is not None:
             own = own - bias.gather(1, words)
         shape = (*live.scores.shape, words.shape[1])

@@ -41,7 +41,8 @@ class WordRules:
         single = [phrase[0] for phrase in unwanted if len(phrase) == 1]
         self._never = _tensor([PAD, START, *([UNK] if rules.suppress_unk else []), *single], device)
         self._never_last = _tensor(_known_ids(NEVER_LAST if rules.bad_endings else (), self.vocabulary), device)
-        self._is_never_last = _mask(self._never_last, vocab_size)
+        # (V,) END after a word that cannot be the last, else nothing.
+        self._end_after = torch.where(_mask(self._never_last, vocab_size), END, _NOTHING)
         may_repeat = {id for phrase in wanted for id in phrase}
         self._nouns = NounForms(self.vocabulary, may_repeat, device) if rules.no_repeat_noun else None
 
@@ -74,7 +75,7 @@ class WordRules:
         """(N, m) ids that may not come next, some of them `_NOTHING`."""
         last = words[:, -1:]
         if len(self._never_last):
-            yield torch.where(self._is_never_last[last], END, _NOTHING)
+            yield self._end_after[last]
         if self.rules.no_repeat_word:
             yield last
         if self.rules.no_repeat_ngram:
