@@ -57,7 +57,8 @@ def kind_of(told: dict[str, Any], right: dict[str, Any]) -> str:
 
 def same_things(told: dict[str, Any], right: dict[str, Any]) -> bool:
     """Whether vision saw the same; scores that are nearly equal may change places."""
-    one, other = (sorted((c["name"], c["box"]) for c in said["concepts"]) for said in (told, right))
+    # What the whole photo is called has no box.
+    one, other = (sorted((c["name"], c["box"] or ()) for c in said["concepts"]) for said in (told, right))
     return [name for name, _ in one] == [name for name, _ in other] and all(
         abs(a - b) <= PIXELS
         for (_, own), (_, its) in zip(one, other, strict=True)
