@@ -16,7 +16,7 @@ from bench_records import Record  # noqa: E402
 
 FIELDS = {"name", "ours", "peer", "unit", "ratio", "goal", "machine", "date"}
 # They are no speed beside a peer: one writes docs/results/speed.json, one counts people's faults, one lasts 30 minutes.
-ALONE = {"model_speed.py", "captions_of_people.py", "soak.py"}
+ALONE = {"model_speed.py", "caption_profile.py", "captions_of_people.py", "soak.py"}
 
 
 def test_the_ratio_says_how_many_times_better():
