@@ -62,7 +62,8 @@ from sightline.search.exact import FILE, ExactIndex
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import Tagger
 from sightline.text.tokenizer import ptb_tokens
-from sightline.text.vocabulary import RULES, Vocabulary, build_vocabulary
+from sightline.text.vocabulary import RULES, build_vocabulary
+from sightline.text.vocabulary import Vocabulary as Words  # the name itself stands for a pickled class below
 from sightline.training.recipe import read_recipe, read_rows
 from sightline.vision.images import open_image
 
@@ -168,7 +169,7 @@ def write_models(folder: Path) -> None:
     for name in ("bundle", "checkpoint", "pth", "legacy", "released"):
         (folder / name).mkdir(parents=True)
     save_bundle(folder / "bundle/x.safetensors", tiny_bundle())
-    vocabulary = Vocabulary(["a", "dog"])
+    vocabulary = Words(["a", "dog"])
     model = UpDownConfig(region_width=4, word_size=5, hidden_size=6, attention_size=3).build(len(vocabulary))
     model_checkpoint.save(folder / "checkpoint/x.safetensors", model_checkpoint.Checkpoint(model, vocabulary))
     content = {"epoch": 3, "opt": argparse.Namespace(lr=0.1), "model": [{"a": torch.ones(2, 3)}, {"b": torch.ones(4)}]}

@@ -186,6 +186,11 @@ def test_a_file_cut_anywhere_gives_whole_scenes_and_then_a_truncation(
         assert FORMAT.inspect(path).problem_count == 1
 
 
+def test_gzip_is_read_whatever_the_file_is_called(tmp_path: Path) -> None:
+    plain, packed = file_of(tmp_path, GOOD), file_of(tmp_path, gzip.compress(GOOD), name="packed.tsv")
+    assert [scene.id for scene in FORMAT.scenes(packed)] == [scene.id for scene in FORMAT.scenes(plain)] != []
+
+
 def test_a_cut_gzip_stream_is_a_truncation(tmp_path: Path) -> None:
     path = file_of(tmp_path, gzip.compress(GOOD * 3)[:-20], name="x.tsv.gz")
     with pytest.raises(TruncatedError, match="gzip"):

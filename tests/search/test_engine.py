@@ -357,6 +357,16 @@ def test_without_lancedb_the_extra_is_named(tmp_path, monkeypatch):
         len(LanceIndex(tmp_path))
 
 
+def test_a_photo_that_the_index_lost_is_told(tmp_path):
+    index = ExactIndex(tmp_path)
+    index.write([row("a.jpg", [1, 0])])
+    with sqlite3.connect(tmp_path / FILE) as db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        db.execute("DELETE FROM photos")
+    with pytest.raises(DataError, match="cannot be used"):
+        ExactIndex(tmp_path).find(np.array([1.0, 0.0]), [], 9)
+
+
 @NEEDS_LANCE
 def test_a_damaged_table_is_told(tmp_path):
     index = LanceIndex(tmp_path)

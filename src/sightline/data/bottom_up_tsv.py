@@ -207,9 +207,19 @@ def decode_base64(text: bytes | memoryview) -> npt.NDArray[np.uint8]:
 
 def _lines(path: Path) -> Iterator[Line]:
     """Every line that is not blank."""
-    for line in _unpacked_lines(path) if path.suffix == ".gz" else _mapped_lines(path):
+    for line in _unpacked_lines(path) if _is_packed(path) else _mapped_lines(path):
         if line.stop - line.start > 2 or line.data[line.start : line.stop].strip():
             yield line
+
+
+def _is_packed(path: Path) -> bool:
+    """True for gzip, whatever the file is called: what is unpacked cannot be mapped."""
+    with open_bytes(path) as file:
+        try:
+            file.fileno()
+        except io.UnsupportedOperation:
+            return True
+    return False
 
 
 def _mapped_lines(path: Path) -> Iterator[Line]:

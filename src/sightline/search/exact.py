@@ -122,8 +122,8 @@ class ExactIndex:
             ids = self._matrix.ids[chosen].tolist()
             rows = _select_in(db, "SELECT id, path, caption FROM photos WHERE id IN ", ids)
             photos = {id: (path, caption) for id, path, caption in rows}
-        scores = zip(ids, cosines[chosen].tolist(), bm25[chosen].tolist(), strict=True)
-        return [Candidate(*photos[id], cosine, text_score) for id, cosine, text_score in scores]
+            scores = zip(ids, cosines[chosen].tolist(), bm25[chosen].tolist(), strict=True)
+            return [Candidate(*photos[id], cosine, text_score) for id, cosine, text_score in scores]
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
