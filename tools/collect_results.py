@@ -5,7 +5,10 @@
 
 RUNS are folders that `sightline reproduce --out` filled. A row's seeds become one record. Ratios are those that
 docs/results/comparisons.yaml names, by paired bootstrap over the photos that both rows were measured on; those of pairs
-that are not in RUNS stay as they are, unless a record changed. Curves of training go to docs/images/results.
+neither of whose rows is in RUNS stay as they are. Curves of training go to docs/images/results.
+
+METEOR, whose data a machine may lack, is computed here from the captions of a run; their references are read below the
+folder that SIGHTLINE_DATA names.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +29,11 @@ from sightline.draw.charts import curves
 from sightline.errors import SightlineError
 from sightline.files import read_json, write_json
 from sightline.metrics.bootstrap import Interval, PerImage, compare, pool_seeds
-from sightline.training.launch import PER_IMAGE
-from sightline.training.results import RECORD, ResultRecord, collect, read_record, write_record
+from sightline.metrics.scorecard import scorecard
+from sightline.training.launch import CAPTIONS, PER_IMAGE, data_root
+from sightline.training.recipe import read_recipe
+from sightline.training.recipe_captions import read_captions
+from sightline.training.results import DECIMALS, RECORD, Metrics, ResultRecord, collect, read_record, write_record
 from sightline.training.results_page import Points, curves_of
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -64,6 +71,22 @@ def read_pairs(folder: Path) -> list[Pair]:
 def read_comparisons(folder: Path) -> list[Compared]:
     path = folder / COMPARISONS
     return [build(Compared, one, where=path) for one in read_json(path)] if path.is_file() else []
+
+
+def with_meteor(record: ResultRecord, run: Path) -> ResultRecord:
+    """The record of one run, with METEOR of the captions that it wrote."""
+    if "METEOR" in record.metrics.mean or not (run / CAPTIONS).is_file():
+        return record
+    data = read_recipe(run / "recipe.yaml").data
+    references = references_of(tuple(data.path(path, data_root()) for path in data.caption_files))
+    score = scorecard(read_json(run / CAPTIONS), references, ("meteor",)).scores.corpus["METEOR"]
+    return replace(record, metrics=Metrics({**record.metrics.mean, "METEOR": round(100 * score, DECIMALS)}))
+
+
+@cache
+def references_of(files: tuple[Path, ...]) -> dict[str, list[str]]:
+    """What people wrote of each photo."""
+    return {photo.id: [one.text for one in photo.sentences] for file in files for photo in read_captions(file)}
 
 
 def scores_of(runs: Sequence[Path]) -> dict[str, PerImage]:
@@ -129,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     records: dict[str, ResultRecord] = {}
     for folder in options.runs:
-        for record in collect(folder):
+        for record in collect(folder, with_meteor):
             if record.address in records:
                 raise SystemExit(f"{record.address} is in two of the folders")
             records[record.address] = record
@@ -138,8 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     everything = {one.address: one for one in map(read_record, sorted(options.out.glob("*-*.json")))}
     pairs, scores = read_pairs(options.out), scores_of(options.runs)
     here = [pair for pair in pairs if pair.row in scores and pair.base in scores]
-    again = {(pair.row, pair.base) for pair in here}
-    kept = [one for one in read_comparisons(options.out) if (one.row, one.base) not in again]
+    kept = [one for one in read_comparisons(options.out) if not {one.row, one.base} & set(records)]
     found = [one for one in kept if up_to_date(one, everything)]
     found += [one for pair in here for one in compared(pair, scores, everything)]
     order = [(pair.row, pair.base) for pair in pairs]

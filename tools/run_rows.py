@@ -2,10 +2,12 @@
 
     python tools/run_rows.py tools/rows/flickr8k.yaml --slots 12 [--minutes 30] [--out runs]
 
-The file lists rows, the most urgent first: an id, the words after `sightline reproduce`, the ids it must wait for. A
-row whose need failed is left out. One process rarely fills a GPU: a dozen small models keep an H200 busy, best with
-NVIDIA's MPS (`nvidia-cuda-mps-control -d`). What a row prints goes to OUT/logs/ID.log. When the minutes are over, what
-still runs is stopped; run it again: finished rows are kept, stopped ones go on. Check all rows with --dry first.
+The file lists rows, the most urgent first: an id, the words after `sightline reproduce`, the ids it must wait for, and
+its seeds (0 alone where there are none). Each seed is a process of its own, called ID-SEED, and waits for the same seed
+of what it needs. A row whose need failed is left out. One process rarely fills a GPU: a dozen small models keep an H200
+busy, best with NVIDIA's MPS (`nvidia-cuda-mps-control -d`). What a row prints goes to OUT/logs/ID.log. When the minutes
+are over, what still runs is stopped; run it again: finished rows are kept, stopped ones go on. Check all rows with
+--dry first.
 """
 
 from __future__ import annotations
@@ -36,10 +38,15 @@ class Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file; those that wait for an unknown row are refused."""
+    """The rows of a file, each with every one of its seeds; those that wait for an unknown row are refused."""
     rows = [
-        Row(one["id"], tuple(shlex.split(one["row"])), tuple(one.get("needs", ())))
+        Row(
+            f"{one['id']}-{seed}",
+            (*shlex.split(one["row"]), "--seeds", str(seed)),
+            tuple(f"{need}-{seed}" for need in one.get("needs", ())),
+        )
         for one in yaml.safe_load(path.read_text(encoding="utf-8"))
+        for seed in one.get("seeds", (0,))
     ]
     known = {row.id for row in rows}
     if len(known) < len(rows):

@@ -13,6 +13,7 @@ import pytest
 
 from result_samples import record
 from sightline.metrics.bootstrap import PerImage, compare
+from sightline.metrics.meteor import Meteor
 from sightline.training.launch import PER_IMAGE
 from sightline.training.recipe import SHIPPED, read_rows
 from sightline.training.results import Metrics, RecipeRecord, ResultRecord, read_records, write_record
@@ -115,6 +116,28 @@ def test_ratios_of_rows_that_were_not_run_again_stay_unless_their_recipe_changed
     write_run(other, record(recipe=RecipeRecord("jran/table-1#line-6-XE", "new")), scores(50, 4))
     collecting.main(arguments)
     assert collecting.read_comparisons(docs) == []
+
+
+def test_ratios_go_when_one_of_their_rows_was_run_again_alone(docs, tmp_path):
+    write_run(tmp_path / "again", record(), scores(50, 5))  # the same recipe, perhaps other features or seeds
+    collecting.main([str(tmp_path / "again"), "--out", str(docs), "--images", str(tmp_path / "images")])
+    assert collecting.read_comparisons(docs) == []
+
+
+def test_meteor_is_computed_from_the_captions_of_a_run_that_lacks_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIGHTLINE_DATA", str(tmp_path))
+    (tmp_path / "captions.csv").write_text("file,caption\na.jpg,a dog runs on grass\nb.jpg,two cats sleep\n")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "captions.json").write_text('{"a.jpg": "a dog on the grass"}')
+    recipe = "base: {model: {kind: updown}, data: {captions: captions.csv}, stages: {}}\nrows: {row: {}}\n"
+    (run / "recipe.yaml").write_text(recipe)
+    meteor = Meteor()
+    meteor.update({"a.jpg": "a dog on the grass"}, {"a.jpg": ["a dog runs on grass"]})
+    found = collecting.with_meteor(record(), run).metrics.mean
+    assert found["METEOR"] == pytest.approx(100 * meteor.compute().corpus["METEOR"], abs=1e-3)
+    kept = replace(record(), metrics=Metrics({"METEOR": 1.0}))
+    assert collecting.with_meteor(kept, run) == kept
 
 
 def test_the_page_shows_ours_the_papers_ratios_and_what_was_not_run(docs):

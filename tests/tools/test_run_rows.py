@@ -48,10 +48,20 @@ def test_files_that_contradict_themselves_are_refused(tmp_path, text):
         read_rows(tmp_path / "rows.yaml")
 
 
+def test_a_row_with_seeds_is_one_process_a_seed_and_waits_for_the_same_seed(tmp_path):
+    text = "[{id: a, row: x, seeds: [0, 2]}, {id: b, row: y z, needs: [a], seeds: [2]}]"
+    (tmp_path / "rows.yaml").write_text(text)
+    assert read_rows(tmp_path / "rows.yaml") == [
+        Row("a-0", ("x", "--seeds", "0")),
+        Row("a-2", ("x", "--seeds", "2")),
+        Row("b-2", ("y", "z", "--seeds", "2"), ("a-2",)),
+    ]
+
+
 @pytest.mark.parametrize("path", sorted((TOOLS / "rows").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_listed_row_is_one_of_a_recipe_with_the_keys_it_changes(path):
     for row in read_rows(path):
-        paper, *rest = row.words
+        paper, *rest = row.words  # the last two are its seed
         options = dict(zip(rest[:4:2], rest[1:4:2], strict=True))
         chosen = choose(paper, options["--table"], options["--rows"].split(","), SHIPPED)
-        assert plan(chosen, rest[4:])
+        assert plan(chosen, rest[4:-2])

@@ -11,7 +11,7 @@ import platform
 import re
 import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -229,11 +229,16 @@ def merge(runs: Sequence[ResultRecord]) -> ResultRecord:
     )
 
 
-def collect(out: Path) -> list[ResultRecord]:
-    """The records of all rows that were run in `out`, seeds together, by address."""
+def collect(
+    out: Path, change: Callable[[ResultRecord, Path], ResultRecord] = lambda record, folder: record
+) -> list[ResultRecord]:
+    """The records of all rows that were run in `out`, seeds together, by address.
+
+    `change` may add to the record of a run what its folder tells.
+    """
     rows: dict[str, list[ResultRecord]] = {}
     for path in sorted(out.rglob(RECORD)):
-        record = read_record(path)
+        record = change(read_record(path), path.parent)
         rows.setdefault(record.address, []).append(record)
     return [merge(runs) for _, runs in sorted(rows.items())]
 
