@@ -11,10 +11,10 @@ Rows, with random weights and numbers of the usual sizes (a product costs the sa
     default model, beam 3    from pixels (320) to words
 
 A training step is what a recipe's is: objective, backward, clipping, optimiser, in bfloat16, without waiting for the
-device; what data loading takes is not in it. Decoding computes in float32, as `sightline caption` does. Limits are
-those of `roofline.py`, with ceilings measured in the same run. SCAN is `scan_similarity.py`: 5,000 photos of 36
-regions, 25,000 captions, 1,024 numbers, beside the usual loop over captions, timed on some and scaled. All of it takes
-about a minute.
+device, Up-Down's recurrence as a CUDA graph (its operators are counted without); what data loading takes is not in it.
+Decoding computes in float32, as `sightline caption` does. Limits are those of `roofline.py`, with ceilings measured in
+the same run. SCAN is `scan_similarity.py`: 5,000 photos of 36 regions, 25,000 captions, 1,024 numbers, beside the usual
+loop over captions, timed on some and scaled. All of it takes about a minute.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from sightline.models.scene_trans import SceneTransConfig
 from sightline.models.updown import UpDownConfig
 from sightline.text.vocabulary import SPECIALS, Vocabulary
 from sightline.training.batches import Batch
+from sightline.training.cuda_graphs import Graphs
 from sightline.training.objective import Context, Objective, Progress
 from sightline.training.objectives.cross_entropy import CrossEntropyConfig
 from sightline.training.objectives.detect_and_caption import DetectAndCaptionConfig
@@ -99,17 +100,17 @@ def photos_of(images: int, side: int, device: torch.device) -> SceneBatch:
     )
 
 
-def training_step(model: nn.Module, objective: Objective, batch: Batch) -> Callable[[], None]:
-    """A step as `training/loop.py` takes it, in bfloat16."""
+def training_step(model: nn.Module, objective: Objective, batch: Batch, wanted: bool = True) -> Callable[[], None]:
+    """A step as `training/loop.py` takes it, in bfloat16; without CUDA graphs, if they are not wanted."""
     model.train()
     device = batch.photos.device
     optimiser = Optimiser(kind="adamw", lr=1e-5, clip=CLIP).build(dict(model.named_parameters()))
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    weight = objective.weight(batch)
+    weight, graphs = objective.weight(batch), Graphs(wanted)
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, torch.bfloat16):
+        with torch.autocast(device.type, torch.bfloat16), graphs.on(model):
             losses = objective(model, batch, Progress())
         torch.autograd.backward(losses.total / weight)
         nn.utils.clip_grad_norm_(parameters, CLIP)
@@ -151,11 +152,16 @@ class Measuring:
         texts = TextBatch(self.texts.words[:count], self.texts.ids[:count], self.texts.mask[:count])
         return Batch(torch.arange(images, device=self.device), scenes, texts)
 
-    def row(self, name: str, call: Callable[[], None], images: int, least: float) -> Row:
-        """Images a second, and both limits of `roofline.py`; `least` bytes have to be moved."""
+    def row(
+        self, name: str, call: Callable[[], None], images: int, least: float, counted: Callable[[], None] | None = None
+    ) -> Row:
+        """Images a second, and both limits of `roofline.py`; `least` bytes have to be moved.
+
+        Operators are those of `counted`, where the call itself hides them in a graph.
+        """
         print(name, file=sys.stderr, flush=True)
         seconds = seconds_of(call, self.device, 0.0 if self.quick else 3.0, warm=1 if self.quick else 3)
-        work = count(call)
+        work = count(counted or call)
         wait(self.device)
         roof, operators = self.ceilings.seconds(work.flops, least), work.operators_seconds(self.ceilings)
         return {
@@ -180,8 +186,9 @@ def updown_rows(at: Measuring) -> Iterator[Row]:
     model = UpDownConfig().build(VOCABULARY).to(at.device)
     objective = CrossEntropyConfig().build(Context(words())).to(at.device)
     scenes = regions_of(images, at.device)
-    step = training_step(model, objective, at.batch(images, scenes))
-    yield at.row("Up-Down, training", step, images, trained_bytes(model, scenes.regions))
+    batch = at.batch(images, scenes)
+    step, counted = (training_step(model, objective, batch, wanted) for wanted in (True, False))
+    yield at.row("Up-Down, training", step, images, trained_bytes(model, scenes.regions), counted)
     scenes = regions_of(decoded, at.device)
     least = least_bytes([*model.parameters(), scenes.regions])
     yield at.row(f"Up-Down, beam {BEAM}", beam_search(model, scenes), decoded, least)

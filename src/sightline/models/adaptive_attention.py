@@ -55,6 +55,7 @@ class AdaptiveAttention(Captioner):
     """
 
     needs = ("grid", "vector")
+    recurrent = True
 
     def __init__(self, config: AdaptiveAttentionConfig, vocab_size: int) -> None:
         super().__init__()

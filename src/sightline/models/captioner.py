@@ -72,6 +72,8 @@ class Captioner(nn.Module, ABC):
     """
 
     needs: tuple[str, ...] = ()
+    # whether `unroll` is a recurrence, which on a GPU never waits for the host: training runs it as a CUDA graph
+    recurrent = False
     vocab_size: int
     config: Any
 

@@ -195,6 +195,8 @@ class UpDownDecoder(Decoder):
 class JRAN(Captioner):
     """The captioner. Memory holds V_J and its keys (or, without attention, what its mean adds to the LSTM)."""
 
+    recurrent = True
+
     def __init__(self, config: JRANConfig, vocab_size: int) -> None:
         super().__init__()
         self.config, self.vocab_size = config, vocab_size

@@ -43,6 +43,7 @@ class NeuralTalk2(Captioner):
     """
 
     needs = ("vector",)
+    recurrent = True
 
     def __init__(self, config: NeuralTalk2Config, vocab_size: int) -> None:
         super().__init__()

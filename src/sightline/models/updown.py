@@ -51,6 +51,7 @@ class UpDown(Captioner):
     """Up-Down [section 3.2]; the trace's `regions` are β (Eq. 11)."""
 
     needs = ("regions",)
+    recurrent = True
 
     def __init__(self, config: UpDownConfig, vocab_size: int) -> None:
         super().__init__()

@@ -1,14 +1,19 @@
-"""R²M's memories as CUDA graphs: a recurrence of many small kernels, launched all at once.
+"""Recurrences as CUDA graphs: many small kernels, launched all at once.
 
-A step of the recurrent memory is some thirty kernels of a few microseconds, which a GPU finishes sooner than Python can
-ask for them. A graph is recorded once for a shape and then replayed by one call. The mathematics is the same; shapes
-are kept few by padding the time axis, and what comes after a caption's end cannot change what came before it.
+A word of a recurrent captioner is some thirty kernels of a few microseconds, which a GPU finishes sooner than Python
+can ask for them. A graph is recorded once for a shape and then replayed by one call, forward and backward. The
+mathematics is the same; shapes are kept few by padding the time axis, and what comes after a caption's end cannot
+change what came before it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import copy
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,84 +21,196 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sightline.models.captioner import Captioner, Memory, Trace, WrappedCaptioner
 from sightline.models.r2m import RecurrentMemory
+from sightline.text.vocabulary import PAD
 
-Recurrence = Callable[[Tensor], Tensor]  # f (N, T, d) to M (N, T, d)
-Capture = Callable[[nn.Module, Tensor], Recurrence]
+Tensors = dict[str, Tensor]
+Recurrence = Callable[..., Tensors]  # of a sequence (N, T, …), what it reads beside it, and parameters
+Capture = Callable[[Recurrence, tuple[Tensor, ...], Any], Recurrence]
 
+SWITCH = "SIGHTLINE_CUDA_GRAPHS"  # an environment variable; 0 runs everything as usual
 LENGTHS = 4  # steps are padded to a multiple of this
-SHAPES = 12  # graphs that are kept for each memory; other shapes run as usual
+SHAPES = 12  # graphs that are kept for each module; other shapes run as usual
+GATE = "gate "  # before the name of a trace's gate, among outputs
 
 
 class Graphs:
-    """Recurrent memories that run as graphs, inside `on` and nowhere else.
+    """`unroll` of recurrent captioners, and R²M's recurrent memories, as graphs: inside `on` and nowhere else.
 
-    A graph has one place for its activations and one for its gradients, so it holds one batch at a time. A memory runs
-    as usual, with the same result, where that would not do: without gradients, under autocast, off CUDA, while a batch
-    of the same memory waits for its backward pass, and where gradients are already there to be added to.
+    The graphs of a module share one place for activations, and each has one for its gradients, so together they hold
+    one batch at a time. A module runs as usual, with the same result, where that would not do: without gradients, off
+    CUDA, while a batch of the same module waits for its backward pass, and where gradients are already there to be
+    added to. A graph is recorded for what it was called with: shapes, what needs gradients, which parts of the module
+    train (dropout), autocast, and the precision of products. If recording fails, all runs as usual from then on.
 
-    While a graph runs, the memory gives no attention weights. Nothing else may use the device while a graph is being
-    recorded, so keep tables that another thread reads on the CPU.
+    Dropout draws by torch's seed, other numbers than it would as usual, since steps are padded. While its graph runs, a
+    recurrent memory gives no attention weights. Nothing else may use the device while a graph is being recorded, so
+    keep tables that another thread reads on the CPU.
 
-    `wanted` False runs everything as usual; `capture` records a module for inputs like a sample, another one in tests.
+    `wanted` False runs everything as usual; `capture` records a function of tensors like samples, another one in tests.
     """
 
     def __init__(self, wanted: bool = True, capture: Capture | None = None) -> None:
-        self._wanted, self._capture = wanted, capture
-        self._recorded: dict[nn.Module, dict[tuple[int, ...], Recurrence]] = {}
-        self._waiting: set[nn.Module] = set()
+        self._wanted, self._capture = wanted and os.environ.get(SWITCH) != "0", capture
+        self._recorded: dict[nn.Module, dict[Hashable, Recurrence]] = {}
+        self._pools: dict[nn.Module, Any] = {}  # the memory that the graphs of a module share
+        self._waiting = weakref.WeakValueDictionary[nn.Module, _Batch]()
+        self._failure: RuntimeError | None = None
 
     @contextlib.contextmanager
-    def on(self, *memories: nn.Module) -> Iterator[None]:
-        """Within it, the recurrent ones of `memories` run as graphs where they can."""
-        replaced = [one for one in memories if self._wanted and isinstance(one, RecurrentMemory)]
-        for memory in replaced:
-            memory.forward = partial(self._run, memory)  # type: ignore[method-assign, assignment]
+    def on(self, *modules: nn.Module) -> Iterator[None]:
+        """Within it, the recurrent ones of `modules`, or what they wrap, run as graphs where they can."""
+        replaced: list[tuple[nn.Module, str]] = []
+        for module in modules if self._wanted else ():
+            while isinstance(module, WrappedCaptioner):
+                module = module.reader
+            if isinstance(module, Captioner) and module.recurrent:
+                module.unroll = partial(self._unroll, module)  # type: ignore[method-assign]
+                replaced.append((module, "unroll"))
+            elif isinstance(module, RecurrentMemory):
+                module.forward = partial(self._remember, module)  # type: ignore[method-assign, assignment]
+                replaced.append((module, "forward"))
         try:
             yield
         finally:
-            for memory in replaced:
-                del memory.forward  # the class's own shows again
+            for module, name in replaced:
+                delattr(module, name)  # the class's own shows again
 
-    def _run(self, memory: RecurrentMemory, f: Tensor) -> tuple[Tensor, Tensor | None]:
-        steps = f.shape[1]
-        replay = self._graph(memory, f, padded_steps(steps)) if self._can(memory, f) else None
+    def _unroll(self, captioner: Captioner, memory: Memory, words: Tensor) -> tuple[Tensor, Trace]:
+        outputs = self._run(captioner, _unroll, words, memory)
+        if outputs is None:
+            return type(captioner).unroll(captioner, memory, words)
+        gates = {name.removeprefix(GATE): part for name, part in outputs.items() if name.startswith(GATE)}
+        return outputs["hidden"], Trace(outputs.get("regions"), outputs.get("grid"), gates)
+
+    def _remember(self, memory: RecurrentMemory, f: Tensor) -> tuple[Tensor, Tensor | None]:
+        outputs = self._run(memory, _remember, f, {})
+        return type(memory).forward(memory, f) if outputs is None else (outputs["memories"], None)
+
+    def _run(self, module: nn.Module, recurrence: Recurrence, sequence: Tensor, beside: Tensors) -> Tensors | None:
+        """What the recurrence gives for a sequence (N, T, …), each (N, T, …), by a graph; None where there is none."""
+        if not self._can(module, sequence):
+            return None
+        steps = sequence.shape[1]
+        padding = (0, 0) * (sequence.dim() - 2) + (0, padded_steps(steps) - steps)
+        inputs = {"": F.pad(sequence, padding, value=PAD), **beside}
+        replay = self._graph(module, recurrence, inputs)
         if replay is None:
-            return type(memory).forward(memory, f)
-        memories = replay(F.pad(f, (0, 0, 0, padded_steps(steps) - steps)))
-        self._waiting.add(memory)
-        memories.register_hook(lambda gradient: self._waiting.discard(memory))  # type: ignore[no-untyped-call]
-        return memories[:, :steps], None
+            return None
+        outputs = replay(*inputs.values(), *module.parameters())
+        batch = self._waiting[module] = _Batch()
 
-    def _can(self, memory: nn.Module, f: Tensor) -> bool:
-        if not (f.is_cuda or self._capture is not None) or not (torch.is_grad_enabled() and f.requires_grad):
+        def end(gradient: Tensor, batch: _Batch = batch) -> None:  # autograd keeps the batch alive by it
+            self._waiting.pop(module, None)
+
+        for part in outputs.values():
+            if part.requires_grad:
+                part.register_hook(end)  # type: ignore[no-untyped-call]
+        return {name: part[:, :steps] for name, part in outputs.items()}
+
+    def _can(self, module: nn.Module, sequence: Tensor) -> bool:
+        if not self._wanted or not (sequence.is_cuda or self._capture is not None):
             return False
-        if torch.is_autocast_enabled(f.device.type) or memory in self._waiting:
+        if not torch.is_grad_enabled() or module in self._waiting:
             return False
-        return all(parameter.grad is None for parameter in memory.parameters())
+        parameters = [*module.parameters()]
+        return any(part.requires_grad for part in parameters) and all(part.grad is None for part in parameters)
 
-    def _graph(self, memory: RecurrentMemory, f: Tensor, steps: int) -> Recurrence | None:
-        """The graph for f's padded shape, recorded if there is none yet and room for it."""
-        recorded, shape = self._recorded.setdefault(memory, {}), (f.shape[0], steps, f.shape[2])
-        if shape not in recorded and len(recorded) < SHAPES:
-            sample = torch.zeros(shape, dtype=f.dtype, device=f.device, requires_grad=True)
-            recorded[shape] = (self._capture or capture)(_Memories(memory), sample)
-        return recorded.get(shape)
+    def _graph(self, module: nn.Module, recurrence: Recurrence, inputs: Tensors) -> Recurrence | None:
+        """The graph for such inputs, recorded if there is none yet and room for it."""
+        recorded, key = self._recorded.setdefault(module, {}), _key(module, inputs)
+        if key not in recorded and len(recorded) < SHAPES:
+            try:
+                recorded[key] = self._record(module, recurrence, inputs)
+            except RuntimeError as error:
+                reason = str(error).strip().partition("\n")[0]
+                what = f"CUDA graphs are off, since one of {type(module).__name__} could not be recorded ({reason})"
+                warnings.warn(f"{what}. Training goes on without them, and takes longer.", stacklevel=2)
+                self._wanted, self._recorded = False, {}
+                if not isinstance(error, torch.OutOfMemoryError):
+                    self._failure = error  # it holds the broken recording, which PyTorch's allocator may still ask
+        return self._recorded.get(module, {}).get(key)
+
+    def _record(self, module: nn.Module, recurrence: Recurrence, inputs: Tensors) -> Recurrence:
+        device, names, twin = inputs[""].device, list(inputs)[1:], _twin(module)
+        enabled, dtype = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+
+        def run(sequence: Tensor, *others: Tensor) -> Tensors:
+            # weights are cast inside the graph, so that it casts those of each step
+            with torch.autocast(device.type, dtype, enabled=enabled, cache_enabled=False):
+                return recurrence(twin, sequence, dict(zip(names, others, strict=False)))  # parameters are the twin's
+
+        samples = [
+            part.detach().clone(memory_format=torch.contiguous_format).requires_grad_(part.requires_grad)
+            for part in inputs.values()
+        ]
+        with torch.autocast(device.type, enabled=False), _unchanged(device):  # as the loop's backward pass
+            if device.type == "cuda" and module not in self._pools:
+                self._pools[module] = torch.cuda.graph_pool_handle()
+            return (self._capture or capture)(run, (*samples, *twin.parameters()), self._pools.get(module))
 
 
-class _Memories(nn.Module):
-    """A recurrent memory without its attention weights, by the class's own `forward`."""
-
-    def __init__(self, memory: RecurrentMemory) -> None:
-        super().__init__()
-        self.memory = memory
-
-    def forward(self, f: Tensor) -> Tensor:
-        return type(self.memory).forward(self.memory, f)[0]
+class _Batch:
+    """One that went through a graph and waits for its backward pass."""
 
 
-def capture(module: nn.Module, sample: Tensor) -> Recurrence:
-    recorded: Any = torch.cuda.make_graphed_callables(module, (sample,))
+def _unroll(captioner: Captioner, words: Tensor, memory: Memory) -> Tensors:
+    """Hidden, and what the trace has, by the class's own `unroll`."""
+    hidden, trace = type(captioner).unroll(captioner, memory, words)
+    parts = {"hidden": hidden, "regions": trace.regions, "grid": trace.grid}
+    parts |= {GATE + name: part for name, part in trace.gates.items()}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _remember(memory: RecurrentMemory, f: Tensor, _: Memory) -> Tensors:
+    """M without attention weights, by the class's own `forward`."""
+    return {"memories": type(memory).forward(memory, f)[0]}
+
+
+def _key(module: nn.Module, inputs: Tensors) -> Hashable:
+    """All that a graph is recorded for."""
+    device = inputs[""].device.type
+    products = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
+    parts = tuple((name, part.shape, part.dtype, part.requires_grad) for name, part in inputs.items())
+    learns = tuple(parameter.requires_grad for parameter in module.parameters())
+    return products, autocast, parts, learns, tuple(part.training for part in module.modules())
+
+
+def _twin(module: nn.Module) -> nn.Module:
+    """A copy with the same numbers in the same memory, and parameters that are leaves of their own to autograd.
+
+    Those of the module may have been used in this step already, outside of the graph. Autograd would bind their
+    gradients to the stream of that use, which a recording must not touch.
+    """
+    memo: dict[int, Any] = {id(part): part for part in module.buffers()}
+    memo |= {id(part): nn.Parameter(part.detach(), part.requires_grad) for part in module.parameters()}
+    memo |= {id(hook): None for hook in vars(module).values() if isinstance(hook, partial)}  # what `on` put there
+    return copy.deepcopy(module, memo)
+
+
+@contextlib.contextmanager
+def _unchanged(device: torch.device) -> Iterator[None]:
+    """Recording draws no random numbers that later ones would miss, and leaves stream and draws whole if it fails."""
+    if device.type != "cuda":
+        with torch.random.fork_rng(devices=[]):
+            yield
+        return
+    with torch.cuda.device(device):
+        stream, generator = torch.cuda.current_stream(), torch.cuda.default_generators[device.index]
+        state, spare = generator.get_state(), generator.clone_state()
+        try:
+            yield
+        except RuntimeError:
+            torch.cuda.set_stream(stream)
+            generator.graphsafe_set_state(spare)  # its own may believe for ever that it is being recorded
+            raise
+        generator.set_state(state)
+
+
+def capture(run: Recurrence, samples: tuple[Tensor, ...], pool: Any) -> Recurrence:
+    recorded: Any = torch.cuda.make_graphed_callables(run, samples, allow_unused_input=True, pool=pool)
     return recorded  # type: ignore[no-any-return]
 
 

@@ -26,6 +26,7 @@ from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.errors import ConfigError, LearningError
 from sightline.files import lock
 from sightline.training.batches import Batches, prefetch
+from sightline.training.cuda_graphs import Graphs
 from sightline.training.distributed import Distributed, interruptible
 from sightline.training.objective import Context, Progress
 from sightline.training.run_log import StageLog
@@ -111,6 +112,7 @@ class StageTrainer:
         self.optimiser = stage.optimiser.build(self.parameters)
         restore_optimiser(tensors, self.optimiser, self.parameters)
         self.trained = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        self.graphs = Graphs(wanted=distributed.world == 1)
         self.log = StageLog(run.out / METRICS, stage.name, counters, distributed, self.trained, run.report)
         model.train()
 
@@ -158,7 +160,7 @@ class StageTrainer:
                 with _enough_memory(stage):
                     optimiser.zero_grad(set_to_none=True)
                     for batch in batches:
-                        with autocast:
+                        with autocast, self.graphs.on(model):
                             losses = objective(model, batch.to(device), progress)
                         torch.autograd.backward(losses.total / weight)
                         log.add({"loss": losses.total, **losses.parts}, weight)
