@@ -7,7 +7,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,14 @@ def index_of(pipeline: Pipeline, folder: Path) -> PhotoIndex:
     store = folder / "index"
     pipeline.index(photos, store, engine="exact")
     return PhotoIndex(store)
+
+
+def waited_for(true: Callable[[], bool], seconds: float = 15) -> bool:
+    """Whether something is true within some seconds."""
+    until = time.monotonic() + seconds
+    while not true() and time.monotonic() < until:
+        time.sleep(0.01)
+    return true()
 
 
 class Served:

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 import torch
 
 from bundle_samples import EXAMPLES, tiny_bundle
-from serve_samples import PHOTOS, index_of, served, tiny_pipeline
+from serve_samples import PHOTOS, index_of, served, tiny_pipeline, waited_for
 from sightline.pipeline import Pipeline, load
 from sightline.serve import service
 from sightline.serve.limits import Limits
@@ -122,13 +121,6 @@ def shot(page, name):
 
 def fits(page):
     return page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
-
-
-def waited_for(true, seconds=15):
-    until = time.monotonic() + seconds
-    while not true() and time.monotonic() < until:
-        time.sleep(0.02)
-    return true()
 
 
 def clipboard(page):

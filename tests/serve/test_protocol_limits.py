@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from bundle_samples import tiny_bundle
-from serve_samples import PHOTOS, index_of, served, tiny_pipeline
+from serve_samples import PHOTOS, index_of, served, tiny_pipeline, waited_for
 from sightline.checkpoint.bundle import save_bundle
 from sightline.search.query import PhotoIndex
 from sightline.serve.limits import Limits
@@ -50,13 +50,6 @@ def caption_request(declared=None):
     body = json.dumps({"photos": [{"data": base64.b64encode(CAT.read_bytes()).decode()}]}).encode()
     head = "POST /v1/caption HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {declared or len(body)}\r\n\r\n".encode() + (b"" if declared else body)
-
-
-def waited_for(true, seconds=15):
-    until = time.monotonic() + seconds
-    while not true() and time.monotonic() < until:
-        time.sleep(0.01)
-    return true()
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from sightline.decoding.copy_names import rules_with_stand_ins, split_rules
 from sightline.decoding.rules import Rules, phrases_of, rules_of
 from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.grounding.evidence import Grounding
+from sightline.jobs.job import MOST_WORKERS
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import Reader
 from sightline.photo import Photo
@@ -66,7 +67,8 @@ class Service:
         if compare is not None:
             name = _name(compare)
             self.models[f"{name} (2)" if name in self.models else name] = compare
-        self.worker, self.found_photos = Worker(limits), FoundPhotos()
+        batches = min(MOST_WORKERS, torch.get_num_threads()) if pipeline.device.type == "cpu" else 1
+        self.worker, self.found_photos = Worker(limits, batches), FoundPhotos()
         self._readers = ThreadPoolExecutor((os.cpu_count() or 1) + 1, thread_name_prefix="photos")
 
     def close(self) -> None:

@@ -1,12 +1,13 @@
-"""One thread that owns the model, and jobs of many requests that it does together.
+"""Threads that work with the model, and jobs of many requests that each of them does together.
 
-Jobs of the same kind that come within a few milliseconds are one batch: a model looks at eight photos in much less than
-eight times the time of one. How many may wait is bounded by `reserve`.
+Jobs of the same kind that come within a few milliseconds are one batch: a model looks at eight photos in less than
+eight times the time of one. On a CPU several batches are worked on at once, as those of a folder are
+(`sightline.jobs.job`). How many jobs may wait is bounded by `reserve`.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -16,6 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from sightline.pipeline import FEW
 from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal
 
@@ -33,15 +37,20 @@ class _Job:
 
 
 class Worker:
-    """Does jobs in the order of their coming, those of the kind of the first together."""
+    """Begins jobs in the order of their coming, those of the kind of the first together.
 
-    def __init__(self, limits: Limits) -> None:
+    `batches` are worked on at once, each with a share of PyTorch's threads.
+    """
+
+    def __init__(self, limits: Limits, batches: int = 1) -> None:
         self.limits = limits
         self.reserved = 0  # jobs that have room: coming, waiting or worked on
         self._jobs, self._change, self._open = deque[_Job](), threading.Condition(), True
-        self._seconds = FIRST_GUESS
-        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
-        self._thread.start()
+        self._seconds, self._idle = FIRST_GUESS, 0  # threads that could begin with a batch
+        self._cpu_threads = torch.get_num_threads()
+        self._threads = [threading.Thread(target=self._work, name="model", daemon=True) for _ in range(batches)]
+        for thread in self._threads:
+            thread.start()
 
     @contextmanager
     def reserve(self, count: int) -> Iterator[None]:
@@ -64,7 +73,7 @@ class Worker:
             if not self._open:
                 raise Refusal.busy(1)
             self._jobs.extend(jobs)
-            self._change.notify()
+            self._change.notify_all()
         return [job.result for job in jobs]
 
     def close(self) -> None:
@@ -73,42 +82,43 @@ class Worker:
             self._open = False
             waiting = list(self._jobs)
             self._jobs.clear()
-            self._change.notify()
+            self._change.notify_all()
         for job in waiting:
             if job.result.set_running_or_notify_cancel():
                 job.result.set_exception(Refusal.busy(1))
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
+        torch.set_num_threads(self._cpu_threads)  # which threads that begin later have too
 
     def _work(self) -> None:
+        torch.set_num_threads(max(1, self._cpu_threads // len(self._threads)))
         while jobs := self._next_batch():
             batch = [job for job in jobs if job.result.set_running_or_notify_cancel()]
             if not batch:
                 continue
             began = time.monotonic()
             self._run(batch)
-            seconds = (time.monotonic() - began) / len(batch)
+            seconds = (time.monotonic() - began) / len(batch) / len(self._threads)
             self._seconds += 0.2 * (seconds - self._seconds)
 
     def _next_batch(self) -> list[_Job]:
         """The jobs of the next batch; none once it is closed."""
         with self._change:
-            self._change.wait_for(lambda: self._jobs or not self._open)
-            if not self._jobs:
-                return []
-            first = self._jobs[0]
-            until = first.came + self.limits.wait
-            while len(batch := self._like(first)) < self.limits.batch and self._open:
-                left = until - time.monotonic()
-                if left <= 0 or not self._change.wait(left):
-                    batch = self._like(first)
-                    break
-            taken = set(map(id, batch))
-            self._jobs = deque(job for job in self._jobs if id(job) not in taken and not job.result.cancelled())
-            return batch or [first]
-
-    def _like(self, first: _Job) -> list[_Job]:
-        alike = (job for job in self._jobs if job.kind == first.kind and not job.result.cancelled())
-        return list(itertools.islice(alike, self.limits.batch))
+            self._idle += 1
+            while self._open:
+                self._jobs = deque(job for job in self._jobs if not job.result.cancelled())
+                alike = [job for job in self._jobs if job.kind == self._jobs[0].kind]
+                left = alike[0].came + self.limits.wait - time.monotonic() if alike else None
+                if left is None or (left > 0 and len(alike) < self.limits.batch):
+                    self._change.wait(left)
+                    continue
+                share = max(FEW, math.ceil(len(alike) / self._idle))  # as many for each thread that has nothing to do
+                batch = alike[: min(self.limits.batch, share)]
+                taken = set(map(id, batch))
+                self._jobs = deque(job for job in self._jobs if id(job) not in taken)
+                self._idle -= 1
+                return batch
+        return []
 
     def _run(self, batch: list[_Job]) -> None:
         try:
