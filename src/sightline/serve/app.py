@@ -65,9 +65,7 @@ def make_app(
         yield
         service.close()
 
-    app = FastAPI(
-        title="Sightline", version=__version__, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
-    )
+    app = FastAPI(title="Sightline", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.service = service
     app.include_router(_routes(service))
     _add_document(app, bool(access.token))
@@ -128,11 +126,7 @@ def _add_document(app: FastAPI, token: bool) -> None:
                 document["security"] = [{"token": []}]
         return document
 
-    async def show() -> Response:
-        return JSONResponse(openapi())
-
     app.openapi = openapi  # type: ignore[method-assign]
-    app.add_api_route("/openapi.json", show, include_in_schema=False)
 
 
 async def _no_route(_: Request, error: Exception) -> Response:
