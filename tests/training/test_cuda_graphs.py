@@ -18,7 +18,7 @@ from captioner_contract import GRID_WIDTH, REGION_WIDTH, WORDS, random_scenes, r
 from graph_samples import Recorder
 from jrln_samples import TABLE_1
 from loop_samples import FIRST, SECOND, tiny_run
-from objective_samples import adaptive, make_batch, make_context, make_pool, neuraltalk2, updown
+from objective_samples import adaptive, make_batch, make_context, make_pool, updown
 from sightline.batch import SceneBatch, TextBatch
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import PooledCaptioner
@@ -58,7 +58,6 @@ CAPTIONERS: dict[str, Build] = {
     "updown": lambda dropout: updown(dropout=dropout),
     "updown as the paper writes it": plain_updown,
     "adaptive-attention": lambda dropout: adaptive(dropout=dropout),
-    "neuraltalk2": lambda dropout: neuraltalk2(dropout=dropout),
     **{f"jran, line {line}": lambda dropout, c=config: jran(c, dropout) for line, config in TABLE_1.items()},
     "jran, line 6, updown": lambda dropout: jran(replace(TABLE_1[6], decoder="updown"), dropout),
     "jran, line 4, updown": lambda dropout: jran(replace(TABLE_1[4], decoder="updown"), dropout),

@@ -43,7 +43,6 @@ class NeuralTalk2(Captioner):
     """
 
     needs = ("vector",)
-    recurrent = True
 
     def __init__(self, config: NeuralTalk2Config, vocab_size: int) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import os
 import warnings
 import weakref
@@ -145,6 +146,8 @@ class Graphs:
             part.detach().clone(memory_format=torch.contiguous_format).requires_grad_(part.requires_grad)
             for part in inputs.values()
         ]
+        # Parameters get their gradients on another stream than graphs run on; PyTorch waits where it must, and would warn.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         with torch.autocast(device.type, enabled=False), _unchanged(device):  # as the loop's backward pass
             if device.type == "cuda" and module not in self._pools:
                 self._pools[module] = torch.cuda.graph_pool_handle()
@@ -197,7 +200,7 @@ def _unchanged(device: torch.device) -> Iterator[None]:
         with torch.random.fork_rng(devices=[]):
             yield
         return
-    with torch.cuda.device(device):
+    with torch.cuda.device(device), _no_garbage():
         stream, generator = torch.cuda.current_stream(), torch.cuda.default_generators[device.index]
         state, spare = generator.get_state(), generator.clone_state()
         try:
@@ -207,6 +210,19 @@ def _unchanged(device: torch.device) -> Iterator[None]:
             generator.graphsafe_set_state(spare)  # its own may believe for ever that it is being recorded
             raise
         generator.set_state(state)
+
+
+@contextlib.contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Nothing is collected in here: a device that is being recorded refuses to destroy graphs of an earlier stage."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def capture(run: Recurrence, samples: tuple[Tensor, ...], pool: Any) -> Recurrence:
