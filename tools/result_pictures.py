@@ -98,9 +98,7 @@ class Rows:
 def jran(rows: Rows) -> Iterator[Picture]:
     captions = rows.captions(rows.model("jran/flickr8k#line-6"))
     for place in DRAWN:
-        shows = (
-            f"JRAN (flickr8k#line-6) says: “{captions[place].text}”, and how much of each word is visual relationship"
-        )
+        shows = f"JRAN says “{captions[place].text}”, and how much of each word is visual relationship"
         yield relationship_gate(PHOTOS[place], captions[place]), shows
 
 

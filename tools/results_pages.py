@@ -28,7 +28,7 @@ from sightline.config import load_yaml
 from sightline.draw.charts import curves
 from sightline.files import read_json, write_text
 from sightline.training.recipe import SHIPPED, Recipe, read_recipe, read_rows, shipped_recipes
-from sightline.training.results import NAMES, PAPERS, ResultRecord, read_records
+from sightline.training.results import NAMES, PAPERS, Features, ResultRecord, read_records
 from sightline.training.results_page import Line, Table
 
 TITLES = {"r2m": "R²M", "pos-scan": "POS-SCAN", "cl": "Contrastive learning", "vsrn": "VSRN", "jran": "JRAN"}
@@ -36,6 +36,7 @@ FOLDERS = {paper: folder for folder, paper in NAMES.items()}
 SETS = {"coco": "COCO", "flickr8k": "Flickr8k"}  # folder of captions: its name
 PICTURES = 3  # a paper
 QUALITY = {"captions": "CIDEr", "matching": "rsum"}
+CLAIMED = ("self-retrieval R@1",)  # what rows are for, although their papers print no number of it beside them
 OTHERS = ("CIDEr", "BLEU-4", "METEOR", "i2t R@1", "t2i R@1", "attention accuracy", "F1_all", "F1_loc")
 
 RESULTS = """# Results
@@ -108,7 +109,12 @@ def _paper(
         found = {record.row: record for record in records if record.table == path.stem}
         if found:
             yield f"### {_title(path)}"
-            yield from _table([found[row] for row in (*rows, *(set(found) - set(rows))) if row in found])
+            groups: dict[tuple[str, Features], list[ResultRecord]] = {}  # what may be compared
+            for row in (*rows, *(set(found) - set(rows))):
+                if row in found:
+                    groups.setdefault((found[row].split, found[row].features), []).append(found[row])
+            for group in sorted(groups.values(), key=lambda group: -len(group[0].seeds)):
+                yield from _table(group)
         missing = [row for row in rows if row not in found]
         if missing:
             every = "all rows" if not found else ", ".join(f"`{row}`" for row in missing)
@@ -133,6 +139,7 @@ def _table(records: Sequence[ResultRecord]) -> Iterator[str]:
     lines = [Line(record.row, record.published, record.metrics.mean) for record in records]
     table = Table("", "", lines)
     metrics = table.metrics if any(line.paper for line in lines) else [one for one in OTHERS if one in table.metrics]
+    metrics = [*metrics, *(name for name in CLAIMED if all(name in line.results for line in lines))]
     head = ["row", "", *metrics, "comparable", "seeds", "minutes"]
     cells = [head, ["---", "---", *["--:"] * len(metrics), "---", "--:", "--:"]]
     for record in records:

@@ -146,7 +146,7 @@ class Graphs:
             part.detach().clone(memory_format=torch.contiguous_format).requires_grad_(part.requires_grad)
             for part in inputs.values()
         ]
-        # Parameters get their gradients on another stream than graphs run on; PyTorch waits where it must, and would warn.
+        # Parameters get gradients on another stream than graphs run on: PyTorch waits where it must, and would warn.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         with torch.autocast(device.type, enabled=False), _unchanged(device):  # as the loop's backward pass
             if device.type == "cuda" and module not in self._pools:
