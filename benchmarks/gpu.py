@@ -93,10 +93,10 @@ def photos_of(images: int, side: int, device: torch.device) -> SceneBatch:
     return SceneBatch(
         ids=("",) * images,
         pixels=torch.randint(0, 256, (images, 3, side, side), dtype=torch.uint8, device=device),
-        things=corners.flatten(2),
-        thing_mask=torch.ones(images, THINGS, dtype=torch.bool, device=device),
-        thing_names=torch.randint(len(concept_names()), (images, THINGS, 1), device=device),
-        thing_weights=torch.full((images, THINGS), 0.5, device=device),
+        true_boxes=corners.flatten(2),
+        true_box_mask=torch.ones(images, THINGS, dtype=torch.bool, device=device),
+        true_box_names=torch.randint(len(concept_names()), (images, THINGS, 1), device=device),
+        true_box_weights=torch.full((images, THINGS), 0.5, device=device),
     )
 
 

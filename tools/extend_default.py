@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> None:
     bundle = load_bundle(options.model)
     assert isinstance(bundle.vision, Detector)
     assert isinstance(bundle.captioner.model, SceneTrans)
-    vision = Detector(replace(bundle.vision.config, imagenet=True)).load_sight(bundle.vision)
+    vision = Detector(replace(bundle.vision.config, imagenet=True)).copy_weights(bundle.vision)
     model, vocabulary = extended(
         bundle.captioner.model, bundle.captioner.vocabulary, copies=options.copy, untaught=options.untaught
     )

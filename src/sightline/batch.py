@@ -22,9 +22,9 @@ MASKS = {  # the part that tells which elements of a part are padding
     "grid": "grid_mask",
     "concepts": "concept_mask",
     "concept_scores": "concept_mask",
-    "things": "thing_mask",
-    "thing_names": "thing_mask",
-    "thing_weights": "thing_mask",
+    "true_boxes": "true_box_mask",
+    "true_box_names": "true_box_mask",
+    "true_box_weights": "true_box_mask",
 }
 
 
@@ -64,10 +64,10 @@ class SceneBatch(_Moves):
     sizes: Tensor | None = None  # (B, 2) width and height in pixels, 0 where unknown
     pixels: Tensor | None = None  # (B, 3, H, W) of 0 to 255, for models that look for themselves (`models.end_to_end`)
     # Boxes that are truly there, which detectors learn from.
-    things: Tensor | None = None  # (B, m, 4)
-    thing_mask: Tensor | None = None  # (B, m)
-    thing_names: Tensor | None = None  # (B, m, k) ids of what people call each, -1 where they have no more names
-    thing_weights: Tensor | None = None  # (B, m) how far each is to be believed
+    true_boxes: Tensor | None = None  # (B, m, 4)
+    true_box_mask: Tensor | None = None  # (B, m)
+    true_box_names: Tensor | None = None  # (B, m, k) ids of what people call each, -1 where they have no more names
+    true_box_weights: Tensor | None = None  # (B, m) how far each is to be believed
     fingerprint: str = ""  # of the vision model that made all of them
 
     def __len__(self) -> int:

@@ -26,8 +26,8 @@ def choose_device(name: str) -> torch.device:
 
 def has_vnni() -> bool:
     """Whether this processor sums products of 8-bit integers without overflow, and fast."""
-    asks = getattr(torch.cpu, "_is_vnni_supported", None)
-    return bool(asks is not None and asks())
+    check = getattr(torch.cpu, "_is_vnni_supported", None)
+    return bool(check is not None and check())
 
 
 @contextlib.contextmanager

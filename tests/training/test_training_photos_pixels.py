@@ -71,10 +71,10 @@ def test_training_photos_come_with_their_boxes(root):
     data = build_data(config(), UPDOWN, base=root, vision=SIGHT)
     assert {name: len(pool) for name, pool in data.pools.items()} == {"train": 13, "val": 3, "test": 3, "boxed": 3}
     batch = data.pools["train"].scenes.batch(torch.tensor([5, 0, 4]))  # two boxes, none, not in the file
-    assert batch.thing_mask.tolist() == [[True, True], [False, False], [False, False]]
+    assert batch.true_box_mask.tolist() == [[True, True], [False, False], [False, False]]
     dog = concept_names().index("dog")
-    assert batch.thing_names[0].tolist() == [[dog, -1, -1]] * 2
-    assert batch.thing_weights[0].tolist() == [0.5, 0.5]
+    assert batch.true_box_names[0].tolist() == [[dog, -1, -1]] * 2
+    assert batch.true_box_weights[0].tolist() == [0.5, 0.5]
     assert batch.pixels.shape == (3, 3, SIZE, SIZE)
     assert any("12 of 13 photos of train are in" in line and "11 boxes" in line for line in data.notes)
 
@@ -83,14 +83,14 @@ def test_photos_with_boxes_alone_are_a_pool_without_captions(root):
     pool = build_data(config(), UPDOWN, base=root, vision=SIGHT).pools["boxed"]
     assert (pool.ids, pool.texts) == (tuple(OTHERS[:3]), None)
     batch = pool.scenes.batch(torch.tensor([2]))
-    torch.testing.assert_close(batch.things, torch.tensor([[[0, 0, 1, 0.5]]]))
-    assert batch.thing_names.tolist() == [[[concept_names().index("man"), -1, -1]]]
+    torch.testing.assert_close(batch.true_boxes, torch.tensor([[[0, 0, 1, 0.5]]]))
+    assert batch.true_box_names.tolist() == [[[concept_names().index("man"), -1, -1]]]
 
 
 def test_boxes_of_photos_that_are_not_trained_on_are_not_there(root):
     pools = build_data(config(), UPDOWN, base=root, vision=SIGHT).pools
     for role in ("val", "test"):
-        assert pools[role].scenes.batch(torch.tensor([0])).things is None
+        assert pools[role].scenes.batch(torch.tensor([0])).true_boxes is None
 
 
 def test_without_a_list_all_photos_of_the_folder_are_used_but_val_and_test(root):
@@ -98,7 +98,7 @@ def test_without_a_list_all_photos_of_the_folder_are_used_but_val_and_test(root)
     data = build_data(config(boxed=boxed, boxes=None), UPDOWN, base=root, vision=SIGHT)
     assert data.pools["boxed"].ids == data.pools["train"].ids
     assert any("6 photos of data.boxed left out: in val or test" in line for line in data.notes)
-    assert data.pools["train"].scenes.batch(torch.tensor([0])).things is None
+    assert data.pools["train"].scenes.batch(torch.tensor([0])).true_boxes is None
 
 
 def test_the_list_of_training_photos_names_pools_files_and_boxes(root):
@@ -140,7 +140,7 @@ def test_all_photos_are_read_before_training_and_bad_ones_left_out(root):
         same = whole.ids.index(train.ids[row])
         mine, theirs = train.scenes.batch(torch.tensor([row])), whole.scenes.batch(torch.tensor([same]))
         assert torch.equal(mine.pixels, theirs.pixels)
-        assert mine.thing_mask.sum() == theirs.thing_mask.sum()
+        assert mine.true_box_mask.sum() == theirs.true_box_mask.sum()
         assert mine.sizes.tolist() == [[40, 30]]
         assert train.references[row] == whole.references[same]
     told = "\n".join(data.notes)
@@ -161,16 +161,16 @@ def test_a_photo_that_turns_out_bad_is_grey_without_boxes_and_told_once(keep, tm
     paths = paint(tmp_path, ["a.png", "b.png"])
     paths[1].write_bytes(b"\x89PNG\r\n\x1a\n and no more")
     things = BoxTable.build([one_box(), one_box()])
-    pictures = PixelTable(paths, ["a", "b"], SIZE, keep=keep, things=things)
+    pictures = PixelTable(paths, ["a", "b"], SIZE, keep=keep, true_boxes=things)
     with pytest.warns(UserWarning, match=r"b\.png: .* A grey picture takes its place"):
         batch = pictures.batch(torch.tensor([1, 0]))
     assert (batch.pixels[0] == GREY).all()
-    assert batch.thing_mask.tolist() == [[False], [True]]
-    assert things.batch(torch.tensor([1]))["thing_mask"].all()  # the table is as it was
+    assert batch.true_box_mask.tolist() == [[False], [True]]
+    assert things.batch(torch.tensor([1]))["true_box_mask"].all()  # the table is as it was
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = pictures.batch(torch.tensor([0, 1, 1]))
-    assert again.thing_mask.tolist() == [[True], [False], [False]]
+    assert again.true_box_mask.tolist() == [[True], [False], [False]]
 
 
 def test_pixels_in_memory_are_those_of_the_disk_in_any_order(tmp_path):

@@ -116,15 +116,15 @@ def test_a_batch_is_padded_to_the_photo_with_most_boxes():
     table = BoxTable.build(photos)
     assert (len(table), table.cut, table.counts.tolist()) == (4, 0, [1, 0, 3, 2])
     batch = table.batch(torch.tensor([3, 1]))
-    assert batch["thing_mask"].tolist() == [[True, True], [False, False]]
-    assert batch["thing_names"].tolist() == [[[0, -1, -1], [1, -1, -1]], [[-1, -1, -1]] * 2]
-    assert batch["thing_names"].dtype == torch.long
-    torch.testing.assert_close(batch["thing_weights"], torch.tensor([[0.7, 0.8], [0, 0]]))
-    torch.testing.assert_close(batch["things"][0, 1], torch.tensor([0, 0, 0.2, 0.2]))
-    assert table.batch(torch.tensor([2, 0]))["things"].shape == (2, 3, 4)
+    assert batch["true_box_mask"].tolist() == [[True, True], [False, False]]
+    assert batch["true_box_names"].tolist() == [[[0, -1, -1], [1, -1, -1]], [[-1, -1, -1]] * 2]
+    assert batch["true_box_names"].dtype == torch.long
+    torch.testing.assert_close(batch["true_box_weights"], torch.tensor([[0.7, 0.8], [0, 0]]))
+    torch.testing.assert_close(batch["true_boxes"][0, 1], torch.tensor([0, 0, 0.2, 0.2]))
+    assert table.batch(torch.tensor([2, 0]))["true_boxes"].shape == (2, 3, 4)
     nothing = table.batch(torch.tensor([1]))
-    assert nothing["things"].shape == (1, 1, 4)
-    assert not nothing["thing_mask"].any()
+    assert nothing["true_boxes"].shape == (1, 1, 4)
+    assert not nothing["true_box_mask"].any()
 
 
 def test_of_too_many_boxes_the_heaviest_then_the_largest_stay_in_their_order():
@@ -141,7 +141,7 @@ def test_boxes_without_area_are_no_things():
 
 def test_a_split_without_any_photo_or_box_has_a_table_too():
     assert BoxTable.build([]).boxes.shape == (0, 1, 4)
-    assert BoxTable.build([NO_BOXES]).batch(torch.tensor([0, 0]))["thing_mask"].tolist() == [[False], [False]]
+    assert BoxTable.build([NO_BOXES]).batch(torch.tensor([0, 0]))["true_box_mask"].tolist() == [[False], [False]]
 
 
 @pytest.mark.data

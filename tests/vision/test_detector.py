@@ -153,7 +153,7 @@ def test_sizes_that_make_no_model_are_refused(wrong, said):
 
 
 def copied(source: Detector, **changes) -> Detector:
-    return make(**changes).load_sight(source)
+    return make(**changes).copy_weights(source)
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to me
     from sightline.decoding.strategies import Strategy
     from sightline.pipeline import Pipeline
     from sightline.training.data_config import DataConfig
-    from sightline.training.evaluation import Evaluation, Measurement, Say
+    from sightline.training.evaluation import Evaluation, Measurement, WriteCaptions
 
 ALL = "all"  # instead of the split's name, where the captions have no splits
 TEST = "test"
@@ -93,8 +93,8 @@ def evaluate(
     changes |= {"allow_missing": True} if allow_missing else {}
     with tempfile.TemporaryDirectory() as folder:
         data, notes = _choose_data(_run_data(files[0]), captions, split, photos, changes, base, Path(folder))
-        looks = data.features is None and data.concepts is None
-        members = [_member(path, looks, place) for path in files]
+        from_photos = data.features is None and data.concepts is None
+        members = [_member(path, from_photos, place) for path in files]
         first, pipeline = members[0]
         if out is not None and not isinstance(first.model, Captioner):
             raise ConfigError("a matcher writes no captions", fix="leave --out away")
@@ -110,8 +110,8 @@ def evaluate(
             data,
             how,
             base=base,
-            watch=lambda batches: track(batches, "writing captions", console=console, transient=True),  # type: ignore[arg-type,return-value]
-            say=None if pipeline is None or len(members) > 1 else _captions_of(pipeline, beam),
+            progress=lambda batches: track(batches, "writing captions", console=console, transient=True),  # type: ignore[arg-type,return-value]
+            write=None if pipeline is None or len(members) > 1 else _captions_of(pipeline, beam),
         )
     measured = replace(measured, notes=(*measured.notes, *notes))
     name = " and ".join(data.test or data.val)
@@ -121,8 +121,8 @@ def evaluate(
     show(as_json, lambda: _print(measured, name, out), json=json, quiet=quiet)
 
 
-def _member(path: Path | None, looks: bool, device: torch.device) -> tuple[Checkpoint, Pipeline | None]:
-    """A model to measure, and the pipeline of one that is a bundle; `looks` where there are photos and no features."""
+def _member(path: Path | None, from_photos: bool, device: torch.device) -> tuple[Checkpoint, Pipeline | None]:
+    """A model to measure, and the pipeline of one that is a bundle; `from_photos`: photos are given, no features."""
     from sightline.checkpoint.checkpoint_file import kind_of_file
     from sightline.checkpoint.model_checkpoint import load
     from sightline.models.captioner import Captioner
@@ -131,17 +131,17 @@ def _member(path: Path | None, looks: bool, device: torch.device) -> tuple[Check
 
     if path is not None and kind_of_file(path) == "checkpoint":
         checkpoint = load(path, device)
-        if isinstance(checkpoint.model, Captioner) and not isinstance(checkpoint.model, EndToEnd) and looks:
-            checkpoint = replace(_with_eyes(load_model(path, device)), card=checkpoint.card)
+        if isinstance(checkpoint.model, Captioner) and not isinstance(checkpoint.model, EndToEnd) and from_photos:
+            checkpoint = replace(_end_to_end_checkpoint(load_model(path, device)), card=checkpoint.card)
         return checkpoint, None
-    if not looks:
+    if not from_photos:
         raise ConfigError("this model looks at photos itself", where=path, fix="give --images instead of --features")
     bundle = load_model(path, device)
-    return _with_eyes(bundle), Pipeline(bundle, device)
+    return _end_to_end_checkpoint(bundle), Pipeline(bundle, device)
 
 
-def _with_eyes(bundle: Bundle) -> Checkpoint:
-    """A bundle as the checkpoint of a captioner that looks for itself."""
+def _end_to_end_checkpoint(bundle: Bundle) -> Checkpoint:
+    """A bundle as the checkpoint of a captioner with its own vision model."""
     from sightline.checkpoint.model_checkpoint import Checkpoint
     from sightline.models.end_to_end import end_to_end
 
@@ -150,7 +150,7 @@ def _with_eyes(bundle: Bundle) -> Checkpoint:
     return Checkpoint(model, reader.vocabulary, reader.text_rule, {}, bundle.vision.fingerprint(), bundle.card)
 
 
-def _captions_of(pipeline: Pipeline, beam: int | None) -> Say:
+def _captions_of(pipeline: Pipeline, beam: int | None) -> WriteCaptions:
     """Captions as `sightline caption` writes them."""
     from sightline.photo import Photo
 

@@ -40,7 +40,7 @@ class Live:
     image: Tensor  # (b,) which image of the batch
     memory: Memory  # b rows
     state: State  # b · w rows
-    said: Tensor  # (b, w, 1 + t)
+    prefixes: Tensor  # (b, w, 1 + t) START and the words so far
     group: Tensor  # (b, w)
     scores: Tensor  # (b, w)
     log_probs: Tensor  # (b, w)
@@ -74,13 +74,13 @@ class CompleteHypotheses:
         lowest = torch.full((count, groups, keep), -torch.inf, device=device)
         return cls(empty(count, groups, keep, max_words=max_words, device=device), lowest, lowest.clone())
 
-    def add(self, image: Tensor, said: Tensor, scores: Tensor, log_probs: Tensor) -> None:
+    def add(self, image: Tensor, captions: Tensor, scores: Tensor, log_probs: Tensor) -> None:
         """Take in new ones (b, p, …) of the images `image` where their score is above -inf; of equals, the older."""
         if scores.device.type == "cpu" and (scores == -torch.inf).all():  # an accelerator would be waited for
             return
         groups, keep, longest = self.words.shape[1:]
         by_group = (len(image), groups, -1)
-        new = torch.nn.functional.pad(said, (0, longest - said.shape[2]), value=PAD).view(*by_group, longest)
+        new = torch.nn.functional.pad(captions, (0, longest - captions.shape[2]), value=PAD).view(*by_group, longest)
         all_scores = torch.cat([self.scores[image], scores.view(by_group)], 2)
         ranked = all_scores.sort(dim=2, descending=True, stable=True)
         order = ranked.indices[..., :keep]
@@ -139,7 +139,7 @@ class BeamSearch:
             image=torch.arange(count, device=device),
             memory=self.memory,
             state=expand(self.model.start(self.memory), count * self.groups),
-            said=torch.full((count, self.groups, 1), START, device=device),
+            prefixes=torch.full((count, self.groups, 1), START, device=device),
             group=torch.arange(self.groups, device=device).expand(count, -1),
             scores=zeros,
             log_probs=zeros,
@@ -147,20 +147,20 @@ class BeamSearch:
 
     def _advance(self, live: Live) -> Live | None:
         """One word further; None when nothing goes on."""
-        values, state = self.model.step(live.said[..., -1].flatten(), live.memory, live.state)
+        values, state = self.model.step(live.prefixes[..., -1].flatten(), live.memory, live.state)
         candidates = self._candidates(live, values)
         scores, places = self._choose(live, candidates)  # (b, p), the groups one after the other
         words, log_probs, parents = candidates.pick(places)
-        said = torch.cat([_along(live.said, parents), words.unsqueeze(2)], 2)  # (b, p, 2 + t)
+        prefixes = torch.cat([_along(live.prefixes, parents), words.unsqueeze(2)], 2)  # (b, p, 2 + t)
         ending = words == END
-        length = said.shape[2] - 1
+        length = prefixes.shape[2] - 1
         final = self.length_penalty.score(scores, length).masked_fill(~ending, -torch.inf)
-        self.finished.add(live.image, said, final, log_probs)
+        self.finished.add(live.image, prefixes, final, log_probs)
         scores = self._able_to_win(live.image, scores.masked_fill(ending, -torch.inf))
-        return self._go_on(live, state, said, scores, log_probs, parents)
+        return self._go_on(live, state, prefixes, scores, log_probs, parents)
 
     def _go_on(
-        self, live: Live, state: State, said: Tensor, scores: Tensor, log_probs: Tensor, parents: Tensor
+        self, live: Live, state: State, prefixes: Tensor, scores: Tensor, log_probs: Tensor, parents: Tensor
     ) -> Live | None:
         """Those of the hypotheses (b, p, …) whose score is above -inf, without empty places that none needs."""
         going = scores > -torch.inf
@@ -175,14 +175,16 @@ class BeamSearch:
         if should_drop(busy, len(counts)):
             kept = (counts > 0).nonzero().squeeze(1)
             image, memory, first = image[kept], select(memory, kept), first[kept]
-            going, parents, said, scores, log_probs = (part[kept] for part in (going, parents, said, scores, log_probs))
+            going, parents, prefixes, scores, log_probs = (
+                part[kept] for part in (going, parents, prefixes, scores, log_probs)
+            )
         order = (~going).sort(dim=1, stable=True).indices[:, :widest]  # those that go on first, in rank order
         rows = first.unsqueeze(1) + parents.gather(1, order)
         return Live(
             image=image,
             memory=memory,
             state=select(state, rows.flatten()),
-            said=_along(said, order),
+            prefixes=_along(prefixes, order),
             group=order // (scores.shape[1] // self.groups),
             scores=scores.gather(1, order),
             log_probs=log_probs.gather(1, order),
@@ -190,16 +192,16 @@ class BeamSearch:
 
     def _candidates(self, live: Live, values: Tensor) -> Candidates:
         """The best words of each hypothesis, and those that take the wanted phrases on."""
-        said = live.said.flatten(0, 1)  # (N, 1 + t)
+        prefixes = live.prefixes.flatten(0, 1)  # (N, 1 + t)
         likely = values.index_fill(1, self._unsaid, -torch.inf).argmax(1) if self.rules.rules.whole else None
         bias = None
         if self.bias is not None:
             bias = self.bias[live.image].repeat_interleave(live.scores.shape[1], 0)  # (N, V)
             values += bias
-        penalties = self.rules.apply(values, said)
+        penalties = self.rules.apply(values, prefixes)
         if likely is not None:
             self._set_ends_aside(live, values, likely)
-        wanted = progress(said, self.rules.wanted)[1] if self.rules.wanted else said[:, :0]
+        wanted = progress(prefixes, self.rules.wanted)[1] if self.rules.wanted else prefixes[:, :0]
         wanted_values = values.gather(1, wanted)
         # As many as the whole size even in groups: the words that earlier groups make dearer may be the first ones.
         paid, words = top(values, self.size)  # (N, k)
@@ -222,14 +224,14 @@ class BeamSearch:
         """Take the ends of all hypotheses out of `values` (N, V), and those that may be in among the finished."""
         ends = values[:, END].clone()
         values[:, END] = -torch.inf
-        said, count = live.said.flatten(0, 1), live.said.shape[2] - 1
+        prefixes, count = live.prefixes.flatten(0, 1), live.prefixes.shape[2] - 1
         able = (ends > -torch.inf) & (live.scores.flatten() > -torch.inf)
-        price = prices(said, likely, able, self.rules.vocabulary, self.rules.rules.max_words).view_as(live.scores)
+        price = prices(prefixes, likely, able, self.rules.vocabulary, self.rules.rules.max_words).view_as(live.scores)
         own = ends.view_as(live.scores)
         own = own.masked_fill(price > 0, 0)  # where it would go on, how unlikely END is tells nothing of the words
         self.finished.add(
             live.image,
-            torch.nn.functional.pad(live.said, (0, 1), value=END),
+            torch.nn.functional.pad(live.prefixes, (0, 1), value=END),
             self.length_penalty.score(live.scores + own, count + 1) - price,
             live.log_probs + own,
         )
@@ -243,9 +245,9 @@ class BeamSearch:
         return _best(candidates.scores, self.size)
 
     def _choose_by_progress(self, live: Live, candidates: Candidates) -> tuple[Tensor, Tensor]:
-        parents = live.said.repeat_interleave(candidates.each, 1)  # (b, c, 1 + t)
-        said = torch.cat([parents, candidates.words.unsqueeze(2)], 2)
-        met = progress(said.flatten(0, 1), self.rules.wanted)[0].view_as(candidates.words)
+        parents = live.prefixes.repeat_interleave(candidates.each, 1)  # (b, c, 1 + t)
+        prefixes = torch.cat([parents, candidates.words.unsqueeze(2)], 2)
+        met = progress(prefixes.flatten(0, 1), self.rules.wanted)[0].view_as(candidates.words)
         banks = [
             _best(candidates.scores.masked_fill(met != words, -torch.inf), self.size)
             for words in range(self.rules.wanted_words + 1)

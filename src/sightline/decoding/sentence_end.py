@@ -22,8 +22,8 @@ A_WORD = 3.0  # for each word that there is still room for
 DOUBTFUL = 10.0  # "a table covered with" has come to an end, "a snow covered hill" has not
 NOT_WHOLE = 1000.0  # the last resort, where no hypothesis has a whole phrase
 
-SAID_LAST = NOUNS | {"PRP"}  # tags of words that a whole phrase ends in
-GOING_ON = NOUNS | {"JJ", "JJR", "JJS", "CD", "POS"}  # tags of words that would belong to the phrase
+ENDS_A_PHRASE = NOUNS | {"PRP"}  # tags of words that a whole phrase ends in
+CONTINUES_A_PHRASE = NOUNS | {"JJ", "JJR", "JJS", "CD", "POS"}  # tags of words that would belong to the phrase
 TIED = frozenset({"of", "to"})  # words that belong to the phrase before them
 PARTICIPLES = frozenset({"VBN", "VBD"})  # tags of words that may or may not
 
@@ -59,8 +59,10 @@ def doubts(sentences: Sequence[Sequence[str]]) -> list[float]:
     """
     costs = []
     for words, tags in zip(sentences, Tagger.default().tag_all(sentences), strict=True):
-        goes_on = words[-1] in TIED or (tags[-1] in GOING_ON and words[-1] != "next")  # "next to" begins something new
-        if goes_on or tags[-2] not in SAID_LAST:
+        goes_on = words[-1] in TIED or (
+            tags[-1] in CONTINUES_A_PHRASE and words[-1] != "next"
+        )  # "next to" begins something new
+        if goes_on or tags[-2] not in ENDS_A_PHRASE:
             costs.append(torch.inf)
         else:
             costs.append(DOUBTFUL if tags[-1] in PARTICIPLES else 0.0)

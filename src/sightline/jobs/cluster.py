@@ -158,7 +158,7 @@ class _WorkerPool:
             for worker in [worker for worker, count in self.loads.items() if count == load]:
                 if waiting and load + waiting[0].load <= AHEAD:
                     batch = waiting.popleft()
-                    self.running[worker.look.remote(list(batch.photos))] = worker, batch
+                    self.running[worker.run.remote(list(batch.photos))] = worker, batch
                     self.loads[worker] += batch.load
 
     def collect(self, waiting: deque[_Batch]) -> Iterator[BatchResult[Any]]:
@@ -238,7 +238,7 @@ class _Worker:
     def ready(self) -> None:
         """Return once the worker has started."""
 
-    def look(self, photos: Sequence[PhotoRef]) -> BatchResult[Any]:
+    def run(self, photos: Sequence[PhotoRef]) -> BatchResult[Any]:
         """Read and work on a batch. Another call may read its batch meanwhile."""
         (result,) = run_locally(photos, self._work_in_turn, size=self.size, batch=len(photos))
         return result

@@ -25,7 +25,7 @@ NONE = "-"
 ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe")
 # Words for people that are said of animals, too. "A baby elephant" is no person, as in the paper; nor, in a caption
 # that names an animal, is "a mother and her baby".
-KIN = frozenset(
+FAMILY = frozenset(
     "baby infant mother mom father parent adult male female son daughter twin sibling family couple".split()
 )
 
@@ -94,7 +94,7 @@ class Chair(LanguageMetric):
         for id in self._hypotheses:
             mentions = next(rows)
             if any(mention.objects & set(ANIMALS) for mention in mentions):
-                mentions = [mention for mention in mentions if not _names_kin(mention.words)]
+                mentions = [mention for mention in mentions if not _is_family_word(mention.words)]
             in_photo = {name for _ in self._references[id] for mention in next(rows) for name in mention.objects}
             in_photo.update((self.objects or {}).get(id, ()))
             both.append((mentions, [mention for mention in mentions if mention.objects.isdisjoint(in_photo)]))
@@ -128,16 +128,16 @@ def _table() -> tuple[PhraseTable, dict[str, frozenset[str]]]:
         for line in file:
             name, listed = line.rstrip("\n").split("\t")
             names = listed.split(", ")
-            kin = [f"{word} {animal}" for animal in names for word in sorted(KIN)] if name in ANIMALS else []
-            for phrase in (*names, *kin):
+            family = [f"{word} {animal}" for animal in names for word in sorted(FAMILY)] if name in ANIMALS else []
+            for phrase in (*names, *family):
                 key = phrase.removesuffix("/n")
                 phrases.append(phrase)
                 meaning[key] = meaning.get(key, frozenset()) | (frozenset() if name == NONE else {name})
     return PhraseTable(phrases), meaning
 
 
-def _names_kin(words: str) -> bool:
-    return words in KIN or words.removesuffix("s") in KIN or words in ("babies", "families")
+def _is_family_word(words: str) -> bool:
+    return words in FAMILY or words.removesuffix("s") in FAMILY or words in ("babies", "families")
 
 
 def _counts(mentions: Sequence[tuple[Sequence[ObjectMention], Sequence[ObjectMention]]]) -> npt.NDArray[np.float64]:

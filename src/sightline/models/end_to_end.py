@@ -40,8 +40,8 @@ class EndToEnd(nn.Module):
         """Whether no parameter of the backbone learns."""
         return not any(parameter.requires_grad for parameter in self.vision.parameters())
 
-    def look(self, scenes: SceneBatch) -> SceneBatch:
-        """The scenes, by the backbone if they are pixels."""
+    def see(self, scenes: SceneBatch) -> SceneBatch:
+        """The scenes as the backbone sees them, if they are pixels; else as they are."""
         if scenes.pixels is None:
             return scenes
         return replace(self.vision.scenes(scenes.pixels, scenes.ids, scenes.fingerprint), sizes=scenes.sizes)
@@ -55,12 +55,12 @@ class EndToEnd(nn.Module):
 
 
 def frozen_scenes(model: nn.Module, scenes: SceneBatch) -> SceneBatch:
-    """What a model sees in pixels, if its vision does not learn: then one look serves all that follows."""
-    return model.look(scenes) if isinstance(model, EndToEnd) and model.is_frozen else scenes
+    """What a model sees in pixels, if its vision does not learn: then the scenes serve all that follows."""
+    return model.see(scenes) if isinstance(model, EndToEnd) and model.is_frozen else scenes
 
 
 class EndToEndCaptioner(EndToEnd, WrappedCaptioner):
-    """A captioner behind a backbone: all but the looking is the captioner's own."""
+    """A captioner behind a backbone: all but vision is the captioner's own."""
 
     def __init__(self, captioner: Captioner, vision: VisionModel) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class EndToEndCaptioner(EndToEnd, WrappedCaptioner):
         return self.captioner
 
     def encode(self, scenes: SceneBatch) -> Memory:
-        return self.captioner.encode(self.look(scenes))
+        return self.captioner.encode(self.see(scenes))
 
 
 class PooledCaptioner(WrappedCaptioner):
@@ -92,7 +92,7 @@ class PooledCaptioner(WrappedCaptioner):
 
 
 class EndToEndMatcher(EndToEnd, Matcher):
-    """A matcher behind a backbone: all but the looking is the matcher's own."""
+    """A matcher behind a backbone: all but vision is the matcher's own."""
 
     def __init__(self, matcher: Matcher, vision: VisionModel) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class EndToEndMatcher(EndToEnd, Matcher):
         return self.matcher
 
     def embed_images(self, scenes: SceneBatch) -> Embedding:
-        return self.matcher.embed_images(self.look(scenes))
+        return self.matcher.embed_images(self.see(scenes))
 
     def embed_texts(self, texts: TextBatch) -> Embedding:
         return self.matcher.embed_texts(texts)

@@ -25,7 +25,7 @@ from sightline.vision.object_storage import Mark, is_address
 from sightline.vision.photo_reader import Progress
 
 EmbedPhotos = Callable[[Sequence[Photo]], Sequence[PhotoEmbedding]]
-TAKEN = 1000  # rows of known photos that are rewritten at once
+KNOWN_AT_ONCE = 1000  # rows of photos under new names that are written at once
 NAMED = 0.5  # the score from which on a concept finds its photo
 TIDY = 40  # batches from one tidying to the next
 
@@ -53,10 +53,10 @@ class SyncReport(Report):
 class _Plan:
     """What to do with photos."""
 
-    look: list[PhotoRef] = field(default_factory=list)  # new, or changed
+    embed: list[PhotoRef] = field(default_factory=list)  # new, or changed
     # Photos whose bytes are known, with the path of the row that knows them: moved, copied, or touched.
-    take: list[tuple[PhotoRef, str]] = field(default_factory=list)
-    copies: set[str] = field(default_factory=set)  # ids of those of `take` that are new: their source is still there
+    known: list[tuple[PhotoRef, str]] = field(default_factory=list)
+    copies: set[str] = field(default_factory=set)  # ids of those of `known` that are new: their source is still there
     gone: set[str] = field(default_factory=set)  # paths of rows whose files are no longer there
     kept: int = 0  # in the index as they are
 
@@ -87,7 +87,7 @@ def _plan(
             by_length.setdefault(row.mark[0], {})[row.content] = path
     for photo in photos:
         if again:
-            todo.look.append(photo)
+            todo.embed.append(photo)
         elif photo.id in complete and complete[photo.id].mark == photo.mark:
             todo.kept += 1
         elif source := _same_bytes(photo, by_length):
@@ -95,11 +95,11 @@ def _plan(
             if photo.id not in rows and ((exists and source not in changed) or source in moved):
                 todo.copies.add(photo.id)
             moved.add(source)
-            todo.take.append((photo, source))
+            todo.known.append((photo, source))
             if not exists:
                 todo.gone.add(source)
         else:
-            todo.look.append(photo)
+            todo.embed.append(photo)
     return todo
 
 
@@ -112,7 +112,7 @@ def _same_bytes(photo: PhotoRef, by_length: Mapping[int, Mapping[str, str]]) -> 
 def sync(
     folder: PathLike,
     store: PathLike,
-    look: EmbedPhotos,
+    embed: EmbedPhotos,
     *,
     maker: str,
     size: int,
@@ -127,10 +127,10 @@ def sync(
     Args:
         folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
         store: a folder, or an address such as s3://bucket/photos. One store may hold several folders of photos.
-        look: what makes vectors, and captions where they are wanted, of photos that were read.
+        embed: gives the vectors, and captions where they are wanted, of photos that were read.
         maker: the fingerprint of the model (`sightline.search.index_store`).
         size: pixels of the squares that the model sees.
-        captions: whether `look` gives them; photos that were indexed without are then looked at again.
+        captions: whether `embed` gives them; photos that were indexed without are then looked at again.
         engine: exact or lance; by default what fits the number of photos.
         force: look at every photo of the folder again. For another model, everything else in the store is dropped.
         progress: wraps the paths of the photos that are looked at: a progress bar.
@@ -150,17 +150,17 @@ def sync(
                 where=root,
                 fix="check that the disk is there; if they are really gone, say so with --force",
             )
-        taken = _take(index, root, todo)
-        index.write((), todo.gone.union(rows.keys() & {photo.id for photo in todo.look}))
-        work = partial(make_rows, look, root)
-        sink = IndexSink(index, {photo.id: photo.mark for photo in todo.look})
+        renamed = _write_known(index, root, todo)
+        index.write((), todo.gone.union(rows.keys() & {photo.id for photo in todo.embed}))
+        work = partial(make_rows, embed, root)
+        sink = IndexSink(index, {photo.id: photo.mark for photo in todo.embed})
         with Ledger(place / LEDGER) as ledger:
             report = run(
-                todo.look, work, sink, ledger, size=size, batch=index.batch, progress=progress, executor=executor
+                todo.embed, work, sink, ledger, size=size, batch=index.batch, progress=progress, executor=executor
             )
         index.tidy()
         total = len(index)
-    copied, moved = len(taken & todo.copies), len(taken - todo.copies)
+    copied, moved = len(renamed & todo.copies), len(renamed - todo.copies)
     return SyncReport(
         photos=len(photos),
         made=report.made + copied,
@@ -169,16 +169,16 @@ def sync(
         news=[*problems, *report.news],
         copied=copied,
         moved=moved,
-        gone=len(todo.gone - {source for _, source in todo.take}),
+        gone=len(todo.gone - {source for _, source in todo.known}),
         total=total,
         engine=index.kind,
     )
 
 
-def make_rows(look: EmbedPhotos, root: str, photos: Sequence[Photo]) -> list[Row]:
+def make_rows(embed: EmbedPhotos, root: str, photos: Sequence[Photo]) -> list[Row]:
     """The rows of photos that were read, in their order; the sink knows their marks."""
     rows = []
-    for photo, embedding in zip(photos, look(photos), strict=True):
+    for photo, embedding in zip(photos, embed(photos), strict=True):
         text, concepts = None, dict[str, None]()
         if embedding.caption is not None:
             text = embedding.caption.text
@@ -218,7 +218,7 @@ class IndexSink:
         self._there -= there
 
     def flush(self) -> None:
-        """Write what was taken; now and then see that searching stays fast meanwhile."""
+        """Write the rows that were added; now and then see that searching stays fast meanwhile."""
         self._engine.write(self._waiting)
         self._waiting, self._flushes = [], self._flushes + 1
         if self._flushes % TIDY == 0:
@@ -237,21 +237,21 @@ def _prepare(index: Engine, store: PathLike, maker: str, force: bool) -> None:
         index.clear(maker)
 
 
-def _take(index: Engine, root: str, todo: _Plan) -> set[str]:
+def _write_known(index: Engine, root: str, todo: _Plan) -> set[str]:
     """Write rows of known bytes under the names they have now; return which."""
-    taken = set[str]()
-    for start in range(0, len(todo.take), TAKEN):
-        some = todo.take[start : start + TAKEN]
+    written = set[str]()
+    for start in range(0, len(todo.known), KNOWN_AT_ONCE):
+        some = todo.known[start : start + KNOWN_AT_ONCE]
         rows = {row.path: row for row in index.rows({source for _, source in some})}
         new: list[Row] = []
         for photo, source in some:
             if source in rows:
                 new.append(replace(rows[source], path=photo.id, root=root, mark=photo.mark))
             else:  # overwritten by one before: names swapped
-                todo.look.append(photo)
+                todo.embed.append(photo)
         index.write(new, {row.path for row in new} | (todo.gone & rows.keys()))
-        taken |= {row.path for row in new}
-    return taken
+        written |= {row.path for row in new}
+    return written
 
 
 def _name(path: PathLike) -> str:

@@ -48,8 +48,8 @@ from sightline.training.recipe_captions import plural
 from sightline.training.tensor_tables import Pool
 from sightline.training.word_boxes import attention_accuracy, f1_of_captions
 
-Watch = Callable[[Sequence[int]], "Iterator[int] | Sequence[int]"]
-Say = Callable[[SceneBatch], Sequence[Caption]]  # from photos, as pixels, to the caption of each
+Progress = Callable[[Sequence[int]], "Iterator[int] | Sequence[int]"]
+WriteCaptions = Callable[[SceneBatch], Sequence[Caption]]  # from photos, as pixels, to the caption of each
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,15 @@ def evaluate(
     *,
     grounded: Mapping[str, GroundedPhoto] | None = None,
     sentiment: Mapping[str, frozenset[str]] | None = None,
-    watch: Watch = iter,
+    progress: Progress = iter,
     captions: dict[str, Caption] | None = None,
     per_image: PerImage | None = None,
-    say: Say | None = None,
+    write: WriteCaptions | None = None,
 ) -> dict[str, float]:
     """Measure a model on a split.
 
     `grounded` are annotations by photo; `sentiment` are words that carry one, by its name, and captions are measured by
-    their share. `watch` wraps the photos that are captioned, `say` writes the captions instead of the evaluation's
+    their share. `progress` wraps the photos that are captioned, `write` gives the captions instead of the evaluation's
     strategy and rules. Captions, and what each photo adds, are put into `captions` and `per_image`.
     """
     model, rule, words = checkpoint.model, named_rule(checkpoint.text_rule), checkpoint.vocabulary
@@ -115,7 +115,9 @@ def evaluate(
         if not (pool.references and any(pool.references)):
             return metrics  # a pool of texts alone has nothing to score captions against
         captions = {} if captions is None else captions
-        captions.update(write_captions(checkpoint, pool, evaluation, trace=evaluation.grounding, watch=watch, say=say))
+        captions.update(
+            write_captions(checkpoint, pool, evaluation, trace=evaluation.grounding, progress=progress, write=write)
+        )
         references = dict(zip(pool.ids, pool.references, strict=True))
         texts = {id: " ".join(caption.words) for id, caption in captions.items()}
         scores = scorecard(texts, references, evaluation.metrics or None).scores
@@ -144,10 +146,10 @@ def write_captions(
     how: Evaluation,
     *,
     trace: bool = False,
-    watch: Watch = iter,
-    say: Say | None = None,
+    progress: Progress = iter,
+    write: WriteCaptions | None = None,
 ) -> dict[str, Caption]:
-    """The best caption of every photo of a split, or what `say` says of it."""
+    """The best caption of every photo of a split, or what `write` gives for it."""
     model = checkpoint.captioner()
     device = next(model.parameters()).device
 
@@ -156,9 +158,9 @@ def write_captions(
         return [beam[0] for beam in beams]
 
     best: dict[str, Caption] = {}
-    for first in watch(range(0, len(pool), how.batch)):
+    for first in progress(range(0, len(pool), how.batch)):
         scenes = pool.scene_batch(torch.arange(first, min(first + how.batch, len(pool)))).to(device)
-        best.update(zip(scenes.ids, (say or decode)(scenes), strict=True))
+        best.update(zip(scenes.ids, (write or decode)(scenes), strict=True))
     return best
 
 
@@ -269,12 +271,12 @@ def measure(
     how: Evaluation,
     *,
     base: Path = Path(),
-    watch: Watch = iter,
-    say: Say | None = None,
+    progress: Progress = iter,
+    write: WriteCaptions | None = None,
 ) -> Measurement:
     """Measure models on the test split of the data, or on val without one; captions are split by the models' rule.
 
-    `say` writes the captions of a model that sees, where it is not decoded as `how` says.
+    `write` gives the captions of a model with its own vision model, where they are not decoded as `how` says.
     """
     first = members[0]
     for other in members[1:]:
@@ -309,9 +311,9 @@ def measure(
             how,
             grounded=data.grounded,
             sentiment=data.sentiment,
-            watch=watch,
+            progress=progress,
             captions=captions,
             per_image=per_image,
-            say=say,
+            write=write,
         )
     return Measurement(split, len(pool), metrics, captions, notes, per_image, data.fingerprint)

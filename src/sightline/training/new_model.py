@@ -99,7 +99,7 @@ class Detect:
         if self.weights == "imagenet":
             built.load_imagenet()
         elif self.weights != "random":
-            built.load_sight(self._source(find))
+            built.copy_weights(self._source(find))
         built.fixed_norms = self.fixed_norms
         return built.requires_grad_(self.train)
 

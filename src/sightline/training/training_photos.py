@@ -107,8 +107,8 @@ class PixelTable:
     """Scenes that hold pixels, of photos squashed to squares of `size`.
 
     A photo that turns out to be unreadable is grey and has no boxes, and a warning tells of it: training goes on.
-    `keep` keeps pixels in memory once they were read (size² · 3 bytes a photo); `things` are what is truly in photos;
-    `cells` gives also the boxes of the cells that a grid backbone will make of them.
+    `keep` keeps pixels in memory once they were read (size² · 3 bytes a photo); `true_boxes` are those that
+    people or a machine drew; `cells` gives also the boxes of the cells that a grid backbone will make of them.
     """
 
     def __init__(
@@ -118,10 +118,10 @@ class PixelTable:
         size: int,
         *,
         keep: bool = False,
-        things: BoxTable | None = None,
+        true_boxes: BoxTable | None = None,
         cells: bool = True,
     ) -> None:
-        self.paths, self.ids, self.size, self.things, self.cells = tuple(paths), tuple(ids), size, things, cells
+        self.paths, self.ids, self.size, self.true_boxes, self.cells = tuple(paths), tuple(ids), size, true_boxes, cells
         self.readable = np.arange(len(ids))  # the photos that rows count
         self._sizes = np.zeros((len(ids), 2), np.int64)
         self._bad: set[int] = set()
@@ -142,12 +142,12 @@ class PixelTable:
         self.readable = np.flatnonzero(self._cached)
 
     def batch(self, rows: Tensor) -> SceneBatch:
-        """The photos of `rows`: pixels (B, 3, size, size), uint8, channels last in memory; things where known."""
+        """The photos of `rows`: pixels (B, 3, size, size), uint8, channels last in memory; boxes where known."""
         chosen = self.readable[rows.numpy()]
         pixels = self._pixels(chosen)
-        parts: dict[str, Any] = {} if self.things is None else dict(self.things.batch(torch.from_numpy(chosen)))
+        parts: dict[str, Any] = {} if self.true_boxes is None else dict(self.true_boxes.batch(torch.from_numpy(chosen)))
         if parts and self._bad:
-            parts["thing_mask"][[row in self._bad for row in chosen.tolist()]] = False
+            parts["true_box_mask"][[row in self._bad for row in chosen.tolist()]] = False
         if self.cells:
             side = -(-self.size // 32)
             boxes = torch.from_numpy(cell_boxes(side, side)).expand(len(chosen), -1, -1)
@@ -198,14 +198,14 @@ def pixel_pools(
     keep = config.cache == "memory" or (config.cache == "auto" and gigabytes <= config.budget)
     where = f", and kept in memory: {gigabytes:.2f} GiB." if keep else ", from disk as they are needed."
     notes.append(f"Photos are read at {size} × {size} pixels{where}")
-    things = {role: BoxTable.build(photos_boxes) for role, photos_boxes in boxes_of_pools(config, files, notes).items()}
-    for role, boxes in things.items():
+    tables = {role: BoxTable.build(boxes) for role, boxes in boxes_of_pools(config, files, notes).items()}
+    for role, boxes in tables.items():
         if boxes.cut:
             notes.append(f"Of {role}, boxes beyond {MOST} of a photo are left out: {boxes.cut:,}.")
     pools = {}
     for role, part in files.items():
         ids = [photo.id for photo, _ in part]
-        table = PixelTable([path for _, path in part], ids, size, keep=keep, things=things.get(role), cells=cells)
+        table = PixelTable([path for _, path in part], ids, size, keep=keep, true_boxes=tables.get(role), cells=cells)
         if config.cache == "memory":
             _read_now(table, role, notes)
         pools[role] = Pool(tuple(ids[row] for row in table.readable), table)

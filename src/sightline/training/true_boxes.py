@@ -40,14 +40,14 @@ NO_BOXES = PhotoBoxes(np.zeros((0, 4), np.float32), np.zeros((0, NAMES), np.int1
 
 
 @dataclass(frozen=True, eq=False)
-class TrueBoxes:
+class BoxFile:
     """A file of boxes: the ids of its photos, and the boxes of each."""
 
     ids: tuple[str, ...]
     of: Callable[[str], PhotoBoxes]
 
 
-def read_boxes(path: Path) -> TrueBoxes:
+def read_boxes(path: Path) -> BoxFile:
     """The boxes of Flickr30k Entities, of COCO's `instances_*.json`, or of a machine (`boxes-jsonl`).
 
     People's boxes weigh 1, a machine's its score. Names are places in `concept_names()`.
@@ -56,14 +56,14 @@ def read_boxes(path: Path) -> TrueBoxes:
     kind = identify(path)
     if kind is entities.FORMAT:
         annotated = entities.read_photos(path)
-        return TrueBoxes(tuple(annotated), lambda id: of_entities(annotated[id], index))
+        return BoxFile(tuple(annotated), lambda id: of_entities(annotated[id], index))
     if kind is coco.INSTANCES:
         drawn = coco.read_instances(path)
-        return TrueBoxes(tuple(drawn), lambda id: of_instances(drawn[id], index))
+        return BoxFile(tuple(drawn), lambda id: of_instances(drawn[id], index))
     if kind is boxes_jsonl.FORMAT:
         machine = boxes_jsonl.read(path)
         classes = np.array([index.get(name, -1) for name in COCO_80], np.int16)
-        return TrueBoxes(tuple(machine.ids()), lambda id: of_machine(machine, id, classes))
+        return BoxFile(tuple(machine.ids()), lambda id: of_machine(machine, id, classes))
     fix = "give Flickr30k Entities, COCO's instances_*.json, or machine-made boxes (`sightline data formats`)"
     raise ConfigError(f"{kind.name} holds no boxes with names", where=path, fix=fix)
 
@@ -148,10 +148,10 @@ class BoxTable:
         counts = self.counts[rows]
         longest = max(1, int(counts.max()))
         return {
-            "things": self.boxes[rows, :longest],
-            "thing_mask": torch.arange(longest) < counts[:, None],
-            "thing_names": self.names[rows, :longest].long(),
-            "thing_weights": self.weights[rows, :longest],
+            "true_boxes": self.boxes[rows, :longest],
+            "true_box_mask": torch.arange(longest) < counts[:, None],
+            "true_box_names": self.names[rows, :longest].long(),
+            "true_box_weights": self.weights[rows, :longest],
         }
 
 

@@ -132,7 +132,7 @@ class Detector(nn.Module):
         self.backbone.load_imagenet(torch.load(path, map_location="cpu", weights_only=True))
         return self
 
-    def load_sight(self, other: Detector) -> Detector:
+    def copy_weights(self, other: Detector) -> Detector:
         """Take the weights of another; classes that only this one has are those of ImageNet's weights."""
         weights = other.state_dict()
         if self.config.imagenet and not other.config.imagenet:
@@ -149,9 +149,9 @@ class Detector(nn.Module):
         levels = self.backbone(pixels)
         cells = self.backbone.head_map(levels[-1])
         maps = self.neck(levels)
-        found = [head(level) for head, level in zip(self.heads, maps, strict=True)]  # (B, 5, h, w)
-        numbers = torch.cat([part.flatten(2) for part in found], 2).float().mT  # (B, L, 5)
-        places = locations([(part.shape[2], part.shape[3]) for part in found], device=pixels.device)
+        by_level = [head(level) for head, level in zip(self.heads, maps, strict=True)]  # (B, 5, h, w)
+        numbers = torch.cat([part.flatten(2) for part in by_level], 2).float().mT  # (B, L, 5)
+        places = locations([(part.shape[2], part.shape[3]) for part in by_level], device=pixels.device)
         away = numbers[..., :4].clamp(max=FAR).exp() * places.cell[:, None]  # left, top, right, bottom
         boxes = torch.cat([places.centres - away[..., :2], places.centres + away[..., 2:]], -1)
         return Maps(cells, maps[0], numbers[..., 4], boxes, places)
@@ -173,8 +173,8 @@ class Detector(nn.Module):
 
     def describe(self, maps: Maps, boxes: Tensor) -> Tensor:
         """(B, n, region_width) features of boxes (B, n, 4)."""
-        seen = torch.cat([roi_mean(maps.cells, boxes, BINS), roi_mean(maps.fine, boxes, BINS)], -1)
-        return F.relu(self.region(seen))
+        pooled = torch.cat([roi_mean(maps.cells, boxes, BINS), roi_mean(maps.fine, boxes, BINS)], -1)
+        return F.relu(self.region(pooled))
 
     def scenes(self, pixels: Tensor, ids: Sequence[str], fingerprint: str | None = None) -> SceneBatch:
         """The scenes of a batch of pixels, gradients included.
@@ -213,22 +213,21 @@ class Detector(nn.Module):
         """What is in each photo: names by the best region that bears them, at most `most` of a score of `least`.
 
         A score is the geometric mean of how sure the region is and how sure its name is. Where the scenes have `names`,
-        these are told, ImageNet's among them, whose score is a probability and which have no box of their own.
+        these are given, ImageNet's among them, whose score is a probability and which have no box of their own.
         """
         if scenes.names is not None:
-            return _told_names(scenes, least, most)
+            return _concepts_of_names(scenes, least, most)
         regions, scores = scenes.part("regions", by="the detector"), scenes.part("scores", by="the detector")
         boxes = scenes.part("boxes", by="the detector").tolist()
         sure = (self.naming(regions).sigmoid() * scores[..., None]).sqrt()  # (B, n, K)
-        best, where = sure.max(1)
+        best, where = sure.max(1)  # (B, K) each
         top, names = best.topk(min(most, best.shape[1]), 1)
-        found = []
-        for photo, (values, ids) in enumerate(zip(top.tolist(), names.tolist(), strict=True)):
-            named = [
-                (value, id, int(where[photo, id])) for value, id in zip(values, ids, strict=True) if value >= least
-            ]
-            found.append(tuple(Concept(self.config.names[id], value, tuple(boxes[photo][r])) for value, id, r in named))
-        return found
+        regions_of_names = where.gather(1, names)
+        concepts = []
+        for own, *rows in zip(boxes, top.tolist(), names.tolist(), regions_of_names.tolist(), strict=True):
+            named = [row for row in zip(*rows, strict=True) if row[0] >= least]
+            concepts.append(tuple(Concept(self.config.names[id], score, tuple(own[r])) for score, id, r in named))
+        return concepts
 
     def fingerprint(self) -> str:
         """A short name for this model's weights and choices."""
@@ -238,18 +237,17 @@ class Detector(nn.Module):
         return fingerprint("detector", repr(self.config), weights)
 
 
-def _told_names(scenes: SceneBatch, least: float, most: int) -> list[tuple[Concept, ...]]:
+def _concepts_of_names(scenes: SceneBatch, least: float, most: int) -> list[tuple[Concept, ...]]:
     names, scores, boxes = (scenes.part(part, by="the detector") for part in ("names", "name_scores", "name_boxes"))
-    listed, told = token_names(), []
-    for ids, both, places in zip(names.tolist(), scores.tolist(), boxes.tolist(), strict=True):
-        rows = [row for row, id in enumerate(ids) if id >= 0 and (both[row][0] >= least or both[row][1] > 0)]
-        told.append(
-            tuple(
-                Concept(listed[ids[row]], max(both[row]), tuple(places[row]) if both[row][0] > 0 else None)
-                for row in rows[:most]
-            )
-        )
-    return told
+    name_of_id, concepts = token_names(), []
+    for rows in zip(names.tolist(), scores.tolist(), boxes.tolist(), strict=True):
+        of_photo = []
+        for id, (by_region, by_imagenet), box in zip(*rows, strict=True):
+            if id >= 0 and (by_region >= least or by_imagenet > 0):
+                place = tuple(box) if by_region > 0 else None
+                of_photo.append(Concept(name_of_id[id], max(by_region, by_imagenet), place))
+        concepts.append(tuple(of_photo[:most]))
+    return concepts
 
 
 class Neck(nn.Module):

@@ -75,8 +75,8 @@ def open_image(source: Source, *, max_pixels: int | None = None) -> Image.Image:
         MissingExtraError: it is HEIC, and the extra `heic` is not installed.
         DataError: no such file.
     """
-    with decode_image(source, max_pixels=max_pixels) as found:
-        upright = found.image.copy() if found.turn is None else found.image.transpose(found.turn)
+    with decode_image(source, max_pixels=max_pixels) as decoded:
+        upright = decoded.image.copy() if decoded.turn is None else decoded.image.transpose(decoded.turn)
     upright.info.clear()  # who opens the result again must not turn it again
     return upright
 
@@ -87,10 +87,10 @@ def read_pixels(source: Source, size: int, *, max_pixels: int | None = None) -> 
     `source` and `max_pixels` are those of `open_image`, and so are the errors. Large JPEGs are decoded at a half, a
     quarter or an eighth of their size, which changes pixels by less than a level on average.
     """
-    with decode_image(source, least=SPARE * size, max_pixels=max_pixels) as found:
-        squashed = found.image.resize((size, size), Image.Resampling.BICUBIC, reducing_gap=3.0)
-    upright = squashed if found.turn is None else squashed.transpose(found.turn)
-    return np.array(upright), found.size
+    with decode_image(source, least=SPARE * size, max_pixels=max_pixels) as decoded:
+        squashed = decoded.image.resize((size, size), Image.Resampling.BICUBIC, reducing_gap=3.0)
+    upright = squashed if decoded.turn is None else squashed.transpose(decoded.turn)
+    return np.array(upright), decoded.size
 
 
 @contextlib.contextmanager
@@ -163,9 +163,9 @@ def _open_file(path: PathLike) -> IO[bytes]:
             if (found := open_elsewhere(path)) is not None:
                 return found
             existing_path(path)  # the same error as everywhere
-        told = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         fix = "check its name and permissions"
-        raise ImageError(f"the file cannot be read ({told})", where=path, fix=fix) from error
+        raise ImageError(f"the file cannot be read ({why})", where=path, fix=fix) from error
 
 
 def _open_picture(

@@ -25,7 +25,7 @@ from sightline.training.objectives.detect_and_caption import (
     mirror_words,
     soft_target_loss,
 )
-from sightline.training.objectives.detection import ANCHOR, Things, box_losses, jitter, name_loss
+from sightline.training.objectives.detection import ANCHOR, TrueBoxes, box_losses, jitter, name_loss
 from sightline.training.tensor_tables import Pool
 from sightline.vision.box_assignment import assign_by_overlap, locations
 from sightline.vision.boxes import pairwise_iou
@@ -38,10 +38,10 @@ WORDS = Vocabulary(["a", "dog", "left", "right", "of", "tree"])
 DOG = concept_names().index("dog")
 
 
-def things(boxes, names=None, weights=None, mask=None) -> Things:
+def true_boxes(boxes, names=None, weights=None, mask=None) -> TrueBoxes:
     boxes = torch.tensor(boxes, dtype=torch.float)
     count, most = boxes.shape[:2]
-    return Things(
+    return TrueBoxes(
         boxes,
         torch.ones(count, most, dtype=torch.bool) if mask is None else torch.tensor(mask),
         torch.full((count, most, 3), -1) if names is None else torch.tensor(names),
@@ -64,7 +64,7 @@ TRUE = [[[0.1, 0.1, 0.6, 0.7], [0.5, 0.4, 0.9, 0.9]], [[0.2, 0.3, 0.8, 0.6], [0.
 
 @pytest.mark.parametrize("weights", [[[1.0, 1.0], [1.0, 1.0]], [[0.6, 0.4], [1.0, 1.0]]])
 def test_objectness_learns_how_well_its_box_fits_and_boxes_learn_by_giou(weights):
-    maps, true = random_maps(), things(TRUE, weights=weights, mask=[[True, True], [True, False]])
+    maps, true = random_maps(), true_boxes(TRUE, weights=weights, mask=[[True, True], [True, False]])
     objectness, box = box_losses(maps, true, doubt=0.25)
     chosen = assign_by_overlap(maps.places, true.boxes, true.mask, anchor=ANCHOR)
     focal = off = count = 0.0
@@ -99,7 +99,7 @@ def naive_giou(a, b) -> float:
 
 def test_photos_without_a_thing_learn_that_there_is_little():
     maps = random_maps()
-    objectness, box = box_losses(maps, things(TRUE, mask=[[False, False], [False, False]]), doubt=0.5)
+    objectness, box = box_losses(maps, true_boxes(TRUE, mask=[[False, False], [False, False]]), doubt=0.5)
     assert float(box) == 0
     objectness.backward()
     assert (maps.objectness.grad > 0).all()
@@ -113,7 +113,7 @@ def test_names_that_hold_are_learned_and_undecided_ones_left_alone():
     undecided[1, 0] = undecided[1, 2] = True
     names = [[[0, -1, -1], [1, -1, -1]], [[-1, -1, -1], [3, 1, -1]]]
     weights = [[1.0, 0.5], [1.0, 1.0]]
-    true = things(TRUE, names, weights, mask=[[True, True], [True, True]])
+    true = true_boxes(TRUE, names, weights, mask=[[True, True], [True, True]])
     logits = torch.randn(2, 2, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     loss = name_loss(logits, true, implied, undecided)
     expected = {  # (photo, thing): the names that hold, those that count
@@ -200,7 +200,7 @@ def test_left_and_right_change_places_in_a_mirrored_world():
 
 
 def test_things_of_several_batches_are_padded_to_the_most():
-    one, more = things([[[0.1, 0.1, 0.2, 0.2]]], [[[4, -1, -1]]]), things(TRUE)
+    one, more = true_boxes([[[0.1, 0.1, 0.2, 0.2]]], [[[4, -1, -1]]]), true_boxes(TRUE)
     both = join_batches([one, more])
     assert both.boxes.shape == (3, 2, 4)
     assert both.mask.tolist() == [[True, False], [True, True], [True, True]]
@@ -230,10 +230,10 @@ class Squares:
         return SceneBatch(
             ids=tuple(map(str, rows.tolist())),
             pixels=torch.from_numpy(self.pixels[rows.numpy()]),
-            things=torch.from_numpy(self.boxes[rows.numpy()]),
-            thing_mask=torch.ones(len(rows), 1, dtype=torch.bool),
-            thing_names=names,
-            thing_weights=torch.ones(len(rows), 1),
+            true_boxes=torch.from_numpy(self.boxes[rows.numpy()]),
+            true_box_mask=torch.ones(len(rows), 1, dtype=torch.bool),
+            true_box_names=names,
+            true_box_weights=torch.ones(len(rows), 1),
         )
 
 

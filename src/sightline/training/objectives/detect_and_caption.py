@@ -17,7 +17,7 @@ from sightline.text.vocabulary import Vocabulary
 from sightline.training.augmentation import cut_windows, random_windows, recolour
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress
-from sightline.training.objectives.detection import Things, box_losses, jitter, name_loss
+from sightline.training.objectives.detection import TrueBoxes, box_losses, jitter, name_loss
 from sightline.training.objectives.name_variation import NameVariation
 from sightline.vision.boxes import crop, flip
 from sightline.vision.concept_names import concept_names, relations
@@ -69,9 +69,9 @@ class DetectAndCaptionConfig:
 class DetectAndCaption(Objective):
     """boxes · (L_objectness + L_box) + names · L_names + captions · L_XE + imagenet · L_KD + imagenet_cells · L_cells.
 
-    The sum is over photos. L_objectness and L_box are per cell that has a thing, L_names per thing with a name
-    (`detection`); L_XE is per word and END; L_KD is per photo, L_cells per grid cell (`soft_target_loss`). Photos of
-    the pool `boxed` take part in all but L_XE.
+    The sum is over photos. L_objectness and L_box are per cell that has a true box, L_names per true box with
+    a name (`detection`); L_XE is per word and END; L_KD is per photo, L_cells per grid cell (`soft_target_loss`).
+    Photos of the pool `boxed` take part in all but L_XE.
 
     Relations: L_XE is `cross-entropy`. Parts: `objectness`, `box`, `names`, `cross-entropy`, `imagenet`, `cells`.
     """
@@ -99,14 +99,14 @@ class DetectAndCaption(Objective):
         vision, config = self._vision(model), self.config
         scenes = self.scenes(batch)
         count = len(scenes)
-        pixels, things, window = self._with_boxed(scenes)
+        pixels, truth, window = self._with_boxed(scenes)
         flipped = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
         if model.training:
-            pixels, things, flipped = self._augment(pixels, things, window, config.size or vision.size)
+            pixels, truth, flipped = self._augment(pixels, truth, window, config.size or vision.size)
         maps: Maps = vision(pixels)
-        objectness, box = box_losses(maps, things, config.doubt)
-        boxes = jitter(things.boxes) if model.training else things.boxes
-        names = name_loss(vision.naming(vision.describe(maps, boxes)), things, self.implied, self.undecided)
+        objectness, box = box_losses(maps, truth, config.doubt)
+        boxes = jitter(truth.boxes) if model.training else truth.boxes
+        names = name_loss(vision.naming(vision.describe(maps, boxes)), truth, self.implied, self.undecided)
         parts = {"objectness": objectness, "box": box, "names": names}
         total = config.boxes * (objectness + box) + config.names * names
         if config.imagenet or config.imagenet_cells:
@@ -133,27 +133,27 @@ class DetectAndCaption(Objective):
             self._downloaded = FrozenModel(ImageNetClassifier.from_package(vision.variant).to(pixels.device))
         return self._downloaded.model.cells(pixels)
 
-    def _with_boxed(self, scenes: SceneBatch) -> tuple[Tensor, Things, Tensor]:
-        """Pixels, things and the least window of the batch's photos and of those of `boxed`."""
-        pixels, things = scenes.part("pixels", by=NAME), things_of(scenes)
+    def _with_boxed(self, scenes: SceneBatch) -> tuple[Tensor, TrueBoxes, Tensor]:
+        """Pixels, true boxes and the least window of the batch's photos and of those of `boxed`."""
+        pixels, truth = scenes.part("pixels", by=NAME), true_boxes_of(scenes)
         window = pixels.new_full((len(pixels),), self.config.window, dtype=torch.float)
         if not self.config.boxed:
-            return pixels, things, window
+            return pixels, truth, window
         pool = self.pools[POOL]
         boxed = pool.scene_batch(torch.randint(len(pool), (self.config.boxed,))).to(pixels.device)
         pixels = torch.cat([pixels, boxed.part("pixels", by=NAME)])
         window = torch.cat([window, window.new_full((len(boxed),), self.config.boxed_window)])
-        return pixels, join_batches([things, things_of(boxed)]), window
+        return pixels, join_batches([truth, true_boxes_of(boxed)]), window
 
-    def _augment(self, pixels: Tensor, things: Things, least: Tensor, size: int) -> tuple[Tensor, Things, Tensor]:
-        """A random window of each photo at `size`, some mirrored, and what is left of the things in it."""
+    def _augment(self, pixels: Tensor, truth: TrueBoxes, least: Tensor, size: int) -> tuple[Tensor, TrueBoxes, Tensor]:
+        """A random window of each photo at `size`, some mirrored, and what of the true boxes is left in it."""
         windows = random_windows(least)
         flipped = torch.rand(len(pixels), device=pixels.device) < (0.5 if self.config.mirror else 0)
-        boxes, visible = crop(things.boxes, windows)
+        boxes, visible = crop(truth.boxes, windows)
         boxes = torch.where(flipped[:, None, None], flip(boxes), boxes)
-        things = replace(things, boxes=boxes, mask=things.mask & (visible > VISIBLE))
+        truth = replace(truth, boxes=boxes, mask=truth.mask & (visible > VISIBLE))
         pixels = cut_windows(windows, flipped, pixels, size)
-        return recolour(pixels, self.config.colour) if self.config.colour else pixels, things, flipped
+        return recolour(pixels, self.config.colour) if self.config.colour else pixels, truth, flipped
 
     def _cross_entropy(
         self, model: EndToEndCaptioner, maps: Maps, scenes: SceneBatch, texts: TextBatch, flipped: Tensor
@@ -180,17 +180,17 @@ def soft_target_loss(logits: Tensor, targets: Tensor, temperature: float) -> Ten
     return temperature**2 * F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 
-def things_of(scenes: SceneBatch) -> Things:
-    return Things(
-        scenes.part("things", by=NAME),
-        scenes.mask("things", by=NAME),
-        scenes.part("thing_names", by=NAME),
-        scenes.part("thing_weights", by=NAME),
+def true_boxes_of(scenes: SceneBatch) -> TrueBoxes:
+    return TrueBoxes(
+        scenes.part("true_boxes", by=NAME),
+        scenes.mask("true_boxes", by=NAME),
+        scenes.part("true_box_names", by=NAME),
+        scenes.part("true_box_weights", by=NAME),
     )
 
 
-def join_batches(parts: list[Things]) -> Things:
-    """The things of several batches as one, padded to the photo with most."""
+def join_batches(parts: list[TrueBoxes]) -> TrueBoxes:
+    """The true boxes of several batches as one, padded to the photo with most."""
     most = max(part.boxes.shape[1] for part in parts)
 
     def cat(name: str, empty: float) -> Tensor:
@@ -198,7 +198,7 @@ def join_batches(parts: list[Things]) -> Things:
         pads = [(0, 0) * (row.dim() - 2) + (0, most - row.shape[1]) for row in rows]
         return torch.cat([F.pad(row, pad, value=empty) for row, pad in zip(rows, pads, strict=True)])
 
-    return Things(cat("boxes", 0), cat("mask", False), cat("names", -1), cat("weights", 0))
+    return TrueBoxes(cat("boxes", 0), cat("mask", False), cat("names", -1), cat("weights", 0))
 
 
 def hide_parts(scenes: SceneBatch, share: float) -> SceneBatch:
