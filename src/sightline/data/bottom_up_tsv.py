@@ -35,7 +35,7 @@ _AGAIN = "download the file again, or extract this image again"
 _RESIDENT = 64 << 20  # mapped bytes that may stay in memory while a file is read through
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-_INVALID = 0xFFFF
+_INVALID = 0xFFFF  # of a pair that is not base64; true pairs have twelve bits
 _BLOCK = 65536  # characters at a time: the intermediate arrays then stay in cache, and below malloc's mmap threshold
 
 

@@ -25,7 +25,7 @@ from sightline.errors import CountError
 from sightline.files import write_json
 from sightline.text.vocabulary import split_plain
 
-SENTIMENTS = {1: "positive", 0: "negative"}
+SENTIMENTS = {1: "positive", 0: "negative"}  # by the number that SentiCap stores
 
 
 def read(path: Path, problems: Problems = STRICT) -> CaptionSet:

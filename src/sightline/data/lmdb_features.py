@@ -40,7 +40,7 @@ from sightline.files import PathLike, existing_path, refuse_special, unwritable
 from sightline.scene import Scene
 
 _MAGIC = b"\xde\xc0\xef\xbe"
-_MAGIC_AT = 16
+_MAGIC_AT = 16  # bytes: the header of the first page comes before it
 _FIRST_MAP = 1 << 30  # bytes; the map grows with what is written
 _RESERVED = re.compile(r"__\w+__")  # where lmdbdict, which self-critical writes with, keeps `__len__` and the like
 _AGAIN = "copy or download it again"

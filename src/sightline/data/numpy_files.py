@@ -19,7 +19,7 @@ AnyArray = npt.NDArray[Any]
 NPY_MAGIC = b"\x93NUMPY"
 ZIP_MAGIC = b"PK\x03\x04"
 _AGAIN = "copy or extract it again"
-_LONGEST_HEADER = 1 << 16
+_LONGEST_HEADER = 1 << 16  # bytes; numpy writes a hundred or so
 
 
 class _Header(NamedTuple):

@@ -38,7 +38,7 @@ from sightline.files import PathLike, open_bytes, read_json, write_text
 from sightline.scene import Array, Scene
 
 S = TypeVar("S", bound=Sized)
-CAPTIONS_PER_IMAGE = 5
+CAPTIONS_PER_IMAGE = 5  # lines of `_caps.txt` that an image has
 PARTS = ("ims.npy", "ims.h5", "ims_box.h5", "caps.txt", "ids.txt", "files.json", "tags.txt")
 _PART = re.compile(r"(?P<split>.+?)_(?:ims\.npy|ims\.h5|caps\.txt)$")
 

@@ -28,7 +28,7 @@ from sightline.files import existing_path
 
 Integers = npt.NDArray[np.integer[Any]]
 
-_DIMENSIONS = {"labels": 2, "label_start_ix": 1, "label_end_ix": 1, "label_length": 1}
+_DIMENSIONS = {"labels": 2, "label_start_ix": 1, "label_end_ix": 1, "label_length": 1}  # of the arrays that are read
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ Rectangle = tuple[int, int, int, int]
 Font = ImageFont.FreeTypeFont
 Line = Literal["", "under", "dashed", "through"]  # where a word has a line; a dashed one is below it
 
+# Those of the HTML pages (`web_page`) in their light form.
 PAPER: Colour = (255, 255, 255)
 INK: Colour = (29, 36, 48)
 SOFT: Colour = (91, 102, 117)

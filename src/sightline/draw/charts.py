@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 Points = Sequence[tuple[float, float]]
 
-VISUAL: Colour = (126, 87, 194)
+VISUAL: Colour = (126, 87, 194)  # of JRAN's two relationships, this and the next
 VISUAL_SEMANTIC: Colour = (0, 158, 115)
-_DPI = 100
+_DPI = 100  # pixels of an inch, in which matplotlib counts sizes
 _TEXT, _NOTE = 13, 10  # of letters, in points
 _BARS = 190  # height of a chart of bars, in pixels
 _CELL = 40  # side of a cell that holds a number, in pixels

@@ -36,7 +36,7 @@ from sightline.errors import ConfigError, DataError
 from sightline.scene import Array, Concept, Scene
 from sightline.vision.images import open_image
 
-_GREY: Colour = (150, 158, 170)
+_GREY: Colour = (150, 158, 170)  # of captions that are nearly right
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,7 @@ def _refuse_nothing(results: Sequence[FoundCaption] | Sequence[FoundPhoto]) -> N
         raise ConfigError("nothing was found", fix="give at least one caption or photo that was found")
 
 
+# How words look that a `Judgement` names.
 LOOKS: dict[str, tuple[Colour, Line]] = {
     "incorrect": (BAD, "through"),
     "irrelevant": ((139, 94, 43), "dashed"),

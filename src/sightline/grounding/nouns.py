@@ -16,6 +16,7 @@ PAIRS = frozenset(  # one thing, whose name is a plural
     "binoculars glasses goggles headphones jeans leggings overalls pajamas pants pliers pyjamas scissors shorts "
     "sunglasses sweatpants tights tongs trousers trunks".split()
 )
+# How many of the noun after it a word means.
 NUMBERS = {"both": 2, "couple": 2, "pair": 2, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
 MANY = 10  # boxes of a plural without a number, at most
 BETWEEN = frozenset({"JJ", "JJR", "JJS", "VBG", "VBN", "NN"})  # tags between a number and its noun: "two small dogs"

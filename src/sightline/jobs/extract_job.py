@@ -39,7 +39,7 @@ Precision = Literal["float16", "float32"]
 LEDGER = "ledger.jsonl"
 IMAGENET = "imagenet"  # the name of a vision model without a file
 BATCH_ON_CPU = 16  # more take memory, and hardly less time
-BATCH_ON_GPU = 64
+BATCH_ON_GPU = 64  # and on any other accelerator
 
 
 def extract(

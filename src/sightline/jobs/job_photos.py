@@ -18,7 +18,7 @@ from sightline.vision.find_photos import find_photos, is_picture, walk_folder
 from sightline.vision.object_storage import Mark, is_address, pictures_at
 from sightline.vision.parquet_photos import PhotoTable, is_table, mark_elsewhere, split_row_path
 
-GONE: Mark = (0, 0)
+GONE: Mark = (0, 0)  # of a photo that is not there: no file has been changed at time 0
 ASKING = 32  # marks that are asked for at once
 
 

@@ -21,7 +21,7 @@ from sightline.scene import Box, box_iou
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS, Tagger
 
-THRESHOLD = 0.5
+THRESHOLD = 0.5  # IoU above which a box is right
 
 
 def overlaps_enough(boxes: Sequence[Box], truth: Sequence[Box]) -> bool:

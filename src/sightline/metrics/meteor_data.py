@@ -38,6 +38,7 @@ _ENDINGS = (
 )  # fmt: skip
 _MULTIPLIER = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
 _INVERSE = pow(_MULTIPLIER, -1, 1 << 64)
+# A random number for each byte, of which hashes are sums.
 _BYTE_VALUES = np.frombuffer(
     b"".join(blake2b(bytes([byte]), digest_size=8, person=b"sightline").digest() for byte in range(256)), "<u8"
 ).astype(np.uint64)

@@ -24,7 +24,7 @@ import numpy as np
 from sightline.metrics.meteor_data import BACKWARD, FORWARD, MeteorIndex
 from sightline.metrics.meteor_words import EXACT, PARAPHRASE, Lexicon, Related, Sentence
 
-BEAM = 40
+BEAM = 40  # partial alignments that are kept, as the Java tool keeps them
 _MATCH, _CHUNK = 1 << 60, 1 << 40  # one number orders partial alignments: the distance is in the low bits
 
 # A match: its change of the order, where it starts and ends in the hypothesis, those words as a bit mask, how many

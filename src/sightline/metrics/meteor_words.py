@@ -26,7 +26,7 @@ MODULES = ("exact", "stem", "synonym", "paraphrase")
 
 _LETTERS = "A-Za-zÀ-ÖØ-öø-ž\u0400-\u0527\u1d00-\u1d7f\ua640-\ua66e\ua67e-\ua697"
 _SPACES = "[\u00a0\u2000-\u200a\u202f\u205f\u3000]"
-_EDGES = "".join(map(chr, range(33)))
+_EDGES = "".join(map(chr, range(33)))  # what Java's `trim` removes
 
 _PLAIN = re.compile(r"[a-z0-9 ]*")
 _QUOTES = str.maketrans("‘’“”", "''\"\"")

@@ -26,7 +26,7 @@ from sightline.text.lemmas import inflections, lemma
 
 BEFORE = ("<s2>", "<s>")  # stand for the two words, and tags, before the first token
 AFTER = ("</s>", "</s2>")
-OFFSETS = (0, -1, -2, 1, 2)
+OFFSETS = (0, -1, -2, 1, 2)  # of the words whose features count, from the word being tagged
 CLOSED = Path(__file__).parent / "assets" / "closed_classes.txt"
 
 # Where a word stands in its clause, told from the tags before it. Captions are mostly one clause, and whether its verb
@@ -126,7 +126,7 @@ def clause_after(clause: str, tag: str, restart: bool = False) -> str:
 
 NOUNS = frozenset({"NN", "NNS", "NNP", "NNPS"})
 ASSET = Path(__file__).parent / "assets" / "tagger.npz"
-BATCH = 1024
+BATCH = 1024  # sentences that are tagged together
 EXCLUDED = -10_000  # below any sum of weights
 MOST_TYPES = 1 << 16  # more than these, and the types seen are forgotten, to bound memory
 

@@ -20,7 +20,7 @@ PUNCTUATION = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
 )
 
-_CACHE_SIZE = 1 << 17
+_CACHE_SIZE = 1 << 17  # pieces of text whose tokens are remembered, so that memory is bounded
 _PLAIN = re.compile("([A-Za-z]{2,})[.,]?|[A-Za-z]+(?:-[A-Za-z]+)*")
 # Where a token may depend on what is beyond a space, or hold one: numbers, sentence ends, tags, spaces of other kinds.
 # One class of first characters before the alternatives makes the search twice as fast.

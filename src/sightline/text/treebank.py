@@ -12,6 +12,7 @@ import re
 _ALONE = re.compile(r"(\.{2,}|--|''|``|[;@#$%&?!()\[\]{}<>*\"`“”«»„‘’–—]|[:,](?!\d))")
 _CLITIC = re.compile(r"(?i)(.+)('s|'m|'d|'ll|'re|'ve|n't)|(.+)(')", re.DOTALL)
 _LONE_CLITIC = frozenset(("'n", "'s", "'m", "'d", "'t", "'ll", "'re", "'ve"))
+# Words that Treebank writes as two, and how many letters the first has.
 _TWO_WORDS = {"cannot": 3, "gimme": 3, "gonna": 3, "gotta": 3, "lemme": 3, "wanna": 3, "d'ye": 1, "more'n": 4}
 _SENTENCE_END = re.compile(r"([^\s.])\.(?=[\])}>\"'»”]*(\s|$))")
 _ABBREVIATIONS = frozenset("mr mrs ms dr prof st jr sr vs etc inc co corp ltd no ave blvd rd mt ft dept approx".split())

@@ -23,7 +23,7 @@ from sightline.errors import ConfigError, DataError
 Pos = Literal["n", "v", "a", "r"]
 POS: tuple[Pos, ...] = get_args(Pos)
 ASSET = Path(__file__).parent / "assets" / "wordnet.npz"
-REMEMBERED = 1 << 16
+REMEMBERED = 1 << 16  # answers of each cache: more than captions have words
 
 LEXFILES = (
     "adj.all", "adj.pert", "adv.all", "noun.Tops", "noun.act", "noun.animal", "noun.artifact", "noun.attribute",

@@ -19,7 +19,7 @@ from sightline.training.recipe import Recipe
 from sightline.training.recipe_captions import plural, read_captions, read_corpus, times
 
 KINDS = {config().kind: config for config in get_args(CaptionerConfig)}
-SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}
+SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}  # of photos without splits
 ENOUGH = 50  # photos to choose a model by
 FEW_EPOCHS = 40  # where there are fewer
 FEW_SENTENCES = 2_000  # below, a twentieth are too few to choose by

@@ -42,7 +42,7 @@ from sightline.training.word_boxes import word_overlaps
 
 __all__ = ["Data", "DataConfig", "build_data"]
 
-FIRST = torch.tensor([0])
+FIRST = torch.tensor([0])  # the row of a pool by which its scenes are known
 READ_BY = {"r2m-image": ("vector",)}  # scene parts that an objective reads besides the model's
 
 

@@ -134,6 +134,7 @@ def evaluate(
         return metrics | sentiment_shares([caption.words for caption in captions.values()], sentiment or {})
 
 
+# What papers call the keys of the scorecard.
 _NAMES = {f"Bleu_{n}": f"BLEU-{n}" for n in range(1, 5)} | {"ROUGE_L": "ROUGE-L"}
 _AS_READ = {key for metric in METRICS.values() if not metric.fraction for key in metric.keys}  # percentages, counts
 _OF_THE_CORPUS = {*(f"Bleu_{n}" for n in range(1, 5)), "METEOR", *_AS_READ}  # no means over photos

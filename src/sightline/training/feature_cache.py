@@ -26,7 +26,7 @@ from sightline.vision.encoder import VisionModel
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.fold_batch_norm import fold
 
-BATCH = 256
+BATCH = 256  # photos that are looked at together
 KEPT = (*PARTS, "region_mask", "grid_mask", "names", "name_scores", "name_boxes")  # of a scene
 
 

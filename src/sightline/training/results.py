@@ -31,7 +31,7 @@ RECORDS = "records"  # the folder of the records of all rows
 NAMES = {"contrastive": "cl"}  # folder of recipes to what records and people call the paper
 PAPERS = ("r2m", "pos-scan", "cl", "vsrn", "jran")
 Comparable = Literal["yes", "other split", "other data", "other features"]
-DECIMALS = 4
+DECIMALS = 4  # of metrics in a record: more than papers print, few enough for a diff
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ FUNCTION_WORDS = frozenset(
     there they this time to two up was we were what when which who will with would you
     """.split()
 )
-TINY = 1e-9
+TINY = 1e-9  # what divisors are at least, so that captions without words score 0
 NOTHING = -1  # the thing that a word names which names none
 
 

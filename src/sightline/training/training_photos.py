@@ -100,7 +100,7 @@ def boxes_of_pools(
 
 
 READERS = 16  # photos that are decoded at the same time
-GREY = 128
+GREY = 128  # the pixels of a photo that cannot be read
 
 
 class PixelTable:

@@ -16,7 +16,7 @@ from sightline.errors import DataError
 from sightline.files import open_text
 
 LIST = Path(__file__).parent / "imagenet_names.tsv"
-CLASSES = 1000
+CLASSES = 1000  # of ImageNet's challenge (ILSVRC 2012)
 
 
 @dataclass(frozen=True)

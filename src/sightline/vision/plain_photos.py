@@ -16,6 +16,7 @@ NOISE = 2.0
 EVERY = 16
 SLACK = 1e-6  # for the rounding of both sums
 SMALLEST = 8  # pixels of a side
+# The degrees at which each hue ends; above the last it is red again.
 HUES = ((15, "red"), (45, "orange"), (70, "yellow"), (165, "green"), (260, "blue"), (320, "purple"), (345, "pink"))
 
 

@@ -26,9 +26,9 @@ from sightline.files import checksum, existing_path, read_json, refuse_special, 
 from sightline.scene import Array, Concept, Scene
 
 NAME = "sightline-store"
-VERSION = 1
+VERSION = 1  # of the layout; a store of a later one is refused
 SETTINGS, INDEX, LOCK = "store.json", "index.jsonl", ".lock"
-ALIGN = 64
+ALIGN = 64  # bytes: a cache line, and more than any number needs
 DTYPES = ("float16", "float32")
 PARTS = ("boxes", "scores", "regions", "grid", "vector")
 EXACT = ("boxes", "scores")  # float16 would move a box edge by up to a pixel in 4,000

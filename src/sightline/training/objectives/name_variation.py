@@ -28,7 +28,7 @@ FEWEST = 4  # names of a kind, below which there is little to choose from
 PERSON = "person"  # whose kinds are not mistaken for each other: a name says less of people than a photo does
 DECOYS = 0.5  # of renamed photos keep the old name too
 LEAST_SURE = 0.4  # times the old name's score is how sure a decoy is at least
-NONE = -1
+NONE = -1  # no name, or no kind
 BY = "the variation of names"  # who reads names of scenes, in errors
 
 
