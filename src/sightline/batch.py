@@ -67,7 +67,7 @@ class SceneBatch(_Moves):
     true_boxes: Tensor | None = None  # (B, m, 4)
     true_box_mask: Tensor | None = None  # (B, m)
     true_box_names: Tensor | None = None  # (B, m, k) ids of what people call each, -1 where they have no more names
-    true_box_weights: Tensor | None = None  # (B, m) how far each is to be believed
+    true_box_weights: Tensor | None = None  # (B, m) how much each counts: 1 if people drew it
     fingerprint: str = ""  # of the vision model that made all of them
 
     def __len__(self) -> int:

@@ -21,8 +21,8 @@ import yaml
 from sightline.errors import ConfigError, about
 from sightline.files import PathLike, open_text
 
-# What recipes called keys and kinds before, and what they are called now. Recipes with an old name are refused and told
-# the new one; checkpoints and folders of runs that were made before are read (`with_new_names`).
+# What recipes called keys and kinds before, and what they are called now. Recipes with an old name are refused, and the
+# error names the new one; checkpoints and folders of runs that were made before are read (`with_new_names`).
 RENAMED = {"rate": "lr", "rates": "lrs", "way": "strategy"}
 RENAMED_KINDS = {"looking": "detect-and-caption"}
 

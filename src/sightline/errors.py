@@ -140,7 +140,7 @@ class ChecksumError(DataError):
 def is_out_of_memory(error: BaseException) -> bool:
     """True where memory ended: Python's, the system's, that of a library being imported, or PyTorch's on a CPU.
 
-    All but the first are told by their words alone.
+    All but the first are recognised by their messages.
     """
     words = (
         *("can't allocate memory", "cannot allocate memory", "out of memory", "can't start new thread"),

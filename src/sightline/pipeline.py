@@ -145,7 +145,7 @@ class Pipeline:
             return self._vision.scenes(pixels, tuple(photo.id for photo in photos), self._fingerprint)
 
     def _threads_for(self, photos: int) -> AbstractContextManager[None]:
-        """One thread of a CPU for few photos."""
+        """Within it, a CPU computes with one thread if the photos are `FEW`."""
         return one_thread(self.device.type == "cpu" and photos <= FEW)
 
     @overload
@@ -198,15 +198,15 @@ class Pipeline:
         bad: Callable[[SightlineError], None] | None = None,
         progress: Progress = iter,
     ) -> Iterator[PhotoCaption]:
-        """The captions of the photos at `paths`, in their order, as they come; files are read while the model works.
+        """Yield the captions of the photos at `paths`, in their order; files are read while the model works.
 
         Length, beam and rules are those of `caption`.
 
         Args:
             paths: of photos; `sightline.vision.find_photos.find_photos` lists those of folders and patterns.
             batch: photos that are looked at together.
-            bad: is given the error of a file that cannot be read, which stops nothing. By default all are told in one
-                warning at the end.
+            bad: is given the error of a file that cannot be read, which stops nothing. By default one warning at
+                the end lists them all.
             progress: wraps the paths, such as `sightline.vision.photo_reader.progress_bar("captioning")`.
         """
         if batch < 1:
@@ -368,7 +368,7 @@ class Pipeline:
 
     @torch.inference_mode()
     def ground_many(self, photos: Sequence[Source | Photo], sentences: Sequence[str]) -> list[Grounding]:
-        """The same of many photos, each with its own sentence."""
+        """`ground` for many photos, each with its own sentence."""
         if len(photos) != len(sentences):
             raise CountError(f"{len(photos)} photos with {len(sentences)} sentences", fix="give a sentence for each")
         remaining = iter(sentences)

@@ -50,7 +50,7 @@ DEFAULT = ("weights", "sightline.safetensors")  # inside the package
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """What captions photos."""
+    """The models that caption a photo, with the settings they are used with."""
 
     vision: VisionModel  # from pixels to scenes
     captioner: Reader[Captioner]  # from scenes to captions

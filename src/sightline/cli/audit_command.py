@@ -118,7 +118,7 @@ def _result_folder(out: Path | None, *made_of: object) -> Iterator[Path]:
 
 
 def _captions(path: Path, images: Path, split: str | None) -> dict[str, list[str]]:
-    """Captions by the paths of their photos. Photos that are not there are told when they are read.
+    """Captions by the paths of their photos. Photos that are not there are reported when they are read.
 
     A photo is in the folder, or where its path leads from here, or in the folder without its own folders.
     """

@@ -132,7 +132,7 @@ def _formats(names: tuple[str, ...], out: Path | None, json: bool) -> frozenset[
 
 
 def _stream(photos: Sequence[PhotoRef], work: CaptionWork, display: CaptionDisplay) -> int:
-    """Print captions as they come, keeping none, and return how many."""
+    """Print each caption once it is made, without keeping any, and return how many there were."""
     records = _records(photos, work, display)
     with display:
         if display.form:
@@ -143,7 +143,7 @@ def _stream(photos: Sequence[PhotoRef], work: CaptionWork, display: CaptionDispl
 
 
 def _records(photos: Sequence[PhotoRef], work: CaptionWork, display: CaptionDisplay) -> Iterator[CaptionJson]:
-    """The captions, which are shown as they come."""
+    """Load the model and caption the photos; each caption is shown, then yielded as JSON."""
     if not photos:
         return
 

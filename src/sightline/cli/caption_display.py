@@ -48,7 +48,7 @@ class CaptionDisplay:
             self._bar = None
 
     def progress(self, title: str) -> Progress:
-        """What wraps the paths of photos: a bar begins, and goes on when `step` is called."""
+        """Wraps the paths of photos: starts a bar, which moves when `step` is called."""
 
         def wrap(paths: Sequence[PathLike]) -> Sequence[PathLike]:
             self.begin(title, len(paths))
@@ -73,7 +73,7 @@ class CaptionDisplay:
         self._task = self._bar.add_task(title, total=total)
 
     def step(self) -> None:
-        """One photo more is done."""
+        """Move the bar by one photo."""
         if self._bar is not None:
             self._bar.advance(self._task)
 
@@ -97,7 +97,7 @@ class CaptionDisplay:
             self._print(box_table(record["words"]), sys.stderr if self.form else self.stdout)
 
     def print_data(self, records: Iterable[CaptionJson]) -> None:
-        """Print captions in the `form` of standard output, as they come."""
+        """Print captions in the `form` of standard output, each once it is made."""
         from sightline.export.caption_tables import TABLES
 
         rest = ""  # of a line that is not whole yet

@@ -257,7 +257,7 @@ def _new_photos(run: DataConfig, everything: DataConfig, base: Path) -> tuple[li
 
     files = _paths(run, base) if run.images is None else (run.path(run.images, base), *_paths(run, base))
     if not files or not all(path.exists() for path in files):
-        return [], 0  # it has learned from text alone, or nobody can tell any more
+        return [], 0  # it has learned from text alone, or its photos are gone
     by_file = run.images is not None and everything.images is not None
 
     def name(data: DataConfig, photo: CaptionedPhoto) -> str:

@@ -63,7 +63,7 @@ def extract(
     rule = None if boxes is None else BoxRule.parse(boxes)
     if threads is not None:
         torch.set_num_threads(threads)
-    choose_device(device)  # a wrong one is told before anything is done
+    choose_device(device)  # a wrong one is refused before anything is done
     bar = iter if quiet else progress_bar("extracting")
     encoder = InferenceEncoder(vision_of(model), rule)
     began = time.monotonic()

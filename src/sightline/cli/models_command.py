@@ -26,7 +26,14 @@ OWN = "Sightline's own"
 LICENCE = "LICENSE"  # beside the model that comes with Sightline
 CARD_KEYS = ("data", "measured on", "metrics")  # what the card of a trained model says of its part
 LINE = 100  # characters
-ELSEWHERE = ("name", "licence", "license", "model", "data", "measured on")  # of a card, told in their own lines
+ELSEWHERE = (
+    "name",
+    "licence",
+    "license",
+    "model",
+    "data",
+    "measured on",
+)  # keys of a card that have lines of their own
 KINDS = {
     "neuraltalk2": Kind("captioner", "Vinyals et al., Show and Tell, CVPR 2015", ("contrastive",)),
     "adaptive-attention": Kind("captioner", "Lu et al., Knowing When to Look, CVPR 2017", ("contrastive",)),

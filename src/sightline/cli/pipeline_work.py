@@ -38,7 +38,7 @@ class PipelineWork:
     def load(self) -> Pipeline:
         """The model at work. The first call loads it, which takes a second or two."""
         if self._pipeline is None:
-            gc.disable()  # what imports make is there to stay; looking for garbage in it takes a tenth of the start
+            gc.disable()  # imported objects stay; searching them for garbage takes a tenth of the start
             try:
                 from sightline.pipeline import load
 

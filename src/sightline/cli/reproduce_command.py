@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is a row to run
     from sightline.training.reproduce import Outcome, Row
 
 LEGEND = 680  # pixels for the names of one chart's lines
-LINES = 7  # colours that can be told apart
+LINES = 7  # of one chart: as many as there are distinct colours
 
 
 def reproduce(

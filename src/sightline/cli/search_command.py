@@ -60,7 +60,7 @@ def search(
         raise ConfigError("only words can be explained", fix="leave out --explain, or give words")
     from sightline.search.query import PhotoIndex, unknown_words
 
-    index = PhotoIndex(store)  # before PyTorch is imported: a place without an index is told at once
+    index = PhotoIndex(store)  # before PyTorch is imported: a place without an index is refused at once
     from sightline.pipeline import load
 
     pipeline = load(model, device, threads)

@@ -215,7 +215,7 @@ def _is_array(probe: Probe) -> bool:
 
 
 def _count(captions: CaptionSet) -> Summary:
-    """Photos may be elsewhere: scoring needs none, and auditing and training are told where they are."""
+    """Photos may be elsewhere: scoring needs none, and auditing and training have an option for their folder."""
     counts, notes = count_captions(captions)
     folder = Path(captions.source).parent
     away = sum(not _is_file(folder / (photo.file or photo.id)) for photo in captions)

@@ -63,7 +63,7 @@ def _unreadable(path: Path, error: Exception, format: Format | None = None) -> R
 
 
 def _chosen(entries: list[str]) -> list[str]:
-    """The entries of a folder to look at: `x_fc` and `x_box` are told with their `x_att`."""
+    """The entries of a folder to look at: `x_fc` and `x_box` are reported with their `x_att`."""
     features = {name.removesuffix("_att") for name in entries if name.endswith("_att")}
     return [n for n in entries if not (n.endswith(("_fc", "_box")) and n.rsplit("_", 1)[0] in features)]
 

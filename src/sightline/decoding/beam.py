@@ -35,7 +35,7 @@ from sightline.text.vocabulary import END, PAD, START, UNK
 
 @dataclass(frozen=True, eq=False)
 class Live:
-    """Hypotheses that go on: w for each of b images. A score of -inf marks an empty place."""
+    """Hypotheses that have not ended: w for each of b images. A score of -inf marks an empty place."""
 
     image: Tensor  # (b,) which image of the batch
     memory: Memory  # b rows
@@ -70,7 +70,7 @@ class CompleteHypotheses:
 
     @classmethod
     def none(cls, count: int, groups: int, keep: int, max_words: int, device: torch.device) -> CompleteHypotheses:
-        """The places, all missing."""
+        """No hypothesis yet: every place is empty."""
         lowest = torch.full((count, groups, keep), -torch.inf, device=device)
         return cls(empty(count, groups, keep, max_words=max_words, device=device), lowest, lowest.clone())
 
@@ -146,7 +146,7 @@ class BeamSearch:
         )
 
     def _advance(self, live: Live) -> Live | None:
-        """One word further; None when nothing goes on."""
+        """Extend every hypothesis by one word; None when all have ended."""
         values, state = self.model.step(live.prefixes[..., -1].flatten(), live.memory, live.state)
         candidates = self._candidates(live, values)
         scores, places = self._choose(live, candidates)  # (b, p), the groups one after the other

@@ -82,7 +82,7 @@ def _kind(kind: str, vocabulary: Vocabulary) -> str:
 
 
 def _stand_ins(name: Words, vocabulary: Vocabulary) -> Words:
-    """What a name of which nobody said what it is may be: what its last word says, a person, or a WordNet ancestor."""
+    """Words that may stand in for a name without a KIND: its last word, a person, or what WordNet says it is."""
     last, is_proper = name[-1].lower(), name[-1][:1].isupper()
     heads = (last, last.rpartition("-")[2]) if len(name) > 1 or not is_proper else ()
     for head in heads:

@@ -107,7 +107,7 @@ def self_retrieval_sheet(photo: Photo, models: Sequence[SelfRetrieval], width: i
 
 
 def _beside(width: int) -> int:
-    """Where stands what is beside a photo."""
+    """The left edge of what stands beside a photo."""
     return checked_width(width, BESIDE) * 3 // 8 + 24
 
 

@@ -1,4 +1,4 @@
-"""How far a caption is to be trusted: a probability made from what speaks for it. numpy only.
+"""The confidence of a caption: the probability that it is good, made from what speaks for it. numpy only.
 
 A caption is called good if it names nothing that neither people nor boxes say is in the photo, and its CIDEr-D against
 what people said about it is at least the median of what people's own captions get, each against the others of its
@@ -32,7 +32,7 @@ FEATURES = (
 
 
 class Signs(NamedTuple):
-    """What speaks for a caption beside the captioner: the last of the `FEATURES`; NaN where nobody knows."""
+    """What speaks for a caption beside the captioner: the last of the `FEATURES`; NaN where unknown."""
 
     cosine: float = math.nan
     least: float = math.nan
@@ -55,7 +55,7 @@ class Calibration:
     bias: float = 2.0
     low: float = 1 / 3  # a confidence below this is called low: two of three such captions are not good
     captions: int = 0  # how many it was fitted on; 0 for the guess
-    usual: tuple[float, ...] = ()  # averages of the features, for those that nobody knows of a caption; else 0
+    usual: tuple[float, ...] = ()  # averages of the features, which stand in for unknown ones; else 0
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (*self.weights, self.bias, *self.usual))):

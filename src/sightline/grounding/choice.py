@@ -59,10 +59,10 @@ class Choice:
     """How captions are chosen; by default by likelihood and fit alone (`Bundle.fit`)."""
 
     doubt: float = 0.0  # what a noun costs that is surely not there, in nats
-    shorten: float = 0.0  # where the best caption has a noun of less support, its beginnings are candidates too
-    second_look: float = 0.0  # so too, captions of a second beam, which take longer
+    shorten: float = 0.0  # where a noun of the best caption has less support, its beginnings are candidates too
+    second_look: float = 0.0  # where one has less support than this, so are the captions of a second beam
     swap: float = 2.0  # a concept replaces a noun if its score is above the noun's support by this; 2 is never
-    vague: float = 2.0  # so does a word for its kind, by its own support
+    vague: float = 2.0  # a word for its kind replaces it if its own support is above the noun's by this
     support: SupportModel = field(default_factory=SupportModel)  # of nouns, from evidence that is not the captioner's
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ class CaptionChooser:
         return best
 
     def best(self, candidates: Sequence[Candidate]) -> Candidate:
-        """The one with the best score."""
+        """The candidate with the highest total score."""
         return max(candidates, key=lambda candidate: candidate.total(self.fit, self.choice.doubt))
 
     def candidates(self, photos: EncodedPhotos, decoded: DecodeResult, rules: Rules) -> list[list[Candidate]]:

@@ -1,4 +1,4 @@
-"""What a photo has to say about sentences that others wrote. numpy only."""
+"""The results of comparing a sentence with a photo: where its nouns are, and whether they are there. numpy only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Grounding(Caption):
 
 
 class Evidence(NamedTuple):
-    """What speaks for a noun, each the more the larger; NaN where nobody knows.
+    """What speaks for a noun: the larger a number, the more it does. NaN where a number is unknown.
 
     Attributes:
         log_prob: of the captioner saying it there, given the photo and the words before.

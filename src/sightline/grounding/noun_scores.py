@@ -1,4 +1,4 @@
-"""What a bundle's models have to say about sentences that others wrote: where each noun is, and whether it is."""
+"""Sentences that people wrote, compared with a photo: where each noun is, and whether it is there at all."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from sightline.text.vocabulary import UNK, Rule, Vocabulary, rule
 from sightline.vision.detector import Detector
 from sightline.vision.encoder import VisionModel
 
-LIKELY = 0.3  # what is seen in the place of a noun is told from this probability on
-MOST_INSTEAD = 3  # of it, at most
+LIKELY = 0.3  # the least probability of what is seen in the place of a noun
+MOST_INSTEAD = 3  # words for what is seen there instead
 TOGETHER = 32  # sentences of a photo that are read at once
 
 
@@ -47,9 +47,9 @@ class Grounder:
 
     Args:
         bundle: whose matcher, rule of pointing and support of nouns are used.
-        vision: the bundle's, in the form in which it is run.
-        captioner: so too.
-        auditing: from evidence to support.
+        vision: the bundle's, folded for inference.
+        captioner: the bundle's, with 8-bit weights on a CPU.
+        auditing: gives the support of a noun from its evidence.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What vision and the matcher have to say about nouns, whatever the captioner thinks of them."""
+"""Evidence for nouns from the vision model and the matcher; the captioner has no part in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The executor on a cluster: Ray's workers read photos and work on them, whoever asked writes (extra `ray`).
+"""The executor on a cluster: Ray's workers read photos and work on them; the asking process writes (extra `ray`).
 
 A worker holds a part of the cluster: a GPU where there are any, else some CPUs. It has two batches at a time, so that
 it reads the one while it works on the other. A worker that dies is replaced, and its batches are done again: photo by
@@ -211,7 +211,7 @@ class _WorkerPool:
 
     def _kill(self, worker: Any) -> None:
         self.loads.pop(worker, None)
-        with contextlib.suppress(Exception):  # whoever is gone already
+        with contextlib.suppress(Exception):  # it may be gone already
             self.ray.kill(worker)
 
 

@@ -56,11 +56,11 @@ def extract(
     """Write the scenes of every photo below `folder` into a feature store.
 
     A scene's id is the photo's path below the folder. Photos that are there already are skipped, unless they changed
-    since. Files that cannot be read are left out, and told in the report.
+    since. Files that cannot be read are left out, and the report lists them.
 
     Args:
         folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
-        store: the store's folder, which is made, or gone on with.
+        store: the store's folder. A new one is made; in an existing one, what is missing is added.
         encoder: makes the scenes. A vision model of Sightline is folded for it.
         device: to compute on; auto for what there is.
         batch: photos that are looked at together; by default 16 on a CPU, 64 elsewhere.
@@ -102,7 +102,7 @@ class SceneMaker:
         self.fingerprint = encoder.fingerprint()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """On the CPU: whoever unpacks it has devices of their own."""
+        """Pickle the encoder on the CPU: the process that unpickles it chooses its own device."""
         encoder = self.encoder
         if isinstance(encoder, nn.Module):
             encoder = copy.deepcopy(encoder).cpu()

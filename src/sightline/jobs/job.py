@@ -62,7 +62,7 @@ class Executor(Protocol):
     def __call__(
         self, photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress
     ) -> Iterator[BatchResult[Result]]:
-        """Work on all photos, at most `batch` at a time. Batches may come in any order."""
+        """The results of all photos, at most `batch` of them at a time, in any order."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Report:
     made: int = 0  # results of this run
     kept: int = 0  # photos that were done before and have not changed
     bad: list[SightlineError] = field(default_factory=list)  # why each of the others has no result
-    news: list[SightlineError] = field(default_factory=list)  # those of `bad` that no run before has told
+    news: list[SightlineError] = field(default_factory=list)  # those of `bad` that no earlier run has reported
 
     def to_json(self, seconds: float, *more: str) -> dict[str, Any]:
         """Counts (`more` names further ones), duration, and each file that was left out."""
@@ -142,7 +142,7 @@ def run_locally(
 def _work_on(
     photos: Sequence[PhotoRef], group: Sequence[tuple[int, Photo | SightlineError]], work: Work[Result]
 ) -> BatchResult[Result]:
-    """Work on a group of photos that was read; numbers are places in `photos`."""
+    """The results of one batch of `read_batches`: places in `photos`, each with the photo or its error."""
     good = [(photos[at], photo) for at, photo in group if isinstance(photo, Photo)]
     results = work([photo for _, photo in good]) if good else ()
     if len(results) != len(good):
@@ -207,7 +207,7 @@ def run(
         errors.update(result.bad)
     report.bad = [errors[photo] for photo in todo if photo in errors]
     entries = {photo.id: Entry(photo.mark, error.what) for photo, error in errors.items()}
-    new = {id: entry for id, entry in entries.items() if ledger.get(id) != entry}  # only these are told
+    new = {id: entry for id, entry in entries.items() if ledger.get(id) != entry}  # only these are reported
     report.news = [errors[photo] for photo in todo if photo.id in new]
     ledger.record(new)
     return report

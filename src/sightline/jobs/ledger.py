@@ -23,7 +23,7 @@ from sightline.vision.object_storage import Mark
 class ChecksumLines(ABC):
     """A file of such lines, made if it is missing. Use it in a `with` block.
 
-    One process at a time may hold it; whoever opens it sees to that.
+    Only one process at a time may hold it: the caller must lock it.
     """
 
     def __init__(self, path: PathLike) -> None:

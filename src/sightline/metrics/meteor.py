@@ -22,7 +22,7 @@ from sightline.metrics.meteor_words import MODULES, Lexicon, Sentence
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
 _WEIGHTS = (*(weight * DELTA for weight in WEIGHTS), *(weight * (1 - DELTA) for weight in WEIGHTS))
-_BATCH = 1024  # images at a time: progress is told after each
+_BATCH = 1024  # images at a time: progress is reported after each
 _MARGIN = 1e-9  # wider than rounding errors of a score
 
 Statistics = tuple[int, ...]

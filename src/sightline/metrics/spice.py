@@ -85,7 +85,7 @@ def match_tuples(hypothesis: Sequence[SceneTuple], references: Sequence[SceneTup
     return matches
 
 
-IMAGES_AT_ONCE = 512  # enough for captions to be tagged in large batches; progress is told after each
+IMAGES_AT_ONCE = 512  # enough for captions to be tagged in large batches; progress is reported after each
 MOST_CAPTIONS = 1 << 17  # forget parsed captions when there are more, to bound memory
 
 

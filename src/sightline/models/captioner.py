@@ -7,8 +7,8 @@
     scores = model.log_prob(memory, words)              log p(caption | image), END included
 
 `Memory` and `State` are dicts of tensors, batch first. Rows of `Memory` are images; rows of `State` and of words are
-hypotheses, N = B·K of them, the K of one image next to each other. So a beam reorders only `State`, five captions share
-their image's memory, and nobody repeats features.
+hypotheses, N = B·K of them, the K of one image next to each other. So a beam reorders only `State`, and five captions
+share their image's memory: features are never repeated.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The paper names the "Simplistic Transformer architecture" of krasserm/fairseq-image-captioning, fairseq's
 `simplistic-captioning-arch`: region features are projected to the decoder's width and read as they are. Captions here
 are words of one vocabulary where that recipe splits them into BPE pieces, so that Sim-Trans is compared with the other
-models on the same words; what else differs is told in `sightline.models.transformer_decoder`.
+models on the same words; what else differs is in the docstring of `sightline.models.transformer_decoder`.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Candidate(NamedTuple):
 
 
 class Engine(Protocol):
-    """Rows of one making in one place. Many may read while one writes; whoever reads sees whole batches."""
+    """The rows that one model made, in one place. Many may read while one writes; readers see whole batches."""
 
     kind: str  # exact or lance
     batch: int  # rows that are best written together

@@ -25,7 +25,7 @@ from sightline.search.engine import Candidate, Row, RowState
 FILE = "photos.sqlite"
 PATIENCE = 60.0  # seconds that a reader or the writer waits for the other's transaction
 K1, B = 1.2, 0.75  # of BM25
-AT_ONCE = 500  # values in one query: SQLite of old takes no more than 999
+AT_ONCE = 500  # values in one query: older versions of SQLite take at most 999
 TABLES = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value);
 CREATE TABLE photos (id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL,

@@ -18,7 +18,7 @@ from sightline.search.exact import ExactIndex
 from sightline.search.lance import LanceIndex
 from sightline.vision.object_storage import is_address
 
-if TYPE_CHECKING:  # it brings PyTorch, for which whoever has no index need not wait
+if TYPE_CHECKING:  # PyTorch is imported only once there is an index
     from sightline.checkpoint.bundle import Bundle
 
 NAME = ".sightline-index"

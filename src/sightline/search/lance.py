@@ -167,7 +167,7 @@ class LanceIndex:
 
     @contextlib.contextmanager
     def _clear_errors(self) -> Iterator[None]:
-        """LanceDB speaks in exceptions of many kinds, and in long lines of its own."""
+        """Turn LanceDB's exceptions, of many kinds and with long texts, into a DataError of one sentence."""
         try:
             yield
         except (OSError, RuntimeError, ValueError) as error:
@@ -199,7 +199,7 @@ def _schema(width: int, maker: str) -> Any:
 
 
 def storage_options(environment: Mapping[str, str]) -> dict[str, str]:
-    """What object storage has to be told: the AWS_… variables that other tools read too.
+    """The options of object storage, from the AWS_… variables that other tools read too.
 
     >>> storage_options({"AWS_ENDPOINT_URL": "http://localhost:9000", "HOME": "/root"})
     {'aws_endpoint': 'http://localhost:9000', 'allow_http': 'true'}

@@ -17,7 +17,7 @@ from sightline.search.index_store import engine_at, model_of, nearest_store, ope
 from sightline.text.vocabulary import Vocabulary, rule
 from sightline.vision.images import Source
 
-if TYPE_CHECKING:  # it brings PyTorch, for which whoever has no index need not wait
+if TYPE_CHECKING:  # PyTorch is imported only once there is an index
     from sightline.checkpoint.bundle import Bundle
 
 CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
@@ -50,7 +50,7 @@ class Hit:
         weak: whether it is a weaker match: neither its caption nor its concepts say much of the words, and it is less
             near to them than nearly all photos are to what people say of them, or its score is nearer to that of the
             worst candidate than to that of the best.
-        why: where in the photo the words are, in the form of `sightline ground`; None where nobody asked.
+        why: where in the photo the words are, in the form of `sightline ground`; None unless asked for.
     """
 
     path: str

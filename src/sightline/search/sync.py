@@ -1,7 +1,7 @@
 """Bring an index up to date with a folder of photos: the job behind `sightline index`.
 
 It is the one resumable map (`sightline.jobs`) with an index as its sink. A row holds the mark of its photo, so that
-what is in the index is done, whoever wrote it; the ledger only remembers which bad files were told.
+what is in the index is done; the ledger only remembers which bad files were reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sightline.vision.photo_reader import Progress
 
 EmbedPhotos = Callable[[Sequence[Photo]], Sequence[PhotoEmbedding]]
 KNOWN_AT_ONCE = 1000  # rows of photos under new names that are written at once
-NAMED = 0.5  # the score from which on a concept finds its photo
+NAMED = 0.5  # the least score of a concept by which its photo is found
 TIDY = 40  # batches from one tidying to the next
 
 

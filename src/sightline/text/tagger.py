@@ -29,7 +29,7 @@ AFTER = ("</s>", "</s2>")
 OFFSETS = (0, -1, -2, 1, 2)  # of the words whose features count, from the word being tagged
 CLOSED = Path(__file__).parent / "assets" / "closed_classes.txt"
 
-# Where a word stands in its clause, told from the tags before it. Captions are mostly one clause, and whether its verb
+# Where a word stands in its clause, as the tags before it show. Captions are mostly one clause, and whether its verb
 # is still to come, and whether its subject is one or many, decides what *jumps* and *watch* are.
 CLAUSES = ("start", "one", "many", "and", "one passed", "many passed", "verb", "verb and")
 RESTARTS = frozenset("while whilst as when because that who which where if although since until before after".split())

@@ -48,7 +48,7 @@ READ_BY = {"r2m-image": ("vector",)}  # scene parts that an objective reads besi
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The data of a recipe, read."""
+    """What was read from the files that a recipe names."""
 
     vocabulary: Vocabulary  # of captions or corpus
     # `train`, `val`, `test`, those there are; `boxed`, photos with boxes alone; `corpus` and its held-out part

@@ -52,11 +52,11 @@ class Distributed:
         return values
 
     def tell(self, value: Any) -> Any:
-        """The value that process 0 has, in all processes."""
+        """Broadcast: every process gets the value that process 0 has."""
         return self.gather(value)[0]
 
     def share(self, tensors: Sequence[Tensor]) -> None:
-        """Give all processes the numbers that process 0 has."""
+        """Broadcast tensors, in place: every process gets the numbers that process 0 has."""
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors if self.world > 1):
             same = [tensor.detach() for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.flatten() for tensor in same])
@@ -126,7 +126,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
     try:
         old = {number: signal.signal(number, ask) for number in SIGNALS}
-    except ValueError:  # not the main thread, which alone is told of signals
+    except ValueError:  # not the main thread: only that one receives signals
         yield lambda: False
         return
     try:

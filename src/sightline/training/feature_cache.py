@@ -108,8 +108,8 @@ def extract(
     """Extract features that are missing; gives what a checkpoint says about its preprocessing.
 
     The config names photos, store and encoder; without an encoder there is nothing to do. `find` gives the trained
-    model that it may name, `progress` wraps the photos. Files that cannot be read are left out, and `say` is told of
-    them at the end, once unless they change.
+    model that it may name, `progress` wraps the photos. Files that cannot be read are left out; at the
+    end `say` lists those that no earlier run has listed.
     """
     if not config.encoder or config.images is None or config.features is None:
         return {}

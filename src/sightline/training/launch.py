@@ -119,7 +119,7 @@ def _measure(recipe: Recipe, data: Data, pools: Mapping[str, Pool], chosen: Chec
 
 
 def _judge(recipe: Recipe, data: Data, checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
-    """By what the loop chooses a model: its loss, or metrics, on held-out data; for stages of R²M, on held-out text."""
+    """The metrics by which the loop chooses the best model: on the val split or, for R²M, on held-out text."""
     quick = recipe.evaluate.in_training()
     if stage.select.metric == "loss" and isinstance(stage.objective, R2MTextConfig):
         # L_XE + β · L_rec: otherwise nothing tells of the reconstructor
@@ -131,7 +131,7 @@ def _judge(recipe: Recipe, data: Data, checkpoint: Checkpoint, pool: Pool, stage
 
 @contextlib.contextmanager
 def _in_turn() -> Iterator[None]:
-    """Process 0 goes first; the others wait, and find what it made."""
+    """Process 0 runs this first; the others wait until it is done, and then find what it made."""
     if not first_process() and dist.is_initialized():
         dist.barrier()
     yield

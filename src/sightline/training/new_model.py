@@ -133,7 +133,7 @@ def with_vision(model: Captioner | Matcher, vision: Vision, find: Find | None = 
 
 
 def config_of(model: VisionModel) -> Vision:
-    """How a recipe would say what `model` is."""
+    """The config by which a recipe would build a vision model like `model`."""
     if isinstance(model, Detector):
         return Detect(variant=model.variant, size=model.size, imagenet=model.config.imagenet)
     return Grid(variant=model.variant, size=model.size)

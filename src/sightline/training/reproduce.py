@@ -183,7 +183,7 @@ def run(
     callbacks: Callable[[Row], Callbacks] = lambda row: Callbacks(),
     tell: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """Run rows, as `plan` orders them, each in OUT/PAPER/TABLE/ROW; `tell` hears what became of it.
+    """Run rows, as `plan` orders them, each in OUT/PAPER/TABLE/ROW; `tell` is called with each outcome.
 
     One that is finished is not run again; where one fails, those that need it are left out.
     """

@@ -306,7 +306,7 @@ CONCEPTS = dict.fromkeys(  # files of concepts that recipes name
 
 
 def supervision(recipe: Recipe, fingerprint: str = "", base: Path = Path()) -> str:
-    """What the features, and the concepts if they come from a file, learned from; "" where nobody says it.
+    """What the features, and the concepts if they come from a file, learned from; "" where that is unknown.
 
     `fingerprint` is that of its scenes, `base` what the data's root is relative to.
     """

@@ -44,7 +44,7 @@ class Clock:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Time that is no training: evaluation and writing."""
+        """Leave out the time that is spent within: evaluating, writing."""
         began = time.perf_counter()
         yield
         self.pauses += time.perf_counter() - began

@@ -74,7 +74,7 @@ class Schedule:
         check_ranges(self, "schedule.", factor="[0, ∞)", start="[0, ∞)", warmup="[0, ∞)", every="[1, ∞)")
 
     def at(self, epoch: int, step: int, steps: int) -> float:
-        """The factor at `step` (from 0) of `steps`, in `epoch` (from 0)."""
+        """The factor of the learning rate at `step` of `steps`, in `epoch`; both count from 0."""
         rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         if self.kind == "decay":
             return rise * self.factor ** (max(0, epoch - self.start) // self.every)

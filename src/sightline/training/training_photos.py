@@ -106,7 +106,7 @@ GREY = 128  # the pixels of a photo that cannot be read
 class PixelTable:
     """Scenes that hold pixels, of photos squashed to squares of `size`.
 
-    A photo that turns out to be unreadable is grey and has no boxes, and a warning tells of it: training goes on.
+    A photo that turns out to be unreadable becomes grey and has no boxes; training goes on, with a warning.
     `keep` keeps pixels in memory once they were read (size² · 3 bytes a photo); `true_boxes` are those that
     people or a machine drew; `cells` gives also the boxes of the cells that a grid backbone will make of them.
     """
@@ -133,7 +133,7 @@ class PixelTable:
         return len(self.readable)
 
     def read_all(self, bad: Callable[[SightlineError], None], progress: Progress = iter) -> None:
-        """Read all photos into memory at once; those that cannot be read are told to `bad` and left out."""
+        """Read all photos into memory at once; those that cannot be read are left out, and `bad` gets their errors."""
         assert self._cache is not None
         row_of: dict[PathLike, int] = {path: row for row, path in enumerate(self.paths)}
         for photo in read_pictures(self.paths, self.size, bad=bad, progress=progress):

@@ -29,7 +29,7 @@ Ids = npt.NDArray[np.int16]
 
 
 class PhotoBoxes(NamedTuple):
-    """The boxes of one photo: (n, 4) normalised, (n, 3) ids of their names (-1: no more), (n,) how far to believe."""
+    """The boxes of one photo: (n, 4) normalised, (n, 3) ids of their names (-1: no more), (n,) their weights."""
 
     boxes: Floats
     names: Ids

@@ -5,7 +5,7 @@ as specifically as their probabilities allow. Both are one list, in which a name
 computed for a batch at once, so that a captioner can read names while both are trained.
 
 The probability of one of ImageNet's names is the sum over the classes that are kinds of it: where leopard, jaguar and
-cheetah share the mass, each is unlikely and *spotted cat* is not. Of each subject, the most specific name is told that
+cheetah share the mass, each is unlikely and *spotted cat* is not. Of each subject, the most specific name is taken that
 is likely enough (Deng et al. 2012, "Hedging your bets: optimizing accuracy-specificity trade-offs in large scale visual
 recognition": they choose by expected information; a threshold says how often a name may be wrong).
 """
@@ -32,7 +32,7 @@ LEAST = 0.3  # how sure a region's name must be, as for `Detector.concepts`
 # itself).
 TEMPERATURE = 0.75
 # The share of the probability of its subject (the most general name above it: animal, vehicle, building) that makes a
-# name sure; else a more general one is told. More than a half, so that it is one name.
+# name sure; else a more general one is taken. More than a half, so that it is one name.
 SURE = 0.6
 # The probability that a name needs in any case, beyond chance: of `animal`, which is 398 of the classes, a classifier
 # that knows nothing is 0.398 sure, so its 0.2 begins there.
@@ -46,7 +46,7 @@ class ConceptTokens(NamedTuple):
     names: Tensor
     """(B, k) places in `token_names`, -1 where a photo has no more."""
     scores: Tensor
-    """(B, k, 2) how sure a region's name is, and how sure ImageNet's is; 0 where it is not told."""
+    """(B, k, 2) how sure a region's name is, and how sure ImageNet's is; 0 where it has no such name."""
     boxes: Tensor
     """(B, k, 4) of the region that bears the name; the whole photo where none does."""
 
@@ -95,7 +95,7 @@ def name_probabilities(logits: Tensor, temperature: float = TEMPERATURE) -> Tens
 
 
 def hedged_probabilities(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    """(B, 1000) logits to (B, N): how likely each name is that is told of a photo, 0 for all others."""
+    """(B, 1000) logits to (B, N): the probabilities of the names that are taken for a photo, 0 for all others."""
     forest = imagenet_forest()
     subjects, chance = forest.subjects.to(logits.device), forest.chance.to(logits.device)
     probabilities = name_probabilities(logits, temperature)
@@ -123,7 +123,7 @@ def concept_tokens(sure: Tensor, boxes: Tensor, logits: Tensor) -> ConceptTokens
     best, region = sure.max(1)  # (B, K)
     scores = best.new_zeros(len(best), len(token_names()), 2)
     scores[:, : best.shape[1], 0] = best * (best >= LEAST)
-    hedged = hedged_probabilities(logits).to(scores.dtype)  # (B, N), 0 where a name is not told
+    hedged = hedged_probabilities(logits).to(scores.dtype)  # (B, N), 0 where a name is not taken
     place = _places().to(scores.device).expand(len(scores), -1)
     scores[:, :, 1] = scores[:, :, 1].scatter_reduce(1, place, hedged, "amax")
     _, names = (scores + scores.new_tensor([0.0, AHEAD]) * (scores > 0)).amax(2).topk(MOST, 1)

@@ -179,7 +179,7 @@ class Detector(nn.Module):
     def scenes(self, pixels: Tensor, ids: Sequence[str], fingerprint: str | None = None) -> SceneBatch:
         """The scenes of a batch of pixels, gradients included.
 
-        `fingerprint` is what to call whoever made them, where this model's weights are about to change.
+        `fingerprint` is written into them; by default it is computed from the weights, which training changes.
         """
         return self.scenes_of(self(pixels), ids, self.fingerprint() if fingerprint is None else fingerprint)
 

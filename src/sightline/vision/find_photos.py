@@ -1,4 +1,4 @@
-"""Which photos are meant: paths, folders, patterns, and lists on standard input."""
+"""Find the photos that names on a command line stand for: files, folders, patterns, lists on standard input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PhotoPaths(NamedTuple):
 
 
 def find_photos(sources: Iterable[PathLike]) -> PhotoPaths:
-    """The photos that are meant by some names; what cannot be found is told, and never stops the rest.
+    """The photos that some names stand for; what cannot be found is a problem, and never stops the rest.
 
     A file is taken whatever it is called. Of a folder, everything below it that is called like a picture is taken, but
     for hidden files and folders; links to folders are followed, and each folder is entered once. A name with `*`, `?`

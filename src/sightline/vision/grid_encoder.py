@@ -60,7 +60,7 @@ class GridEncoder(nn.Module):
     def scenes(self, pixels: Tensor, ids: Sequence[str], fingerprint: str | None = None) -> SceneBatch:
         """The scenes of a batch of pixels, gradients included.
 
-        `fingerprint` is what to call whoever made them, where this encoder's weights are about to change.
+        `fingerprint` is written into them; by default it is computed from the weights, which training changes.
         """
         cells = self(pixels)
         count = len(cells)

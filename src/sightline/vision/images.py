@@ -1,8 +1,8 @@
 """Pictures opened safely: upright RGB, or the pixels of a square, of a file, bytes, an array or a Pillow image.
 
-The kind of a file is told by its bytes, and only the kinds of `sightline.vision.picture_formats` are opened. What a
-file declares is checked before a pixel is decoded. Several threads may read at once; of very large pictures, one at a
-time.
+The kind of a file is recognised by its first bytes, and only the kinds of `sightline.vision.picture_formats` are
+opened. What a file declares is checked before a pixel is decoded. Several threads may read at once; of very large
+pictures, one at a time.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from sightline.devices import has_vnni
 from sightline.vision.efficientnet_lite import Block, Convolution, EfficientNetLite
 from sightline.vision.fold_batch_norm import FusedConvolution, fold, fuses
 
-DEVIATIONS = 5.0  # from its mean, within which a channel is told
+DEVIATIONS = 5.0  # from its mean; the numbers of a channel beyond are cut
 SIX = 6 / 255  # one step of what ReLU6 gives
 M = TypeVar("M", bound=nn.Module)
 
