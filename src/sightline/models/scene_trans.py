@@ -45,23 +45,18 @@ class SceneTransConfig(TransformerConfig):
 
     kind: Literal["scene-trans"] = "scene-trans"
     region_width: int = 512
-    grid_width: int = 1280
-    """Numbers a grid feature has."""
+    grid_width: int = 1280  # numbers a grid feature has
     hidden_size: int = 384
-    encoder_layers: int = 2
-    """Layers in which regions and cells look at each other."""
+    encoder_layers: int = 2  # layers in which regions and cells look at each other
     layers: int = 3
     heads: int = 6
     ffn_size: int = 1024
     dropout: float = 0.1
     pre_norm: bool = True
     tied: bool = True
-    sources: Literal["both", "regions", "grid"] = "both"
-    """What of a scene is read."""
-    concepts: int = 0
-    """Names that the vision model has, if the model reads them; 0 leaves them out."""
-    copy: bool = False
-    """Whether words can be copied from names."""
+    sources: Literal["both", "regions", "grid"] = "both"  # what of a scene is read
+    concepts: int = 0  # names that the vision model has, if the model reads them; 0 leaves them out
+    copy: bool = False  # whether words can be copied from names
 
     def __post_init__(self) -> None:
         super().__post_init__()

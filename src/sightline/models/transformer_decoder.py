@@ -32,26 +32,17 @@ WIDEST = 65_536  # channels: the table of places is computed even where a model 
 class TransformerConfig:
     """The sizes of a transformer decoder; the defaults are fairseq's `simplistic-captioning-arch`."""
 
-    kind: str = ""
-    """The model it belongs to."""
-    region_width: int = 2048
-    """Numbers a region feature has."""
-    hidden_size: int = 512
-    """Width d of words, image rows and everything between."""
-    layers: int = 6
-    """Decoder layers."""
-    heads: int = 8
-    """Attention heads; each has hidden_size / heads channels."""
-    ffn_size: int = 2048
-    """Width inside the feed-forward networks."""
-    dropout: float = 0.3
-    """On the embedded words and on what every sublayer adds."""
-    pre_norm: bool = False
-    """Normalise before each sublayer (and once at the end) instead of after each sum."""
-    tied: bool = False
-    """One matrix embeds the words that are read and scores the words that may follow."""
+    kind: str = ""  # the model it belongs to
+    region_width: int = 2048  # numbers a region feature has
+    hidden_size: int = 512  # width d of words, image rows and everything between
+    layers: int = 6  # decoder layers
+    heads: int = 8  # attention heads; each has hidden_size / heads channels
+    ffn_size: int = 2048  # width inside the feed-forward networks
+    dropout: float = 0.3  # on the embedded words and on what every sublayer adds
+    pre_norm: bool = False  # normalise before each sublayer (and once at the end) instead of after each sum
+    tied: bool = False  # one matrix embeds the words that are read and scores the words that may follow
+    # scores have a bias, which training starts at log word frequencies; fairseq's decoder has none
     output_bias: bool = False
-    """Scores have a bias, which training starts at log word frequencies; fairseq's decoder has none."""
 
     def __post_init__(self) -> None:
         check_config(self, may_be_zero=("concepts",))

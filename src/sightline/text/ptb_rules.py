@@ -128,16 +128,11 @@ def _bracketed(token: str) -> str:
 class Rule(NamedTuple):
     """One kind of token."""
 
-    starts: str
-    """The characters it can begin with, as the inside of a character class; they only save time."""
-    token: str
-    """What it looks like."""
-    ahead: str = ""
-    """What must follow."""
-    write: Callable[[str], str] | str | None = None
-    """What it is written as: None leaves it as it is, "" drops it."""
-    again: int = 0
-    """How many characters at its end are read once more."""
+    starts: str  # the characters it can begin with, as the inside of a character class; they only save time
+    token: str  # what it looks like
+    ahead: str = ""  # what must follow
+    write: Callable[[str], str] | str | None = None  # what it is written as: None leaves it as it is, "" drops it
+    again: int = 0  # how many characters at its end are read once more
 
 
 _LETTERS = rf"{_L}{MARK}\xad&"

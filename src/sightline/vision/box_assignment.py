@@ -14,12 +14,9 @@ from sightline.vision.boxes import pairwise_iou
 class Locations(NamedTuple):
     """The cells of several maps, row by row, one map after the other; L in all, lengths normalised."""
 
-    centres: Tensor
-    """(L, 2) x and y."""
-    cell: Tensor
-    """(L,) side of the location's cell."""
-    counts: tuple[int, ...]
-    """How many locations each map has."""
+    centres: Tensor  # (L, 2) x and y
+    cell: Tensor  # (L,) side of the location's cell
+    counts: tuple[int, ...]  # how many locations each map has
 
 
 def locations(shapes: Sequence[tuple[int, int]], device: torch.device | None = None) -> Locations:

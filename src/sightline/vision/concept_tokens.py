@@ -43,12 +43,9 @@ MOST_OF_IMAGENET = 3  # names of one photo that are ImageNet's
 class ConceptTokens(NamedTuple):
     """Names of B photos, the surest first."""
 
-    names: Tensor
-    """(B, k) places in `token_names`, -1 where a photo has no more."""
-    scores: Tensor
-    """(B, k, 2) how sure a region's name is, and how sure ImageNet's is; 0 where it has no such name."""
-    boxes: Tensor
-    """(B, k, 4) of the region that bears the name; the whole photo where none does."""
+    names: Tensor  # (B, k) places in `token_names`, -1 where a photo has no more
+    scores: Tensor  # (B, k, 2) how sure a region's name is, and how sure ImageNet's is; 0 where it has no such name
+    boxes: Tensor  # (B, k, 4) of the region that bears the name; the whole photo where none does
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,33 +40,21 @@ FAR = 4.0  # the logarithm of the largest distance, in cells, that a cell can te
 
 @dataclass(frozen=True)
 class DetectorConfig:
-    """The sizes and choices of the vision model.
-
-    Attributes:
-        variant: of EfficientNet-Lite.
-        size: photos are squashed to squares of so many pixels.
-        channels: of neck and head.
-        region_width: numbers of a region feature.
-        names: what a region can be called.
-        boxes: regions of a photo.
-        candidates: cells that are looked at to find them.
-        overlap: of two boxes with a larger IoU, one is dropped.
-        soft: it is not dropped, but its score is lowered, the more they overlap (`nms`).
-        imagenet: the mean of the grid is also read as the 1,000 classes of ImageNet (`classify`), and scenes have
-            `names`, which a captioner may read. All else of them is the same, and so is the fingerprint.
-    """
+    """The sizes and choices of the vision model."""
 
     kind: Literal["detector"] = "detector"
-    variant: Variant = "lite2"
-    size: int = 288
-    channels: int = 128
-    region_width: int = 512
-    names: tuple[str, ...] = ()
-    boxes: int = 36
-    candidates: int = 300
-    overlap: float = 0.7
-    soft: bool = True
-    imagenet: bool = field(default=False, repr=False)  # `fingerprint` is made of the config's repr
+    variant: Variant = "lite2"  # of EfficientNet-Lite
+    size: int = 288  # photos are squashed to squares of so many pixels
+    channels: int = 128  # of neck and head
+    region_width: int = 512  # numbers of a region feature
+    names: tuple[str, ...] = ()  # what a region can be called
+    boxes: int = 36  # regions of a photo
+    candidates: int = 300  # cells that are looked at to find them
+    overlap: float = 0.7  # of two boxes with a larger IoU, one is dropped
+    soft: bool = True  # it is not dropped, but its score is lowered, the more they overlap (`nms`)
+    # The mean of the grid is also read as the 1,000 classes of ImageNet (`classify`), and scenes have `names`, which a
+    # captioner may read. All else of them is the same, and so is the fingerprint, which is made of the config's repr.
+    imagenet: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.size < 32:
@@ -85,16 +73,11 @@ class DetectorConfig:
 class Maps(NamedTuple):
     """What one pass over pixels gives; L cells in all, finest map first."""
 
-    cells: Tensor
-    """(B, 1280, h, w), the backbone's last map."""
-    fine: Tensor
-    """(B, channels, 4h, 4w), the neck's finest."""
-    objectness: Tensor
-    """(B, L) before the sigmoid."""
-    boxes: Tensor
-    """(B, L, 4) normalised; not clipped to the picture."""
-    places: Locations
-    """Where the cells are."""
+    cells: Tensor  # (B, 1280, h, w), the backbone's last map
+    fine: Tensor  # (B, channels, 4h, 4w), the neck's finest
+    objectness: Tensor  # (B, L) before the sigmoid
+    boxes: Tensor  # (B, L, 4) normalised; not clipped to the picture
+    places: Locations  # where the cells are
 
     def first(self, count: int) -> Maps:
         """The maps of the first photos."""

@@ -49,17 +49,11 @@ TURNS = {  # EXIF orientation to what puts the picture upright
 
 @dataclass(frozen=True)
 class DecodedImage:
-    """A decoded picture.
+    """A decoded picture."""
 
-    Attributes:
-        image: RGB, as it is stored: perhaps lying on its side, and smaller where less was asked for.
-        turn: what puts it upright, or None.
-        size: width and height of the whole picture, upright.
-    """
-
-    image: Image.Image
-    turn: Image.Transpose | None
-    size: tuple[int, int]
+    image: Image.Image  # RGB, as it is stored: perhaps lying on its side, and smaller where less was asked for
+    turn: Image.Transpose | None  # what puts it upright
+    size: tuple[int, int]  # width and height of the whole picture, upright
 
 
 def open_image(source: Source, *, max_pixels: int | None = None) -> Image.Image:
