@@ -39,8 +39,8 @@ from sightline.cli.commands import main
 from sightline.cli.search_command import line
 from sightline.config import load_yaml, override
 from sightline.data import bottom_up_tsv, lmdb_features
+from sightline.data.formats import inspect
 from sightline.data.hdf5_features import Hdf5Features
-from sightline.data.inspect import inspect
 from sightline.data.lmdb_features import LmdbFeatures
 from sightline.data.npz_folder import NpzFolder
 from sightline.data.pickle_formats import read_document_frequencies, read_vocabulary
@@ -540,13 +540,13 @@ def test_a_reader_that_fails_is_one_report(tmp_path, monkeypatch):
         raise ZeroDivisionError("oops")
 
     from sightline.data import caption_table
-    from sightline.data import inspect as inspecting
+    from sightline.data import formats as known_formats
 
     formats = [
         form if form is not caption_table.JSONL else type(form)(form.name, form.about, form.matches, broken)
-        for form in inspecting.FORMATS
+        for form in known_formats.FORMATS
     ]
-    monkeypatch.setattr(inspecting, "FORMATS", formats)
+    monkeypatch.setattr(known_formats, "FORMATS", formats)
     one, other = inspect(tmp_path)
     assert "ZeroDivisionError: oops" in one.problems[0]
     assert other.counts["captions"] == 1

@@ -25,9 +25,8 @@ import torch
 from sightline.checkpoint.bundle import Bundle, load_bundle, save_bundle
 from sightline.config import build
 from sightline.grounding.box_chooser import BoxChooser
-from sightline.grounding.calibration import Calibration
+from sightline.grounding.calibration import Calibration, SupportModel
 from sightline.grounding.choice import Choice
-from sightline.grounding.support_model import SupportModel
 from sightline.models.scene_trans import SceneTrans
 
 

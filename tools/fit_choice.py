@@ -40,8 +40,8 @@ from sightline.batch import SceneBatch
 from sightline.decoding.decode import decode
 from sightline.decoding.rules import CAREFUL
 from sightline.decoding.strategies import Beam
+from sightline.grounding.calibration import SupportModel
 from sightline.grounding.choice import Candidate, CaptionChooser, Choice, EncodedPhotos
-from sightline.grounding.support_model import SupportModel
 from sightline.metrics.chair import Chair
 from sightline.metrics.cider import CIDErD, DocumentFrequencies
 from sightline.pipeline import Pipeline, groups, load

@@ -53,8 +53,7 @@ from sightline.checkpoint import model_checkpoint
 from sightline.checkpoint.bundle import load_bundle, save_bundle
 from sightline.checkpoint.foreign_checkpoint import convert_foreign
 from sightline.checkpoint.torch_file import read_torch
-from sightline.data.formats import FORMATS
-from sightline.data.inspect import identify, inspect
+from sightline.data.formats import FORMATS, identify, inspect
 from sightline.errors import SightlineError
 from sightline.files import checksum
 from sightline.models.updown import UpDownConfig

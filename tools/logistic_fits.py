@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sightline.errors import CountError, NonFiniteError
-from sightline.grounding.calibration import FEATURES, UNKNOWN, Calibration, Floats, logistic
+from sightline.grounding.calibration import FEATURES, UNKNOWN, Calibration, Floats, SupportModel, logistic
 from sightline.grounding.evidence import Evidence
-from sightline.grounding.support_model import SupportModel
 from sightline.text.lemmas import lemma
 
 RISING = (True, True, False, True, True, True)  # which features may not lower the confidence

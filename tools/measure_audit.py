@@ -3,7 +3,7 @@
     python tools/measure_audit.py --data DATA [--model FILE] [--out audit.json] [--limit N] [--flagged 0.1]
 
 DATA holds `flickr8k/` (images, Flickr8k.token.txt, Flickr_8k.{train,dev,test}Images.txt). Half of the captions have one
-noun replaced (measured_swaps.py). The numbers of `SupportModel` (`sightline.grounding.support_model`), its threshold
+noun replaced (measured_swaps.py). The numbers of `SupportModel` (`sightline.grounding.calibration`), its threshold
 among them, are fitted on the dev photos; what is told is of the test photos. *Caught* is the share of replaced nouns
 that are flagged, *flagged* that of the nouns that people wrote; *captions caught* and *captions flagged* are the shares
 of captions with a replaced noun, and without one, in which any noun is flagged. A replaced noun that is not taken for
@@ -37,9 +37,8 @@ from sightline.checkpoint.bundle import default_bundle, load_bundle
 from sightline.data.image_list import photo_number, read_names
 from sightline.devices import choose_device
 from sightline.files import existing_path, write_json
-from sightline.grounding.calibration import Floats
+from sightline.grounding.calibration import Floats, SupportModel
 from sightline.grounding.evidence import Evidence
-from sightline.grounding.support_model import SupportModel
 from sightline.pipeline import Pipeline
 from sightline.training.recipe_captions import read_captions
 from sightline.vision.photo_reader import progress_bar

@@ -28,8 +28,8 @@ from sightline.decoding.likelihood import likelihood
 from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import SightlineError
+from sightline.grounding.box_chooser import choose_boxes
 from sightline.grounding.calibration import Calibration
-from sightline.grounding.caption_boxes import choose_boxes
 from sightline.models.captioner import Captioner, Memory, select
 from sightline.photo import Photo
 from sightline.scene import Array

@@ -39,12 +39,11 @@ from sightline.decoding.strategies import Beam, Greedy
 from sightline.devices import choose_device, one_thread
 from sightline.errors import CheckpointError, ConfigError, CountError, SightlineError
 from sightline.files import PathLike, model_file
-from sightline.grounding.calibration import Calibration, features
-from sightline.grounding.caption_boxes import choose_boxes
+from sightline.grounding.box_chooser import choose_boxes
+from sightline.grounding.calibration import Calibration, SupportModel, features
 from sightline.grounding.choice import Candidate, CaptionChooser, Choice, EncodedPhotos, signs_of
 from sightline.grounding.evidence import Audit, Grounding
 from sightline.grounding.noun_scores import Grounder
-from sightline.grounding.support_model import SupportModel
 from sightline.jobs.job import run_locally
 from sightline.jobs.job_photos import PhotoRef
 from sightline.models.captioner import Memory

@@ -16,8 +16,7 @@ from sightline.checkpoint.bundle import Bundle, load_bundle, save_bundle
 from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.errors import CheckpointError, SightlineError
 from sightline.grounding.box_chooser import BoxChooser
-from sightline.grounding.calibration import Calibration
-from sightline.grounding.support_model import SupportModel
+from sightline.grounding.calibration import Calibration, SupportModel
 from sightline.models.end_to_end import Reader, end_to_end
 from sightline.models.r2m import R2MConfig
 from sightline.models.vsepp import VSEPPConfig

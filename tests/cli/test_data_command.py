@@ -16,8 +16,7 @@ from sightline import FeatureStore, Scene
 from sightline.cli import commands
 from sightline.data import bottom_up_tsv
 from sightline.data.convert import convert
-from sightline.data.formats import FORMATS
-from sightline.data.inspect import identify, inspect
+from sightline.data.formats import FORMATS, identify, inspect
 from sightline.errors import ConfigError, MissingRecordError, UnknownFormatError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from sightline.cli import commands
-from sightline.data.inspect import inspect
+from sightline.data.formats import inspect
 from sightline.errors import ConfigError, DataError, MissingRecordError
 from sightline.metrics import spice
 from sightline.metrics.cider import DocumentFrequencies

@@ -12,9 +12,8 @@ from sightline.decoding.decode import caption_words, decode
 from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
-from sightline.grounding.calibration import features
+from sightline.grounding.calibration import SupportModel, features
 from sightline.grounding.choice import Candidate, CaptionChooser, Choice, EncodedPhotos, is_sure, signs_of
-from sightline.grounding.support_model import SupportModel
 from sightline.pipeline import Pipeline
 from sightline.scene import Concept
 

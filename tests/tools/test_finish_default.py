@@ -15,7 +15,7 @@ from bundle_samples import tiny_bundle
 from sightline.checkpoint.bundle import load_bundle, save_bundle
 from sightline.errors import ConfigError
 from sightline.grounding.box_chooser import BoxChooser
-from sightline.grounding.support_model import SupportModel
+from sightline.grounding.calibration import SupportModel
 
 TOOL = Path(__file__).parents[2] / "tools" / "finish_default.py"
 AUDITING = SupportModel((1.0, 0.0, 0.5, 0.25, 2.0, 0.0), bias=1.5, least=0.7, place=(1.5, 0.5), nouns=900)

@@ -12,8 +12,8 @@ import torch
 from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.checkpoint.bundle import save_bundle
 from sightline.errors import CountError
+from sightline.grounding.calibration import SupportModel
 from sightline.grounding.noun_kinds import may_name_the_same
-from sightline.grounding.support_model import SupportModel
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from sightline.errors import ConfigError, MissingPartError
-from sightline.vision.boxes import pairwise_iou
+from sightline.vision.boxes import pairwise_iou, roi_mean
 from sightline.vision.detector import Detector, DetectorConfig
 from sightline.vision.fold_batch_norm import fold
-from sightline.vision.roi_align import roi_mean
 
 SIZE, NAMES = 64, ("dog", "cat", "tree")
 

@@ -35,9 +35,8 @@ from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.errors import CheckpointError
 from sightline.files import PathLike
 from sightline.grounding.box_chooser import BoxChooser
-from sightline.grounding.calibration import Calibration
+from sightline.grounding.calibration import Calibration, SupportModel
 from sightline.grounding.choice import Choice
-from sightline.grounding.support_model import SupportModel
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import EndToEnd, Reader
 from sightline.models.matcher import Matcher

@@ -29,11 +29,11 @@ def inspect(paths: tuple[Path, ...], *, json: bool = False, quiet: bool = False)
     """
     if not paths:
         raise ConfigError("no file was named", fix="sightline data inspect FILE…")
-    from sightline.data import inspect as inspecting
+    from sightline.data import formats as known_formats
 
     reports: list[Report] = []
     for path in paths:
-        for report in inspecting.inspect(path):
+        for report in known_formats.inspect(path):
             reports.append(report)
             if not json and (report.problem_count or not quiet):
                 _print_report(report)

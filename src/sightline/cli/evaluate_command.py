@@ -237,7 +237,7 @@ def _paths(data: DataConfig, base: Path) -> tuple[Path, ...]:
 
 
 def _have_splits(captions: Sequence[Path]) -> bool:
-    from sightline.data.inspect import identify
+    from sightline.data.formats import identify
 
     for path in captions:
         kind = identify(path)

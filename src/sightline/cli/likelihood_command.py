@@ -92,7 +92,7 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
 
 def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
     """The scene of a photo, by its id, its file name or its stem, as the model's vision (`fingerprint`) saw it."""
-    from sightline.data.inspect import identify
+    from sightline.data.formats import identify
 
     format = identify(features)
     if format.scenes is None:

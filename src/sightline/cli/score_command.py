@@ -135,8 +135,8 @@ def _hypotheses(captions: CaptionSet, references: CaptionSet, path: Path) -> dic
 def _objects(path: Path, references: CaptionSet) -> dict[str, set[str]]:
     """COCO's names of the objects in the photos with references; those that the file does not have are left out."""
     from sightline.data import boxes_jsonl, coco
+    from sightline.data.formats import identify
     from sightline.data.image_list import match_photos
-    from sightline.data.inspect import identify
     from sightline.data.records import CaptionedPhoto
 
     format = identify(path)

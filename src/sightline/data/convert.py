@@ -9,8 +9,7 @@ from pathlib import Path
 
 from sightline.data import caption_table
 from sightline.data.format import Format, Probe
-from sightline.data.formats import FORMATS
-from sightline.data.inspect import identify
+from sightline.data.formats import FORMATS, identify
 from sightline.data.json_captions import read_clipscore
 from sightline.data.records import CaptionedPhoto, CaptionSet, SceneSource
 from sightline.data.store_format import write_scenes as write_store

@@ -1,6 +1,9 @@
-"""Every format Sightline reads, in the order in which they are tried: the first that recognises a file has it."""
+"""Every format Sightline reads, which of them a file is in, what the file holds, and what is wrong with it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 from sightline.data import (
     bottom_up_tsv,
@@ -22,8 +25,12 @@ from sightline.data import (
     talk,
     text_lists,
 )
-from sightline.data.format import Format
+from sightline.data.format import Format, Probe, Report
+from sightline.errors import DataError, SightlineError, UnknownFormatError
+from sightline.files import PathLike, existing_path, read_json
+from sightline.vision.picture_formats import kind_of
 
+# In the order in which they are tried: the first that recognises a file has it.
 FORMATS: tuple[Format, ...] = (
     store_format.FORMAT,
     precomp.FORMAT,
@@ -61,3 +68,81 @@ FORMATS: tuple[Format, ...] = (
     json_captions.CLIPSCORE,
     text_lists.CORPUS,
 )
+
+
+_DEPTH = 4  # folders in folders that are walked
+
+
+def identify(path: PathLike) -> Format:
+    """The format of `path`, or an UnknownFormatError that tells what it looks like."""
+    probe = Probe(existing_path(path))
+    format = _match(probe)
+    if format is None:
+        what = f"{_looks_like(probe)}, in no format Sightline reads"
+        raise UnknownFormatError(what, where=path, fix="`sightline data formats` lists the formats")
+    return format
+
+
+def inspect(path: PathLike) -> Iterator[Report]:
+    """Reports on a file or folder; a folder in no format of its own gives the reports of what is inside it."""
+    yield from _inspect(existing_path(path), _DEPTH)
+
+
+def _inspect(path: Path, depth: int) -> Iterator[Report]:
+    """One bad file is a report with a problem; it never stops the others."""
+    if not path.is_file() and not path.is_dir():
+        kind = "a broken link" if path.is_symlink() else "neither a file nor a folder"
+        yield _unreadable(path, DataError(f"this is {kind}", where=path, fix="remove it or mend it"))
+        return
+    probe = Probe(path)
+    format: Format | None = None
+    try:
+        format = _match(probe)
+        if format is not None:
+            yield format.inspect(path)
+        elif probe.is_folder and depth and probe.entries:
+            for name in _chosen(probe.entries):
+                yield from _inspect(path / name, depth - 1)
+        elif probe.damage is not None:
+            yield _unreadable(path, probe.damage)
+        else:
+            yield Report(str(path), "unknown", f"{_looks_like(probe)}, in no format Sightline reads")
+    except Exception as error:  # so broken that counting was not possible, or a defect of ours
+        yield _unreadable(path, error, format)
+
+
+def _unreadable(path: Path, error: Exception, format: Format | None = None) -> Report:
+    problem = f"{path}: reading it failed ({type(error).__name__}: {error}). Please report this."
+    if isinstance(error, SightlineError):
+        problem = str(error)
+    elif isinstance(error, OSError):
+        problem = f"{path}: {error.strerror or error}."
+    name, about = (format.name, format.about) if format else ("unknown", "It cannot be read")
+    return Report(str(path), name, about, problems=(problem,), problem_count=1)
+
+
+def _chosen(entries: list[str]) -> list[str]:
+    """The entries of a folder to look at: `x_fc` and `x_box` are reported with their `x_att`."""
+    features = {name.removesuffix("_att") for name in entries if name.endswith("_att")}
+    return [n for n in entries if not (n.endswith(("_fc", "_box")) and n.rsplit("_", 1)[0] in features)]
+
+
+def _match(probe: Probe) -> Format | None:
+    return next((format for format in FORMATS if format.matches(probe)), None)
+
+
+def _looks_like(probe: Probe) -> str:
+    """A few words on a file that no format claims."""
+    if probe.is_folder:
+        return f"a folder of {len(probe.entries)} entries" if probe.entries else "an empty folder"
+    if probe.path.stat().st_size == 0:
+        return "an empty file"
+    if probe.name.endswith(".json") and probe.json is None:
+        read_json(probe.path)  # raises what is wrong with it, and where
+    if isinstance(probe.json, dict):
+        return f"a JSON object with the keys {', '.join(list(map(str, probe.json))[:6])}"
+    if isinstance(probe.json, list):
+        return f"a JSON list of {len(probe.json)} items"
+    if picture := kind_of(probe.head):
+        return f"a {picture.name} picture (name its folder to inspect photos)"
+    return "a binary file" if probe.text is None else "a text file"

@@ -1,16 +1,22 @@
-"""The confidence of a caption: the probability that it is good, made from what speaks for it. numpy only.
+"""Probabilities by fitted logistic functions: that a caption is good, and that a photo shows a noun. numpy only.
 
 A caption is called good if it names nothing that neither people nor boxes say is in the photo, and its CIDEr-D against
 what people said about it is at least the median of what people's own captions get, each against the others of its
 photo. `confidence` estimates the probability of that by a logistic function of some numbers of the caption
 (`features`), fitted on photos that the captioner was not trained on (tools/fit_confidence.py). Where more speaks for a
 caption, the confidence is never lower. What is not known of a caption counts as usual.
+
+`support`, the probability that a photo shows what a noun names, is made of the noun's `Evidence`, fitted on captions of
+which some had a noun replaced by another (tools/measure_audit.py). More evidence never means less support, and what no
+model knows counts neither way. `place_probability`, that the box of a thing that is there overlaps by half or more what
+people would draw, is made of the share of evidence that the box has (`sightline.grounding.box_chooser`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +24,8 @@ import numpy.typing as npt
 
 from sightline.caption import Caption
 from sightline.errors import ConfigError, CountError
+from sightline.grounding.evidence import Evidence
+from sightline.text.lemmas import lemma
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,7 +57,7 @@ def logistic(log_odds: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The logistic function; the defaults are a guess, for captioners that nothing was fitted for."""
+    """The logistic function of confidence; the defaults are a guess, for captioners that nothing was fitted for."""
 
     weights: tuple[float, ...] = (3.0, 0.0, 0.0)  # of the features; of those at the end that are left out, 0
     bias: float = 2.0
@@ -84,3 +92,51 @@ def features(caption: Caption, signs: Signs = UNKNOWN) -> tuple[float, ...]:
         raise CountError("a caption whose words have no log-probability", where=caption.text, fix="decode with traces")
     mean = caption.log_prob / (len(words) + 1)
     return mean, min(words, default=caption.log_prob), float(len(words)), *signs
+
+
+PARTS = len(Evidence._fields)
+
+
+@dataclass(frozen=True)
+class SupportModel:
+    """The logistic functions of support and place; the defaults are a guess, for models that nothing was fitted for."""
+
+    weights: tuple[float, ...] = (0.53, 0.17, 0.79, 0.33, 1.67, 0.0)  # of the parts of the evidence; 0 of the last ones
+    usual: tuple[float, ...] = (-4.65, -7.75, 5.47, -0.1, 0.43, 0.33)  # their averages, from which they are counted
+    bias: float = 3.59  # the log-odds of a noun whose evidence is all usual, or unknown
+    least: float = 0.81  # a noun with less support than this is not supported
+    place: tuple[float, float] = (1.57, 1.95)  # of `place_probability`: coefficient of the share's logarithm, and bias
+    nouns: int = 0  # how many it was fitted on; 0 for the guess
+    # Log-odds that are added for some nouns, by their lemmas: a captioner may say *frisbee* too often.
+    reputation: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (*self.weights, *self.usual, self.bias, *self.place, *self.reputation.values()))):
+            raise ConfigError("an audit with coefficients that are not numbers", fix="fit it again")
+        if len(self.weights) != len(self.usual) or len(self.weights) > PARTS:
+            raise ConfigError(
+                f"{len(self.weights)} weights and {len(self.usual)} usual values for {PARTS} parts of the evidence",
+                fix="fit it again",
+            )
+        check_least(self.least)
+
+    def support(self, evidence: Sequence[Evidence], nouns: Sequence[str] | None = None) -> Floats:
+        """(n,) probabilities that the photo shows what each noun names; their reputation counts if they are given."""
+        parts = np.array(evidence, np.float64).reshape(-1, PARTS)[:, : len(self.usual)]
+        centred = np.where(np.isnan(parts), 0.0, parts - np.array(self.usual))  # what is unknown is as usual
+        odds = centred @ np.array(self.weights) + self.bias
+        if nouns is not None and self.reputation:
+            odds = odds + np.array([self.reputation.get(lemma(noun, "n"), 0.0) for noun in nouns])
+        return logistic(odds)
+
+    def place_probability(self, share: npt.ArrayLike) -> Floats:
+        """Probabilities that boxes are right, given their shares of evidence."""
+        slope, bias = self.place
+        return logistic(slope * np.log(np.maximum(np.asarray(share, np.float64), 1e-6)) + bias)
+
+
+def check_least(least: float) -> float:
+    """The threshold, if it is a probability."""
+    if not 0 <= least <= 1:
+        raise ConfigError(f"the threshold is {least}", fix="give a number from 0 to 1")
+    return least

@@ -4,7 +4,7 @@ The score of a caption is
 
     log p(caption | photo) + fit · cosine(caption, photo) − doubt · Σ over its nouns of (1 − support)
 
-with the matcher's cosine, and with a support (`support_model`) of which the captioner itself is no part: it is always
+with the matcher's cosine, and with a support (`SupportModel`) of which the captioner itself is no part: it is always
 sure of what it says. Candidates are the captions of the beam. Where the best has a noun of little support, there are
 more: its own beginnings, which say less, and a second beam in which words cost what they are doubted. At last, a noun
 may give its place to the name of a concept that is surer than it, or to a word for its kind: "an animal".
@@ -26,7 +26,7 @@ from sightline.decoding.decode_result import DecodeResult
 from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
-from sightline.grounding.calibration import Signs
+from sightline.grounding.calibration import Signs, SupportModel
 from sightline.grounding.caption_edits import (
     Words,
     beginnings,
@@ -41,7 +41,6 @@ from sightline.grounding.noun_kinds import family_of, usual_kind
 from sightline.grounding.noun_scores import Grounder
 from sightline.grounding.nouns import box_counts, noun_tags
 from sightline.grounding.photo_evidence import PhotoEvidence
-from sightline.grounding.support_model import SupportModel
 from sightline.models.captioner import Memory, select
 from sightline.models.matcher import Embedding, GlobalMatcher
 from sightline.scene import Concept

@@ -13,13 +13,13 @@ from torch import Tensor
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption, WordTrace
 from sightline.errors import ConfigError
-from sightline.grounding.caption_boxes import GroundingModels, choose_boxes
+from sightline.grounding.box_chooser import GroundingModels, choose_boxes
+from sightline.grounding.calibration import SupportModel, check_least
 from sightline.grounding.evidence import Audit, AuditedNoun, Evidence, Grounding, verdict_of
 from sightline.grounding.noun_kinds import known_nouns, may_name_the_same
 from sightline.grounding.nouns import PLACES, names_thing, noun_tags
 from sightline.grounding.photo_evidence import NounVectors, PhotoEvidence
 from sightline.grounding.region_names import RegionNames
-from sightline.grounding.support_model import SupportModel, check_least
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import Embedding, GlobalMatcher
 from sightline.photo import Photo

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from sightline.data.concept_dictionary import MIN_SCORE, ConceptDictionary
+from sightline.data.formats import identify
 from sightline.data.image_list import match_photos
-from sightline.data.inspect import identify
 from sightline.data.records import CaptionedPhoto, SceneSource
 from sightline.errors import ConfigError, CountError, DuplicateRecordError, MissingRecordError
 from sightline.scene import Concept, Scene

@@ -23,8 +23,8 @@ import numpy as np
 from sightline.data import karpathy, text_lists
 from sightline.data.concept_dictionary import ConceptDictionary
 from sightline.data.convert import any_captions
+from sightline.data.formats import identify
 from sightline.data.image_list import with_splits
-from sightline.data.inspect import identify
 from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionedPhoto, CaptionSet
 from sightline.errors import ConfigError, CountError, DataError, MissingRecordError

@@ -17,7 +17,7 @@ from sightline.data import boxes_jsonl, coco, entities
 from sightline.data.boxes_jsonl import COCO_80, MachineBoxes
 from sightline.data.coco import InstancePhoto
 from sightline.data.entities import EntitiesPhoto, PixelBox
-from sightline.data.inspect import identify
+from sightline.data.formats import identify
 from sightline.errors import ConfigError
 from sightline.vision.concept_names import concept_names, name_of
 

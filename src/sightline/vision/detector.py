@@ -24,13 +24,11 @@ from sightline.errors import ConfigError
 from sightline.files import fingerprint
 from sightline.scene import Concept
 from sightline.vision.box_assignment import Locations, locations
-from sightline.vision.boxes import clip
+from sightline.vision.boxes import clip, non_maximum, roi_mean
 from sightline.vision.concept_tokens import concept_tokens, token_names
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, Convolution, EfficientNetLite, Variant
 from sightline.vision.grid_encoder import imagenet_weights
 from sightline.vision.imagenet_names import CLASSES
-from sightline.vision.nms import non_maximum
-from sightline.vision.roi_align import roi_mean
 
 BINS = 3  # a region is the mean of 3 · 3 bins of 2 · 2 samples
 RARE = -4.6  # before training, a cell holds something, and a name fits, in one case of a hundred
@@ -51,7 +49,7 @@ class DetectorConfig:
     boxes: int = 36  # regions of a photo
     candidates: int = 300  # cells that are looked at to find them
     overlap: float = 0.7  # of two boxes with a larger IoU, one is dropped
-    soft: bool = True  # it is not dropped, but its score is lowered, the more they overlap (`nms`)
+    soft: bool = True  # it is not dropped, but its score is lowered, the more they overlap (`non_maximum`)
     # The mean of the grid is also read as the 1,000 classes of ImageNet (`classify`), and scenes have `names`, which a
     # captioner may read. All else of them is the same, and so is the fingerprint, which is made of the config's repr.
     imagenet: bool = field(default=False, repr=False)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from sightline.vision.roi_align import roi_mean
+from sightline.vision.boxes import roi_mean
 
 torch.set_num_threads(1)
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.errors import ConfigError
+from sightline.grounding.calibration import SupportModel
 from sightline.grounding.evidence import Evidence
 from sightline.grounding.photo_evidence import concept_odds
-from sightline.grounding.support_model import SupportModel
 from sightline.scene import Concept
 
 NUMBERS = st.one_of(st.just(math.nan), st.floats(-50, 50))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from box_samples import overlap
-from sightline.vision.nms import non_maximum
+from sightline.vision.boxes import non_maximum
 
 torch.set_num_threads(1)
 

@@ -9,8 +9,7 @@ import torch
 from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.caption import Caption, WordTrace
 from sightline.checkpoint.bundle import load_bundle
-from sightline.grounding.box_chooser import BoxChooser
-from sightline.grounding.caption_boxes import choose_boxes
+from sightline.grounding.box_chooser import BoxChooser, choose_boxes
 from sightline.pipeline import Pipeline
 
 torch.set_num_threads(1)
