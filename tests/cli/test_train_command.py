@@ -13,9 +13,11 @@ from learning_samples import DATA, MODEL, names, write_dataset, write_recipe, wr
 from sightline.checkpoint.model_checkpoint import load, save
 from sightline.cli.commands import main
 from sightline.errors import CheckpointError, ConfigError, LearningError
+from sightline.metrics.bootstrap import PerImage
 from sightline.training import loop
 from sightline.training.checkpoint_finder import Finder
 from sightline.training.distributed import choose_device, processes
+from sightline.training.evaluation import Measurement
 from sightline.training.launch import Callbacks, launch, to_yaml
 from sightline.training.recipe import read_recipe
 from sightline.training.run_log import Reporter, curves, duration
@@ -129,7 +131,7 @@ def test_a_run_killed_before_its_measurement_is_only_measured(recipe, root, monk
     def killed(checkpoint, pool, evaluation, **others):
         if len(pool.references) == 3:
             raise KeyboardInterrupt
-        return {"loss": 1.0}
+        return Measurement({"loss": 1.0}, {}, PerImage(), photos=len(pool))
 
     with monkeypatch.context() as patch:
         patch.setattr("sightline.training.launch.evaluate", killed)

@@ -273,7 +273,7 @@ def test_it_is_measured_by_recalls_and_by_where_its_words_point(model):
         grounded[id] = GroundedPhoto(id, (replace(sentence, words=(word,)),), (100, 100))
     found = evaluate(
         Checkpoint(model, VOCABULARY), pool, Evaluation(grounding=True, folds=2, fold_size=3), grounded=grounded
-    )
+    ).metrics
     assert found["attention accuracy micro"] == pytest.approx(100 * 5 / 6)
     scores = model(scenes, pool.texts.batch(torch.arange(12)))
     hits = [scores[i, 6 * f : 6 * f + 6].argmax() // 2 == i - 3 * f for f in range(2) for i in range(3 * f, 3 * f + 3)]

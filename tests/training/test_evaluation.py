@@ -32,6 +32,10 @@ CAPTIONS = "sightline.training.evaluation.write_captions"
 QUICK = Evaluation(strategy=Greedy(), metrics=("bleu", "cider"), batch=3)
 
 
+def metrics_of(*arguments, **options) -> dict[str, float]:
+    return evaluate(*arguments, **options).metrics
+
+
 def captioner() -> Captioner:
     torch.manual_seed(0)
     config = UpDownConfig(region_width=REGION_WIDTH, word_size=8, hidden_size=8, attention_size=8)
@@ -86,7 +90,7 @@ def test_captions_that_repeat_a_reference_score_everything(monkeypatch):
         CAPTIONS,
         lambda *_, **__: {i: Caption(tuple(t.split())) for i, t in said.items()},
     )
-    found = evaluate(Checkpoint(captioner(), VOCABULARY), pool, QUICK)
+    found = metrics_of(Checkpoint(captioner(), VOCABULARY), pool, QUICK)
     assert found["BLEU-1"] == pytest.approx(100)
     assert found["CIDEr"] > 100
     assert "loss" in found
@@ -98,7 +102,7 @@ def test_percentages_and_counts_are_not_multiplied(monkeypatch):
     from sightline.caption import Caption
 
     monkeypatch.setattr(CAPTIONS, lambda *_, **__: dict.fromkeys(pool.ids, Caption(words)))
-    found = evaluate(Checkpoint(captioner(), VOCABULARY), pool, replace(QUICK, metrics=("chair", "diversity")))
+    found = metrics_of(Checkpoint(captioner(), VOCABULARY), pool, replace(QUICK, metrics=("chair", "diversity")))
     assert found["length"] == len(words)
     assert found["vocabulary"] == len(set(words))
     assert 0 <= found["CHAIRs"] <= 100
@@ -113,26 +117,26 @@ def test_novel_words_are_measured_where_that_is_asked_for(monkeypatch):
         CAPTIONS,
         lambda *_, **__: {id: Caption(("a", "zebra")) for id in pool.ids},
     )
-    found = evaluate(Checkpoint(captioner(), VOCABULARY), pool, replace(QUICK, novel=True))
+    found = metrics_of(Checkpoint(captioner(), VOCABULARY), pool, replace(QUICK, novel=True))
     precision = 1 / len(pool)
     assert found["F1 zebra"] == found["novel F1"] == pytest.approx(100 * 2 * precision / (precision + 1))
-    assert "novel F1" not in evaluate(Checkpoint(captioner(), VOCABULARY), pool, QUICK)
+    assert "novel F1" not in metrics_of(Checkpoint(captioner(), VOCABULARY), pool, QUICK)
 
 
 def test_a_pool_of_texts_alone_has_only_a_loss():
-    found = evaluate(Checkpoint(captioner(), VOCABULARY), replace(split(), references=()), QUICK)
+    found = metrics_of(Checkpoint(captioner(), VOCABULARY), replace(split(), references=()), QUICK)
     assert list(found) == ["loss"]
 
 
 def test_the_model_is_left_in_the_mode_it_was_in():
     model = captioner().train()
-    evaluate(Checkpoint(model, VOCABULARY), split(), QUICK)
+    metrics_of(Checkpoint(model, VOCABULARY), split(), QUICK)
     assert model.training
 
 
 def test_self_retrieval_names_pool_and_recalls():
     evaluation = replace(QUICK, self_retrieval=True)
-    found = evaluate(Checkpoint(captioner(), VOCABULARY), split(), evaluation)
+    found = metrics_of(Checkpoint(captioner(), VOCABULARY), split(), evaluation)
     assert found["self-retrieval pool"] == 7
     assert found["self-retrieval R@50"] == 100
 
@@ -145,7 +149,7 @@ def test_recalls_are_those_of_the_whole_matrix(kind):
     else:
         model = POSSCANConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
     pool = split()
-    found = evaluate(Checkpoint(model, VOCABULARY), pool, QUICK)
+    found = metrics_of(Checkpoint(model, VOCABULARY), pool, QUICK)
     texts = replace(texts_of(pool.texts.ids.long()), tagged=pool.texts.tagged)
     scores = model(pool.scenes.scenes, texts).detach()
     hits = sum(int(scores[i].argmax()) // 2 == i for i in range(7))
@@ -160,7 +164,7 @@ def test_recalls_are_those_of_the_whole_matrix(kind):
 def test_folds_are_ranked_apart():
     torch.manual_seed(0)
     model = VSEPPConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
-    found = evaluate(Checkpoint(model, VOCABULARY), split(), replace(QUICK, folds=2, fold_size=3))
+    found = metrics_of(Checkpoint(model, VOCABULARY), split(), replace(QUICK, folds=2, fold_size=3))
     assert found["images"] == 3
     assert found["folds"] == 2
 
@@ -168,7 +172,7 @@ def test_folds_are_ranked_apart():
 def test_more_folds_than_there_are_photos_are_refused():
     model = VSEPPConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
     with pytest.raises(ConfigError, match="2 folds of 1,000 photos are more than the"):
-        evaluate(Checkpoint(model, VOCABULARY), split(), replace(QUICK, folds=2, fold_size=1000))
+        metrics_of(Checkpoint(model, VOCABULARY), split(), replace(QUICK, folds=2, fold_size=1000))
 
 
 def annotations(pool: Pool) -> dict[str, GroundedPhoto]:
@@ -197,7 +201,7 @@ def naive_accuracy(weights_of, pool: Pool) -> float:
 
 def test_a_captioners_attention_accuracy_is_that_of_the_step_that_predicts_the_word():
     model, pool = captioner(), split()
-    found = evaluate(Checkpoint(model, VOCABULARY), pool, replace(QUICK, grounding=True), grounded=annotations(pool))
+    found = metrics_of(Checkpoint(model, VOCABULARY), pool, replace(QUICK, grounding=True), grounded=annotations(pool))
     ids = torch.tensor([VOCABULARY.encode(["word1", "word2", "word3"])])
     expected = naive_accuracy(lambda scenes: model(model.encode(scenes), ids).trace.regions[0, 1], pool)
     assert found["attention accuracy"] == pytest.approx(expected)
@@ -209,7 +213,7 @@ def test_a_matchers_accuracy_forces_the_annotated_word_in():
     torch.manual_seed(0)
     model = POSSCANConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
     pool = split()
-    found = evaluate(Checkpoint(model, VOCABULARY), pool, replace(QUICK, grounding=True), grounded=annotations(pool))
+    found = metrics_of(Checkpoint(model, VOCABULARY), pool, replace(QUICK, grounding=True), grounded=annotations(pool))
     texts = texts_of(torch.tensor([VOCABULARY.encode(["word1", "word2", "word3"])]))
     marks = model.config.mark([["word1", "word2", "word3"]])[0]
     tagged = torch.tensor([[False, marks[0], True, marks[2], False]])
@@ -252,7 +256,7 @@ def test_annotated_sentences_are_read_as_the_training_captions_were(rule, read, 
     captioner, given = model.build(len(CLOTHES)).eval(), []
     captioner.register_forward_pre_hook(lambda _, args: given.append(args[1]))
     pool, grounded = hung_out(split(1))
-    found = evaluate(Checkpoint(captioner, CLOTHES, rule), pool, replace(QUICK, grounding=True), grounded=grounded)
+    found = metrics_of(Checkpoint(captioner, CLOTHES, rule), pool, replace(QUICK, grounding=True), grounded=grounded)
     expected = [CLOTHES.encode(words.split()) for words in read]
     assert [row[row != PAD].tolist() for row in given[-1]] == expected
     memory = captioner.encode(pool.scenes.batch(torch.tensor([0])))
@@ -279,10 +283,10 @@ def test_the_share_of_words_that_the_tagger_calls_no_noun_is_told():
     words = (GroundedWord(1, "man", box), GroundedWord(2, "ride", box), GroundedWord(4, "horse", box))
     photo = GroundedPhoto(pool.ids[0], (GroundedSentence(("A", "man", "rides", "a", "horse"), words),), (100, 100))
     grounding = replace(QUICK, grounding=True)
-    found = evaluate(Checkpoint(model, VOCABULARY, "scan"), pool, grounding, grounded={photo.id: photo})
+    found = metrics_of(Checkpoint(model, VOCABULARY, "scan"), pool, grounding, grounded={photo.id: photo})
     assert found["forced words"] == pytest.approx(100 / 3)
     scan = SCANConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS).eval()
-    found = evaluate(Checkpoint(scan, VOCABULARY, "scan"), pool, grounding, grounded={photo.id: photo})
+    found = metrics_of(Checkpoint(scan, VOCABULARY, "scan"), pool, grounding, grounded={photo.id: photo})
     assert "forced words" not in found  # all words take part
 
 
@@ -301,7 +305,7 @@ def test_f1_counts_words_that_point_right(monkeypatch):
 
     for first in (True, False):
         monkeypatch.setattr(CAPTIONS, lambda *_, f=first, **__: pointing(f))
-        found = evaluate(
+        found = metrics_of(
             Checkpoint(model, VOCABULARY), pool, replace(QUICK, grounding=True), grounded=annotations(pool)
         )
         assert (found["F1_loc"] == pytest.approx(100)) == first
@@ -310,19 +314,19 @@ def test_f1_counts_words_that_point_right(monkeypatch):
 def test_grounding_without_annotations_or_regions_says_so():
     evaluation = replace(QUICK, grounding=True)
     with pytest.raises(ConfigError, match=r"data\.grounding"):
-        evaluate(Checkpoint(captioner(), VOCABULARY), split(), evaluation)
+        metrics_of(Checkpoint(captioner(), VOCABULARY), split(), evaluation)
     model = AdaptiveAttentionConfig(grid_width=7, vector_width=9, word_size=8, hidden_size=8, attention_size=8)
     pool = split()
     with pytest.raises(ConfigError, match="attends to no regions"):
-        evaluate(Checkpoint(model.build(WORDS), VOCABULARY), pool, evaluation, grounded=annotations(pool))
+        metrics_of(Checkpoint(model.build(WORDS), VOCABULARY), pool, evaluation, grounded=annotations(pool))
 
 
 def test_a_split_without_scenes_or_captions_says_so():
     with pytest.raises(ConfigError, match="no scenes"):
-        evaluate(Checkpoint(captioner(), VOCABULARY), replace(split(), scenes=None), QUICK)
+        metrics_of(Checkpoint(captioner(), VOCABULARY), replace(split(), scenes=None), QUICK)
     model = VSEPPConfig(region_width=REGION_WIDTH, size=6, word_size=5).build(WORDS)
     with pytest.raises(ConfigError, match="matching needs captions, and there are none"):
-        evaluate(Checkpoint(model, VOCABULARY), replace(split(), texts=None, first=None), QUICK)
+        metrics_of(Checkpoint(model, VOCABULARY), replace(split(), texts=None, first=None), QUICK)
 
 
 def test_the_quick_form_is_greedy():
@@ -342,11 +346,11 @@ def test_captions_are_measured_by_the_share_of_words_with_sentiment():
     pool, checkpoint = split(), Checkpoint(captioner(), VOCABULARY)
     said = write_captions(checkpoint, pool, QUICK)
     liked = {said[id].words[0] for id in pool.ids[:2] if said[id].words}
-    found = evaluate(checkpoint, pool, QUICK, sentiment={"positive": frozenset(liked), "negative": frozenset()})
+    found = metrics_of(checkpoint, pool, QUICK, sentiment={"positive": frozenset(liked), "negative": frozenset()})
     words = [word for one in said.values() for word in one.words]
     assert found["positive words"] == pytest.approx(100 * sum(word in liked for word in words) / len(words))
     having = sum(any(word in liked for word in one.words) for one in said.values())
     assert having > 0
     assert found["captions with positive words"] == pytest.approx(100 * having / len(said))
     assert found["negative words"] == found["captions with negative words"] == 0
-    assert "positive words" not in evaluate(checkpoint, pool, QUICK)
+    assert "positive words" not in metrics_of(checkpoint, pool, QUICK)

@@ -82,7 +82,7 @@ def run(out, pool, model, *stages, **changes):
 
 
 def evaluate_loss(checkpoint, pool, stage):
-    return evaluate(checkpoint, replace(pool, references=()), Evaluation())
+    return evaluate(checkpoint, replace(pool, references=()), Evaluation()).metrics
 
 
 def vision_of(model):

@@ -112,10 +112,6 @@ class PerImage:
     ids: tuple[str, ...] = ()
     shares: dict[str, Share] = field(default_factory=dict)
 
-    def begin(self, ids: Iterable[str]) -> None:
-        """Name the images, in the order of everything that follows; shares added before are forgotten."""
-        self.ids, self.shares = tuple(ids), {}
-
     def add(self, name: str, hits: npt.ArrayLike, totals: npt.ArrayLike = 1.0) -> None:
         """A metric without classes: (images,) hits and totals."""
         column = np.asarray(hits, np.float64)

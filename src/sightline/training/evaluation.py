@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,19 +86,17 @@ def evaluate(
     grounded: Mapping[str, GroundedPhoto] | None = None,
     sentiment: Mapping[str, frozenset[str]] | None = None,
     progress: Progress = iter,
-    captions: dict[str, Caption] | None = None,
-    per_image: PerImage | None = None,
     write: WriteCaptions | None = None,
-) -> dict[str, float]:
+) -> Measurement:
     """Measure a model on a split.
 
     `grounded` are annotations by photo; `sentiment` are words that carry one, by its name, and captions are measured by
     their share. `progress` wraps the photos that are captioned, `write` gives the captions instead of the evaluation's
-    strategy and rules. Captions, and what each photo adds, are put into `captions` and `per_image`.
+    strategy and rules.
     """
     model, rule, words = checkpoint.model, named_rule(checkpoint.text_rule), checkpoint.vocabulary
-    per_image = PerImage() if per_image is None else per_image
-    per_image.begin(pool.ids)
+    measured = Measurement({}, {}, PerImage(pool.ids), photos=len(pool))
+    metrics, captions, per_image = measured.metrics, measured.captions, measured.per_image  # filled in below
     annotated = {id: grounded[id] for id in pool.ids if id in grounded} if grounded else {}
 
     def accuracy(model: Captioner | AligningMatcher) -> dict[str, float]:
@@ -107,17 +106,15 @@ def evaluate(
 
     with mode(model, False):
         if isinstance(model, Matcher):
-            metrics = retrieval([model], pool, evaluation, per_image)
+            metrics |= retrieval([model], pool, evaluation, per_image)
             if evaluation.grounding and isinstance(model, AligningMatcher):
                 metrics |= accuracy(model)
-            return metrics
-        metrics = {"loss": token_loss(model, pool, evaluation.batch)} if pool.texts is not None else {}
+            return measured
+        metrics |= {"loss": token_loss(model, pool, evaluation.batch)} if pool.texts is not None else {}
         if not (pool.references and any(pool.references)):
-            return metrics  # a pool of texts alone has nothing to score captions against
-        captions = {} if captions is None else captions
-        captions.update(
-            write_captions(checkpoint, pool, evaluation, trace=evaluation.grounding, progress=progress, write=write)
-        )
+            return measured  # a pool of texts alone has nothing to score captions against
+        trace = evaluation.grounding
+        captions |= write_captions(checkpoint, pool, evaluation, trace=trace, progress=progress, write=write)
         references = dict(zip(pool.ids, pool.references, strict=True))
         texts = {id: " ".join(caption.words) for id, caption in captions.items()}
         scores = scorecard(texts, references, evaluation.metrics or None).scores
@@ -131,7 +128,8 @@ def evaluate(
             metrics |= _self_retrieval(checkpoint, model, pool, captions, per_image)
         if evaluation.grounding:
             metrics |= accuracy(model) | f1_of_captions(captions, pool, annotated, per_image)
-        return metrics | sentiment_shares([caption.words for caption in captions.values()], sentiment or {})
+        metrics |= sentiment_shares([caption.words for caption in captions.values()], sentiment or {})
+        return measured
 
 
 # What papers call the keys of the scorecard.
@@ -257,12 +255,12 @@ def _join(parts: Sequence[Embedding]) -> Embedding:
 class Measurement:
     """The result of measuring models on a split."""
 
-    split: str  # `test`, or `val` where the data names no test split
-    photos: int  # how many
     metrics: dict[str, float]  # by name
-    captions: dict[str, Caption] = field(default_factory=dict)  # by photo; none of matchers
+    captions: dict[str, Caption]  # by photo; none of matchers
+    per_image: PerImage  # what each photo adds to the metrics
+    photos: int  # how many were measured on
+    split: str = ""  # `test`, or `val` where the data names no test split
     notes: tuple[str, ...] = ()  # on how many photos, and which are left out
-    per_image: PerImage = field(default_factory=PerImage)  # what each photo adds to the metrics
     fingerprint: str = ""  # of the scenes; "" where unknown
 
 
@@ -300,21 +298,12 @@ def measure(
     which = "; the captions have no splits" if config.shares == {names[0]: 1} else f" of {' and '.join(names)}"
     notes = (f"Measured on {plural(len(pool), 'photo')}{which}.", *left_out)
     matchers = [member.model for member in members if isinstance(member.model, Matcher)]
-    per_image, captions = PerImage(pool.ids), dict[str, Caption]()
     if len(matchers) > 1:
-        metrics = retrieval(matchers, pool, how, per_image)
+        per_image = PerImage(pool.ids)
+        measured = Measurement(retrieval(matchers, pool, how, per_image), {}, per_image, len(pool))
     else:
         captioners = [member.model for member in members if isinstance(member.model, Captioner)]
         model = Ensemble(captioners).eval() if len(captioners) > 1 else first.model
-        metrics = evaluate(
-            replace(first, model=model),
-            pool,
-            how,
-            grounded=data.grounded,
-            sentiment=data.sentiment,
-            progress=progress,
-            captions=captions,
-            per_image=per_image,
-            write=write,
-        )
-    return Measurement(split, len(pool), metrics, captions, notes, per_image, data.fingerprint)
+        annotated = partial(evaluate, grounded=data.grounded, sentiment=data.sentiment)
+        measured = annotated(replace(first, model=model), pool, how, progress=progress, write=write)
+    return replace(measured, split=split, notes=notes, fingerprint=data.fingerprint)

@@ -17,7 +17,6 @@ import torch.distributed as dist
 import yaml
 
 from sightline import __version__
-from sightline.caption import Caption
 from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.errors import CheckpointError, ConfigError, LearningError
 from sightline.files import MODEL, RECIPE, read_json, write_json, write_text
@@ -26,7 +25,7 @@ from sightline.models.end_to_end import EndToEnd
 from sightline.training.checkpoint_finder import Finder
 from sightline.training.data import Data, build_data
 from sightline.training.distributed import first_process, processes
-from sightline.training.evaluation import evaluate
+from sightline.training.evaluation import Measurement, evaluate
 from sightline.training.feature_cache import Progress, cache_features, extract
 from sightline.training.loop import Run, train
 from sightline.training.new_model import build_model, start_output_bias, with_vision
@@ -104,16 +103,16 @@ def launch(
 def _measure(recipe: Recipe, data: Data, pools: Mapping[str, Pool], chosen: Checkpoint, out: Path) -> Checkpoint:
     """Measure the chosen model on the test split, or on val without one, and leave it with its metrics in `out`."""
     chosen.model.eval()
-    captions, per_image = dict[str, Caption](), PerImage()
     split = next((role for role in ("test", "val") if role in pools and pools[role].references), None)
-    metrics: dict[str, float] = {}
+    measured = Measurement({}, {}, PerImage(), photos=0)
     if split is not None:
         on_data = partial(evaluate, grounded=data.grounded, sentiment=data.sentiment)
-        metrics = on_data(chosen, pools[split], recipe.evaluate, captions=captions, per_image=per_image)
+        measured = on_data(chosen, pools[split], recipe.evaluate)
+    metrics = measured.metrics
     chosen = replace(chosen, card={**chosen.card, "measured on": split, "metrics": metrics})
     if first_process():
         write_json(out / "metrics.json", {"split": split, **metrics}, indent=2)
-        write_measurement(out, captions, per_image)
+        write_measurement(out, measured)
         save(out / MODEL, chosen)
     return chosen
 
@@ -126,7 +125,7 @@ def _judge(recipe: Recipe, data: Data, checkpoint: Checkpoint, pool: Pool, stage
         return text_loss(checkpoint.model, pool, stage.objective, quick.batch)
     if stage.select.metric == "loss":
         pool = replace(pool, references=())  # no caption is written: that takes longest
-    return evaluate(checkpoint, pool, quick, grounded=data.grounded, sentiment=data.sentiment)
+    return evaluate(checkpoint, pool, quick, grounded=data.grounded, sentiment=data.sentiment).metrics
 
 
 @contextlib.contextmanager
@@ -158,12 +157,12 @@ def _with_features(
     return features
 
 
-def write_measurement(out: Path, captions: Mapping[str, Caption], per_image: PerImage) -> None:
+def write_measurement(out: Path, measured: Measurement) -> None:
     """Leave the captions and what each photo adds to the metrics in the folder of a run, where there are any."""
-    if captions:
-        write_json(out / CAPTIONS, {id: " ".join(caption.words) for id, caption in captions.items()}, indent=0)
-    if per_image.shares:
-        per_image.write(out / PER_IMAGE)
+    if measured.captions:
+        write_json(out / CAPTIONS, {id: caption.text for id, caption in measured.captions.items()}, indent=0)
+    if measured.per_image.shares:
+        measured.per_image.write(out / PER_IMAGE)
 
 
 def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:

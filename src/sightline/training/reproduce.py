@@ -264,7 +264,7 @@ def _measure(row: Row, folder: Path, device: str, base: Path, callbacks: Callbac
     for sentence in measured.notes:
         callbacks.say(sentence)
     if first_process():
-        write_measurement(folder, measured.captions, measured.per_image)
+        write_measurement(folder, measured)
     stages = members[0].card.get("recipe", {}).get("stages", {})
     return {
         "split": measured.split,

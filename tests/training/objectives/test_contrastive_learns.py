@@ -70,7 +70,7 @@ def learn(model: Captioner, objective: Objective, steps: int, rate: float) -> No
 
 def measure(model: Captioner) -> dict[str, float]:
     how = Evaluation(Greedy(), Rules(max_words=8), metrics=("cider",), self_retrieval=True)
-    return evaluate(Checkpoint(model, VOCABULARY), OTHERS, how)
+    return evaluate(Checkpoint(model, VOCABULARY), OTHERS, how).metrics
 
 
 def base(seed: int) -> Captioner:
