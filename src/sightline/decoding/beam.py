@@ -126,7 +126,6 @@ class BeamSearch:
         self._unsaid = torch.tensor([PAD, START, UNK], device=device_of(memory))
 
     def run(self) -> DecodeResult:
-        """Search to the end."""
         live: Live | None = self._start()
         while live is not None:
             live = self._advance(live)

@@ -212,7 +212,6 @@ class Sheet:
         return bottom
 
     def bar(self, left: int, top: int, width: int, height: int, colour: Colour) -> None:
-        """Set a rectangle."""
         self._grow(left + width, top + height)
         self._paper.paste(colour, (left, top, left + width, top + height))
 

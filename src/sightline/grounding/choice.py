@@ -104,7 +104,6 @@ class Candidate:
     instead_of: Candidate | None = None
 
     def total(self, fit: float, doubt: float) -> float:
-        """The score by which it is chosen."""
         fitting = 0.0 if math.isnan(self.cosine) else fit * self.cosine
         return self.score + fitting - doubt * sum(1 - support for support in self.support)
 

@@ -48,7 +48,6 @@ def resamples(images: int, rounds: int = 1000, seed: int = 0) -> FloatArray:
 
 
 def interval(score: float, resampled: FloatArray) -> Interval:
-    """The 95 % percentile interval."""
     low, high = np.percentile(resampled, [2.5, 97.5])
     return Interval(score, float(low), float(high))
 

@@ -64,7 +64,6 @@ class SceneTransConfig(TransformerConfig):
             raise ConfigError("`copy` is true, and the model reads no names", fix="set `concepts` to their number")
 
     def build(self, vocab_size: int) -> SceneTrans:
-        """The model for a vocabulary of `vocab_size` ids."""
         return SceneTrans(self, vocab_size)
 
 

@@ -271,7 +271,6 @@ class TransformerCaptioner(Captioner):
         return self.norm(rows), Trace(regions=weights)
 
     def predict(self, hidden: Tensor) -> Tensor:
-        """(…, d) to unnormalised scores (…, V)."""
         logits: Tensor = F.linear(hidden, self.embedding.weight) if self.output is None else self.output(hidden)
         return logits if self.bias is None else logits + self.bias
 

@@ -64,7 +64,6 @@ class DetectorConfig:
             raise ConfigError(f"`vision.overlap` is {self.overlap}", fix="give more than 0, and 1 at most")
 
     def build(self) -> Detector:
-        """The model, untrained."""
         return Detector(self)
 
 

@@ -32,7 +32,6 @@ class GridConfig:
     size: int = 224
 
     def build(self) -> GridEncoder:
-        """The encoder, untrained."""
         return GridEncoder(self.variant, self.size)
 
 

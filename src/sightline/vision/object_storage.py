@@ -27,7 +27,6 @@ def is_address(path: PathLike) -> bool:
 
 
 def read_address(address: str) -> IO[bytes]:
-    """The bytes of an object."""
     with storage_error(address), open_address(address) as file:
         return io.BytesIO(file.read())
 

@@ -31,7 +31,6 @@ BUFFER = 1 << 20  # bytes
 
 
 def is_table(path: PathLike) -> bool:
-    """True for the name of a parquet file."""
     text = os.fspath(path)
     return text.lower().endswith(SUFFIX) and (is_address(text) or not Path(text).is_dir())
 
