@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -73,9 +73,17 @@ BATCH = 8  # photos that are looked at together
 BATCH_ON_GPU = 64  # the same, to index them on an accelerator
 # So few photos are a thousand small products, each of which one thread has done before another is awake: on two cores
 # one photo takes 51 ms with one thread and 65 with two. Jobs give several photos to as many threads as there are.
-FEW = 2
-POOLS = (1, 2)  # sides of the squares of grid cells that features are means of: of `extract`, and of `train`
-WIDE = 10  # hypotheses, at least, where captions have little room: whole sentences are rare among the first few
+FEW_PHOTOS = 2
+GRID_POOLS = (1, 2)  # sides of the squares of grid cells that features are means of: of `extract`, and of `train`
+WIDE_BEAM = 10  # hypotheses, at least, where captions have little room: whole sentences are rare among the first few
+
+
+class ChosenCaption(NamedTuple):
+    """The caption that was chosen for a photo."""
+
+    caption: Caption  # its nouns point at boxes
+    features: tuple[float, ...]  # what its confidence is made from (`sightline.grounding.calibration`)
+    concepts: tuple[Concept, ...]  # of the photo
 
 
 def load(
@@ -144,8 +152,8 @@ class Pipeline:
             return self._vision.scenes(pixels, tuple(photo.id for photo in photos), self._fingerprint)
 
     def _threads_for(self, photos: int) -> AbstractContextManager[None]:
-        """Within it, a CPU computes with one thread if the photos are `FEW`."""
-        return one_thread(self.device.type == "cpu" and photos <= FEW)
+        """Within it, a CPU computes with one thread if photos are few (`FEW_PHOTOS`)."""
+        return one_thread(self.device.type == "cpu" and photos <= FEW_PHOTOS)
 
     @overload
     def caption(
@@ -239,14 +247,14 @@ class Pipeline:
         captions = []
         with self._threads_for(len(photos)):
             choices = self.choose_captions(scenes, beam, rules, images)
-        for photo, (caption, numbers, concepts) in zip(photos, choices, strict=True):
+        for photo, (caption, signs, concepts) in zip(photos, choices, strict=True):
             path = os.fspath(photo.path)
             if (plain := plain_photo(photo)) is not None:
                 text, warning = plain
                 words = tuple(text.split())
                 captions.append(PhotoCaption(words, path=path, size=photo.size, low_confidence=True, warning=warning))
                 continue
-            confidence = float(self.bundle.calibration.confidence([numbers])[0])
+            confidence = float(self.bundle.calibration.confidence([signs])[0])
             low = confidence < self.bundle.calibration.low
             captions.append(
                 PhotoCaption(
@@ -258,12 +266,12 @@ class Pipeline:
     @torch.inference_mode()
     def choose_captions(
         self, scenes: SceneBatch, beam: int = 3, rules: Rules | None = None, images: Embedding | None = None
-    ) -> list[tuple[Caption, tuple[float, ...], tuple[Concept, ...]]]:
-        """The caption of each scene with boxes, what its confidence is made from, and the concepts of the photo."""
+    ) -> list[ChosenCaption]:
+        """Decode each scene, choose the caption that fits the photo best, and point its nouns at boxes."""
         vocabulary = self.bundle.captioner.vocabulary
         rules, names = split_rules(rules or CAREFUL, vocabulary)
         if rules.whole:
-            beam = max(beam, WIDE)
+            beam = max(beam, WIDE_BEAM)
         evidence = self._grounder.photo_evidence(scenes, images)
         memory, concepts = self.captioner.encode(scenes), evidence.concepts
         photos = EncodedPhotos(memory, evidence)
@@ -280,13 +288,13 @@ class Pipeline:
         originals = captions  # as the captioner said them: a chosen one may have a noun replaced
         if any(candidate.instead_of for candidate in chosen):
             originals = self._trace([candidate.instead_of or candidate for candidate in chosen], memory, scenes)
-        numbers = [
+        signs = [
             features(original, signs_of(candidate, photo_concepts))
             for original, candidate, photo_concepts in zip(originals, chosen, concepts, strict=True)
         ]
         captions = choose_boxes(self.bundle, captions, scenes, images=evidence.images)
         captions = [write_names(caption, names, rules.must_include) for caption in captions]
-        return list(zip(captions, numbers, concepts, strict=True))
+        return [ChosenCaption(*one) for one in zip(captions, signs, concepts, strict=True)]
 
     def _with_places(self, tries: Sequence[Candidate], names: Sequence[CopyName]) -> Candidate:
         """The caption without stand-ins, where all names have a place in it; else the best of those with them."""
@@ -538,7 +546,7 @@ def load_model(path: PathLike | None = None, device: torch.device | str = "cpu")
 
         return replace(with_style(shipped, path, device), auditing=SupportModel(), card=checkpoint.card)
     captioner, fingerprint = checkpoint.captioner(), shipped.vision.fingerprint()
-    pool = next((side for side in POOLS if checkpoint.fingerprint == scenes_fingerprint(fingerprint, side)), None)
+    pool = next((side for side in GRID_POOLS if checkpoint.fingerprint == scenes_fingerprint(fingerprint, side)), None)
     if pool is None:
         raise CheckpointError(
             f"this {captioner.config.kind} model has no eyes, and has learned from other features than those "

@@ -79,9 +79,9 @@ def train(
         raise ConfigError(f"{rows[1]!r} is neither a row nor KEY=VALUE", fix="give one row, and changes as key=value")
     with Reporter(quiet or not first_process()) as reporter:
         if own.is_given():
-            chosen, folder, name, about = _own(recipe, rows, changes, own, out, reporter)
+            chosen, folder, name, about = _recipe_of_own_data(recipe, rows, changes, own, out, reporter)
         else:
-            chosen, folder, name = _recipe(recipe, rows, changes, out)
+            chosen, folder, name = _named_recipe(recipe, rows, changes, out)
             about = ""
         draw = curves(folder) if first_process() else None
 
@@ -93,14 +93,16 @@ def train(
         callbacks = Callbacks(reporter.say, report, reporter.progress)
         trained = launch(chosen, folder, device, name=name, about=about, base=data_root(), callbacks=callbacks)
         if first_process():
-            _tell(trained, folder, json, reporter)
+            _print_result(trained, folder, json, reporter)
             if own.is_given():
                 model, photos = shlex.quote(str(folder)), shlex.quote(str(images or "photo.jpg"))
                 reporter.say(f"Captions by it: `sightline caption --model {model} {photos}`.")
 
 
-def _recipe(given: str, rows: Sequence[str], changes: Sequence[str], out: Path | None) -> tuple[Recipe, Path, str]:
-    """A recipe, the folder of its run, and its name."""
+def _named_recipe(
+    given: str, rows: Sequence[str], changes: Sequence[str], out: Path | None
+) -> tuple[Recipe, Path, str]:
+    """A row of a recipe file, or of a shipped recipe; the folder of its run, and the name of the recipe."""
     from sightline.training.recipe import SHIPPED, read_recipe, read_rows
 
     path = find_recipe(given)
@@ -138,9 +140,10 @@ def find_recipe(name: str) -> Path:
     )
 
 
-def _own(
+def _recipe_of_own_data(
     kind: str, rows: Sequence[str], changes: Sequence[str], own: OwnData, out: Path | None, reporter: Reporter
 ) -> tuple[Recipe, Path, str, str]:
+    """The recipe that suits your own data, the folder of its run, its name, and what was decided."""
     from sightline.training.auto_recipe import KINDS, auto_recipe
 
     if kind not in KINDS:
@@ -158,7 +161,7 @@ def _own(
     return chosen, folder, str(folder / RECIPE), "\n".join(notes)
 
 
-def _tell(trained: Checkpoint, folder: Path, json: bool, reporter: Reporter) -> None:
+def _print_result(trained: Checkpoint, folder: Path, json: bool, reporter: Reporter) -> None:
     metrics, split = trained.card.get("metrics") or {}, trained.card.get("measured on")
     numbers = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
     end = f": {numbers} on {split}" if metrics else " is trained; there is nothing to measure it on."

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from sightline.config import check_config
 from sightline.errors import ConfigError
-from sightline.models.layers import masked_softmax
+from sightline.models.layers import join_heads, masked_softmax, split_heads
 
 Scheme = Literal["none", "concat", "no-gate", "rc"]
 
@@ -117,40 +117,33 @@ class RelationshipComputation(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """(B, K, d) V_o of the heads side by side, and σ (B, N_r, K, d_k or 1) where the scheme has a gate."""
         if self.scheme == "none":
-            return self._join(self._relate(regions, regions, region_mask)), None
+            return join_heads(self._relate(regions, regions, region_mask)), None
         assert grid is not None
         assert grid_mask is not None
         if self.scheme == "concat":
             tokens, mask = torch.cat([regions, grid], 1), torch.cat([region_mask, grid_mask], 1)
-            return self._join(self._relate(regions, tokens, mask)), None
+            return join_heads(self._relate(regions, tokens, mask)), None
 
         visual = self._relate(regions, regions, region_mask)  # Eq. 3–4, (B, N_r, K, d_k)
         beta = self._weights(self.cell_query(regions), self.cell_key(grid), grid_mask)  # Eq. 6, softmax over cells
-        semantic = beta @ self._split(self.cell_value(grid))  # Eq. 5, (B, N_r, K, d_k)
+        semantic = beta @ split_heads(self.cell_value(grid), self.heads)  # Eq. 5, (B, N_r, K, d_k)
         if self.scheme == "no-gate":
-            return self._join(self.fusion(torch.cat([visual, semantic], -1)) + self.fusion_bias), None
+            return join_heads(self.fusion(torch.cat([visual, semantic], -1)) + self.fusion_bias), None
 
-        sigma = (self._split(self.gate_region(regions)) + self.gate_semantic(semantic)).sigmoid()  # Eq. 8
+        sigma = (split_heads(self.gate_region(regions), self.heads) + self.gate_semantic(semantic)).sigmoid()  # Eq. 8
         output = sigma * self.visual(visual) + (1 - sigma) * self.visual_semantic(semantic)  # Eq. 7
-        return self._join(output), sigma
+        return join_heads(output), sigma
 
     def _relate(self, regions: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
         """(B, N_r, K, d_k) what each region finds in the tokens (B, n, d)."""
         phi = self._weights(self.query(regions), self.key(tokens), mask)  # Eq. 4
-        return phi @ self._split(self.value(tokens))  # Eq. 3
+        return phi @ split_heads(self.value(tokens), self.heads)  # Eq. 3
 
     def _weights(self, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """(B, N_r, K, n) softmax over the n keys, scaled by the root of d_k."""
-        queries, keys = self._split(queries), self._split(keys)
+        queries, keys = split_heads(queries, self.heads), split_heads(keys, self.heads)
         scores = queries @ keys.mT / queries.shape[-1] ** 0.5
         return masked_softmax(scores, mask[:, None, None])
-
-    def _split(self, rows: Tensor) -> Tensor:
-        width = rows.shape[2] // self.heads
-        return rows.view(*rows.shape[:2], self.heads, width).transpose(1, 2)  # (B, n, N_r·w) to (B, N_r, n, w)
-
-    def _join(self, heads: Tensor) -> Tensor:
-        return heads.transpose(1, 2).flatten(2)  # (B, N_r, n, w) to (B, n, N_r·w)
 
 
 class FeatureRelationship(nn.Module):

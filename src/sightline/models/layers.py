@@ -43,6 +43,16 @@ def corners_and_area(boxes: Tensor) -> Tensor:
     return torch.cat([boxes, sides.prod(-1, keepdim=True)], -1)
 
 
+def split_heads(rows: Tensor, heads: int) -> Tensor:
+    """(B, n, d) to (B, heads, n, d / heads): the part of each attention head."""
+    return rows.view(*rows.shape[:2], heads, rows.shape[2] // heads).transpose(1, 2)
+
+
+def join_heads(parts: Tensor) -> Tensor:
+    """(B, heads, n, w) to (B, n, heads · w): the opposite of `split_heads`."""
+    return parts.transpose(1, 2).flatten(2)
+
+
 class BatchNorm(nn.BatchNorm1d):
     """Batch norm of rows (N, d). One row has no variance: in training too, it is normalised by what was seen before."""
 

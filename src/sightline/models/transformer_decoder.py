@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from sightline.config import check_config
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, State, Trace, per_image
-from sightline.models.layers import masked_softmax
+from sightline.models.layers import join_heads, masked_softmax, split_heads
 from sightline.text.vocabulary import PAD
 
 KeysValues = tuple[Tensor, Tensor]
@@ -89,16 +89,16 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, rows: Tensor, offered: KeysValues, mask: Tensor | None = None) -> Tensor:
         """(B, m, d): each of rows (B, m, d) attends to the `offered` keys where `mask` is True, or with that bias."""
-        queries = _split(self.query(rows), self.heads)
-        found: Tensor = self.output(_join(F.scaled_dot_product_attention(queries, *offered, attn_mask=mask)))
+        queries = split_heads(self.query(rows), self.heads)
+        found: Tensor = self.output(join_heads(F.scaled_dot_product_attention(queries, *offered, attn_mask=mask)))
         return found
 
     def with_weights(self, rows: Tensor, offered: KeysValues, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The same with the weights, their mean over the heads: (B, m, d) and (B, m, n). Here the mask is boolean."""
         keys, values = offered
-        queries = _split(self.query(rows), self.heads) / math.sqrt(keys.shape[-1])
+        queries = split_heads(self.query(rows), self.heads) / math.sqrt(keys.shape[-1])
         weights = masked_softmax(queries @ keys.transpose(-1, -2), mask)  # (B, h, m, n)
-        return self.output(_join(weights.to(values.dtype) @ values)), weights.mean(1)
+        return self.output(join_heads(weights.to(values.dtype) @ values)), weights.mean(1)
 
 
 class SelfAttention(nn.Module):
@@ -122,8 +122,8 @@ class SelfAttention(nn.Module):
         if past is not None:
             seen = torch.cat([past, seen], 1)
         keys, values = _keys_values(seen, self.heads)
-        found = F.scaled_dot_product_attention(_split(queries, self.heads), keys, values, bias, is_causal=causal)
-        return self.output(_join(found)), seen
+        found = F.scaled_dot_product_attention(split_heads(queries, self.heads), keys, values, bias, is_causal=causal)
+        return self.output(join_heads(found)), seen
 
 
 def _keys_values(stacked: Tensor, heads: int) -> KeysValues:
@@ -131,14 +131,6 @@ def _keys_values(stacked: Tensor, heads: int) -> KeysValues:
     width = stacked.shape[2] // (2 * heads)
     parts = stacked.view(*stacked.shape[:2], 2, heads, width).transpose(1, 3)  # (N, h, 2, t, d_h)
     return parts[:, :, 0], parts[:, :, 1]
-
-
-def _split(rows: Tensor, heads: int) -> Tensor:
-    return rows.view(*rows.shape[:2], heads, rows.shape[2] // heads).transpose(1, 2)  # (N, h, m, d_h)
-
-
-def _join(parts: Tensor) -> Tensor:
-    return parts.transpose(1, 2).flatten(2)  # (N, m, d)
 
 
 class Layer(nn.Module):
