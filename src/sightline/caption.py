@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sightline.errors import CountError
-from sightline.scene import Array, Box, Concept, Scene
+from sightline.scene import Array, Box, Concept, Scene, as_box
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,5 +119,4 @@ def _point(trace: WordTrace, boxes: Array) -> WordTrace:
     if trace.regions is None or len(trace.regions) == 0:
         return trace
     best = int(np.argmax(trace.regions))
-    x1, y1, x2, y2 = (float(v) for v in boxes[best])
-    return replace(trace, box=(x1, y1, x2, y2), score=float(trace.regions[best]), others=())
+    return replace(trace, box=as_box(boxes[best]), score=float(trace.regions[best]), others=())

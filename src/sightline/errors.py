@@ -1,4 +1,4 @@
-"""One exception tree. Every message says what is wrong, where, and what to do next."""
+"""One exception tree. Every message says what is wrong, where, and what to do next. And how sentences count things."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 # What acts on a terminal instead of being shown there: control characters, and those that end a line or turn the
 # direction of text.
@@ -149,3 +149,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (
         isinstance(error, ImportError | OSError | RuntimeError) and any(word in str(error).lower() for word in words)
     )
+
+
+def times(count: int) -> str:
+    """`once`, `2 times`."""
+    return "once" if count == 1 else f"{count} times"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 photo`, `2 photos`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first five of some names."""
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")

@@ -218,6 +218,12 @@ def box_iou(boxes: Array, others: Array, border: float = 0) -> Array:
     return iou
 
 
+def as_box(row: Array) -> Box:
+    """A row of boxes (n, 4) as plain numbers."""
+    x1, y1, x2, y2 = map(float, row)
+    return x1, y1, x2, y2
+
+
 def _box_text(box: Sequence[float] | Array) -> str:
     return "[" + ", ".join(f"{float(v):.4g}" for v in box) + "]"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from sightline.caption import PhotoCaption
 from sightline.cli.caption_display import CaptionDisplay
 from sightline.cli.pipeline_work import BATCH, CaptionWork
-from sightline.errors import NameTooLongError, SightlineError
+from sightline.errors import NameTooLongError, SightlineError, plural
 from sightline.export.caption_tables import TABLES, CaptionJson, caption_of, csv_lines, html_page, sentence
 from sightline.export.sidecar import sidecar_of, write_sidecar
 from sightline.files import atomic_write, cache_dir, fingerprint, hold_interrupts, lock, sweep
@@ -203,8 +203,7 @@ def file_captions(
     if report.kept:
         display.notes.append(f"{report.made:,} captioned now, {report.kept:,} done before")
     if log.forgot:
-        many = "caption" if log.forgot == 1 else "captions"
-        display.notes.append(f"dropped {log.forgot:,} {many} of another model or other settings")
+        display.notes.append(f"dropped {plural(log.forgot, 'caption')} of another model or other settings")
     return report.made + report.kept
 
 

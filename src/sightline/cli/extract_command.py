@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sightline.cli.arguments import RayAddress
 from sightline.cli.output import show
-from sightline.errors import ConfigError, printable
+from sightline.errors import ConfigError, plural, printable
 
 if TYPE_CHECKING:
     from sightline.jobs.job import Report
@@ -87,4 +87,4 @@ def _summary(scenes: int, report: Report, seconds: float) -> str:
     '12 scenes; 10 made now (2.5 a second), 2 were there'
     """
     made = f"{report.made:,} made now ({report.made / max(seconds, 1e-3):.1f} a second)" if report.made else "none new"
-    return f"{scenes:,} {'scene' if scenes == 1 else 'scenes'}; {made}, {report.kept:,} were there"
+    return f"{plural(scenes, 'scene')}; {made}, {report.kept:,} were there"

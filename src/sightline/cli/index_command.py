@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from sightline.cli.arguments import Arg, ModelFile, RayAddress
 from sightline.cli.output import show
-from sightline.errors import ConfigError, printable
+from sightline.errors import ConfigError, plural, printable
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a folder to index
     from sightline.search.sync import SyncReport
@@ -86,10 +86,9 @@ def summary(report: SyncReport) -> str:
     >>> summary(SyncReport(photos=12, made=1, kept=11, copied=1, total=12))
     '12 photos; 1 is a copy, 11 were there'
     """
-    photos = f"{report.total:,} {'photo' if report.total == 1 else 'photos'}"
     copies = "1 is a copy" if report.copied == 1 else f"{report.copied:,} are copies"
     new = [f"{report.made - report.copied:,} looked at now"] if report.made > report.copied else []
     new += [copies] if report.copied else []
     moved = f" ({report.moved:,} moved)" if report.moved else ""
     gone = f", {report.gone:,} {'is' if report.gone == 1 else 'are'} gone" if report.gone else ""
-    return f"{photos}; {', '.join(new) or 'none new'}, {report.kept:,} were there{moved}{gone}"
+    return f"{plural(report.total, 'photo')}; {', '.join(new) or 'none new'}, {report.kept:,} were there{moved}{gone}"

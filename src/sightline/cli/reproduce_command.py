@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sightline.cli.arguments import Arg
 from sightline.cli.output import show
-from sightline.errors import ConfigError, MissingExtraError
+from sightline.errors import ConfigError, MissingExtraError, plural
 from sightline.files import read_json, write_text
 from sightline.training.checkpoint_finder import RUNS
 from sightline.training.results_page import Line, Points, Table, curves_of, html, markdown
@@ -107,7 +107,6 @@ def reproduce(
 def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
     """Print what would be run and what is in its way; 1 where something is."""
     from sightline.training.launch import data_root
-    from sightline.training.recipe_captions import plural
     from sightline.training.reproduce import Checker
 
     checker = Checker(data_root())

@@ -9,9 +9,9 @@ from PIL import Image
 
 from sightline.caption import Caption, WordTrace
 from sightline.draw.canvas import COLOURS, GAP, SMALL, SOFT, Photo, Sheet, Span, checked_width, fit_photo, spans
-from sightline.draw.photo_boxes import as_box, outline, pixels
+from sightline.draw.photo_boxes import outline, pixels
 from sightline.errors import ConfigError, CountError, DataError, MissingPartError, NonFiniteError
-from sightline.scene import Array, Scene
+from sightline.scene import Array, Scene, as_box
 from sightline.vision.images import open_image
 
 Over = Literal["regions", "grid"]

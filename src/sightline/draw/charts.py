@@ -28,9 +28,9 @@ from sightline.draw.canvas import (
     checked_width,
     fit_photo,
 )
-from sightline.draw.photo_boxes import Mark, as_box, draw_boxes, pixels
+from sightline.draw.photo_boxes import Mark, draw_boxes, pixels
 from sightline.errors import ConfigError, DataError, MissingExtraError, MissingPartError
-from sightline.scene import Array, Box, Scene
+from sightline.scene import Array, Box, Scene, as_box
 from sightline.vision.images import open_image
 
 if TYPE_CHECKING:

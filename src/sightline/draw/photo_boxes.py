@@ -24,7 +24,7 @@ from sightline.draw.canvas import (
     lay_out,
     letter,
 )
-from sightline.scene import Array, Box, check_boxes
+from sightline.scene import Box, check_boxes
 from sightline.vision.images import open_image
 
 
@@ -60,11 +60,6 @@ def word_colours(caption: Caption) -> dict[int, Colour]:
     """Word index to colour, for the words that have a box; the colours come round again after the seventh."""
     with_box = [i for i, trace in enumerate(caption.trace) if trace.box is not None]
     return {i: COLOURS[n % len(COLOURS)] for n, i in enumerate(with_box)}
-
-
-def as_box(box: Array) -> Box:
-    x1, y1, x2, y2 = (float(value) for value in box)
-    return x1, y1, x2, y2
 
 
 def pixels(box: Box, size: tuple[int, int]) -> Rectangle:

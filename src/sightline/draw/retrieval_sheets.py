@@ -31,9 +31,9 @@ from sightline.draw.canvas import (
     fit_photo,
     spans,
 )
-from sightline.draw.photo_boxes import Mark, as_box, draw_boxes
+from sightline.draw.photo_boxes import Mark, draw_boxes
 from sightline.errors import ConfigError, DataError
-from sightline.scene import Array, Concept, Scene
+from sightline.scene import Array, Concept, Scene, as_box
 from sightline.vision.images import open_image
 
 _GREY: Colour = (150, 158, 170)  # of captions that are nearly right

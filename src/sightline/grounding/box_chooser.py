@@ -23,7 +23,7 @@ from sightline.grounding.region_names import name_regions
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import Reader
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
-from sightline.scene import Array, Box, box_iou
+from sightline.scene import Array, as_box, box_iou
 from sightline.text.tagger import NOUNS
 from sightline.text.vocabulary import UNK
 from sightline.vision.encoder import VisionModel
@@ -84,9 +84,9 @@ class BoxChooser:
             others = _further_regions(weights[at], region, taken, overlaps, most[at] - 1)
             trace[at] = replace(
                 trace[at],
-                box=_box(boxes[region]),
+                box=as_box(boxes[region]),
                 score=min(1.0, _share_around(weights[at], region, overlaps)),
-                others=tuple(_box(boxes[other]) for other in others),
+                others=tuple(as_box(boxes[other]) for other in others),
             )
         return replace(caption, trace=tuple(trace))
 
@@ -138,11 +138,6 @@ def _further_regions(weights: Array, first: int, taken: list[int], overlaps: Arr
         if (overlaps[region, chosen] <= APART).all() and (overlaps[region, taken] < DOUBLE).all():
             chosen.append(region)
     return chosen[1:]
-
-
-def _box(box: Array) -> Box:
-    x1, y1, x2, y2 = box.tolist()
-    return x1, y1, x2, y2
 
 
 def _shares(weights: Array | None) -> Array | None:

@@ -10,13 +10,13 @@ from typing import Any, get_args
 
 from sightline.config import build, override
 from sightline.data.photo_folder import photo_files, table_of
-from sightline.errors import ConfigError, CountError
+from sightline.errors import ConfigError, CountError, plural, times
 from sightline.files import existing_path
 from sightline.models.model_configs import CaptionerConfig
 from sightline.training.data_config import DETECTOR, DataConfig
 from sightline.training.features import open_scenes
 from sightline.training.recipe import Recipe
-from sightline.training.recipe_captions import plural, read_captions, read_corpus, times
+from sightline.training.recipe_captions import read_captions, read_corpus
 
 KINDS = {config().kind: config for config in get_args(CaptionerConfig)}
 SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}  # of photos without splits

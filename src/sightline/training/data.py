@@ -17,7 +17,7 @@ from sightline.data.entities import read_photos as read_entities
 from sightline.data.image_list import photo_number
 from sightline.data.karpathy import sentiment_words
 from sightline.data.records import CaptionedPhoto, GroundedPhoto
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, plural
 from sightline.files import fingerprint
 from sightline.models.model_configs import ModelConfig
 from sightline.models.pos_scan import POSSCANConfig
@@ -31,7 +31,6 @@ from sightline.training.recipe_captions import (
     Splitter,
     choose_vocabulary,
     corpus_pools,
-    plural,
     read_corpus,
     read_photos,
 )

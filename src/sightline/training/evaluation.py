@@ -22,7 +22,7 @@ from sightline.data.records import GroundedPhoto
 from sightline.decoding.decode import captions as decode_captions
 from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Beam, Greedy, Strategy
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, plural
 from sightline.metrics.bootstrap import PerImage
 from sightline.metrics.caption_style import sentiment_shares
 from sightline.metrics.ngrams import IntArray
@@ -45,7 +45,6 @@ from sightline.text.vocabulary import rule as named_rule
 from sightline.training.data import DataConfig, build_data
 from sightline.training.new_model import CachedFeatures, config_of
 from sightline.training.objective import mode, refuse_other_vision
-from sightline.training.recipe_captions import plural
 from sightline.training.tensor_tables import Pool
 from sightline.training.word_boxes import attention_accuracy, f1_of_captions
 

@@ -13,11 +13,10 @@ from sightline.data.concept_dictionary import MIN_SCORE, ConceptDictionary
 from sightline.data.formats import identify
 from sightline.data.image_list import match_photos
 from sightline.data.records import CaptionedPhoto, SceneSource
-from sightline.errors import ConfigError, CountError, DuplicateRecordError, MissingRecordError
+from sightline.errors import ConfigError, CountError, DuplicateRecordError, MissingRecordError, plural, some
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.data_config import DataConfig
-from sightline.training.recipe_captions import plural, some
 from sightline.training.tensor_tables import PARTS, Pool, SceneStream, SceneTable, parts_of
 
 SAMPLES = 16  # scenes by which the memory of all is estimated

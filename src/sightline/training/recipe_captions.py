@@ -27,7 +27,7 @@ from sightline.data.formats import identify
 from sightline.data.image_list import with_splits
 from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionedPhoto, CaptionSet
-from sightline.errors import ConfigError, CountError, DataError, MissingRecordError
+from sightline.errors import ConfigError, CountError, DataError, MissingRecordError, plural, some, times
 from sightline.files import PathLike, existing_path
 from sightline.metrics.novel import novel_objects
 from sightline.scene import Concept, Scene
@@ -254,18 +254,3 @@ def corpus_pools(
         ids = tuple(scene.id for scene in scenes)
         pools[side] = Pool(ids, table, texts, np.arange(len(ids) + 1, dtype=np.int64))
     return pools
-
-
-def times(count: int) -> str:
-    """`once`, `2 times`."""
-    return "once" if count == 1 else f"{count} times"
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 photo`, `2 photos`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def some(names: Sequence[str]) -> str:
-    """The first five of them."""
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sightline import __version__
 from sightline.config import build, override
 from sightline.devices import choose_device
-from sightline.errors import ConfigError, SightlineError
+from sightline.errors import ConfigError, SightlineError, plural
 from sightline.files import MODEL, read_json, write_json
 from sightline.text.vocabulary import SPECIALS
 from sightline.training.checkpoint_finder import RUNS, Finder
@@ -22,7 +22,7 @@ from sightline.training.evaluation import measure
 from sightline.training.launch import Callbacks, data_root, launch, write_measurement
 from sightline.training.new_model import outline
 from sightline.training.recipe import SHIPPED, Recipe, read_rows, shipped_recipes
-from sightline.training.recipe_captions import plural, read_photos
+from sightline.training.recipe_captions import read_photos
 from sightline.training.results import (
     NAMES,
     RECORD,

@@ -20,11 +20,10 @@ import torch
 
 from sightline import __version__
 from sightline.config import build
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, plural
 from sightline.files import read_json, write_json
 from sightline.training.new_model import CachedFeatures
 from sightline.training.recipe import Recipe
-from sightline.training.recipe_captions import plural
 
 RECORD = "record.json"  # in the folder of a run
 RECORDS = "records"  # the folder of the records of all rows

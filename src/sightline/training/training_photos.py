@@ -18,12 +18,11 @@ from sightline.batch import SceneBatch
 from sightline.data.image_list import photo_number, read_names
 from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionedPhoto
-from sightline.errors import ConfigError, CountError, ImageError, SightlineError
+from sightline.errors import ConfigError, CountError, ImageError, SightlineError, plural
 from sightline.files import PathLike, existing_path
 from sightline.photo import Pixels
 from sightline.training.data_config import BoxedPhotos, DataConfig
 from sightline.training.features import match_all, match_some
-from sightline.training.recipe_captions import plural
 from sightline.training.tensor_tables import Pool
 from sightline.training.true_boxes import MOST, NO_BOXES, BoxTable, PhotoBoxes, read_boxes
 from sightline.vision.grid_encoder import cell_boxes
