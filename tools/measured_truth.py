@@ -58,6 +58,6 @@ def unsupported(
     return found
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def _same(one: str, other: str) -> bool:
     return may_name_the_same(one, other)

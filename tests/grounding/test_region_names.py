@@ -30,7 +30,7 @@ def test_a_region_has_the_names_of_what_it_is_a_kind_of(bundle):
 
 
 def test_however_many_nouns_are_asked_about_few_are_remembered(bundle, monkeypatch):
-    monkeypatch.setattr(region_names, "REMEMBERED", 10)
+    monkeypatch.setattr(region_names, "CACHE_SIZE", 10)
     names, odds = RegionNames(bundle.vision), np.zeros((1, 4))
     for number in range(25):
         assert np.isnan(names.of(odds, f"zyzzyva{number}")).all()

@@ -105,7 +105,7 @@ def test_of_several_views_the_first_is_the_whole_photo_and_the_others_are_parts_
 def test_views_count_towards_the_memory_they_take(vision):
     pool, device = pool_of(4), torch.device("cpu")
     whole = cache_features(pool, vision, device, budget=1.0).scenes.scenes
-    parts = [getattr(whole, name) for name in (*feature_cache.KEPT, "sizes")]
+    parts = [getattr(whole, name) for name in (*feature_cache.SCENE_PARTS, "sizes")]
     budget = 2 * sum(part.numel() * part.element_size() for part in parts if part is not None) / (1 << 30)
     assert cache_features(pool, vision, device, budget, views=2) is not pool
     assert cache_features(pool, vision, device, budget, views=3) is pool

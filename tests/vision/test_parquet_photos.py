@@ -22,7 +22,7 @@ from sightline.search.index_store import open_index
 from sightline.search.sync import sync
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.images import open_image
-from sightline.vision.parquet_photos import AT_ONCE, KEPT, PhotoTable
+from sightline.vision.parquet_photos import AT_ONCE, GROUPS_IN_MEMORY, PhotoTable
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -252,7 +252,7 @@ def test_what_is_no_parquet_file_is_told(tmp_path):
 
 
 def test_rows_come_in_any_order_and_from_many_threads(tmp_path):
-    count = AT_ONCE * (KEPT + 3)
+    count = AT_ONCE * (GROUPS_IN_MEMORY + 3)
     cells = [b"%d" % number for number in range(count)]
     write_table(tmp_path / "t.parquet", {"id": range(count), "image": cells}, row_group_size=count // 2)
     table = PhotoTable(str(tmp_path / "t.parquet"))

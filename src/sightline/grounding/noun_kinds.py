@@ -70,12 +70,12 @@ def may_name_the_same(one: str, other: str) -> bool:
     return b_may_be_a or a_may_be_b
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def _hypernyms(noun: str) -> frozenset[int]:
     return wordnet.hypernym_closure(noun, "n")
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def implies(concept: str, noun: str) -> bool:
     """Whether what is called by the name of a concept is what the noun names: the same, or a kind of it."""
     base, chain = lemma(noun, "n"), imagenet_chains().get(concept, (concept,))
@@ -85,7 +85,7 @@ def implies(concept: str, noun: str) -> bool:
     return any(not senses.isdisjoint(wordnet.ancestors(sense)) for sense in _senses(concept))
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def excludes(concept: str, noun: str) -> bool:
     """Whether what is called by the name of a concept cannot be what the noun names: two animals, or two vehicles."""
     base = lemma(noun, "n")
@@ -96,13 +96,13 @@ def excludes(concept: str, noun: str) -> bool:
     return _family(concept) is not None and _family(concept) == _family(base)
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def _family(name: str) -> str | None:
     family = imagenet_chains()[name][-1] if name in imagenet_chains() else family_of(name)
     return family if family in ("animal", "vehicle") and name != family else None
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def usual_kind(name: str) -> str:
     """What WordNet's lexicographers file the usual meaning of a noun under: animal, artifact, person, …; "" for none.
 
@@ -112,14 +112,14 @@ def usual_kind(name: str) -> str:
     return next((wordnet.lexfile(sense).removeprefix("noun.") for sense in _senses(lemma(name, "n"))), "")
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def _ancestors(noun: str) -> frozenset[int]:
     """What the usual meaning of a noun is a kind of."""
     senses = _senses(lemma(noun, "n"))
     return frozenset(wordnet.ancestors(senses[0])) if senses else frozenset()
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def is_thing(name: str) -> bool:
     """Whether the usual meaning of a noun is something people use, and no place.
 
@@ -141,7 +141,7 @@ def _senses(name: str) -> Sequence[int]:
     return wordnet.senses(name, "n")[:USUAL] or wordnet.senses(lemma(name.rpartition(" ")[2], "n"), "n")[:USUAL]
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def family_of(name: str) -> str:
     """What a thing is one of, so that it is no other of these: an animal, food, a person, a vehicle, …; else "".
 

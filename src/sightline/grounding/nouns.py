@@ -90,7 +90,7 @@ def may_share(words: Sequence[str], one: int, other: int) -> bool:
     return _belong_together(words[one], words[other])
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def _belong_together(one: str, other: str) -> bool:
     if may_name_the_same(one, other):
         return True

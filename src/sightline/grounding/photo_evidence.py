@@ -17,7 +17,7 @@ from sightline.models.end_to_end import Reader
 from sightline.models.matcher import Embedding, Matcher
 from sightline.scene import Array, Box, Concept
 
-REMEMBERED = 20_000  # nouns whose vectors are kept
+CACHE_SIZE = 20_000  # nouns whose vectors are kept
 SUREST = 0.99  # no concept speaks more loudly than one of this score
 
 
@@ -30,7 +30,7 @@ class NounVectors:
 
     def of(self, nouns: set[str], device: torch.device) -> dict[str, tuple[Tensor, Tensor]]:
         """(d,) of the sentence and (d,) of the noun in it, for each noun that the matcher knows or knows a word for."""
-        if len(self._vectors) > REMEMBERED:
+        if len(self._vectors) > CACHE_SIZE:
             self._vectors = {}
         vectors = self._vectors  # several batches may be at work at once: a noun is there with its vectors, or not
         vocabulary = self._matcher.vocabulary

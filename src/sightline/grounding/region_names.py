@@ -17,7 +17,7 @@ from sightline.vision.concept_names import Table, name_of, relations
 from sightline.vision.detector import Detector
 from sightline.vision.encoder import VisionModel
 
-REMEMBERED = 20_000  # nouns whose names are kept: a server is asked about any words
+CACHE_SIZE = 20_000  # nouns whose names are kept: a server is asked about any words
 
 
 class RegionNames:
@@ -57,7 +57,7 @@ class RegionNames:
         return float(named.max()), float((named - rival).max())
 
     def _id_of(self, noun: str, before: str) -> int | None:
-        if len(self._id_of_noun) >= REMEMBERED:
+        if len(self._id_of_noun) >= CACHE_SIZE:
             self._id_of_noun = {}
         known, key = self._id_of_noun, (noun, before)  # several batches may be at work at once
         if key not in known:

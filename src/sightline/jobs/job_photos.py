@@ -19,7 +19,7 @@ from sightline.vision.object_storage import Mark, is_address, pictures_at
 from sightline.vision.parquet_photos import PhotoTable, is_table, mark_elsewhere, split_row_path
 
 GONE: Mark = (0, 0)  # of a photo that is not there: no file has been changed at time 0
-ASKING = 32  # marks that are asked for at once
+MARKS_AT_ONCE = 32  # threads that look up marks, which storage may answer slowly
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _photos_in_table(source: str) -> Listing:
     near = source.rpartition("/")[0] if is_address(source) else str(Path(source).parent)
     texts = [text for text in dict.fromkeys(table.texts) if text]
     paths = [text if is_address(text) else _below(near, text) for text in texts]
-    with ThreadPoolExecutor(ASKING) as pool:
+    with ThreadPoolExecutor(MARKS_AT_ONCE) as pool:
         marks = list(pool.map(mark_of, paths))
     return [PhotoRef(text, path, mark) for text, path, mark in zip(texts, paths, marks, strict=True)], []
 

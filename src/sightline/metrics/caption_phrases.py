@@ -12,7 +12,7 @@ from typing import Literal
 
 from sightline.text import wordnet
 from sightline.text.lemmas import inflections, lemma, lemma_of_tag
-from sightline.text.wordnet import REMEMBERED
+from sightline.text.wordnet import CACHE_SIZE
 
 COLORS = frozenset(
     "amber aqua auburn beige black blond blonde blue bronze brown brunette burgundy charcoal chestnut copper coral "
@@ -109,13 +109,13 @@ def number_word(word: str) -> str:
     return _NUMBERS[int(word)] if word.isascii() and word.isdigit() and int(word) < len(_NUMBERS) else word
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def is_compound(words: str, adjective: bool) -> bool:
     """Whether "fire hydrant" is one thing. After an adjective only listed ones are: a *young man* is no *boyfriend*."""
     return words in _COMPOUNDS or (not adjective and wordnet.has(words, "n"))
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def general_name(thing: str) -> str:
     """What a compound may be called for short: a *tennis court* is a *court*, but no *teddy bear* is a *bear*."""
     head = thing.rsplit(" ", 1)[-1]
@@ -129,7 +129,7 @@ _LIVING = ("noun.person", "noun.animal")
 _GROUPS = frozenset("people crowd team family couple group herd flock".split())
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def is_alive(thing: str) -> bool:
     """Whether a noun's first sense is a person or an animal, or it names several of them."""
     first = wordnet.senses(thing, "n")[:1]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # PyTorch is imported only once there is an index
 NAME = ".sightline-index"
 LANCE_FROM = 100_000  # photos: from here on, comparing every vector takes longer than people like to wait
 LOCK, LEDGER, MOVING = "lock", "ledger.jsonl", ".moving"
-COPIED = 1000  # rows that go to another engine at once
+ROWS_AT_ONCE = 1000  # that go from one engine to another
 
 Kind = Literal["exact", "lance"]
 _MODELS: WeakKeyDictionary[Bundle, str] = WeakKeyDictionary()  # names that were computed
@@ -100,8 +100,8 @@ def _move(old: ExactIndex, folder: Path) -> Engine:
     shutil.rmtree(folder / MOVING, ignore_errors=True)
     new, paths = LanceIndex(folder / MOVING), sorted(old.states())
     new.clear(old.maker)
-    for start in range(0, len(paths), COPIED):
-        new.write(old.rows(paths[start : start + COPIED]))
+    for start in range(0, len(paths), ROWS_AT_ONCE):
+        new.write(old.rows(paths[start : start + ROWS_AT_ONCE]))
     if paths:
         (folder / MOVING / f"{lance.TABLE}.lance").rename(folder / f"{lance.TABLE}.lance")
     old.path.unlink()

@@ -26,7 +26,7 @@ from sightline.vision.photo_reader import Progress
 
 EmbedPhotos = Callable[[Sequence[Photo]], Sequence[PhotoEmbedding]]
 KNOWN_AT_ONCE = 1000  # rows of photos under new names that are written at once
-NAMED = 0.5  # the least score of a concept by which its photo is found
+LEAST_CONCEPT_SCORE = 0.5  # the least score of a concept by which its photo is found
 TIDY = 40  # batches from one tidying to the next
 
 
@@ -182,7 +182,9 @@ def make_rows(embed: EmbedPhotos, root: str, photos: Sequence[Photo]) -> list[Ro
         text, concepts = None, dict[str, None]()
         if embedding.caption is not None:
             text = embedding.caption.text
-            concepts = dict.fromkeys(concept.name for concept in embedding.caption.concepts if concept.score >= NAMED)
+            concepts = dict.fromkeys(
+                concept.name for concept in embedding.caption.concepts if concept.score >= LEAST_CONCEPT_SCORE
+            )
         content, size = content_hash(photo.path), embedding.size
         rows.append(Row(photo.id, root, GONE, content, size, embedding.vector, text, tuple(concepts)))
     return rows

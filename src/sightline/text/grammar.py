@@ -118,7 +118,7 @@ def may_come_again(words: Sequence[str], place: int) -> bool:
     return second_last == word and last in BETWEEN
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def noun_forms(word: str) -> tuple[str, ...]:
     """The singular and the plurals of a word that is a noun wherever it follows "a", itself among them; else nothing.
 

@@ -40,7 +40,7 @@ def lemma(word: str, pos: Pos) -> str:
     return _lemma(word.lower(), pos)
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def _lemma(word: str, pos: Pos) -> str:
     bases = [base for base, _ in _candidates(word, pos)]
     if not bases:
@@ -69,7 +69,7 @@ def lemma_of_tag(word: str, tag: str) -> str:
     return _lemma(word, pos)
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def inflections(word: str) -> frozenset[str]:
     """What `word` may be according to WordNet: "n" or "v+ing" …, the part of speech and the ending it carries.
 
@@ -82,7 +82,7 @@ def inflections(word: str) -> frozenset[str]:
     )
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def _candidates(word: str, pos: Pos) -> tuple[tuple[str, str], ...]:
     """Lemmas that `word` may come from, each with the ending it carries ("" for the lemma itself)."""
     bases = [(word, "")]

@@ -60,7 +60,7 @@ def shape(token: str) -> str:
     return "XX" if token.isupper() and len(token) > 1 else "Xx"
 
 
-@lru_cache(wordnet.REMEMBERED)
+@lru_cache(wordnet.CACHE_SIZE)
 def word_class(token: str) -> str:
     """The tags of a function word, else what WordNet says the word (or its last part) may be.
 

@@ -23,7 +23,7 @@ from sightline.errors import ConfigError, DataError
 Pos = Literal["n", "v", "a", "r"]
 POS: tuple[Pos, ...] = get_args(Pos)
 ASSET = Path(__file__).parent / "assets" / "wordnet.npz"
-REMEMBERED = 1 << 16  # answers of each cache: more than captions have words
+CACHE_SIZE = 1 << 16  # answers of each cache: more than captions have words
 
 LEXFILES = (
     "adj.all", "adj.pert", "adv.all", "noun.Tops", "noun.act", "noun.animal", "noun.artifact", "noun.attribute",
@@ -110,14 +110,14 @@ def _part(pos: Pos) -> _PartOfSpeech:
     return _lexicon().parts[pos]
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def _place(lemma: str) -> int | None:
     words, word = _lexicon().words, lemma.lower().replace("_", " ")
     place = bisect_left(words, word)  # a dict would double the time it takes to load
     return place if place < len(words) and words[place] == word else None
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def senses(lemma: str, pos: Pos) -> tuple[int, ...]:
     """The synsets of `lemma` as one part of speech, most frequent sense first; () where WordNet has none."""
     place, part = _place(lemma), _part(pos)
@@ -127,7 +127,7 @@ def senses(lemma: str, pos: Pos) -> tuple[int, ...]:
     return tuple(_lexicon().ids[rows].tolist())
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def synsets(lemma: str, pos: Pos | None = None) -> frozenset[int]:
     """The synsets of `lemma`, of one part of speech or of all."""
     return frozenset(synset for part in (POS if pos is None else (pos,)) for synset in senses(lemma, part))
@@ -156,7 +156,7 @@ def hypernyms(synset: int) -> tuple[int, ...]:
     return tuple(_lexicon().ids[tree.parents[tree.starts[row] : tree.starts[row + 1]]].tolist())
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def ancestors(synset: int) -> frozenset[int]:
     """The synset and all its hypernyms, up to the top."""
     above, level = {synset}, [synset]

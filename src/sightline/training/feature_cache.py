@@ -27,7 +27,7 @@ from sightline.vision.feature_store import FeatureStore
 from sightline.vision.fold_batch_norm import fold
 
 BATCH = 256  # photos that are looked at together
-KEPT = (*PARTS, "region_mask", "grid_mask", "names", "name_scores", "name_boxes")  # of a scene
+SCENE_PARTS = (*PARTS, "region_mask", "grid_mask", "names", "name_scores", "name_boxes")  # that are kept
 
 
 @torch.no_grad()
@@ -57,7 +57,7 @@ def cache_features(
             scenes = [_see(folded, photos), *(_see(folded, _crop(photos, window)) for _ in range(1, views))]
             parts = {
                 name: torch.stack([getattr(view, name) for view in scenes], 1)  # (n, views, …)
-                for name in (*KEPT, "sizes")
+                for name in (*SCENE_PARTS, "sizes")
                 if isinstance(getattr(scenes[0], name), Tensor)
             }
             if not tables:
@@ -85,7 +85,7 @@ def _see(vision: VisionModel, photos: SceneBatch) -> SceneBatch:
     pixels = photos.part("pixels")
     with torch.autocast("cuda", torch.bfloat16, enabled=pixels.is_cuda):
         scenes = vision.scenes(pixels, photos.ids, "")
-    parts = {name: getattr(scenes, name) for name in KEPT if isinstance(getattr(scenes, name), Tensor)}
+    parts = {name: getattr(scenes, name) for name in SCENE_PARTS if isinstance(getattr(scenes, name), Tensor)}
     for name in ("regions", "grid", "vector"):
         if pixels.is_cuda and name in parts:
             parts[name] = parts[name].half()

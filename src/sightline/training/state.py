@@ -21,7 +21,7 @@ from sightline.checkpoint.checkpoint_file import checksum_of, write_tensors
 from sightline.errors import CheckpointError
 from sightline.files import atomic_write
 
-KEPT = 2  # states in the folder of a run: the one before the newest serves where that is damaged on disk
+MOST_STATES = 2  # states in the folder of a run: the one before the newest serves where that is damaged on disk
 
 
 @dataclass
@@ -61,7 +61,7 @@ def save_state(
     path = folder / f"state-{counters.stage:02d}-{counters.step:08d}.safetensors"
     with atomic_write(path) as file:
         write_tensors(file, tensors, header)
-    for old in states(folder)[:-KEPT]:
+    for old in states(folder)[:-MOST_STATES]:
         old.unlink(missing_ok=True)
     return path
 

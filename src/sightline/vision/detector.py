@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch
+from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.files import fingerprint
 from sightline.scene import Concept
@@ -57,11 +58,8 @@ class DetectorConfig:
     def __post_init__(self) -> None:
         if self.size < 32:
             raise ConfigError(f"`vision.size` is {self.size}", fix="give 32 pixels or more")
-        for name in ("channels", "region_width", "boxes", "candidates"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"`vision.{name}` is {getattr(self, name)}", fix="give 1 or more")
-        if not 0 < self.overlap <= 1:
-            raise ConfigError(f"`vision.overlap` is {self.overlap}", fix="give more than 0, and 1 at most")
+        counts = dict.fromkeys(("channels", "region_width", "boxes", "candidates"), "[1, ∞)")
+        check_ranges(self, "vision.", **counts, overlap="(0, 1]")
 
     def build(self) -> Detector:
         return Detector(self)

@@ -26,7 +26,7 @@ PICTURES = ("image", "bytes", "photo", "picture", "img", "jpg", "data")
 IDS = ("id", "image_id", "key", "__key__", "name", "file_name", "filename", "path", "file", "filepath")
 PATHS = ("path", "file", "file_name", "filename", "filepath", "image_path", "image", "photo", "uri")
 AT_ONCE = 32  # rows that are read together
-KEPT = 4  # groups of such rows that stay in memory, for rows that are asked for late
+GROUPS_IN_MEMORY = 4  # of so many rows each, for rows that are asked for late
 BUFFER = 1 << 20  # bytes
 
 
@@ -142,7 +142,7 @@ class PhotoTable:
             for start, cells in self._batches:
                 self._cells[start] = cells
                 self._next = start + len(cells)
-                if len(self._cells) > KEPT:
+                if len(self._cells) > GROUPS_IN_MEMORY:
                     self._cells.popitem(last=False)
                 if row < self._next:
                     break
