@@ -65,7 +65,7 @@ class Bundle:
 
     @classmethod
     def of(cls, captioner: Checkpoint, matcher: Checkpoint | None = None, card: dict[str, Any] | None = None) -> Bundle:
-        """Of the checkpoint of a captioner that looks for itself, and of a matcher of scenes by the same vision model.
+        """A bundle of a captioner with its own vision model, and of a matcher that was trained on what this model sees.
 
         The card is the captioner's where none is given.
         """

@@ -225,7 +225,7 @@ def _without_pictures(named: Sequence[PhotoRef], filing: FileOptions, log: Capti
 
 
 def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
-    """The second pass of `--distinct`: rewrite what is alike. A group that is as it was keeps what it has."""
+    """The second pass of `--distinct`: rewrite captions that are alike. Groups that have not changed keep theirs."""
     from sightline.distinct_captions import alike, gist, tell_group_apart
 
     display = files.display

@@ -60,7 +60,7 @@ def likelihood(
 
 
 def _read(photo: str, model: Path | None, features: Path | None, device: str) -> tuple[Reader[Captioner], SceneBatch]:
-    """A captioner with its words, and what it reads of the photo: features, or what vision sees in it."""
+    """The captioner with its vocabulary, and the scene of the photo: from features, or from the photo itself."""
     import torch
 
     from sightline.batch import SceneBatch

@@ -165,7 +165,7 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def describe_default() -> dict[str, Any]:
-    """The same of the model that comes with Sightline; its licence is the file beside it, if its card tells none."""
+    """`describe` the model that comes with Sightline; its licence is the file beside it, if its card names none."""
     from sightline.checkpoint.bundle import default_bundle
 
     path = default_bundle()
@@ -229,7 +229,7 @@ def card_text(description: dict[str, Any]) -> str:
 
 
 def _data(part: dict[str, Any]) -> str:
-    """What a model learned from, as far as its card tells."""
+    """The data a model learned from, if its card says so."""
     data = part["data"]
     try:
         learned = data["counts"]["train"]
@@ -239,7 +239,7 @@ def _data(part: dict[str, Any]) -> str:
 
 
 def _metrics(card: dict[str, Any]) -> str:
-    """What was measured, and on what, as far as a card tells."""
+    """The metrics of a model and the split they were measured on, if its card has them."""
     metrics = card.get("metrics")
     values = metrics.items() if isinstance(metrics, dict) else ()
     numbers = [f"{name} {round(value, 2):g}" for name, value in values if isinstance(value, int | float)]

@@ -89,7 +89,7 @@ def record_format(
     count: Callable[[T], Summary],
     **readers_and_writers: Any,
 ) -> Format:
-    """A format whose `read` gives something of its own, which `count` counts."""
+    """A format whose `read` returns any type, and whose `count` makes the report of it."""
     return Format(name, about, matches, lambda path, problems: count(read(path, problems)), **readers_and_writers)
 
 

@@ -161,7 +161,7 @@ class BeamSearch:
     def _go_on(
         self, live: Live, state: State, prefixes: Tensor, scores: Tensor, log_probs: Tensor, parents: Tensor
     ) -> Live | None:
-        """Those of the hypotheses (b, p, …) whose score is above -inf, without empty places that none needs."""
+        """The hypotheses (b, p, …) that have not ended, in as few places as the image with most of them needs."""
         going = scores > -torch.inf
         counts = going.sum(1)  # (b,)
         widest, busy, broken = torch.stack([counts.max(), (counts > 0).sum(), scores.isnan().sum()]).tolist()

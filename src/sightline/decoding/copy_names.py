@@ -41,7 +41,7 @@ class CopyName:
         return self.name[0][:1].isupper()
 
     def places(self, words: Sequence[str], strict: bool = True) -> list[int]:
-        """Where in a caption a word may give its place; `strict` takes nouns alone, and no parts of compounds."""
+        """The places in a caption where the name may replace a word; `strict`: nouns alone, no parts of compounds."""
         tags = Tagger.default().tag(list(words))
         heads = [tag in NOUNS and after not in NOUNS for tag, after in pairwise([*tags, ""])]
         return [at for at, word in enumerate(words) if word in self.stand_ins and (heads[at] or not strict)]

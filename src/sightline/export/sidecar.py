@@ -186,7 +186,7 @@ def _text_of(element: minidom.Element) -> str:
 
 
 def _new_node(document: minidom.Document, name: str, space: str) -> minidom.Element:
-    """A new element that says itself what its prefix means, whatever that means around it."""
+    """A new element that declares its own prefix, so that it does not depend on the elements around it."""
     element = document.createElementNS(space, name)
     _declare(element, name.partition(":")[0], space)
     return element

@@ -71,7 +71,7 @@ class PhotoEvidence:
 
     @cached_property
     def region_odds(self) -> list[Array]:
-        """Of each photo (n, K), how likely each region has each name; empty where vision is no detector."""
+        """For each photo (n, K) log-odds that each region has each name; empty where vision is no detector."""
         return [] if self._names is None else self._names.odds(self.scenes)
 
     def of(self, photo: int, words: Sequence[str], nouns: Sequence[int]) -> list[Evidence]:
@@ -115,7 +115,7 @@ class PhotoEvidence:
         return dict(zip(vectors, zip(with_region, with_photo, strict=True), strict=True))
 
     def region_cosines(self, photo: int, words: Tensor) -> list[float]:
-        """Of each word (k, d), the cosine with the region that it fits best; NaN where the photo has no region."""
+        """For each word (k, d) the cosine with the region that it fits best; NaN where the photo has no region."""
         if self.images is not None and "regions" in self.images:
             regions = self.images["regions"][photo][self.scenes.mask("regions")[photo]]
             if len(regions):

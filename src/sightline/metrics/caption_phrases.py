@@ -67,7 +67,7 @@ Fold = tuple[tuple[str, ...], str, str]  # words, what stands for them, its tag
 
 
 def _folds() -> dict[str, list[Fold]]:
-    """By their first word, longest first."""
+    """All folds by their first word, the longest first."""
     tokens = _TOGETHER | {
         words: (name, "IN") for name, others in _SAME_RELATION.items() for words in (name, *others.split("|")) if words
     }
@@ -169,7 +169,7 @@ class Action:
 
     @property
     def undergone(self) -> bool:
-        """Whether its subject may be what it is done to: *parked*, *eaten*."""
+        """True where it may be passive: *parked*, *eaten*."""
         return self.tag in ("VBN", "VBD")
 
 

@@ -164,7 +164,7 @@ class GroundingF1:
         return len(self._labels)
 
     def by_class(self, kind: str) -> dict[str, list[tuple[str, bool]]]:
-        """Of `precision_all`, `recall_all`, `precision_loc` or `recall_loc`, each class's images and outcomes."""
+        """The images and outcomes of each class; `kind` is a field of `F1Scores`, such as `recall_all`."""
         return dict(self._hits[kind].by_class)
 
     def compute(self) -> F1Scores:

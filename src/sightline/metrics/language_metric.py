@@ -25,7 +25,7 @@ class Scores:
 
 
 def mean_scores(key: str, scores: Mapping[str, float]) -> Scores:
-    """Of a metric whose corpus score is the mean over images; zero for no image at all."""
+    """The scores of a metric whose corpus score is the mean over images; zero where there is no image."""
     mean = float(np.mean([*scores.values()])) if scores else 0.0
     return Scores({key: mean}, {id: {key: score} for id, score in scores.items()})
 

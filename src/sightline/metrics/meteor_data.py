@@ -83,7 +83,7 @@ class Source:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the contents, by the checksums that zip and gzip files carry: nothing large is read."""
+        """Made of the checksums that zip and gzip files carry, so that nothing large is read."""
         with self._open_jar() as jar:
             sums = [f"{item.filename}:{item.CRC}" for item in jar.infolist() if not item.filename.endswith(".class")]
         return fingerprint(LAYOUT, *sums, self.table_end)

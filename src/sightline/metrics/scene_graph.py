@@ -156,7 +156,7 @@ class _Reader:
                 self.relations[source, relation, head] = None
 
     def act(self, action: Action) -> None:
-        """A verb: who does it, and what it waits for."""
+        """Read a verb: find who does it, and wait for its object."""
         actors = self.doers(action)
         self.end_verb()
         self.actors, self.verb, self.relation = actors, action.verb, ""
@@ -179,14 +179,14 @@ class _Reader:
         return self.nearest if self.role in ("object", "with") else self.subjects
 
     def end_verb(self) -> None:
-        """A verb that found no object is said of who does it."""
+        """Make a verb without an object an attribute of who does it."""
         if self.verb:
             for actor in self.actors:
                 self.attributes[actor, self.verb] = None
         self.verb = ""
 
     def relate(self, preposition: str) -> None:
-        """A preposition: of what it speaks."""
+        """Read a preposition: find the things that it relates to the next one."""
         if self.verb:
             self.related = self.actors
             if preposition == "by" and self.passive:
@@ -202,7 +202,7 @@ class _Reader:
         self.relation = preposition
 
     def describe(self, adjective: str) -> None:
-        """An adjective that stands before no noun."""
+        """Read an adjective that stands before no noun: find what it describes."""
         if _is(self.before[1], "be"):
             self.described = self.subjects
         elif not (_is(self.before[1], "adjective") or _is(self.before[0], "adjective")):

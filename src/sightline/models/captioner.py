@@ -205,7 +205,7 @@ class WrappedCaptioner(Captioner):
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """Over the last dimension, in float32 whatever the model computes in."""
+    """The log-softmax over the last dimension, in float32 even under autocast."""
     return F.log_softmax(logits.float(), -1)
 
 

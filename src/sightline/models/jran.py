@@ -169,11 +169,11 @@ class UpDownDecoder(Decoder):
         self.language_recurrent = nn.Linear(2 * hidden, 4 * hidden)
 
     def remember(self, features: Tensor, mask: Tensor) -> Memory:
-        """Also what the mean of the features adds to the attention LSTM."""
+        """`Decoder.remember`, and what the mean of the features adds to the attention LSTM."""
         return {**super().remember(features, mask), "mean": self.mean(masked_mean(features, mask))}
 
     def word_gates(self, words: Tensor, memory: Memory) -> Tensor:
-        """With the image's mean, which is the same at every step."""
+        """`Decoder.word_gates`, and the image's mean, which is the same at every step."""
         gates = per_image(super().word_gates(words, memory), memory)  # (B, K, T, 4 h)
         return (gates + memory["mean"][:, None, None]).flatten(0, 1)
 

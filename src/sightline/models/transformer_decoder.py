@@ -94,7 +94,7 @@ class MultiHeadAttention(nn.Module):
         return found
 
     def with_weights(self, rows: Tensor, offered: KeysValues, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The same with the weights, their mean over the heads: (B, m, d) and (B, m, n). Here the mask is boolean."""
+        """`forward` and the attention weights, a mean over heads: (B, m, d) and (B, m, n). Here the mask is boolean."""
         keys, values = offered
         queries = split_heads(self.query(rows), self.heads) / math.sqrt(keys.shape[-1])
         weights = masked_softmax(queries @ keys.transpose(-1, -2), mask)  # (B, h, m, n)
@@ -102,7 +102,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of rows to each other, and to rows before them; one matrix makes what it needs of a row."""
+    """Multi-head attention of rows to each other and to earlier rows; one matrix gives queries, keys and values."""
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ class TransformerCaptioner(Captioner):
         return logits if self.bias is None else logits + self.bias
 
     def output_bias(self) -> nn.Parameter | None:
-        """That of the scores, where the config asks for one."""
+        """The bias of the scores, where the config asks for one."""
         return self.bias
 
     def _embed(self, words: Tensor, first: int) -> Tensor:

@@ -51,7 +51,7 @@ class Row:
     concepts: tuple[str, ...] = ()  # names of things in the photo
 
     def keywords(self) -> list[str]:
-        """By which words it is found: those of the caption, and those of concepts that the caption does not say.
+        """The words that find the photo: those of its caption, and those of concepts that the caption does not say.
 
         >>> Row("", "", (0, 0), "", (1, 1), None, "a dog on rocks", ("dog", "wild cat")).keywords()
         ['dog', 'rock', 'wild', 'cat']
@@ -94,7 +94,7 @@ class Engine(Protocol):
         """What is known of every photo, by path."""
 
     def rows(self, paths: Collection[str]) -> list[Row]:
-        """The rows of some photos, as far as there are any."""
+        """The rows of those of the photos that are in the index."""
 
     def write(self, add: Sequence[Row], drop: Collection[str] = ()) -> None:
         """Drop the photos of some paths, and add rows of paths that are then not there; return when that is safe."""

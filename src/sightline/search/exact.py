@@ -155,7 +155,7 @@ class ExactIndex:
         new.replace(self.path)
 
     def _open(self) -> sqlite3.Connection:
-        """To read; where nothing may be written as well, although what a kill left would have to be cleared first."""
+        """A connection to read by: read-write, so that SQLite can clear what a killed writer left, else read-only."""
         db = self._connect("rw")
         try:
             db.execute("SELECT 1 FROM state")

@@ -61,7 +61,7 @@ class Row:
         return tuple(dict.fromkeys(_addresses(asdict(self.recipe), self.table)))
 
     def folder(self, out: Path) -> Path:
-        """Where it is run: OUT/PAPER/TABLE/ROW, and in seed-1 and so on in it with other seeds."""
+        """The folder of its run: OUT/PAPER/TABLE/ROW; with other seeds, seed-1 and so on below it."""
         return out / self.table / self.name / (f"seed-{self.seed}" if self.seed else "")
 
     def with_seed(self, seed: int) -> Row:

