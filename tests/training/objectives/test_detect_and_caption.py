@@ -19,13 +19,17 @@ from sightline.training.augmentation import cut_windows, recolour
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Progress
 from sightline.training.objectives.detect_and_caption import (
+    ANCHOR,
     DetectAndCaptionConfig,
+    TrueBoxes,
+    box_losses,
     hide_parts,
+    jitter,
     join_batches,
     mirror_words,
+    name_loss,
     soft_target_loss,
 )
-from sightline.training.objectives.detection import ANCHOR, TrueBoxes, box_losses, jitter, name_loss
 from sightline.training.tensor_tables import Pool
 from sightline.vision.box_assignment import assign_by_overlap, locations
 from sightline.vision.boxes import pairwise_iou
