@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from serve_samples import PHOTOS, index_of, served, tiny_pipeline, waited_for
-from sightline.pipeline import FEW
+from sightline.pipeline import FEW_PHOTOS
 from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal
 from sightline.serve.worker import Worker
@@ -112,14 +112,14 @@ def test_captions_searches_groundings_and_audits_at_once_are_answered_as_alone(t
 
 
 @pytest.mark.parametrize(
-    ("jobs", "sizes"), [(1, [1]), (FEW, [FEW]), (3, [1, 2]), (6, [3, 3]), (8, [4, 4]), (9, [1, 4, 4])]
+    ("jobs", "sizes"), [(1, [1]), (FEW_PHOTOS, [FEW_PHOTOS]), (3, [1, 2]), (6, [3, 3]), (8, [4, 4]), (9, [1, 4, 4])]
 )
 def test_idle_threads_share_what_waits_but_few_photos_are_one_threads_work(jobs, sizes):
     done = []
 
     def work(items):
         done.append(len(items))
-        waited_for(lambda: jobs <= FEW or len(done) > 1)  # until both threads have begun
+        waited_for(lambda: jobs <= FEW_PHOTOS or len(done) > 1)  # until both threads have begun
         return [-item for item in items]
 
     with working(batch=4) as worker:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from sightline.pipeline import FEW
+from sightline.pipeline import FEW_PHOTOS
 from sightline.serve.limits import Limits
 from sightline.serve.refusal import Refusal
 
@@ -112,7 +112,9 @@ class Worker:
                 if left is None or (left > 0 and len(alike) < self.limits.batch):
                     self._change.wait(left)
                     continue
-                share = max(FEW, math.ceil(len(alike) / self._idle))  # as many for each thread that has nothing to do
+                share = max(
+                    FEW_PHOTOS, math.ceil(len(alike) / self._idle)
+                )  # as many for each thread that has nothing to do
                 batch = alike[: min(self.limits.batch, share)]
                 taken = set(map(id, batch))
                 self._jobs = deque(job for job in self._jobs if id(job) not in taken)
