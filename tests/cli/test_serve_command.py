@@ -60,6 +60,20 @@ def test_it_tells_where_it_is_answers_and_stops_when_asked_to(model, monkeypatch
     assert errors == "Stopped.\n"
 
 
+def test_bad_forms_are_answered_and_fill_no_terminal(model, monkeypatch):
+    monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
+    command = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--model", str(model), "--no-token"]
+    with started(command) as process:
+        address = re.search(r"http://\S+", process.stdout.readline())[0]
+        kind = {"Content-Type": "multipart/form-data; boundary=x"}
+        for form in (b"--y\r\n", b"--x\r\nContent-\xffisposition: form-data\r\n\r\n1\r\n--x--\r\n", b"--x"):
+            answer = httpx.post(f"{address}/v1/caption", content=form, headers=kind, timeout=60, trust_env=False)
+            assert 400 <= answer.status_code < 500
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+    assert errors == "Stopped.\n"
+
+
 def test_a_program_is_told_the_address_in_json(model, monkeypatch):
     monkeypatch.delenv("SIGHTLINE_TOKEN", raising=False)
     command = [sys.executable, "-m", "sightline", "serve", "--port", "0", "--model", str(model), "--json", "--quiet"]

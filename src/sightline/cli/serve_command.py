@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import signal
@@ -100,6 +101,7 @@ def serve(
         if new_token:
             as_json["token"] = new_token
         show(as_json, f"Sightline is at {page} (Ctrl-C stops it)", json=json, quiet=quiet)
+        logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of every form that a client got wrong
         with _shown(page) if open else contextlib.nullcontext(), _until_stopped():
             uvicorn.Server(server_config(app, limits)).run(sockets=[listener])
     if not quiet:
