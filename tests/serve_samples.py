@@ -74,7 +74,7 @@ def served(pipeline: Pipeline, **options: Any) -> Iterator[Served]:
     app = make_app(pipeline, **options)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(server_config(app, options.get("limits") or Limits()))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)

@@ -7,14 +7,17 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 
+import fuzz_http
 import fuzz_readers as tool
+import pytest
 
 CASES = 6  # of each target
 
 
 def test_no_reader_fails_on_the_first_cases(tmp_path):
     found = tool.targets(tmp_path)
-    assert len(found) > 45
+    assert len(found) > 57
+    assert {"http caption, form", "http search, json", "picture JPEG", "tokenizers and vocabulary"} <= found.keys()
     for name, target in found.items():
         for number in range(CASES):
             tool.prepare(target, name, number, 0, tmp_path / "case")
@@ -33,7 +36,27 @@ def test_a_case_follows_from_its_number(tmp_path):
 
 def test_another_exception_is_a_finding(tmp_path):
     (tmp_path / "x.txt").write_text("x")
-    broken = tool.Target(("x.txt",), tmp_path, lambda place: 1 // 0, tool.mutate_bytes)
+    broken = tool.Target(("x.txt",), tmp_path, lambda place: 1 // 0, tool.mutate_text)
     outcome, story = tool.judged(broken, tmp_path)
     assert outcome == "crash"
     assert "ZeroDivisionError" in story
+
+
+@pytest.mark.parametrize("name", fuzz_http.samples())
+def test_a_request_that_nobody_changed_is_answered(tmp_path, name):
+    (tmp_path / "x.http").write_bytes(fuzz_http.samples()[name])
+    fuzz_http.send(tmp_path / "x.http")
+
+
+def test_a_defect_of_the_server_and_a_place_it_keeps_are_findings(tmp_path, monkeypatch, capsys):
+    service = fuzz_http.server().running.service
+    (tmp_path / "x.http").write_bytes(fuzz_http.samples()["ground, json"])
+    target = tool.Target(("x.http",), tmp_path, lambda place: fuzz_http.send(place / "x.http"), tool.mutate_request)
+    monkeypatch.setattr(service.pipeline, "ground_many", lambda *_: 1 // 0)
+    assert "500" in tool.judged(target, tmp_path)[1]
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    monkeypatch.setattr(fuzz_http, "PATIENCE", 0.5)
+    monkeypatch.setattr(service.worker, "reserved", 1)
+    outcome, story = tool.judged(target, tmp_path)
+    assert outcome == "crash"
+    assert "not given back" in story
