@@ -32,6 +32,16 @@ def test_a_csv_reads_back_whatever_photos_are_called():
     assert second[3] == "true"
 
 
+@pytest.mark.parametrize(
+    "name", ["=1+1.jpg", "+1.jpg", "-1.jpg", "@SUM(A1).jpg", "\t=1.jpg", "=cmd|' /C calc'!A0/x.jpg"]
+)
+def test_no_photo_is_a_formula_of_a_spreadsheet_and_the_path_is_the_same(name):
+    text = "".join(csv_lines([{**told(name), "picture": name}], pictures=True))
+    _, (path, *_, picture) = csv.reader(io.StringIO(text, newline=""))
+    assert path == picture == f"./{name}"
+    assert Path(path) == Path(name)
+
+
 def test_lines_of_json_are_what_to_json_tells():
     lines = list(json_lines([told(WEIRD), told()]))
     assert [line.count("\n") for line in lines] == [1, 1]

@@ -79,14 +79,15 @@ def _normalised(box: list[float] | None, size: tuple[int, int]) -> Box | None:
 def csv_lines(captions: Iterable[CaptionJson], pictures: bool = False) -> Iterator[str]:
     """A header, and a row for each photo; `objects` are the names of what is seen, the surest first.
 
-    With `pictures` there is a column of where the picture of each is, from the table's folder on.
+    With `pictures` there is a column of where the picture of each is, from the table's folder on. No cell is a formula.
     """
     yield _csv_row((*COLUMNS, "picture") if pictures else COLUMNS)
     for record in captions:
         low = "true" if record["low_confidence"] else "false"
         objects = BETWEEN.join(concept["name"] for concept in record["concepts"])
-        picture = (record.get("picture", ""),) if pictures else ()
-        yield _csv_row((record["path"], record["caption"], record["confidence"], low, objects, *picture))
+        picture = (_no_formula(record.get("picture", "")),) if pictures else ()
+        path = _no_formula(record["path"])
+        yield _csv_row((path, record["caption"], record["confidence"], low, objects, *picture))
 
 
 def json_lines(captions: Iterable[CaptionJson]) -> Iterator[str]:
@@ -116,6 +117,11 @@ TABLES: dict[str, Callable[[Iterable[CaptionJson]], Iterator[str]]] = {
     "jsonl": json_lines,
     "json": json_array,
 }
+
+
+def _no_formula(path: str) -> str:
+    """The same path in other words where a spreadsheet would run it, such as that of a photo named =1+1.jpg."""
+    return f"./{path}" if path.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else path
 
 
 def _csv_row(values: Iterable[object]) -> str:
