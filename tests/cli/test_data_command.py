@@ -89,6 +89,20 @@ def test_one_bad_entry_never_stops_the_walk(tmp_path, capsys):
     assert len(reports) == 5
 
 
+def test_links_to_folders_are_followed_and_circles_end(tmp_path, capsys):
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    for folder in (data / "inner", elsewhere):
+        folder.mkdir(parents=True)
+        (folder / "words.txt").write_text("a dog runs\ntwo cats sleep\n")
+        (folder / "other.bin").write_bytes(b"\0")
+    (data / "inner" / "again").symlink_to(data)
+    (data / "itself").symlink_to(".")
+    (data / "linked").symlink_to(elsewhere)
+    assert commands.main(["data", "inspect", str(data), "--json"]) == 0
+    reports = [Path(report["path"]).relative_to(data).as_posix() for report in json.loads(capsys.readouterr().out)]
+    assert reports == ["inner/other.bin", "inner/words.txt", "linked/other.bin", "linked/words.txt"]
+
+
 def test_gzip_is_written_where_the_name_says_so(tmp_path):
     convert(EXAMPLES, tmp_path / "captions.json.gz", "coco-captions")
     assert (tmp_path / "captions.json.gz").read_bytes()[:2] == b"\x1f\x8b"

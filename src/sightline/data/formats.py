@@ -85,11 +85,11 @@ def identify(path: PathLike) -> Format:
 
 def inspect(path: PathLike) -> Iterator[Report]:
     """Reports on a file or folder; a folder in no format of its own gives the reports of what is inside it."""
-    yield from _inspect(existing_path(path), _DEPTH)
+    yield from _inspect(existing_path(path))
 
 
-def _inspect(path: Path, depth: int) -> Iterator[Report]:
-    """One bad file is a report with a problem; it never stops the others."""
+def _inspect(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Report]:
+    """One bad file is a report with a problem; it never stops the others. `above` are the folders it is in."""
     if not path.is_file() and not path.is_dir():
         kind = "a broken link" if path.is_symlink() else "neither a file nor a folder"
         yield _unreadable(path, DataError(f"this is {kind}", where=path, fix="remove it or mend it"))
@@ -100,9 +100,11 @@ def _inspect(path: Path, depth: int) -> Iterator[Report]:
         format = _match(probe)
         if format is not None:
             yield format.inspect(path)
-        elif probe.is_folder and depth and probe.entries:
+        elif probe.is_folder and len(above) < _DEPTH and probe.entries:
+            if any(path.samefile(folder) for folder in above):
+                return  # a link back to where we come from
             for name in _chosen(probe.entries):
-                yield from _inspect(path / name, depth - 1)
+                yield from _inspect(path / name, (*above, path))
         elif probe.damage is not None:
             yield _unreadable(path, probe.damage)
         else:
