@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 
 from sightline.errors import ConfigError, about
-from sightline.files import PathLike, open_text
+from sightline.files import PathLike, describe_excess, open_text
 
 # What recipes called keys and kinds before, and what they are called now. Recipes with an old name are refused, and the
 # error names the new one; checkpoints and folders of runs that were made before are read (`with_new_names`).
@@ -47,7 +47,7 @@ def load_yaml(path: PathLike) -> dict[str, Any]:
         except BROKEN as error:
             mark = getattr(error, "problem_mark", None)
             place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-            problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+            problem = getattr(error, "problem", None) or describe_excess(error, text).partition("\n")[0]
             raise ConfigError(f"not valid YAML: {problem}{place}", fix="correct it there") from error
         if not isinstance(value, dict):
             raise ConfigError("a mapping of keys to values was expected", fix="write `key: value` lines")

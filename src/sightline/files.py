@@ -9,10 +9,12 @@ import hashlib
 import io
 import json
 import os
+import re
 import secrets
 import shlex
 import signal
 import stat
+import sys
 import threading
 import zlib
 from collections.abc import Iterator
@@ -372,5 +374,19 @@ def read_json(path: PathLike) -> Any:
                 f"the JSON ends too early ({place})", where=path, fix="copy or download it again"
             ) from error
         raise DataError(f"not valid JSON: {error.msg} at {place}", where=path, fix="correct it there") from error
-    except (RecursionError, ValueError) as error:  # absurd nesting, or a number of thousands of digits
-        raise DataError(f"this JSON cannot be read: {error}", where=path, fix="correct or remove it") from error
+    except (RecursionError, ValueError) as error:
+        why = describe_excess(error, text)
+        raise DataError(f"this JSON cannot be read: {why}", where=path, fix="correct or remove it") from error
+
+
+def describe_excess(error: Exception, text: str) -> str:
+    """Why a parser gave up a text that may well be valid: its nesting, or a number of thousands of digits and where."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    most = sys.get_int_max_str_digits()
+    number = re.search(rf"\d{{{most + 1}}}", text)
+    if number is None:
+        return str(error)
+    line, column = text.count("\n", 0, number.start()) + 1, number.start() - text.rfind("\n", 0, number.start())
+    place = f"line {line}, column {column}" if "\n" in text.rstrip() else f"column {column}"
+    return f"a number has more than {most:,} digits at {place}"

@@ -107,7 +107,7 @@ BROKEN_JSONL = [
     ('{"file": 5, "caption": "x"}\n', DataError, "line 1: 'file' must be text"),
     ("[1]\n", DataError, "line 1: an object"),
     ("[" * 100_000 + "\n", DataError, "line 1: this JSON cannot be read"),
-    ('{"file": "a.jpg", "caption": ' + "9" * 5000 + "}\n", DataError, "line 1: this JSON cannot be read"),
+    ('{"file": "a.jpg", "caption": ' + "9" * 5000 + "}\n", DataError, "line 1: this JSON cannot be read: a number has"),
     ('{"file": "a.jpg" "caption": "x"}\n', DataError, "line 1: not valid JSON"),
     ('{"file": "a.jpg", "caption": "x"}\n{"file": "a.jpg", "cap', TruncatedError, "line 2: not valid JSON"),
     ('{"file": "a.jpg", "caption": "x"}\n\n', DataError, "line 2: the line is empty"),

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from sightline.data.records import Problems
 from sightline.errors import CountError, DataError, DuplicateRecordError, NonFiniteError, TruncatedError
-from sightline.files import open_bytes, open_text, read_json
+from sightline.files import describe_excess, open_bytes, open_text, read_json
 
 T = TypeVar("T")
 
@@ -191,8 +191,9 @@ def parse_line(line: str, where: str) -> Any:
         cut = "Unterminated" in error.msg or _CUT.fullmatch(line, error.pos)
         kind, fix = (TruncatedError, "copy or download it again") if cut else (DataError, "correct it there")
         raise kind(f"not valid JSON: {error.msg} at column {error.colno}", where=where, fix=fix) from error
-    except (RecursionError, ValueError) as error:  # absurd nesting, or a number of thousands of digits
-        raise DataError(f"this JSON cannot be read: {error}", where=where, fix="correct or remove it") from error
+    except (RecursionError, ValueError) as error:
+        why = describe_excess(error, line)
+        raise DataError(f"this JSON cannot be read: {why}", where=where, fix="correct or remove it") from error
 
 
 def report_repeated_keys(path: Path, problems: Problems) -> None:
