@@ -67,6 +67,18 @@ def test_a_line_for_each_photo_and_bad_files_at_the_end(caption, photos):
     assert "broken.jpg" in err
 
 
+def test_what_pillow_thinks_of_a_cameras_notes_is_not_told(caption, photos, recwarn):
+    """A photo whose Exif is cut short is a photo; a warning of Pillow's names neither it nor anything to do."""
+    notes = Image.Exif()
+    notes[0x010E], notes[0x9286] = "x" * 500, b"y" * 300
+    Image.open(photos / "cat.jpg").save(photos / "cut.jpg", exif=notes.tobytes()[:-700])
+    code, out, err = caption(photos / "cut.jpg")
+    assert code == 0
+    assert out.startswith(str(photos / "cut.jpg"))
+    assert err == ""
+    assert not [str(warning.message) for warning in recwarn if "PIL" in warning.filename]
+
+
 def test_json_is_one_array_and_nothing_else(caption, photos):
     code, out, err = caption(photos, photos / "nowhere.jpg", "--json")
     told = json.loads(out)
