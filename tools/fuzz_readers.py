@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import multiprocessing
 import pickle
@@ -32,8 +33,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import torch
 from PIL import Image
+from pyarrow import parquet
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
@@ -45,12 +48,16 @@ from caption_samples import write_samples
 from feature_samples import sample_scenes
 from learning_samples import write_recipe
 from search_samples import row
+from sightline.caption import PhotoCaption, WordTrace
 from sightline.checkpoint import model_checkpoint
 from sightline.checkpoint.bundle import load_bundle, save_bundle
 from sightline.checkpoint.foreign_checkpoint import convert_foreign
 from sightline.checkpoint.torch_file import read_torch
 from sightline.data.formats import FORMATS, identify, inspect
 from sightline.errors import SightlineError
+from sightline.export.caption_tables import caption_of
+from sightline.export.sidecar import write_sidecar
+from sightline.jobs.ledger import CaptionLog, Entry, Ledger
 from sightline.models.updown import UpDownConfig
 from sightline.search.exact import FILE, ExactIndex
 from sightline.text.lemmas import lemma
@@ -59,7 +66,9 @@ from sightline.text.tokenizer import ptb_tokens
 from sightline.text.vocabulary import RULES, build_vocabulary
 from sightline.text.vocabulary import Vocabulary as Words  # the name itself stands for a pickled class below
 from sightline.training.recipe import read_recipe, read_rows
+from sightline.training.state import Counters, load_state, save_state
 from sightline.vision.images import open_image
+from sightline.vision.parquet_photos import PhotoTable
 
 SLOW = 20.0  # seconds a case may take
 LARGE = 1 << 30  # bytes by which a case may make the process grow
@@ -131,6 +140,8 @@ def targets(folder: Path) -> dict[str, Target]:
         "A dog's owner, Mr. O'Neil, can't pay $3.50 (U.S.)... \u00e9\U0001f600 don't\n" * 3
     )
     add("tokenizers and vocabulary", folder / "text/x.txt", tokenise, mutate_text)
+    for name, (path, read) in write_work(folder / "work").items():
+        add(name, path, read)
     for number, (name, request) in enumerate(samples().items()):
         (home := folder / f"request-{number}").mkdir()
         (home / "x.http").write_bytes(request)
@@ -156,6 +167,35 @@ def write_pickles(folder: Path) -> dict[str, Path]:
     counts = {("a", "dog"): 2.0, ("dog",): np.float64(1)}
     (made["frequencies.p"] / "x.p").write_bytes(pickle.dumps({"document_frequency": counts, "ref_len": 2.0}, 2))
     return {name: next(path.iterdir()) for name, path in made.items()}
+
+
+def write_work(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
+    """What jobs leave for the next run of theirs, sidecars that others wrote, and photos in a table."""
+    for name in ("state", "log", "ledger", "sidecar", "parquet"):
+        (folder / name).mkdir(parents=True)
+    layer = torch.nn.Linear(3, 2)
+    optimiser = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(1, 3)).sum().backward()
+    optimiser.step()
+    parameters = dict(layer.named_parameters())
+    state = save_state(folder / "state", Counters(step=3), layer, torch.nn.Identity(), optimiser, parameters)
+    with CaptionLog(folder / "log/captions.jsonl", "made") as log:
+        for photo in ("a.jpg", "b/c.jpg"):
+            log.add(PhotoCaption(("a", "dog"), -1.5, (WordTrace(), WordTrace()), photo, (9, 9), 0.5, False, ()), "mark")
+    with Ledger(folder / "ledger/ledger.jsonl") as ledger:
+        ledger.record({"a.jpg": Entry((9, 1)), "b.jpg": Entry((8, 2), "this is text")})
+    write_sidecar(folder / "sidecar/x.jpg", "A dog.")
+    noise = np.random.default_rng(1).integers(0, 256, (9, 9, 3), np.uint8)
+    Image.fromarray(noise).save(picture := io.BytesIO(), "PNG")
+    rows = {"id": ["a", "b"], "image": [picture.getvalue()] * 2, "caption": ["a dog", None]}
+    parquet.write_table(pyarrow.table(rows), folder / "parquet/x.parquet")
+    return {
+        "training state": (state, load_state),
+        "caption log": (folder / "log/captions.jsonl", read_log),
+        "ledger": (folder / "ledger/ledger.jsonl", read_ledger),
+        "sidecar": (folder / "sidecar/x.jpg.xmp", lambda path: write_sidecar(path.with_suffix(""), "Two cats.")),
+        "parquet": (folder / "parquet/x.parquet", read_parquet),
+    }
 
 
 def write_models(folder: Path) -> None:
@@ -217,6 +257,30 @@ def search(path: Path) -> None:
     for ask in (lambda: index.maker, index.states, lambda: index.find(np.ones(3, np.float32), ["dog"], 2)):
         try:
             ask()
+        except SightlineError as error:
+            refused.append(error)
+    if refused:
+        raise refused[0]
+
+
+def read_log(path: Path) -> None:
+    with CaptionLog(path, "made") as log:
+        for id in log:
+            caption_of(log[id])
+            log.name(id)
+
+
+def read_ledger(path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.get("a.jpg")
+
+
+def read_parquet(path: Path) -> None:
+    table = PhotoTable(str(path))
+    refused = list(table.problems)
+    for name in table.names:
+        try:
+            open_image(table.read(name) if table.holds_bytes else name)
         except SightlineError as error:
             refused.append(error)
     if refused:

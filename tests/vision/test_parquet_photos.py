@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import secrets
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -249,6 +250,47 @@ def test_what_is_no_parquet_file_is_told(tmp_path):
         photos_below(tmp_path / "t.parquet")
     with pytest.raises(DataError, match="nothing is there"):
         photos_below(tmp_path / "none.parquet")
+
+
+def test_a_damaged_page_costs_the_photos_behind_it_and_no_others(tmp_path):
+    """Each of three row groups has four rows on pages of their own; the second page of the second group is damaged."""
+    path, cells = tmp_path / "t.parquet", [bytes([number]) * 5000 for number in range(12)]
+    options = {"use_dictionary": False, "compression": "none", "write_batch_size": 1, "data_page_size": 100}
+    write_table(path, {"id": range(12), "image": cells}, row_group_size=4, **options)
+    raw = bytearray(path.read_bytes())
+    for at in range(raw.index(cells[5]) - 30, raw.index(cells[5])):
+        raw[at] ^= 0x55
+    path.write_bytes(raw)
+    table, read, told = PhotoTable(str(path)), dict[int, bytes](), list[str]()
+    for row in range(12):
+        try:
+            read[row] = table.read(str(row))
+        except DataError as error:
+            told.append(str(error))
+    assert all("t.parquet" in error and "write or copy it again" in error for error in told)
+    assert {0, 1, 2, 3, 8, 9, 10, 11} <= read.keys() < set(range(12))
+    assert all(cell == cells[row] for row, cell in read.items())
+
+
+def test_any_damage_to_a_table_is_told_with_its_place(tmp_path):
+    write_table(tmp_path / "whole.parquet", {"id": ["a", "b"], "image": [picture(1), picture(2)]})
+    raw = (tmp_path / "whole.parquet").read_bytes()
+    chance, told = random.Random(0), dict[str, str]()
+    for number in range(300):
+        hurt = bytearray(raw)
+        for _ in range(chance.choice((1, 4, 16))):
+            hurt[chance.randrange(len(hurt))] = chance.randrange(256)
+        path = tmp_path / f"{number}.parquet"
+        path.write_bytes(hurt)
+        try:
+            table = PhotoTable(str(path))
+            for name in table.names:
+                table.read(name)
+        except DataError as error:
+            told[path.name] = str(error)
+    assert len(told) > 100
+    assert all(name in error for name, error in told.items())
+    assert not any("endpoint" in error for error in told.values())  # a file here has none
 
 
 def test_rows_come_in_any_order_and_from_many_threads(tmp_path):

@@ -6,6 +6,7 @@ id `cat.jpg`. Files that Hugging Face datasets writes (`image` with `bytes` and 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import itertools
@@ -68,13 +69,13 @@ class PhotoTable:
         except ImportError as error:
             raise MissingExtraError.of("pyarrow", "search", "reading parquet files") from error
         self.where = file
-        with storage_error(file):
+        with _damage(file):
             try:
                 # page by page: files of few, huge row groups are common, and need not fit into memory
                 self._file = parquet.ParquetFile(open_address(file), buffer_size=BUFFER, pre_buffer=False)
             except pa.ArrowInvalid as error:
                 raise DataError("this is no parquet file", where=file, fix="write or copy it again") from error
-        kinds = _columns(self._file.schema_arrow)
+            kinds = _columns(self._file.schema_arrow)
         self._picture_column = _choose_column(kinds["bytes"], PICTURES)
         self.holds_bytes = self._picture_column is not None
         if self.holds_bytes:
@@ -96,9 +97,9 @@ class PhotoTable:
     @functools.cached_property
     def texts(self) -> list[str | None]:
         """The ids, or the paths, of all rows."""
-        with self._lock, storage_error(self.where):
+        with self._lock, _damage(self.where):
             column = self._file.read(columns=[self._name_column]).column(0).combine_chunks()
-        return [None if value is None else str(value) for value in _innermost(column).to_pylist()]
+            return [None if value is None else str(value) for value in _innermost(column).to_pylist()]
 
     @functools.cached_property
     def names(self) -> dict[str, int]:
@@ -126,7 +127,7 @@ class PhotoTable:
         row = self.names.get(name)
         if row is None:
             raise DataError(f"there is no photo {name!r}", where=self.where, fix="check the name")
-        with self._lock, storage_error(self.where):
+        with self._lock, _damage(self.where):
             cell = self._cell(row)
         if cell is None:
             raise DataError("this row has no picture", where=f"{self.where}/{name}", fix="leave it out")
@@ -146,6 +147,12 @@ class PhotoTable:
                     self._cells.popitem(last=False)
                 if row < self._next:
                     break
+            else:  # the reading of its row group has ended before it, in an error
+                raise DataError(
+                    "the file is damaged before this row",
+                    where=f"{self.where}, row {row}",
+                    fix="write or copy it again",
+                )
         assert start is not None
         picture: bytes | None = self._cells[start][row - start].as_py()
         return picture
@@ -156,6 +163,21 @@ class PhotoTable:
         for batch in self._file.iter_batches(AT_ONCE, row_groups=[group], columns=[self._picture_column]):
             yield first, _innermost(batch.column(0))
             first += batch.num_rows
+
+
+@contextlib.contextmanager
+def _damage(file: str) -> Iterator[None]:
+    """What Arrow complains of in a damaged file, as an error that says where."""
+    import pyarrow as pa
+
+    with storage_error(file):
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError) as error:  # text that is no UTF-8 is a ValueError
+            if isinstance(error, OSError) and (error.errno is not None or is_address(file)):
+                raise
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise DataError(f"it is damaged ({reason})", where=file, fix="write or copy it again") from error
 
 
 def _columns(schema: Any) -> dict[str, list[str]]:
