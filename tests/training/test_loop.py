@@ -400,11 +400,17 @@ def one_bit(path: Path) -> None:
     path.write_bytes(raw)
 
 
+def another_step(path: Path) -> None:
+    raw = path.read_bytes()
+    at = raw.index(rb"\"step\": ") + len(rb"\"step\": ")
+    path.write_bytes(raw[:at] + (b"3" if raw[at : at + 1] != b"3" else b"4") + raw[at + 1 :])
+
+
 def emptied(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [cut_short, one_bit, emptied])
+@pytest.mark.parametrize("damage", [cut_short, one_bit, another_step, emptied])
 def test_a_damaged_state_falls_back_to_the_one_before(tmp_path, whole, damage):
     cut = tiny_run(tmp_path / "cut")
     with pytest.raises(KeyboardInterrupt):

@@ -1,7 +1,7 @@
 """The state of a run on disk: weights, optimiser and counters, in one file that is whole or not there.
 
 Tensors are named `model/…`, `objective/…` and `optimiser/PARAMETER/KEY`; counters are JSON in the header, beside the
-checksum of all tensors.
+checksums of both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sightline.checkpoint.checkpoint_file import checksum_of, write_tensors
 from sightline.errors import CheckpointError
-from sightline.files import atomic_write
+from sightline.files import atomic_write, checksum
 
 MOST_STATES = 2  # states in the folder of a run: the one before the newest serves where that is damaged on disk
 
@@ -57,7 +57,8 @@ def save_state(
             tensors[f"optimiser/{name}/{key}"] = torch.as_tensor(value)
     # a clone of each, since safetensors refuses tensors that share memory
     tensors = {name: part.detach().cpu().clone().contiguous() for name, part in tensors.items()}
-    header = {"counters": json.dumps(asdict(counters)), "checksum": str(checksum_of(tensors))}
+    text = json.dumps(asdict(counters))
+    header = {"counters": text, "counters_checksum": _seal(text), "checksum": str(checksum_of(tensors))}
     path = folder / f"state-{counters.stage:02d}-{counters.step:08d}.safetensors"
     with atomic_write(path) as file:
         write_tensors(file, tensors, header)
@@ -89,15 +90,22 @@ def load_state(path: Path) -> tuple[Counters, dict[str, Tensor]]:
     try:
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
-            counters = Counters(**json.loads(header["counters"]))
+            text = header["counters"]
+            if header.get("counters_checksum", _seal(text)) != _seal(text):  # older ones have none
+                raise ValueError("its counters are damaged")
+            counters = Counters(**json.loads(text))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
         if header["checksum"] != str(checksum_of(tensors)):
             raise ValueError("its numbers are damaged")
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"not a training state ({error})", where=path, fix="remove the file; the state before it is used then"
         ) from error
     return counters, tensors
+
+
+def _seal(text: str) -> str:
+    return str(checksum(text.encode()))
 
 
 def cut(log: Path, lines: int) -> int:
