@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import torch
 
 from sightline.errors import ConfigError
+
+MOST_THREADS = 1024  # where there are fewer cores
 
 
 def choose_device(name: str) -> torch.device:
@@ -28,6 +31,15 @@ def has_vnni() -> bool:
     """Whether this processor sums products of 8-bit integers without overflow, and fast."""
     check = getattr(torch.cpu, "_is_vnni_supported", None)
     return bool(check is not None and check())
+
+
+def set_threads(threads: int) -> None:
+    """Compute with so many threads of the processor. Thousands more than there are cores end Python without a word."""
+    most = max(MOST_THREADS, os.cpu_count() or 1)
+    if not 1 <= threads <= most:
+        fix = "give 1 or more" if threads < 1 else f"give {os.cpu_count() or 1}, the number of cores, or fewer"
+        raise ConfigError(f"`threads` is {threads}", fix=fix)
+    torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ from sightline.decoding.decode import decode, trace_captions
 from sightline.decoding.decode_result import DecodeResult
 from sightline.decoding.rules import CAREFUL, Rules, rules_of
 from sightline.decoding.strategies import Beam, Greedy
-from sightline.devices import choose_device, one_thread
+from sightline.devices import choose_device, one_thread, set_threads
 from sightline.errors import CheckpointError, ConfigError, CountError, SightlineError
 from sightline.files import PathLike, model_file
 from sightline.grounding.box_chooser import choose_boxes
@@ -108,9 +108,7 @@ def load(
     (True, True)
     """
     if threads is not None:
-        if threads < 1:
-            raise ConfigError(f"`threads` is {threads}", fix="give 1 or more")
-        torch.set_num_threads(threads)
+        set_threads(threads)
     place = choose_device(device)
     bundle = load_model(path, place)
     if style is not None:

@@ -246,6 +246,7 @@ def test_looking_for_photos_in_vain_does_not_import_torch(tmp_path):
         ([], "no photo was named"),
         ([EXAMPLES / "cat.jpg", "--beam", "0"], "`beam` is 0"),
         ([EXAMPLES / "cat.jpg", "--threads", "0"], "`threads` is 0"),
+        ([EXAMPLES / "cat.jpg", "--threads", "100000"], "`threads` is 100000"),
         ([EXAMPLES / "cat.jpg", "--out", EXAMPLES / "captions.csv"], "captions.csv: this is a file"),
         ([EXAMPLES / "cat.jpg", "--model", "nowhere.safetensors"], "nowhere.safetensors: no such file"),
     ],

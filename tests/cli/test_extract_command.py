@@ -168,7 +168,9 @@ def test_mistakes_get_a_sentence_and_make_no_store(model, photos, tmp_path, caps
     ):
         assert commands.main(command(model, *arguments, "--out", out)) == 2
         assert words in capsys.readouterr().err
-    assert commands.main(["extract", str(photos), "--out", str(out), "--threads", "0"]) == 2
+    for threads in ("0", "100000"):
+        assert commands.main(["extract", str(photos), "--out", str(out), "--threads", threads]) == 2
+        assert f"`threads` is {threads}" in capsys.readouterr().err
     assert not out.exists()
 
 

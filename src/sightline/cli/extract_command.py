@@ -47,12 +47,9 @@ def extract(
         dtype: the numbers a new feature store holds; by default float16.
         quiet: no progress bar, no summary.
     """
-    for name, value in (("batch", batch), ("threads", threads)):
-        if value is not None and value < 1:
-            raise ConfigError(f"`{name}` is {value}", fix="give 1 or more")
-    import torch
-
-    from sightline.devices import choose_device
+    if batch is not None and batch < 1:
+        raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
+    from sightline.devices import choose_device, set_threads
     from sightline.jobs import extract_job
     from sightline.jobs.cluster import executor_of
     from sightline.jobs.extract_job import vision_of
@@ -62,7 +59,7 @@ def extract(
 
     rule = None if boxes is None else BoxRule.parse(boxes)
     if threads is not None:
-        torch.set_num_threads(threads)
+        set_threads(threads)
     choose_device(device)  # a wrong one is refused before anything is done
     bar = iter if quiet else progress_bar("extracting")
     encoder = InferenceEncoder(vision_of(model), rule)
