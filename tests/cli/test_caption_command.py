@@ -8,6 +8,7 @@ import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -77,6 +78,16 @@ def test_what_pillow_thinks_of_a_cameras_notes_is_not_told(caption, photos, recw
     assert out.startswith(str(photos / "cut.jpg"))
     assert err == ""
     assert not [str(warning.message) for warning in recwarn if "PIL" in warning.filename]
+
+
+def test_what_pillow_logs_of_a_damaged_picture_is_not_printed(model, tmp_path):
+    Image.new("RGB", (20, 12)).save(tmp_path / "x.tif")
+    raw = (tmp_path / "x.tif").read_bytes()
+    tag = struct.pack("<HHIHH", 277, 3, 1, 3, 0)  # three samples a pixel
+    (tmp_path / "x.tif").write_bytes(raw.replace(tag, struct.pack("<HHIHH", 277, 3, 1, 300, 0)))
+    command = [sys.executable, "-m", "sightline", "caption", "x.tif", "--model", str(model), "--device", "cpu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("1 file was left out:\n  x.tif: this TIFF picture is damaged")
 
 
 def test_json_is_one_array_and_nothing_else(caption, photos):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import stat
 import threading
@@ -27,6 +28,7 @@ from sightline.vision.picture_formats import ARRAY, HEAD, Kind, as_rgb, image_of
 
 Source = PathLike | bytes | bytearray | memoryview | Image.Image | npt.NDArray[Any]
 
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # what is wrong with a picture is in our own error
 MAX_PIXELS = 200_000_000  # as many as the largest phone cameras take
 LIMIT_VARIABLE = "SIGHTLINE_MAX_PIXELS"
 SPARE = 2  # a JPEG is decoded at no less than so many times the square; with 1, pixels change by up to 4 levels
