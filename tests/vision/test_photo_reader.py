@@ -57,10 +57,12 @@ def test_nothing_to_read_gives_nothing():
 
 
 def test_a_reader_that_is_left_early_leaves_no_thread_behind(photos):
+    before = set(threading.enumerate())
     reader = read_photos(photos, 8, bad=pytest.fail)
     assert next(reader).path == photos[0]
+    assert set(threading.enumerate()) - before
     reader.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("photos")]
+    assert not set(threading.enumerate()) - before
 
 
 def test_the_bar_yields_all_and_prints_nothing_into_files(photos, capsys):
