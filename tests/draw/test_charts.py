@@ -63,6 +63,14 @@ def test_a_point_that_is_not_finite_breaks_the_line():
     assert len(places(broken, COLOURS[0])[0]) < len(places(whole, COLOURS[0])[0]) - 200
 
 
+def test_a_point_between_two_breaks_is_drawn():
+    points = [(0, 0), (nan := math.nan, nan), (1, 1), (nan, nan), (2, 0)]
+    picture = curves({"score": points}, width=400, height=200).crop((0, 0, 448, 190))
+    rows, columns = places(picture, COLOURS[0])
+    middle = columns[rows < rows.min() + 5].mean()  # the highest
+    assert columns.min() + 100 < middle < columns.max() - 100
+
+
 def test_every_series_has_its_colour_in_chart_and_legend():
     picture = curves(LOSS, "Loss", "epoch", width=400)
     for colour in COLOURS[:2]:

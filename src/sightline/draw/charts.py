@@ -86,7 +86,8 @@ def _curves(series: Mapping[str, Points], title: str, x: str, width: int, height
     axes = figure.subplots()
     for n, (name, points) in enumerate(series.items()):
         places = np.array([point if all(map(math.isfinite, point)) else (math.nan, math.nan) for point in points])
-        ends = [0, len(places) - 1]
+        drawn = np.pad(np.isfinite(places[:, 0]), 1)
+        ends = np.flatnonzero(drawn[1:-1] & ~(drawn[:-2] & drawn[2:])).tolist()  # of each part: a lone point is one
         turn, colour = divmod(n, len(COLOURS))  # when the colours come round again, the marks are others
         (line,) = axes.plot(*places.T, color=_hex(COLOURS[colour]), label=_literal(name), lw=2)
         line.set(marker="osD^v"[turn % 5], markevery=ends, markersize=4)
