@@ -16,17 +16,20 @@ import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from collect_results import DOCS, Compared, read_comparisons
 
-from sightline.config import load_yaml
+from model_speed import ROWS, VOCABULARY
+from sightline.config import RENAMED, load_yaml
 from sightline.draw.charts import curves
 from sightline.files import read_json, write_text
+from sightline.training.new_model import outline
 from sightline.training.recipe import SHIPPED, Recipe, read_recipe, read_rows, shipped_recipes
 from sightline.training.results import NAMES, PAPERS, Features, ResultRecord, read_records
 from sightline.training.results_page import Line, Table
@@ -35,9 +38,25 @@ TITLES = {"r2m": "R²M", "pos-scan": "POS-SCAN", "cl": "Contrastive learning", "
 FOLDERS = {paper: folder for folder, paper in NAMES.items()}
 SETS = {"coco": "COCO", "flickr8k": "Flickr8k"}  # folder of captions: its name
 PICTURES = 3  # a paper
+SAME_SIZE = 0.1  # a model may have so much more or fewer parameters than the one that was timed
 QUALITY = {"captions": "CIDEr", "matching": "rsum"}
 CLAIMED = ("self-retrieval R@1",)  # what rows are for, although their papers print no number of it beside them
-OTHERS = ("CIDEr", "BLEU-4", "METEOR", "i2t R@1", "t2i R@1", "attention accuracy", "F1_all", "F1_loc")
+OTHERS = (
+    "CIDEr",
+    "BLEU-4",
+    "METEOR",
+    "i2t R@1",
+    "t2i R@1",
+    "attention accuracy",
+    "attention accuracy micro",
+    "attention oracle",
+    "forced words",
+    "F1_all",
+    "F1_loc",
+)
+NOWHERE = {  # commits of records that are in no history: what they are
+    "37a6d0b4a4a94011b787579ed11de9daadc5f197": "a working copy that became `5c82311` and the commits before it",
+}
 
 RESULTS = """# Results
 
@@ -68,11 +87,12 @@ This page is written by `python tools/results_pages.py`, from the records of [Re
 """
 
 CONDITIONS = """
-Parameters with {vocabulary:,} words. Milliseconds are CPU time for a photo whose features are there: captions by beam
-{beam}, {words} words long; matching is the photo's vectors alone. {regions} regions, random weights of the recipes'
-sizes (a product takes as long whatever is multiplied); {hardware}, {date}. The vision model's time comes on top, the
-same for all. Quality is of rows measured on test, whatever they were trained with; a range is that of all rows of a
-kind.
+Parameters of the recipes, with {vocabulary:,} words. Milliseconds are CPU time for a photo whose features are there:
+captions by beam {beam}, {words} words long; matching is the photo's vectors alone. {regions} regions, random weights
+of the recipes' sizes within a tenth (a product takes as long whatever is multiplied); {hardware}, {date}. The vision
+model's time comes on top, the same for all. Quality is of rows measured on test: the best row of a kind, with its name.
+Rows differ in features, epochs and seeds ([Results](results.md)), and a kind with more rows had more chances: a few
+points decide nothing.
 """
 
 
@@ -83,7 +103,28 @@ class Speed:
     kind: str
     does: str
     parameters: int
-    ms: float
+    ms: float  # nan where a model of another size was timed
+
+
+def read_speeds(held: Mapping[str, Any]) -> dict[str, Speed]:
+    """Kinds of models at the sizes that their recipes have today; a time is that of the size it was measured at."""
+    speeds = {}
+    for one in held["models"]:
+        table, _, row = ROWS[one["kind"]].partition("#")
+        model = outline(read_recipe(SHIPPED / f"{table}.yaml", row).model, VOCABULARY)
+        parameters = sum(part.numel() for part in model.parameters())
+        near = abs(parameters - one["parameters"]) < SAME_SIZE * parameters
+        speeds[one["kind"]] = Speed(one["kind"], one["does"], parameters, one["ms"] if near else nan)
+    return speeds
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Points of models, by what the legend calls them."""
+
+    title: str
+    x: str
+    points: dict[str, list[tuple[float, float]]]
 
 
 def results_page(folder: Path, images: Path, recipes: Path = SHIPPED) -> str:
@@ -155,12 +196,27 @@ def _table(records: Sequence[ResultRecord]) -> Iterator[str]:
         "Features": lambda one: (
             f"`{one.features.name}` (`{one.features.fingerprint}`), which learned from {one.supervision}"
         ),
-        "Changed in the recipe": lambda one: ", ".join(f"`{change}`" for change in one.recipe.changes),
+        "Changed in the recipe": lambda one: ", ".join(f"`{change}`" for change in changes_of(one)),
         "Hardware": lambda one: one.hardware,
-        "Commit": lambda one: f"`{one.commit}`",
+        "Chance of self-retrieval": _chance,
+        "Commit": lambda one: f"`{one.commit}`" + (f", {NOWHERE[one.commit]}" if one.commit in NOWHERE else ""),
     }
     notes = [f"- {what}: {value}." for what, how in told.items() for value in _grouped(records, how)]
     yield "\n".join(notes)
+
+
+def _chance(record: ResultRecord) -> str:
+    pool = record.metrics.mean.get("self-retrieval pool")
+    return f"R@1 {100 / pool:.2f} in a pool of {pool:,.0f} photos" if pool else ""
+
+
+def changes_of(record: ResultRecord) -> list[str]:
+    """What was changed in the recipe of a row, under the names that keys have today: it can be given again."""
+    changes = []
+    for change in record.recipe.changes:
+        key, equals, value = change.partition("=")
+        changes.append(".".join(RENAMED.get(part, part) for part in key.split(".")) + equals + value)
+    return changes
 
 
 def _grouped(records: Sequence[ResultRecord], how: Any) -> Iterator[str]:
@@ -208,31 +264,45 @@ def _pictures(paper: str, images: Path) -> Iterator[str]:
         yield f"![{shows}](images/results/{path.name})\n\n*{shows}*"
 
 
-def which_page(folder: Path, recipes: Path = SHIPPED) -> tuple[str, dict[str, dict[str, list[tuple[float, float]]]]]:
-    """docs/which-model.md, and the points of its plots: file to line to points."""
+def which_page(folder: Path, recipes: Path = SHIPPED) -> tuple[str, dict[str, Plot]]:
+    """docs/which-model.md, and its plots by file name."""
     held = read_json(folder / "speed.json")
-    speeds = {one["kind"]: Speed(**one) for one in held["models"]}
-    plots: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    best: dict[tuple[str, str], list[float]] = {}
+    speeds = read_speeds(held)
+    rows: dict[tuple[str, str], list[tuple[float, str]]] = {}  # kind and set of photos: quality and name of each row
     for record in read_records(folder):
         recipe = recipe_of(record, recipes)
         speed = None if recipe is None else speeds.get(recipe.model.kind)
         quality = None if speed is None else record.metrics.mean.get(QUALITY[speed.does])
         if recipe is None or speed is None or quality is None or not record.split.startswith("test"):
             continue
-        name = _set_of(record, recipe)
-        line = plots.setdefault(f"which-model-{speed.does}-{name.replace(' ', '-')}.png", {}).setdefault(
-            f"{speed.kind}, {record.stage}", []
-        )
-        line += [(nan, nan)] * bool(line) + [(speed.ms, quality)]  # a point that is not finite keeps points apart
-        best.setdefault((speed.kind, name), []).append(quality)
-    parts = [WHICH.strip(), _fragment(folder / "which-model.md")]
+        rows.setdefault((speed.kind, _set_of(record, recipe)), []).append((quality, record.row))
+    parts, plots = [WHICH.strip(), _fragment(folder / "which-model.md")], dict[str, Plot]()
     for does, what in (("captions", "Captions: CIDEr"), ("matching", "Matching: the sum of six recalls, rsum")):
-        parts += [f"## {what}", _sizes([one for one in speeds.values() if one.does == does], best)]
-        shown = [name for name in sorted(plots) if name.startswith(f"which-model-{does}-")]
-        parts += [f"![{what}, against milliseconds a photo: {one}](images/results/{one})" for one in shown]
+        own = [one for one in speeds.values() if one.does == does]
+        made = dict(_plots(does, own, rows))
+        plots |= made
+        parts += [f"## {what}", _sizes(own, rows)]
+        parts += [f"![{what}, against {plot.x}: {name}](images/results/{name})" for name, plot in made.items()]
     parts.append(CONDITIONS.strip().format(**held))
     return "\n\n".join(parts) + "\n", plots
+
+
+def _plots(
+    does: str, speeds: Sequence[Speed], rows: Mapping[tuple[str, str], Sequence[tuple[float, str]]]
+) -> Iterator[tuple[str, Plot]]:
+    """For each set of photos the best row of each kind, against time and against size."""
+    kinds = {one.kind: one for one in speeds}
+    for place in sorted({place for kind, place in rows if kind in kinds}):
+        best = {kind: max(rows[kind, place]) for kind in kinds if (kind, place) in rows}
+        name = f"which-model-{does}-{place.replace(' ', '-')}"
+        for end, x in (("", "ms a photo"), ("-size", "million parameters")):
+            points = {}
+            for kind, (quality, row) in best.items():
+                at = kinds[kind].parameters / 1e6 if end else kinds[kind].ms
+                if isfinite(at):
+                    points[f"{kind}: {row}"] = [(at, quality)]
+            if len(points) > 1:  # one point compares nothing
+                yield f"{name}{end}.png", Plot(f"{QUALITY[does]} on {place}, against {x}", x, points)
 
 
 def recipe_of(record: ResultRecord, recipes: Path) -> Recipe | None:
@@ -249,20 +319,24 @@ def _set_of(record: ResultRecord, recipe: Recipe) -> str:
     return f"{name} in folds of {recipe.evaluate.fold_size:,}" if folds else name
 
 
-def _sizes(speeds: Iterable[Speed], best: Mapping[tuple[str, str], Sequence[float]]) -> str:
-    names = sorted({*SETS.values(), *(name for _, name in best)})
-    cells = [["model", "parameters", "ms a photo", *names], ["---", "--:", "--:", *["--:"] * len(names)]]
-    for one in sorted(speeds, key=lambda speed: speed.ms):
-        ranges = [_range(best.get((one.kind, name), ())) for name in names]
-        cells.append([one.kind, f"{one.parameters / 1e6:.1f} M", f"{one.ms:.1f}", *ranges])
+def _sizes(speeds: Iterable[Speed], rows: Mapping[tuple[str, str], Sequence[tuple[float, str]]]) -> str:
+    speeds = list(speeds)
+    kinds = {one.kind for one in speeds}
+    names = sorted({name for kind, name in rows if kind in kinds})
+    cells = [["model", "parameters", "ms a photo", *names], ["---", "--:", "--:", *["---"] * len(names)]]
+    for one in sorted(speeds, key=lambda speed: (speed.ms != speed.ms, speed.ms)):
+        ms = f"{one.ms:.1f}" if isfinite(one.ms) else "not measured at this size"
+        best = [_best(rows.get((one.kind, name), ())) for name in names]
+        cells.append([one.kind, f"{one.parameters / 1e6:.1f} M", ms, *best])
     return _markdown(cells)
 
 
-def _range(values: Sequence[float]) -> str:
-    if not values:
+def _best(rows: Sequence[tuple[float, str]]) -> str:
+    """The best row, and of how many: a kind with more rows had more chances."""
+    if not rows:
         return "not measured"
-    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
-    return low if low == high else f"{low} to {high}"
+    quality, name = max(rows)
+    return f"{quality:.1f} ({name}{f', best of {len(rows)} rows' if len(rows) > 1 else ''})"
 
 
 def _value(values: Sequence[float | None]) -> str:
@@ -296,10 +370,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(bool(old))
     for path, text in pages.items():
         write_text(path, text)
-    for name, series in plots.items():
-        images.mkdir(parents=True, exist_ok=True)
-        picture = curves(series, title=f"{QUALITY[name.split('-')[2]]} against ms a photo", x="ms a photo", height=280)
-        picture.quantize(128).save(images / name, optimize=True)
+    images.mkdir(parents=True, exist_ok=True)
+    for name, plot in plots.items():
+        curves(plot.points, plot.title, plot.x, height=280).quantize(128).save(images / name, optimize=True)
     return 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +16,9 @@ import pytest
 from result_samples import record
 from sightline.metrics.bootstrap import PerImage, compare
 from sightline.metrics.meteor import Meteor
+from sightline.training import recipe as recipe_module
 from sightline.training.launch import PER_IMAGE
-from sightline.training.recipe import SHIPPED, read_rows
+from sightline.training.recipe import SHIPPED, read_recipe, read_rows
 from sightline.training.results import Metrics, RecipeRecord, ResultRecord, read_records, write_record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +45,58 @@ def test_committed_records_are_whole_and_small():
     read_records(DOCS / "results")
     files = [*(DOCS / "results").iterdir(), *(DOCS / "images" / "results").glob("*")]
     assert sum(path.stat().st_size for path in files) < 2**20
+
+
+def test_the_commit_of_a_record_is_in_the_history_or_the_page_says_what_it_is():
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("the history is not here")
+    for commit in {one.commit for one in read_records(DOCS / "results")} - set(pages.NOWHERE):
+        assert git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0, commit
+    for said in pages.NOWHERE.values():
+        (named,) = re.findall(r"`(\w+)`", said)
+        assert git("merge-base", "--is-ancestor", named, "HEAD").returncode == 0, said
+
+
+def test_an_accuracy_of_attention_has_its_oracle_beside_it():
+    for line in (DOCS / "results.md").read_text().splitlines():
+        if "| attention accuracy |" in line and line.startswith("| row |  |"):
+            assert "| attention accuracy | attention accuracy micro | attention oracle |" in line
+
+
+# Keys that recipes got after the oldest records were measured; with these values they change nothing.
+LATER = {
+    "novel": False,
+    "no_repeat_noun": False,
+    "right_articles": False,
+    "leave_out": 0.0,
+    "rename": 0.0,
+    "cross_entropy": 0.0,
+}
+
+
+def without_later_keys(values):
+    if isinstance(values, list):
+        return [without_later_keys(value) for value in values]
+    if not isinstance(values, dict):
+        return values
+    kept = {key: value for key, value in values.items() if key not in LATER or value != LATER[key]}
+    return {key: without_later_keys(value) for key, value in kept.items()}
+
+
+@pytest.mark.parametrize("one", read_records(DOCS / "results"), ids=lambda one: one.address)
+def test_the_recipe_of_a_record_is_still_the_one_it_was_measured_by(one, monkeypatch):
+    """Whoever runs the row with the changes beside it runs what the page shows."""
+    table, _, row = one.address.partition("#")
+    if one.paper == "pos-scan" and "cosine" in row and not row.startswith(("POS-SCAN-cosine-d", "SCAN")):
+        row = row.replace("-cosine", "")  # run as that row, with the other teacher: docs/results/pos-scan.md
+    found, plain = [], recipe_module.fingerprint
+    monkeypatch.setattr(recipe_module, "fingerprint", lambda text: found.append(json.loads(text)) or "")
+    read_recipe(SHIPPED / f"{table}.yaml", row, pages.changes_of(one)).fingerprint()
+    marks = {plain(json.dumps(values, sort_keys=True)) for values in (found[0], without_later_keys(found[0]))}
+    assert one.recipe.fingerprint in marks
 
 
 def test_pairs_name_rows_of_the_recipes():
@@ -153,24 +208,43 @@ def test_the_page_shows_ours_the_papers_ratios_and_what_was_not_run(docs):
     assert "- Features: `features/coco-lite2` (`f00`), which learned from ImageNet." in text
     assert "![a dog, and what each model says](images/results/jran-picture-1.png)" in text
     assert "images/results/jran-table-1-curves-cross-entropy-CIDEr-1.png" in text
+    held = record("AA", paper="cl", recipe=RecipeRecord("cl/table-4#AA", "a", ("stages.x.optimiser.rate=1",)))
+    assert pages.changes_of(held) == ["stages.x.optimiser.lr=1"]  # an old name would be refused
+    assert pages._chance(replace(held, metrics=Metrics({"self-retrieval pool": 500.0}))).startswith("R@1 0.20 ")
     own = text[text.index("## JRAN") :]
     assert "`line-6-XE`" not in own
     assert "`line-6`" in own[own.index("Not run: ") :]
     assert "table 3: all rows" in own
 
 
-def test_the_plots_of_models_have_a_point_a_row(docs):
+def test_the_page_of_models_names_the_best_row_of_a_kind_and_draws_it_against_time_and_size(docs):
+    other = record("Sim-Trans-XE", 45.0, table="table-4", recipe=RecipeRecord("jran/table-4#Sim-Trans-XE", "s"))
+    write_record(docs / other.file, other)
     text, plots = pages.which_page(docs)
-    speed = next(one for one in json.loads((docs / "speed.json").read_text())["models"] if one["kind"] == "jran")
-    ((name, series),) = plots.items()
-    assert name == "which-model-captions-COCO.png"
-    points = [point for point in series["jran, cross-entropy"] if point[0] == point[0]]
-    assert sorted(points) == [(speed["ms"], 40.0), (speed["ms"], 51.0)]
-    assert f"| jran | {speed['parameters'] / 1e6:.1f} M | {speed['ms']:.1f} | 40.0 to 51.0 | not measured |" in text
-    assert "images/results/which-model-captions-COCO.png" in text
+    speeds = pages.read_speeds(json.loads((docs / "speed.json").read_text()))
+    best = {"jran: line-6-XE": (speeds["jran"], 51.0), "sim-trans: Sim-Trans-XE": (speeds["sim-trans"], 45.0)}
+    times, sizes = plots.values()
+    assert list(plots) == ["which-model-captions-COCO.png", "which-model-captions-COCO-size.png"]
+    assert times.points == {name: [(speed.ms, quality)] for name, (speed, quality) in best.items()}
+    assert sizes.points == {name: [(speed.parameters / 1e6, quality)] for name, (speed, quality) in best.items()}
+    jran = speeds["jran"]
+    assert f"| jran | {jran.parameters / 1e6:.1f} M | {jran.ms:.1f} | 51.0 (line-6-XE, best of 2 rows) |" in text
+    assert all(f"images/results/{name}" in text for name in plots)
     val = replace(record("line-1-XE"), split="val", recipe=RecipeRecord("jran/table-1#line-1-XE", "c"))
     write_record(docs / val.file, val)  # what models are chosen by is no measure
     assert pages.which_page(docs)[1] == plots
+
+
+def test_a_model_is_as_large_as_its_recipe_says_and_the_time_of_another_size_is_not_its():
+    held = {"models": [{"kind": "vsepp", "does": "matching", "parameters": 1, "ms": 3.0}]}
+    model = read_recipe(SHIPPED / "vsrn" / "table-3.yaml", "VSE++").model.build(pages.VOCABULARY)
+    size = sum(part.numel() for part in model.parameters())
+    (found,) = pages.read_speeds(held).values()
+    assert found.parameters == size
+    assert np.isnan(found.ms)
+    held["models"][0]["parameters"] = size
+    assert pages.read_speeds(held)["vsepp"].ms == 3.0
+    assert "| vsepp | 7.4 M | not measured at this size |" in pages._sizes([found], {})
 
 
 def test_several_seeds_are_a_mean_with_its_deviation():
