@@ -31,6 +31,7 @@ PAPERS = {
 }
 ADDRESSES = [address for paper in PAPERS for address in choose(paper)]
 ROWS = {row.address: row for row in plan(ADDRESSES)}
+MATCHERS = {"scan", "pos-scan", "vsepp", "vsrn"}
 REWARDED = {"self-critical", "adversarial"}  # their loss is no measure of success: a step's reward is random
 
 
@@ -52,6 +53,32 @@ def test_a_recipe_says_what_it_shows_how_to_run_it_and_how_it_differs(path):
     number = path.stem.removeprefix("table-")
     assert f"sightline reproduce {path.parent.name} --table {number}" in about
     assert "Different from the paper" in about
+
+
+def different(table: str) -> str:
+    """What a recipe, and those it refers to, say under "Different from the paper"."""
+    text = " ".join(load_yaml(SHIPPED / f"{table}.yaml")["about"].partition("Different from the paper")[2].split())
+    others = re.findall(r"as in Tables? (\d)(?: and (\d))?", text)
+    return text + "".join(
+        different(f"{table.partition('/')[0]}/table-{number}")
+        for number in dict.fromkeys(number for pair in others for number in pair if number)
+        if not table.endswith(f"table-{number}")
+    )
+
+
+@pytest.mark.parametrize("path", OF_PAPERS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_recipe_that_starts_at_word_frequencies_says_so(path):
+    table = f"{path.parent.name}/{path.stem}"
+    writers = [
+        row
+        for row in ROWS.values()
+        if row.table == table
+        and row.recipe.stages
+        and not (row.recipe.start or row.recipe.measure)
+        and row.recipe.output_bias == "frequencies"
+        and (row.recipe.model.kind not in MATCHERS or getattr(row.recipe.model, "generation", False))
+    ]
+    assert not writers or "log word frequencies" in different(table) or "their log frequencies" in different(table)
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
