@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from test_reproduce import write_tables
@@ -17,6 +18,7 @@ from sightline.cli.commands import main
 from sightline.errors import CheckpointError, ConfigError
 from sightline.metrics.bootstrap import PerImage
 from sightline.training.checkpoint_finder import Finder
+from sightline.training.feature_cache import POOL
 from sightline.training.launch import CAPTIONS, PER_IMAGE
 from sightline.training.recipe import SHIPPED, read_recipe
 from sightline.training.reproduce import Checker, choose, plan, run
@@ -36,6 +38,7 @@ from sightline.training.results import (
     write_record,
     write_records,
 )
+from sightline.vision.encoder import InferenceEncoder
 
 FIELDS = (
     "paper table row recipe commit seeds data split features supervision stage metrics published comparable minutes "
@@ -106,7 +109,9 @@ def test_supervision_is_told_by_the_store_by_its_name_or_by_the_vision_model(tmp
     recipe = read_recipe(SHIPPED / "vsrn" / "table-3.yaml", "VSE++")
     recipe = replace(recipe, data=replace(recipe.data, features=recipe.data.features.with_name("flickr8k-lite2")))
     assert supervision(recipe) == "ImageNet"
-    assert supervision(recipe, SHIPPED_VISION) == DETECTOR
+    assert {supervision(recipe, made) for made in SHIPPED_VISION} == {DETECTOR}
+    extracting = replace(recipe.data, images=Path("photos"), encoder="detector")
+    assert supervision(replace(recipe, data=extracting)) == DETECTOR  # before the first photo was looked at
     store = tmp_path / recipe.data.features
     store.mkdir(parents=True)
     (store / "supervision.txt").write_text("Visual Genome\n")
@@ -116,7 +121,8 @@ def test_supervision_is_told_by_the_store_by_its_name_or_by_the_vision_model(tmp
 
 
 def test_the_shipped_vision_model_has_the_fingerprint_that_is_known_here():
-    assert load_bundle(default_bundle()).vision.fingerprint() == SHIPPED_VISION
+    vision = load_bundle(default_bundle()).vision
+    assert tuple(InferenceEncoder(vision, pool=pool).fingerprint() for pool in (1, POOL)) == SHIPPED_VISION
 
 
 def test_seeds_become_one_record_with_their_mean():
