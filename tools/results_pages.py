@@ -38,6 +38,7 @@ TITLES = {"r2m": "R²M", "pos-scan": "POS-SCAN", "cl": "Contrastive learning", "
 FOLDERS = {paper: folder for folder, paper in NAMES.items()}
 SETS = {"coco": "COCO", "flickr8k": "Flickr8k"}  # folder of captions: its name
 PICTURES = 3  # a paper
+DRAWING = "`python tools/result_pictures.py RUNS` draws them from trained rows, none of which was at hand."
 SAME_SIZE = 0.1  # a model may have so much more or fewer parameters than the one that was timed
 QUALITY = {"captions": "CIDEr", "matching": "rsum"}
 CLAIMED = ("self-retrieval R@1",)  # what rows are for, although their papers print no number of it beside them
@@ -164,7 +165,10 @@ def _paper(
         yield from (f"![Curves: {one.stem}](images/results/{one.name})" for one in curve)
     if ratios:
         yield _ratios(ratios, {record.address: record for record in records})
-    yield from _pictures(paper, images)
+    pictures = list(_pictures(paper, images))
+    yield from pictures
+    if len(pictures) < PICTURES:
+        yield f"Pictures: {len(pictures)} of {PICTURES}; {DRAWING}"
     if lacking:
         yield f"Not run: {'; '.join(lacking)}."
 

@@ -212,6 +212,7 @@ def test_the_page_shows_ours_the_papers_ratios_and_what_was_not_run(docs):
     assert pages.changes_of(held) == ["stages.x.optimiser.lr=1"]  # an old name would be refused
     assert pages._chance(replace(held, metrics=Metrics({"self-retrieval pool": 500.0}))).startswith("R@1 0.20 ")
     own = text[text.index("## JRAN") :]
+    assert "Pictures: 1 of 3; " in own
     assert "`line-6-XE`" not in own
     assert "`line-6`" in own[own.index("Not run: ") :]
     assert "table 3: all rows" in own
