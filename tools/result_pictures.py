@@ -5,8 +5,8 @@
 RUNS are folders that `sightline reproduce --out` filled, with rows that read what the shipped detector sees
 (features/flickr8k-detector). Three pictures a paper: JRAN's relationship gate (Fig. 8), POS-SCAN's boxes beside those
 of Up-Down (Fig. 4), the photos that captions with and without CL find (Fig. 1), the captions that VSRN finds and where
-its vector comes from (Fig. 3). A paper whose rows are not there is left out. Which three of the five photos are drawn
-was decided before any was.
+its vector comes from (Fig. 3), R²M's two memories word by word (Fig. 5). A paper whose rows are not there is left out.
+Which three of the five photos are drawn was decided before any was.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from PIL import Image
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption
 from sightline.checkpoint.model_checkpoint import Checkpoint, load
+from sightline.checkpoint.style_captions import StyleCaptioner, concept_words
+from sightline.data.concept_dictionary import ConceptDictionary
 from sightline.decoding.decode import captions as decode_captions
 from sightline.decoding.likelihood import likelihood
 from sightline.decoding.strategies import Beam
 from sightline.draw.attention_maps import representation_attention
 from sightline.draw.canvas import save_png
-from sightline.draw.charts import relationship_gate
+from sightline.draw.charts import memory_weights, relationship_gate
 from sightline.draw.retrieval_sheets import (
     FoundCaption,
     FoundPhoto,
@@ -41,11 +43,15 @@ from sightline.draw.retrieval_sheets import (
 from sightline.files import MODEL, write_text
 from sightline.grounding.nouns import box_counts, noun_tags
 from sightline.jobs.extract_job import SceneMaker, vision_of
+from sightline.models.captioner import Captioner
+from sightline.models.r2m import R2M
 from sightline.models.vsrn import VSRN
 from sightline.photo import Photo
 from sightline.scene import Scene
 from sightline.text.vocabulary import rule
 from sightline.training.feature_cache import POOL
+from sightline.vision.concept_tokens import token_names
+from sightline.vision.detector import Detector
 from sightline.vision.encoder import InferenceEncoder
 from sightline.vision.images import read_pixels
 
@@ -88,10 +94,11 @@ class Rows:
     def batch(self) -> SceneBatch:
         return SceneBatch.collate(self.scenes)
 
-    def captions(self, checkpoint: Checkpoint) -> list[Caption]:
-        """What a captioner says of each photo, with its trace."""
+    def captions(self, checkpoint: Checkpoint, captioner: Captioner | None = None) -> list[Caption]:
+        """What a captioner says of each photo, with its trace; `captioner` may stand around the checkpoint's own."""
+        captioner = captioner or checkpoint.captioner()
         with torch.no_grad():
-            said = decode_captions(checkpoint.captioner(), self.batch, checkpoint.vocabulary, Beam(BEAM))
+            said = decode_captions(captioner, self.batch, checkpoint.vocabulary, Beam(BEAM))
         return [best for best, *_ in said]
 
 
@@ -155,6 +162,20 @@ def vsrn(rows: Rows) -> Iterator[Picture]:
         yield caption_results(PHOTOS[place], found, attention), shows
 
 
+def r2m(rows: Rows) -> Iterator[Picture]:
+    """R²M speaks of what the shipped detector names: pictures of what it says, and no measure of unpaired learning."""
+    checkpoint, vision = rows.model(R2M_ROW), vision_of(None)
+    model = checkpoint.model
+    assert isinstance(model, R2M)
+    assert isinstance(vision, Detector)
+    words = concept_words(token_names(), ConceptDictionary.coco(), checkpoint.vocabulary)
+    captions = rows.captions(checkpoint, StyleCaptioner(model, vision, words, checkpoint.vocabulary).eval())
+    for place in DRAWN:
+        shows = f"R²M says “{captions[place].text}” of what the shipped detector names, and what its memories weigh"
+        yield memory_weights(captions[place], PHOTOS[place]), shows
+
+
+R2M_ROW = "r2m/table-3#Flickr8k-COCO-rec-I"
 PAPERS: dict[str, tuple[Paper, tuple[str, ...]]] = {  # and the rows that it needs
     "jran": (jran, ("jran/flickr8k#line-6",)),
     "pos-scan": (
@@ -163,6 +184,7 @@ PAPERS: dict[str, tuple[Paper, tuple[str, ...]]] = {  # and the rows that it nee
     ),
     "cl": (contrastive, ("contrastive/flickr8k#AA", "contrastive/flickr8k#AA+CL")),
     "vsrn": (vsrn, ("vsrn/table-4#Flickr8k-4RRR+GSR-no-LG",)),
+    "r2m": (r2m, (R2M_ROW,)),
 }
 
 

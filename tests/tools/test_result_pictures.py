@@ -13,6 +13,7 @@ from sightline.checkpoint.model_checkpoint import Checkpoint, save
 from sightline.models.adaptive_attention import AdaptiveAttentionConfig
 from sightline.models.jran import JRANConfig
 from sightline.models.jrln import JRLNConfig
+from sightline.models.r2m import R2MConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsrn import VSRNConfig
 from sightline.text.vocabulary import END, Vocabulary
@@ -27,6 +28,7 @@ MODELS = {
     "pos-scan/table-1#Up-Down+0.1KL-POS-SCAN-cosine-detector": UpDownConfig(region_width=512, **SMALL),
     "contrastive/flickr8k#AA": AdaptiveAttentionConfig(grid_width=1280, vector_width=1280, **SMALL),
     "contrastive/flickr8k#AA+CL": AdaptiveAttentionConfig(grid_width=1280, vector_width=1280, **SMALL),
+    "r2m/table-3#Flickr8k-COCO-rec-I": R2MConfig(hidden_size=8, heads=2, vector_width=8),
     "vsrn/table-4#Flickr8k-4RRR+GSR-no-LG": VSRNConfig(region_width=512, size=8, word_size=8, generation=False),
 }
 
@@ -41,7 +43,7 @@ def tool():
 
 def test_each_paper_has_three_pictures_of_its_rows_and_what_they_show(tool, tmp_path):
     torch.manual_seed(0)
-    vocabulary = Vocabulary("a dog man cup runs on grass".split())
+    vocabulary = Vocabulary("a dog person cat cup runs on grass".split())
     for address, config in MODELS.items():
         model = config.build(len(vocabulary))
         if hasattr(model, "output"):
@@ -51,7 +53,7 @@ def test_each_paper_has_three_pictures_of_its_rows_and_what_they_show(tool, tmp_
         path.parent.mkdir(parents=True)
         save(path, Checkpoint(model, vocabulary))
     assert tool.main([str(tmp_path / "runs"), "--out", str(tmp_path)]) == 0
-    for paper in ("jran", "pos-scan", "cl", "vsrn"):
+    for paper in ("jran", "pos-scan", "cl", "vsrn", "r2m"):
         for number in (1, 2, 3):
             path = tmp_path / f"{paper}-picture-{number}.png"
             assert min(Image.open(path).size) > 100
@@ -60,4 +62,4 @@ def test_each_paper_has_three_pictures_of_its_rows_and_what_they_show(tool, tmp_
 
 def test_a_paper_without_its_rows_is_left_out(tool, tmp_path, capsys):
     assert tool.main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out.count("left out") == 4
+    assert capsys.readouterr().out.count("left out") == len(tool.PAPERS) == 5
