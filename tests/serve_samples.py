@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from starlette.types import ASGIApp
 
 from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.pipeline import Pipeline
@@ -72,17 +73,26 @@ class Served:
 @contextlib.contextmanager
 def served(pipeline: Pipeline, **options: Any) -> Iterator[Served]:
     app = make_app(pipeline, **options)
+    with listening(app, options.get("limits") or Limits()) as address:
+        running = Served(address, app.state.service)
+        try:
+            yield running
+        finally:
+            running.client.close()
+
+
+@contextlib.contextmanager
+def listening(app: ASGIApp, limits: Limits) -> Iterator[str]:
+    """The address at which an application answers."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(server_config(app, options.get("limits") or Limits()))
+    server = uvicorn.Server(server_config(app, limits))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    running = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app.state.service)
     try:
-        yield running
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        running.client.close()
         server.should_exit = True
         thread.join()
         listener.close()

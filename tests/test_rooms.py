@@ -42,7 +42,9 @@ NO_PARTICIPLES = frozenset(  # words that only look like one, and the field's ow
     grounding hedging mapping matching packing padding pointing pooling preprocessing sampling scoring serving smoothing
     tagging training warning wording distributed""".split()
 )
-REQUIRED_BY_OTHERS = {"connection_made", "connection_lost", "data_received"}  # of asyncio.Protocol
+REQUIRED_BY_OTHERS = frozenset(  # of asyncio.Protocol
+    "connection_made connection_lost data_received pause_writing resume_writing".split()
+)
 FILES = sorted(ROOT.rglob("*.py"))
 
 

@@ -17,9 +17,10 @@ from pathlib import Path
 import httpx
 import pytest
 import torch
+from starlette.responses import Response
 
 from bundle_samples import tiny_bundle
-from serve_samples import PHOTOS, index_of, served, tiny_pipeline, waited_for
+from serve_samples import PHOTOS, index_of, listening, served, tiny_pipeline, waited_for
 from sightline.checkpoint.bundle import save_bundle
 from sightline.search.query import PhotoIndex
 from sightline.serve.limits import Limits
@@ -27,6 +28,11 @@ from sightline.serve.limits import Limits
 torch.set_num_threads(1)
 CAT = next(photo for photo in PHOTOS if photo.name == "cat.jpg")
 HALF = b"GET / HTTP/1.1\r\nHo"
+ASK = b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+ASK_SEARCH = (
+    b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+)
+LARGE = 5 << 20  # bytes of an answer: more than fit between a server and a client that does not read
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js")
 PAGE = Path(__file__).parents[2] / "src" / "sightline" / "serve" / "page"
 
@@ -174,6 +180,91 @@ def test_a_slow_body_that_goes_on_is_waited_for(pipeline):
             slow.sendall(whole[start : start + step])
             time.sleep(0.2)
         assert slow.recv(10_000).startswith(b"HTTP/1.1 200")
+
+
+def keep_asking(connection, request, most):
+    """Send a request again and again and read no answer, until `most` bytes are sent or none are taken for a while."""
+    connection.settimeout(0.5)
+    sent = 0
+    with contextlib.suppress(OSError):
+        while sent < most:
+            sent += connection.send((request * 1000)[sent % len(request) :])
+    return sent
+
+
+@pytest.mark.parametrize("request_", [ASK, ASK_SEARCH], ids=["short", "with a body"])
+def test_a_client_that_asks_on_and_never_reads_is_cut_off_and_little_of_it_is_kept(pipeline, request_):
+    with served(pipeline, limits=Limits(silent_seconds=0.5)) as running, connected(running.address) as greedy:
+        assert keep_asking(greedy, request_, most=256 << 20) < 32 << 20  # most of it in the buffers of the two sockets
+        greedy.settimeout(0.1)
+
+        def cut():
+            try:
+                greedy.send(b" ")
+            except OSError as error:
+                return not isinstance(error, TimeoutError)
+            return False
+
+        assert waited_for(cut, 20)
+
+
+def test_clients_that_never_read_keep_nobody_out(pipeline):
+    with served(pipeline, limits=Limits(connections=8)) as running, contextlib.ExitStack() as stack:
+        for places in (8, 1, 1, 1):
+            for _ in range(places):
+                keep_asking(stack.enter_context(connected(running.address)), ASK, most=1 << 20)
+            time.sleep(0.5)  # at first they are still being answered, in the end most of them do not take their answers
+            began = time.monotonic()
+            assert running.client.get("/v1/health", headers={"connection": "close"}).status_code == 200
+            assert time.monotonic() - began < 2
+
+
+async def large_answer(scope, receive, send):
+    if scope["type"] == "http":
+        await Response(bytes(LARGE))(scope, receive, send)
+
+
+def test_last_answers_that_are_not_read_keep_nobody_out():
+    """Of requests after which the connection is to be closed: it waits for nothing but its client."""
+    last = ASK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    with listening(large_answer, Limits(connections=4)) as address, contextlib.ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(connected(address)).sendall(last)
+        time.sleep(0.5)
+        assert len(httpx.get(address, trust_env=False).content) == LARGE
+
+
+def test_a_large_answer_that_is_taken_slowly_and_steadily_is_not_cut():
+    """Although it takes several times as long as a client may be silent, or as headers may take."""
+    limits = Limits(header_seconds=1, silent_seconds=1)
+    with listening(large_answer, limits) as address, connected(address) as slow:
+        began = time.monotonic()
+        slow.sendall(ASK)
+        head, _, first = slow.recv(10_000).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        taken = len(first)
+        while taken < LARGE and (part := slow.recv(50_000)):
+            taken += len(part)
+            time.sleep(0.05)
+        assert taken == LARGE
+        assert time.monotonic() - began > 4
+
+
+def test_requests_behind_each_other_are_answered_in_turn(pipeline):
+    """Small ones, ones with bodies, and half of one, whose rest comes when the others are answered."""
+    with served(pipeline) as running, connected(running.address) as client:
+        caption = caption_request()
+        asked = [ASK] * 20 + [caption] * 10 + [ASK] * 20
+        whole = b"".join(asked)
+        client.sendall(whole[:-20])
+        with client.makefile("rb") as answers:
+            for number, request in enumerate(asked):
+                if number == len(asked) - 1:
+                    client.sendall(whole[-20:])
+                assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+                headers = dict(line.split(b": ", 1) for line in iter(answers.readline, b"\r\n"))
+                body = answers.read(int(headers[b"content-length"]))
+                assert (b'"captions"' in body) == (request is caption)
 
 
 def test_what_a_client_waited_for_is_not_done_once_it_has_left(pipeline, capfd):

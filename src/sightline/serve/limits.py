@@ -19,9 +19,9 @@ class Limits:
     flight: int = 384 << 20  # bytes of all requests that are being received or answered, as far as they have come
     photos: int = 32  # of one request
     pixels: int = 100_000_000  # of a photo
-    connections: int = 512  # open at once; one more takes the place of one that has not sent a whole request
+    connections: int = 512  # open at once; one more takes the place of one that keeps the server waiting
     header_seconds: float = 10  # in which the headers of a request must come
-    silent_seconds: float = 15  # without a byte of a body that is still coming, after which it is given up
+    silent_seconds: float = 15  # without a byte of a body that comes or of an answer that is taken: it is given up
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("queue", "batch", "body", "photos", "pixels", "connections"), "[1, ∞)")
