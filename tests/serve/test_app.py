@@ -458,6 +458,13 @@ def test_other_hosts_and_other_sites_are_refused(server, ask):
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+def test_a_host_that_is_none_is_refused_whoever_has_the_token(pipeline):
+    with served(pipeline, access=Access("127.0.0.1", TOKEN)) as running:
+        for host, status in (("[::1]evil.com", 403), ("localhost:evil.com", 403), ("photos.example:80", 200)):
+            headers = {"host": host, "authorization": f"Bearer {TOKEN}"}
+            assert running.client.get("/v1/health", headers=headers).status_code == status
+
+
 def test_a_token_is_asked_of_everything_but_the_page(pipeline):
     with served(pipeline, access=Access("127.0.0.1", TOKEN)) as running:
         for wrong in (

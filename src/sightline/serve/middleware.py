@@ -60,7 +60,9 @@ class Access:
 
     def check(self, headers: Headers, path: str) -> None:
         """Raise the refusal of a request that may not come in."""
-        if not self.token and _host_name(headers.get("host", "")) not in LOOPBACK:  # no other site knows a token
+        host = headers.get("host", "")
+        name = _host_name(host)
+        if (host and not name) or (not self.token and name not in LOOPBACK):  # no other site knows a token
             raise Refusal(403, "this server answers to its own address only", f"ask for http://{self.host}")
         if not path.startswith("/v1"):
             return
