@@ -161,6 +161,14 @@ def test_a_second_model_can_be_asked_by_name(pipeline):
         assert "there is no model 'mine' here" in refused(wrong, 409)
 
 
+def test_a_photo_of_one_colour_has_no_attention(ask, tmp_path):
+    Image.new("RGB", (60, 40), "grey").save(grey := tmp_path / "grey.png")
+    answer = ask.post("/v1/caption", files=form(grey), data={"attention": "true"})
+    (caption,) = answer.json()["captions"]
+    assert caption["low_confidence"]
+    assert [word["attention"] for word in caption["words"]] == [None] * len(caption["words"])
+
+
 def test_attention_is_given_where_asked_for(ask):
     with_it = ask.post("/v1/caption", files=form(CAT), data={"attention": "true"}).json()["captions"][0]
     without = ask.post("/v1/caption", files=form(CAT)).json()["captions"][0]

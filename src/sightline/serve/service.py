@@ -396,8 +396,9 @@ def _caption_many(
 def _caption_json(caption: PhotoCaption, attention: bool) -> dict[str, Any]:
     entry = caption.to_json()
     if attention:
-        for word, trace in zip(entry["words"], caption.trace, strict=True):
-            word["attention"] = _grid(trace.grid)
+        traces = caption.trace or [None] * len(caption.words)  # what is said of a plain photo comes from no model
+        for word, trace in zip(entry["words"], traces, strict=True):
+            word["attention"] = None if trace is None else _grid(trace.grid)
     return entry
 
 
