@@ -31,6 +31,23 @@ def test_only_the_head_of_a_compound_has_a_box(sentence, heads):
         assert counts[-2] == 0
 
 
+@pytest.mark.parametrize(
+    ("sentence", "nouns"),
+    [
+        ("an animal standing in a field", ["animal", "field"]),
+        ("an orange sitting on top of an orange", ["orange", "orange"]),
+        ("a group of safe sitting in a room", ["room"]),
+        ("an orange and white cat", ["cat"]),
+        ("a man in white running shoes", ["man", "shoes"]),
+        ("a white building", ["building"]),
+    ],
+)
+def test_what_an_animal_does_is_no_thing_and_has_no_box(sentence, nouns):
+    words = sentence.split()
+    counts = box_counts(words, noun_tags([words])[0])
+    assert [word for word, count in zip(words, counts, strict=True) if count] == nouns
+
+
 @pytest.mark.parametrize("word", ["group", "pair", "background", "front", "couple", "air"])
 def test_nouns_that_name_no_thing_have_no_box(word):
     sentence = "a dog in the air" if word == "air" else f"a {word} of a dog"

@@ -17,12 +17,13 @@ from sightline.grounding.box_chooser import GroundingModels, choose_boxes
 from sightline.grounding.calibration import SupportModel, check_least
 from sightline.grounding.evidence import Audit, AuditedNoun, Evidence, Grounding, verdict_of
 from sightline.grounding.noun_kinds import known_nouns, may_name_the_same
-from sightline.grounding.nouns import PLACES, names_thing, noun_tags
+from sightline.grounding.nouns import PLACES, is_one_name, names_thing, noun_tags
 from sightline.grounding.photo_evidence import NounVectors, PhotoEvidence
 from sightline.grounding.region_names import RegionNames
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import Embedding, GlobalMatcher
 from sightline.photo import Photo
+from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS, Tagger
 from sightline.text.vocabulary import UNK, Rule, Vocabulary, rule
 from sightline.vision.detector import Detector
@@ -99,7 +100,7 @@ class Grounder:
         return audits
 
     def _audited(self, scores: NounScores, places: Sequence[int], least: float) -> tuple[AuditedNoun, ...]:
-        """The nouns that name things; `places` tells where in the text each word is."""
+        """The nouns that name things, the second of "snow leopard"; `places` tells where in the text each word is."""
         words, trace = scores.caption.words, scores.caption.trace
         supports = self.auditing.support(list(scores.evidence.values())).tolist()
         return tuple(
@@ -115,7 +116,7 @@ class Grounder:
                 verdict=verdict_of(support, least),
             )
             for (at, evidence), support in zip(scores.evidence.items(), supports, strict=True)
-            if names_thing(words, at)
+            if names_thing(words, at) and not (at + 1 in scores.evidence and is_one_name(words[at], words[at + 1]))
         )
 
     def score_nouns(self, sentences: Sequence[Sequence[str]], scene: SceneBatch) -> list[NounScores]:
@@ -150,7 +151,10 @@ class Grounder:
         names = [word for word in likely if Tagger.default().nouns([*before, word])[at]]
         if box is not None:
             names += evidence.names_at(0, box, LIKELY)
-        others = [name for name in dict.fromkeys(names) if not may_name_the_same(name.split()[-1], caption.words[at])]
+        # One of a thing and several of it are the same news.
+        by_lemma = {lemma(name, "n"): name for name in reversed(names)}
+        others = [by_lemma[base] for base in dict.fromkeys(lemma(name, "n") for name in names)]
+        others = [name for name in others if not may_name_the_same(name.split()[-1], caption.words[at])]
         return tuple(others[:MOST_INSTEAD])
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from sightline.grounding.noun_kinds import is_being, is_of_being, may_name_the_same
 from sightline.text import wordnet
+from sightline.text.grammar import noun_forms
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS, Tagger
 from sightline.vision.concept_names import concept_names, name_of
@@ -20,6 +21,8 @@ PAIRS = frozenset(  # one thing, whose name is a plural
 NUMBERS = {"both": 2, "couple": 2, "pair": 2, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7}
 MANY = 10  # boxes of a plural without a number, at most
 BETWEEN = frozenset({"JJ", "JJR", "JJS", "VBG", "VBN", "NN"})  # tags between a number and its noun: "two small dogs"
+BEFORE_A_NAME = NOUNS | {"DT", "IN", "JJ", "CD"}  # tags of what stands before a name
+NOT_AFTER_A_NAME = ("NN", "NNS", "JJ", "CC")  # and after it: "an orange and white cat"
 FAR = 3  # words between the nouns of "a cup of hot coffee", and one more
 # Nouns that name no thing in a picture, such as *close* in "a close up of a cat": whether a photo "supports" them is no
 # question.
@@ -35,18 +38,33 @@ BEFORE_OF = frozenset("lot set row line piece part half rest series bit".split()
 
 
 def noun_tags(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The tags of sentences, that of a name at the end of a compound a noun's: "remote" in "a wii remote".
+    """The tags of sentences, that of a name which no noun follows a noun's: "remote" in "a wii remote", "an animal".
 
-    >>> noun_tags([["a", "wii", "remote"], ["a", "remote", "village"]])
-    [['DT', 'NNP', 'NN'], ['DT', 'JJ', 'NN']]
+    >>> noun_tags([["a", "wii", "remote"], ["a", "remote", "village"], "an animal standing on an orange".split()])
+    [['DT', 'NNP', 'NN'], ['DT', 'JJ', 'NN'], ['DT', 'NN', 'VBG', 'IN', 'DT', 'NN']]
     """
     all_tags = Tagger.default().tag_all(sentences)
     for words, tags in zip(sentences, all_tags, strict=True):
         for at in range(1, len(tags)):
-            ends = tags[at - 1] in NOUNS and tags[at] == "JJ" and tags[at + 1 : at + 2] not in (["NN"], ["NNS"])
-            if ends and name_of([words[at]], concept_names()) is not None:
+            if tags[at] != "JJ" or tags[at - 1] not in BEFORE_A_NAME:
+                continue
+            after, behind = [*tags[at + 1 : at + 3], "", ""][:2]
+            if after == "NN" and behind not in NOUNS and _is_act(words[at + 1]):  # "standing", taken for a noun
+                after = tags[at + 1] = "VBG"
+            if after not in NOT_AFTER_A_NAME and _is_name(words[at], tags[at - 1]):
                 tags[at] = "NN"
     return all_tags
+
+
+def _is_name(word: str, tag_before: str) -> bool:
+    """Whether a word names a thing; that of a fruit and a colour does after "an", and does not in "a man in orange"."""
+    return name_of([word], concept_names()) is not None or (tag_before == "DT" and word in concept_names())
+
+
+@lru_cache(wordnet.CACHE_SIZE)
+def _is_act(word: str) -> bool:
+    """Whether a word is a participle whose meaning as a noun is no thing: *standing*, not *building*."""
+    return word.endswith("ing") and lemma(word, "v") != word and not noun_forms(word)
 
 
 def names_thing(words: Sequence[str], at: int) -> bool:
@@ -119,4 +137,15 @@ def _modifies_next(words: Sequence[str], tags: Sequence[str], at: int) -> bool:
     """
     if at + 1 >= len(tags) or tags[at + 1] not in NOUNS:
         return False
-    return not is_being(words[at]) or wordnet.has(f"{words[at].lower()} {lemma(words[at + 1], 'n')}", "n")
+    return not is_being(words[at]) or is_one_name(words[at], words[at + 1])
+
+
+@lru_cache(wordnet.CACHE_SIZE)
+def is_one_name(first: str, second: str) -> bool:
+    """Whether two words are one name, by WordNet or among the names of concepts.
+
+    >>> [is_one_name(*phrase.split()) for phrase in ("cell phone", "snow leopards", "red phone")]
+    [True, True, False]
+    """
+    name = f"{first.lower()} {lemma(second, 'n')}"
+    return name in concept_names() or wordnet.has(name, "n")

@@ -123,12 +123,12 @@ def noun_forms(word: str) -> tuple[str, ...]:
     """The singular and the plurals of a word that is a noun wherever it follows "a", itself among them; else nothing.
 
     Plurals that nobody says may be among them: a vocabulary does not have them.
-    A word in *ing* is one only where its usual meaning is a thing: *building*, not *sitting*.
+    A participle is one only where its usual meaning is a thing: *building* and *swing*, not *sitting*.
     """
     word = word.lower()
     if word in DOUBLED or not Tagger.default().nouns(["a", word])[1]:
         return ()
-    if word.endswith("ing"):
+    if word.endswith("ing") and lemma(word, "v") != word:
         usual = wordnet.senses(word, "n")[:1]
         if not usual or wordnet.lexfile(usual[0]) not in _THINGS:
             return ()
