@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from decoding_samples import SIZE, VOCABULARY, HashCaptioner, Naive, Words, all_captions, memory_of, said
 from sightline.decoding.decode import decode
 from sightline.decoding.rules import CAREFUL, MOST_WORDS, Rules, rules_of, word_limits
-from sightline.decoding.sentence_end import A_WORD, BROKEN_OFF, DOUBTFUL, NOT_WHOLE, doubts
+from sightline.decoding.sentence_end import A_WORD, BROKEN_OFF, CRAMMED, DOUBTFUL, NOT_WHOLE, doubts, ends_badly
 from sightline.decoding.strategies import Average, Beam, DiverseBeam, Greedy, Sample
 from sightline.errors import ConfigError
 from sightline.text.vocabulary import END, UNK
@@ -28,7 +28,8 @@ def ranked(naive: Naive, longest: int) -> list[tuple[float, Words]]:
         log_probs = naive.next_log_probs(words)
         likely = max([END, *range(UNK + 1, SIZE)], key=lambda id: (log_probs[id], -id))
         if likely == END:
-            found.append((naive.log_prob(words), words))
+            price = CRAMMED if words and ends_badly([[VOCABULARY.word(id) for id in words]])[0] else 0
+            found.append((naive.log_prob(words) - price, words))
             continue
         phrase = [VOCABULARY.word(id) for id in (*words, likely)]
         doubt = doubts([phrase])[0] if words else math.inf
@@ -99,6 +100,25 @@ def test_no_phrase_ends_before_a_word_that_belongs_to_it(text):
 
 def test_before_a_participle_it_is_doubtful():
     assert phrase_ends("a man riding down a snow covered") == DOUBTFUL
+
+
+@pytest.mark.parametrize(
+    ("text", "is_crammed"),
+    [
+        ("a dog standing on top of rock", True),
+        ("a man flying through the air bicycle", True),
+        ("a woman sitting on a couch dog", True),
+        ("airplane", True),
+        ("a dog playing in water", False),
+        ("two dogs", False),
+        ("a man on a tennis court", False),
+        ("a piece of cake", False),
+        ("a man with two brown dog", False),
+        ("a boy with a beach ball", False),
+    ],
+)
+def test_a_last_noun_without_its_article_or_after_a_whole_phrase_is_crammed_in(text, is_crammed):
+    assert ends_badly([text.split()]) == [is_crammed]
 
 
 @settings(max_examples=20, deadline=None)

@@ -9,7 +9,6 @@ from sightline.grounding.caption_edits import (
     plural_of,
     replaceable,
     with_noun,
-    with_plurals,
 )
 from sightline.grounding.nouns import noun_tags
 
@@ -66,30 +65,9 @@ def test_a_caption_mentions_a_concept_by_any_word_for_it():
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("two monkey sitting on a table", "two monkeys sitting on a table"),
-        ("a group of crab in the water", "a group of crabs in the water"),
-        ("a pair of hair dryer on a wall", "a pair of hair dryers on a wall"),
-        ("a group of animal and a knife", "a group of animals and a knife"),
-        ("three brown dog with a ball", "three brown dogs with a ball"),
-        ("two sheep and several clownfish", "two sheep and several clownfish"),
-        ("a pile of luggage", "a pile of luggage"),
-        ("a bunch of broccoli", "a bunch of broccoli"),
-        ("a two level bus", "a two level bus"),
-        ("a pair of scissors", "a pair of scissors"),
-        ("a dog in front of a group", "a dog in front of a group"),
-        ("many", "many"),
-    ],
-)
-def test_numbers_and_groups_have_plurals_after_them(text, expected):
-    assert " ".join(with_plurals(tuple(text.split()))) == expected
-
-
 def test_plurals_are_those_that_people_say():
-    names = ("abacus", "camera", "mantis", "knife", "child", "goose", "fish", "bus", "puppy")
-    plurals = ["abacuses", "cameras", "mantises", "knives", "children", "geese", "fish", "buses", "puppies"]
+    names = ("abacus", "camera", "mantis", "knife", "child", "goose", "fish", "bus", "puppy", "woman")
+    plurals = ["abacuses", "cameras", "mantises", "knives", "children", "geese", "fish", "buses", "puppies", "women"]
     assert [plural_of(name) for name in names] == plurals
 
 

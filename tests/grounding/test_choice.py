@@ -13,7 +13,15 @@ from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
 from sightline.grounding.calibration import SupportModel, features
-from sightline.grounding.choice import Candidate, CaptionChooser, Choice, EncodedPhotos, is_sure, signs_of
+from sightline.grounding.choice import (
+    Candidate,
+    CaptionChooser,
+    Choice,
+    EncodedPhotos,
+    _supports,
+    is_sure,
+    signs_of,
+)
 from sightline.pipeline import Pipeline
 from sightline.scene import Concept
 
@@ -161,14 +169,17 @@ def test_a_name_in_a_nouns_place_is_said_and_does_not_lower_the_confidence(bundl
     assert numbers[:2] == pytest.approx(features(plain)[:2], abs=1e-4)
 
 
-def test_a_plural_is_said_where_one_is_due_with_its_own_likelihood(bundle, monkeypatch):
+def test_a_caption_is_reworded_with_its_own_likelihood_and_the_confidence_it_had(bundle, monkeypatch):
     pipeline = Pipeline(replace(bundle, choice=Choice(swap=0.9, vague=0.9)))
     plain = pipeline.caption(PHOTOS[0])
-    monkeypatch.setattr("sightline.grounding.choice.with_plurals", lambda words: (*words[:-1], "ball"))
+    monkeypatch.setattr("sightline.grounding.choice.reword", lambda words, _: (*words[:-1], "ball"))
     caption = pipeline.caption(PHOTOS[0])
     assert caption.words == (*plain.words[:-1], "ball") != plain.words
     assert caption.log_prob != plain.log_prob
-    monkeypatch.setattr("sightline.grounding.choice.with_plurals", lambda words: (*words[:-1], "xyzzys"))
+    scenes = pipeline.scenes([pipeline.read(PHOTOS[0])])
+    (_, numbers, _), *_ = pipeline.choose_captions(scenes)
+    assert numbers[:2] == pytest.approx(features(plain)[:2], abs=1e-4)
+    monkeypatch.setattr("sightline.grounding.choice.reword", lambda words, _: (*words[:-1], "xyzzys"))
     assert pipeline.caption(PHOTOS[0]).words == plain.words  # the captioner does not know it
 
 
@@ -198,3 +209,9 @@ def test_what_speaks_for_a_caption_is_told_with_it():
 def test_numbers_that_are_none_are_refused():
     with pytest.raises(ConfigError, match="doubt"):
         Choice(doubt=math.nan)
+
+
+def test_what_begins_a_name_is_doubted_as_the_name_is():
+    one = replace(candidate("a cell phone and a phone"), nouns=(2, 5), support=(0.2, 0.3))
+    other = replace(candidate("a cell phone"), nouns=(2,), support=(0.1,))
+    assert _supports([one, other]) == {"cell": 0.2, "phone": 0.1}

@@ -226,8 +226,8 @@ class BeamSearch:
         prefixes, count = live.prefixes.flatten(0, 1), live.prefixes.shape[2] - 1
         able = (ends > -torch.inf) & (live.scores.flatten() > -torch.inf)
         price = prices(prefixes, likely, able, self.rules.vocabulary, self.rules.rules.max_words).view_as(live.scores)
-        own = ends.view_as(live.scores)
-        own = own.masked_fill(price > 0, 0)  # where it would go on, how unlikely END is tells nothing of the words
+        # Where the model would go on, how unlikely END is tells nothing of the words.
+        own = ends.masked_fill(likely != END, 0).view_as(live.scores)
         self.finished.add(
             live.image,
             torch.nn.functional.pad(live.prefixes, (0, 1), value=END),

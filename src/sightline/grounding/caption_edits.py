@@ -82,10 +82,12 @@ def with_noun(words: Words, at: int, name: str) -> Words:
 def plural_of(name: str) -> str:
     """The plural of a name.
 
-    >>> [plural_of(name) for name in ("fox", "wild cat", "wolf", "fly", "camera", "clownfish")]
-    ['foxes', 'wild cats', 'wolves', 'flies', 'cameras', 'clownfish']
+    >>> [plural_of(name) for name in ("fox", "wild cat", "wolf", "fly", "camera", "clownfish", "woman")]
+    ['foxes', 'wild cats', 'wolves', 'flies', 'cameras', 'clownfish', 'women']
     """
     *before, noun = name.split()
+    if noun.endswith("man") and noun not in ("human", "german"):
+        return f"{name[:-3]}men"
     if noun in UNCHANGED or noun.endswith("fish"):
         return name
     forms = [form for form in noun_forms(noun) if form != noun]
@@ -96,36 +98,6 @@ def plural_of(name: str) -> str:
     # Latin's plurals are for scholars: people say cameras, cactuses, mantises.
     irregular = [form for form in irregular if form.endswith("ves") or not form.endswith(("ae", "i", "a", "es"))]
     return " ".join([*before, irregular[0] if irregular else regular])
-
-
-def with_plurals(words: Words) -> Words:
-    """A caption with the plural of a thing or an animal after a number, or after a group of them.
-
-    Names that are copied into captions are singular.
-
-    >>> for caption in ("two monkey on a table", "a pair of hair dryer", "a two level bus", "a group of people"):
-    ...     print(*with_plurals(tuple(caption.split())))
-    two monkeys on a table
-    a pair of hair dryers
-    a two level bus
-    a group of people
-    """
-    (tags,) = noun_tags([words])
-    changed = list(words)
-    for at, word in enumerate(words):
-        if word in COUNTED and words[at - 1 : at] != ("a",):
-            head = at
-        elif word in GROUPS and words[at + 1 : at + 2] == ("of",):
-            head = at + 1
-        else:
-            continue
-        while head + 1 < len(words) and (tags[head + 1] in NOUNS or tags[head + 1] in ("JJ", "VBN")):
-            head += 1
-        noun = words[head]
-        countable = noun in ("animal", "vehicle") or usual_kind(noun) == "animal" or is_thing(noun)
-        if tags[head] == "NN" and noun not in PAIRS and countable:
-            changed[head] = plural_of(noun)
-    return tuple(changed)
 
 
 def is_alone(words: Words) -> bool:

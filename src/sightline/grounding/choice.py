@@ -34,13 +34,13 @@ from sightline.grounding.caption_edits import (
     mentions,
     replaceable,
     with_noun,
-    with_plurals,
 )
 from sightline.grounding.evidence import Evidence
 from sightline.grounding.noun_kinds import family_of, usual_kind
 from sightline.grounding.noun_scores import Grounder
-from sightline.grounding.nouns import box_counts, noun_tags
+from sightline.grounding.nouns import box_counts, is_one_name, noun_tags
 from sightline.grounding.photo_evidence import PhotoEvidence
+from sightline.grounding.wording import reword
 from sightline.models.captioner import Memory, select
 from sightline.models.matcher import Embedding, GlobalMatcher
 from sightline.scene import Concept
@@ -136,24 +136,29 @@ class CaptionChooser:
         changes: list[tuple[int, Words, str]] = []
         for photo, candidate in enumerate(best):
             for words, origin, gain in self.other_nouns(candidate, photo, photos.evidence):
-                sayable = len(words) <= rules.max_words and all(word in self._vocabulary for word in words)
-                if sayable and gain > (self.choice.swap if origin == "swap" else self.choice.vague):
+                if self._is_sayable(words, rules) and gain > (
+                    self.choice.swap if origin == "swap" else self.choice.vague
+                ):
                     changes.append((photo, words, origin))
                     break
         for (photo, _, _), candidate in zip(changes, self._score(changes, photos), strict=True):
             best[photo] = replace(candidate, instead_of=best[photo])
-        return self._with_plurals(best, photos)
+        return self._reword(best, photos, rules)
 
-    def _with_plurals(self, best: list[Candidate], photos: EncodedPhotos) -> list[Candidate]:
-        """The captions, with a plural where one is due and the captioner knows it."""
-        plurals = [(photo, with_plurals(candidate.words), candidate.origin) for photo, candidate in enumerate(best)]
-        due = [
+    def _is_sayable(self, words: Words, rules: Rules) -> bool:
+        return len(words) <= rules.max_words and all(word in self._vocabulary for word in words)
+
+    def _reword(self, best: list[Candidate], photos: EncodedPhotos, rules: Rules) -> list[Candidate]:
+        """The captions as people would word them, where the captioner knows the words and there is room for them."""
+        most = rules.max_words if rules.whole else None
+        drafts = [(photo, reword(candidate.words, most), candidate.origin) for photo, candidate in enumerate(best)]
+        changes = [
             (photo, words, origin)
-            for photo, words, origin in plurals
-            if words != best[photo].words and all(word in self._vocabulary for word in words)
+            for photo, words, origin in drafts
+            if words != best[photo].words and self._is_sayable(words, rules)
         ]
-        for (photo, _, _), candidate in zip(due, self._score(due, photos), strict=True):
-            best[photo] = replace(candidate, instead_of=best[photo].instead_of)
+        for (photo, _, _), candidate in zip(changes, self._score(changes, photos), strict=True):
+            best[photo] = replace(candidate, instead_of=best[photo].instead_of or best[photo])
         return best
 
     def best(self, candidates: Sequence[Candidate]) -> Candidate:
@@ -310,11 +315,15 @@ def signs_of(candidate: Candidate, concepts: Sequence[Concept]) -> Signs:
 
 
 def _supports(candidates: Iterable[Candidate]) -> dict[str, float]:
-    """The support of every noun that candidates say."""
-    supports: dict[str, float] = {}
+    """The support of every noun that candidates say, and of what begins its name: *cell* has that of the phone."""
+    supports, beginnings = dict[str, float](), dict[str, float]()
     for candidate in candidates:
-        supports.update(zip((candidate.words[at] for at in candidate.nouns), candidate.support, strict=True))
-    return supports
+        for at, support in zip(candidate.nouns, candidate.support, strict=True):
+            supports[candidate.words[at]] = support
+            if at and is_one_name(*candidate.words[at - 1 : at + 1]):
+                first = candidate.words[at - 1]
+                beginnings[first] = max(support, beginnings.get(first, 0.0))
+    return beginnings | supports
 
 
 def _names_words(rules: Rules) -> bool:
