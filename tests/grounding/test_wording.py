@@ -83,6 +83,7 @@ def test_a_name_of_two_words_is_said_whole(text, expected):
         ("a cat on a room floor", "a cat on a room floor"),
         ("a man on top of a mountain", "a man on top of a mountain"),
         ("a man in front of a lake", "a man in front of a lake"),
+        ("a bench on top of a lake", "a bench on top of a lake"),
         ("a dog next to a field", "a dog next to a field"),
         ("a bedroom with a bed sitting in a room", "a bedroom with a bed"),
         ("a bed sitting in a room", "a bed sitting in a room"),

@@ -22,7 +22,8 @@ from sightline.vision.imagenet_names import imagenet_chains
 DESCRIBING = NOUNS | {"JJ", "VBN"}  # tags of what stands between an article and its noun
 # Names of things of which "a" is one too many.
 UNCOUNTED = frozenset("armor baggage clothing equipment furniture gymnastics jewelry luggage pottery".split())
-IN = frozenset("field room library market ocean park pool river lake zoo".split())  # places that one is in
+# Places that one is in. What is said to be on top of a lake may be in it or beside it.
+IN = frozenset("field room library market park zoo".split())
 ON = frozenset("beach court floor ground road sidewalk street".split())  # and on
 IN_FRONT = frozenset("field park road room street".split())  # places that one is seldom in front of
 SPORTS = frozenset("baseball basketball football game player players rugby soccer tennis".split())  # on a field
