@@ -71,8 +71,8 @@ sightline reproduce jran --table 1 --rows line-6-XE --seeds 0 1 2
 python tools/collect_results.py runs && python tools/results_pages.py
 ```
 
-`tools/rows/flickr8k.yaml` lists the rows of Flickr8k below with the changes they were run with, thirteen at a time on a
-GPU; `python tools/run_rows.py tools/rows/flickr8k.yaml --slots 13` runs them so again.
+`tools/rows/flickr8k.yaml` lists the rows of Flickr8k below with the changes they were run with, a dozen or
+more at a time on a GPU; `python tools/run_rows.py tools/rows/flickr8k.yaml --slots 15` runs them so again.
 
 All numbers are percentages. Several seeds stand as mean ± standard deviation. A ratio is that of two rows measured on
 the same photos; its 95 % interval comes from 1,000 resamples of these photos (paired bootstrap), so that it tells how

@@ -250,7 +250,8 @@ def existing_path(path: PathLike) -> Path:
     if target.exists():
         return target
     parent = next((p for p in target.parents if p.exists()), Path.cwd())
-    raise DataError("no such file or folder", where=target, fix=f"check the name; {parent} exists")
+    there = "" if parent == Path() else f"; {parent} exists"
+    raise DataError("no such file or folder", where=target, fix=f"check the name{there}")
 
 
 def model_file(path: PathLike) -> Path:

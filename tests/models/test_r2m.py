@@ -228,6 +228,18 @@ def test_recurrent_memory_is_equations_5_to_7(model):
 
 
 @torch.no_grad()
+def test_a_step_of_the_fast_memory_takes_inputs_of_16_bits_as_autocast_gives_them():
+    decoder = small().decoder
+    assert isinstance(decoder, FastRecurrentMemory)
+    memory, f = torch.randn(2, SIZE), torch.randn(2, SIZE)
+    key, value, gates = decoder._inputs(f)
+    expected, _ = decoder._update(memory, key, value, gates.clone(), decoder._weights())
+    found, _ = decoder._update(memory, key.bfloat16(), value.bfloat16(), gates.clone(), decoder._weights())
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+
+
+@torch.no_grad()
 def test_words_are_the_softmax_of_equation_8(model):
     scenes, words = random_scenes(2), random_words(2)
     output = model(model.encode(scenes), words)

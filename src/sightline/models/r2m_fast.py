@@ -64,6 +64,8 @@ class FastRecurrentMemory(RecurrentMemory):
         query, memory_key, memory_value = qkv.unbind(-3)  # (N, H, d_k)
         difference = (query * (memory_key - key)).sum(-1, keepdim=True) / self.attention.root
         share = torch.sigmoid(difference)  # Eq. 5  (N, H, 1)
+        # Autocast on a GPU gives 16 bits and float32 side by side here; lerp wants one kind of numbers.
+        value, memory_value = value.to(share.dtype), memory_value.to(share.dtype)
         attended = torch.lerp(value, memory_value, share).flatten(1)  # Eq. 6  (N, H·d_v)
 
         gain = self.attended_norm(memory + attended)  # module ψ
