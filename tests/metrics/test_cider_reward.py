@@ -64,11 +64,11 @@ def test_a_sample_that_was_cut_off_has_no_end():
 
 def test_the_tables_never_grow():
     reward = CiderDReward([[[4, 5, 6]], [[4, 7]]])
-    arrays = [getattr(o, name) for o in reward._orders for name in ("table", "idf", "gram", "reference", "count")]
+    arrays = [getattr(o, name) for o in reward.orders for name in ("table", "idf", "gram", "reference", "count")]
     before = [array.copy() for array in arrays]
     for unseen in range(100, 200):
         reward([0, 1], [[unseen, 4, unseen + 1, unseen, END], [unseen] * 5])
-    after = [getattr(o, name) for o in reward._orders for name in ("table", "idf", "gram", "reference", "count")]
+    after = [getattr(o, name) for o in reward.orders for name in ("table", "idf", "gram", "reference", "count")]
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 

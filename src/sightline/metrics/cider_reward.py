@@ -52,7 +52,7 @@ class CiderDReward:
         tokens = Tokens(words, np.array([len(sentence) for sentence in sentences], np.int64))
         self._bigrams = tokens.lengths - 1  # (R,)
         self._norms = np.zeros((ORDERS, len(sentences)))
-        self._orders: list[_Order] = []
+        self.orders: list[Order] = []
         self._count(tokens)
 
     def __call__(self, images: npt.ArrayLike, samples: npt.ArrayLike) -> FloatArray:
@@ -76,7 +76,7 @@ class CiderDReward:
         products = np.zeros((ORDERS, len(sample)))
         lengths = np.zeros((ORDERS, len(rows)))
         number = np.zeros(1, np.int64)
-        for n, (ngrams, order) in enumerate(zip(count_ngrams(tokens), self._orders, strict=True)):
+        for n, (ngrams, order) in enumerate(zip(count_ngrams(tokens), self.orders, strict=True)):
             number = order.find(number[ngrams.prefix], ngrams.last)
             weights = ngrams.count * order.idf[number[ngrams.gram]]
             lengths[n] = norms(ngrams, weights, sentences, len(rows))
@@ -107,8 +107,8 @@ class CiderDReward:
             idf = np.append(idf_weights(counts, images), idf_weights(np.zeros(1), images))
             self._norms[n] = norms(ngrams, ngrams.count * idf[ngrams.gram], sentences, len(tokens.lengths))
             _, by_image = sort_places(image[ngrams.sentence], np.arange(len(ngrams.sentence)))
-            self._orders.append(
-                _Order(
+            self.orders.append(
+                Order(
                     bits,
                     table,
                     idf,
@@ -121,7 +121,7 @@ class CiderDReward:
 
 
 @dataclass(frozen=True)
-class _Order:
+class Order:
     """The n-grams of one n: a sorted table with their weights, and which reference of which image holds which."""
 
     bits: int  # of a word id in the numbers of `table`

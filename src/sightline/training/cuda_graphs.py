@@ -36,6 +36,11 @@ SHAPES = 12  # graphs that are kept for each module; other shapes run as usual
 GATE = "gate "  # before the name of a trace's gate, among outputs
 
 
+def graphs_wanted() -> bool:
+    """Whether the environment lets anything run as a graph."""
+    return os.environ.get(SWITCH) != "0"
+
+
 class Graphs:
     """`unroll` of recurrent captioners, and R²M's recurrent memories, as graphs: inside `on` and nowhere else.
 
@@ -53,7 +58,7 @@ class Graphs:
     """
 
     def __init__(self, wanted: bool = True, capture: Capture | None = None) -> None:
-        self._wanted, self._capture = wanted and os.environ.get(SWITCH) != "0", capture
+        self._wanted, self._capture = wanted and graphs_wanted(), capture
         self._recorded: dict[nn.Module, dict[Hashable, Recurrence]] = {}
         self._pools: dict[nn.Module, Any] = {}  # the memory that the graphs of a module share
         self._waiting = weakref.WeakValueDictionary[nn.Module, _Batch]()
@@ -148,7 +153,7 @@ class Graphs:
         ]
         # Parameters get gradients on another stream than graphs run on: PyTorch waits where it must, and would warn.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        with torch.autocast(device.type, enabled=False), _unchanged(device):  # as the loop's backward pass
+        with torch.autocast(device.type, enabled=False), unchanged(device):  # as the loop's backward pass
             if device.type == "cuda" and module not in self._pools:
                 self._pools[module] = torch.cuda.graph_pool_handle()
             return (self._capture or capture)(run, (*samples, *twin.parameters()), self._pools.get(module))
@@ -194,7 +199,7 @@ def _twin(module: nn.Module) -> nn.Module:
 
 
 @contextlib.contextmanager
-def _unchanged(device: torch.device) -> Iterator[None]:
+def unchanged(device: torch.device) -> Iterator[None]:
     """Recording draws no random numbers that later ones would miss, and leaves stream and draws whole if it fails."""
     if device.type != "cuda":
         with torch.random.fork_rng(devices=[]):

@@ -20,6 +20,7 @@ from sightline.metrics.spice import Spice
 from sightline.text.lemmas import lemma
 from sightline.text.vocabulary import END, PAD, UNK, Vocabulary
 from sightline.training.batches import Batch
+from sightline.training.device_cider import DeviceCiderD
 from sightline.training.objective import Context, Teacher
 from sightline.training.tensor_tables import Pool, TextTable
 from sightline.vision.concept_names import relations
@@ -49,7 +50,7 @@ class CiderReward:
     weight: float = 1.0
 
     def build(self, context: Context) -> Reward:
-        return _Cider(context.pools["train"])
+        return _Cider(context.pools["train"], context.device)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class MeteorReward:
     weight: float = 1.0
 
     def build(self, context: Context) -> Reward:
-        return _Meteor(context.pools["train"], context.vocabulary)
+        return _Meteor(context.pools["train"], context.vocabulary, context.device)
 
 
 @dataclass(frozen=True)
@@ -134,17 +135,41 @@ class TruthReward:
 RewardConfig = CiderReward | BleuReward | MeteorReward | SpiceReward | MatcherReward | TruthReward
 
 
+class _References:
+    """The words of photos' references, on the device where they are compared with samples."""
+
+    def __init__(self, pool: Pool, device: torch.device) -> None:
+        texts, self._first = _captions(pool)
+        self._ids, self._lengths = texts.ids.to(device), texts.lengths
+
+    def __call__(self, photos: Tensor) -> Tensor:
+        """(B, R, S) without START, with END; a photo with fewer references than others has padding in their place."""
+        first, last = self._first[photos, None], self._first[photos + 1, None]
+        rows = first + torch.arange(int((last - first).max()))
+        real = rows < last
+        rows = rows.where(real, first)
+        longest = int(self._lengths[rows].max())
+        device = self._ids.device
+        ids = self._ids[rows.to(device), 1:longest].long()
+        return ids.masked_fill_(~real[..., None].to(device), PAD)
+
+
 class _Cider:
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, device: torch.device) -> None:
         texts, first = _captions(pool)
         rows = [ids[1 : length - 1] for ids, length in zip(texts.ids.tolist(), texts.lengths.tolist(), strict=True)]
         self._score = CiderDReward([rows[start:stop] for start, stop in pairwise(first.tolist())])
+        self._references = _References(pool, device)
+        # Captions that are on a GPU are scored there: the host would take as long as all else of a step.
+        self._on_device = None if device.type == "cpu" else DeviceCiderD(self._score, device)
 
     def __call__(self, batch: Batch, words: Tensor) -> Tensor:
+        if self._on_device is not None:
+            return self._on_device(words[..., 1:], self._references(batch.photos))
         count, copies, _ = words.shape
         photos = batch.photos.repeat_interleave(copies)
-        scores = self._score(photos.cpu().numpy(), words[..., 1:].flatten(0, 1).cpu().numpy())
-        return torch.from_numpy(scores).view(count, copies).to(words.device, torch.float32)
+        scores = self._score(photos.numpy(), words[..., 1:].flatten(0, 1).numpy())
+        return torch.from_numpy(scores).view(count, copies).to(torch.float32)
 
 
 class _Language:
@@ -169,16 +194,18 @@ class _Language:
 
 
 class _Meteor:
-    def __init__(self, pool: Pool, vocabulary: Vocabulary) -> None:
-        self._texts, self._first = _captions(pool)
+    def __init__(self, pool: Pool, vocabulary: Vocabulary, device: torch.device) -> None:
+        self._references = _References(pool, device)
         self._weights = torch.full((len(vocabulary),), DELTA)
         self._weights[[vocabulary.id(word) for word in FUNCTION_WORDS if word in vocabulary]] = 1 - DELTA
         self._weights[[PAD, END]] = 0.0
+        self._weights = self._weights.to(device)
 
     def __call__(self, batch: Batch, words: Tensor) -> Tensor:
-        self._weights = weights = self._weights.to(words.device)
+        weights = self._weights
         captions = words[..., 1:]  # (B, K, T)
-        references = self._references(batch.photos.cpu()).to(words.device)  # (B, R, S)
+        references = self._references(batch.photos)  # (B, R, S)
+        references = references.masked_fill(references == END, PAD)
         earlier = (captions[..., :, None] == captions[..., None, :]).tril(-1).sum(-1)  # how often a word came before
         same = captions[:, :, None, :, None] == references[:, None, :, None, :]  # (B, K, R, T, S)
         known = ((captions != END) & (captions != PAD) & (captions != UNK))[:, :, None]
@@ -195,16 +222,6 @@ class _Meteor:
         equal = (chunks == 1) & (count == caption_length) & (count == reference_length)  # nothing is fragmented then
         penalty = GAMMA * (chunks / count.clamp(min=1)).pow(BETA).masked_fill(equal, 0)
         return (mean * (1 - penalty)).amax(2)
-
-    def _references(self, photos: Tensor) -> Tensor:
-        """(B, R, S) the words of each photo's references, without START and END."""
-        first, last = self._first[photos, None], self._first[photos + 1, None]
-        rows = first + torch.arange(int((last - first).max()))
-        real = rows < last
-        rows = rows.where(real, first)
-        longest = int(self._texts.lengths[rows].max())
-        ids = self._texts.ids[rows, 1:longest]
-        return ids.masked_fill_(~real[..., None] | (ids == END), PAD)
 
 
 class _Truth:

@@ -29,6 +29,7 @@ from sightline.training.batches import Batch
 from sightline.training.objective import Context, Losses, Objective, Progress, mode, no_gradients
 from sightline.training.objectives.name_variation import NameVariation
 from sightline.training.rewards import CiderReward, Reward, RewardConfig
+from sightline.training.sampling_graph import SamplingGraphs
 from sightline.vision.concept_tokens import token_names
 
 
@@ -85,6 +86,7 @@ class SelfCritical(Objective):
         self.pool = context.pools["train"]
         self.variation = NameVariation(token_names(), context.vocabulary) if config.rename else None
         self.rewards: list[Reward] = [reward.build(context) for reward in config.rewards]
+        self._graphs = SamplingGraphs()
 
     def weight(self, batch: Batch) -> float:
         """The number of sampled captions."""
@@ -130,16 +132,23 @@ class SelfCritical(Objective):
     def _captions(self, model: Captioner, images: SceneBatch) -> Tensor:
         """(B, K, T) samples of each image, and behind them its greedy caption where that is the baseline."""
         config = self.config
-        strategy = Beam(config.samples, config.samples) if config.baseline == "beam" else Sample(copies=config.samples)
         with mode(model, model.training and config.dropout):
             memory = model.encode(images)
-            samples = self._decode(model, memory, strategy)
+            if config.baseline == "beam":
+                return self._decode(model, memory, Beam(config.samples, config.samples))
+            samples = None
+            if not config.dropout:
+                samples = self._graphs(model, memory, config.max_words, config.samples)
+            if samples is None:
+                samples = self._decode(model, memory, Sample(copies=config.samples))
         if config.baseline != "greedy":
             return samples
         with mode(model, False):
             if config.dropout:
                 memory = model.encode(images)
-            greedy = self._decode(model, memory, Greedy())
+            greedy = self._graphs(model, memory, config.max_words, greedy=True)
+            if greedy is None:
+                greedy = self._decode(model, memory, Greedy())
         longest = max(samples.shape[2], greedy.shape[2])
         return torch.cat([F.pad(part, (0, longest - part.shape[2]), value=PAD) for part in (samples, greedy)], 1)
 

@@ -1,0 +1,86 @@
+"""What the graph records, tried on a CPU: the greedy captions of `decode`, and samples by the model's probabilities.
+
+There is no GPU here: that a replay gives what was recorded is CUDA's part.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from captioner_contract import GRID_WIDTH, REGION_WIDTH, WORDS, random_scenes
+from objective_samples import adaptive, updown
+from sightline.decoding.decode import decode
+from sightline.decoding.rules import Rules
+from sightline.decoding.strategies import Greedy
+from sightline.models.scene_trans import SceneTransConfig
+from sightline.text.vocabulary import END, PAD, START
+from sightline.training.sampling_graph import SamplingGraphs, sample
+
+torch.set_num_threads(1)
+MOST = 6  # words of a caption
+
+
+def scene_trans():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 12, "heads": 2, "ffn_size": 16, "layers": 2, "encoder_layers": 1}
+    return SceneTransConfig(region_width=REGION_WIDTH, grid_width=GRID_WIDTH, **sizes).build(WORDS)
+
+
+captioners = pytest.mark.parametrize("build", [updown, adaptive, scene_trans])
+
+
+def speaking(build):
+    """A captioner whose captions end now and then."""
+    model = build().eval()
+    bias = model.output_bias()
+    with torch.no_grad():
+        if bias is not None:
+            bias[END] += 1.5
+    return model, model.encode(random_scenes(5))
+
+
+@captioners
+@torch.no_grad()
+def test_greedy_captions_are_those_of_decode(build):
+    model, memory = speaking(build)
+    decoded = decode(model, memory, Greedy(), Rules(max_words=MOST, suppress_unk=False))
+    cut = ~decoded.finished.unsqueeze(2) & (decoded.words == END)
+    expected = decoded.words.masked_fill(cut, PAD)
+    words = sample(model, memory, MOST, greedy=True)
+    assert words.shape == (5, 1, MOST + 1)
+    width = min(words.shape[2], expected.shape[2])
+    assert torch.equal(words[..., :width], expected[..., :width])
+    assert (words[..., width:] == PAD).all()
+    assert (expected[..., width:] == PAD).all()
+
+
+@captioners
+@torch.no_grad()
+def test_first_words_come_as_often_as_they_are_probable(build):
+    model, memory = speaking(build)
+    copies = 4000
+    words = sample(model, memory, 1, copies)[..., 1]  # (5, copies)
+    log_probs, _ = model.step(torch.full((5,), START), memory, model.start(memory))
+    log_probs[:, [PAD, START]] = -torch.inf
+    expected = log_probs.softmax(1)
+    often = torch.stack([(words == id).float().mean(1) for id in range(WORDS)], 1)
+    assert (often - expected).abs().max() < 5 * (0.25 / copies) ** 0.5  # five standard deviations
+
+
+@torch.no_grad()
+def test_captions_have_nothing_behind_their_end_and_never_padding_or_start_before():
+    model, memory = speaking(updown)
+    words = sample(model, memory, MOST, 200).flatten(0, 1)
+    assert (words[:, 0] == START).all()
+    ended = (words == END).cumsum(1) - (words == END).long() > 0  # behind END
+    assert (words[ended] == PAD).all()
+    assert not ((words[:, 1:] == PAD) & ~ended[:, 1:]).any()
+    assert not (words[:, 1:] == START).any()
+    assert ended.any()
+    assert (words != END).all(1).any()  # some were cut
+
+
+def test_off_cuda_there_is_no_graph():
+    model, memory = speaking(updown)
+    assert SamplingGraphs()(model, memory, MOST, 2) is None
