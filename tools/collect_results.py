@@ -31,7 +31,6 @@ from sightline.files import read_json, write_json
 from sightline.metrics.bootstrap import Interval, PerImage, compare, pool_seeds
 from sightline.metrics.scorecard import scorecard
 from sightline.training.launch import CAPTIONS, PER_IMAGE, data_root
-from sightline.training.recipe import read_recipe
 from sightline.training.recipe_captions import read_captions
 from sightline.training.results import DECIMALS, RECORD, Metrics, ResultRecord, collect, read_record, write_record
 from sightline.training.results_page import Points, curves_of
@@ -77,8 +76,7 @@ def with_meteor(record: ResultRecord, run: Path) -> ResultRecord:
     """The record of one run, with METEOR of the captions that it wrote."""
     if "METEOR" in record.metrics.mean or not (run / CAPTIONS).is_file():
         return record
-    data = read_recipe(run / "recipe.yaml").data
-    references = references_of(tuple(data.path(path, data_root()) for path in data.caption_files))
+    references = references_of(tuple(data_root() / path for path in record.data.captions))
     score = scorecard(read_json(run / CAPTIONS), references, ("meteor",)).scores.corpus["METEOR"]
     return replace(record, metrics=Metrics({**record.metrics.mean, "METEOR": round(100 * score, DECIMALS)}))
 

@@ -59,6 +59,7 @@ ROOT = Path(__file__).parents[1]
 PHOTOS = tuple(ROOT / "examples" / f"{name}.jpg" for name in "astronaut cat coffee photographer rocket".split())
 DRAWN = (0, 2, 3)  # the photos that are drawn: a person, a thing, a person with a thing
 BEAM = 3
+WIDTH = 760  # pixels, about as wide as a page shows
 Picture = tuple[Image.Image, str]  # and what it shows
 Paper = Callable[["Rows"], Iterator[Picture]]
 
@@ -188,6 +189,12 @@ PAPERS: dict[str, tuple[Paper, tuple[str, ...]]] = {  # and the rows that it nee
 }
 
 
+def small(picture: Image.Image) -> Image.Image:
+    """The picture at the width of a page, in few colours: a third of the bytes."""
+    height = round(picture.height * min(1.0, WIDTH / picture.width))
+    return picture.convert("RGB").resize((min(WIDTH, picture.width), height)).quantize(64)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
@@ -200,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         for number, (picture, shows) in enumerate(draw(rows), 1):
             path = options.out / f"{paper}-picture-{number}.png"
-            save_png(picture.convert("RGB").quantize(128), path)
+            save_png(small(picture), path)
             write_text(path.with_suffix(".txt"), shows + ".\n")
         print(f"{paper}: {number} pictures in {options.out}")
     return 0

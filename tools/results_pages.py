@@ -279,6 +279,8 @@ def which_page(folder: Path, recipes: Path = SHIPPED) -> tuple[str, dict[str, Pl
         quality = None if speed is None else record.metrics.mean.get(QUALITY[speed.does])
         if recipe is None or speed is None or quality is None or not record.split.startswith("test"):
             continue
+        if len(recipe.measure) > 1:  # the mean of several models has their time and size together
+            continue
         rows.setdefault((speed.kind, _set_of(record, recipe)), []).append((quality, record.row))
     parts, plots = [WHICH.strip(), _fragment(folder / "which-model.md")], dict[str, Plot]()
     for does, what in (("captions", "Captions: CIDEr"), ("matching", "Matching: the sum of six recalls, rsum")):
