@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 from collect_results import references_of
+
 from sightline.data.concept_dictionary import MIN_SCORE, ConceptDictionary
 from sightline.files import read_json
 from sightline.metrics.scorecard import scorecard
