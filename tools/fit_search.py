@@ -15,7 +15,9 @@ no kinds of each other: at least 10 photos have both in people's five captions, 
 with the first and without the second are *right*; what is chosen has the largest share of them among the first 10.
 
 `MATCH_COSINE` is the cosine below which a hit is a weaker match: 95 % of people's captions are nearer to their own
-photo.
+photo. `NOUN_COSINE` is that of a single word. Queries are nouns that the model knows and at least 10 photos have; of
+the first 20 hits, those that are no weaker match are compared with those whose people say the noun, and what is chosen
+has the best F1. *nothing there* is how many of 20 are no weaker match for a name that no caption says.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,11 +41,15 @@ from sightline.search import query
 from sightline.search.engine import Candidate, keywords
 from sightline.search.index_store import open_index
 from sightline.search.query import PhotoIndex
+from sightline.text.lemmas import lemma
+from sightline.vision.concept_tokens import token_names
 from sightline.vision.photo_reader import progress_bar
 
 CAPTION_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.7)
 AVOID_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+NOUN_COSINES = (0.3, 0.34, 0.38, 0.42, 0.46, 0.48, 0.5, 0.52, 0.55)
 RANKS = (1, 5, 10)
+SHOWN = 20  # hits of a noun
 MOST = max(RANKS)
 OWN = 0.05  # of people's captions, this share may be further from their photo than a match is
 ENOUGH = 10  # photos with both nouns, and with the first alone
@@ -99,6 +106,24 @@ def clear_of(
     return {name: 100 * float(np.mean(values)) if values else 0.0 for name, values in shares.items()}
 
 
+def matches(
+    index: PhotoIndex, pipeline: Pipeline, present: Sequence[str], absent: Sequence[str], nouns: Mapping[str, set[str]]
+) -> Scores:
+    """How hits that are no weaker matches agree with people, in per cent; how many there are of what is not there."""
+    strong = right = true = 0
+    for noun in progress_bar("looking for nouns")(present):
+        for hit in index.search(pipeline, f"a {noun}", count=SHOWN):
+            has = noun in nouns[Path(hit.path).name]
+            strong, right, true = strong + (not hit.weak), right + (has and not hit.weak), true + has
+    none = [sum(not hit.weak for hit in index.search(pipeline, f"a {name}", count=SHOWN)) for name in absent]
+    return {
+        "precision": 100 * right / max(strong, 1),
+        "recall": 100 * right / max(true, 1),
+        "F1": 200 * right / max(strong + true, 1),
+        "nothing there": float(np.mean(none)) if none else 0.0,
+    }
+
+
 def chosen(told: Mapping[float, Scores], criterion: str) -> float:
     """The weight with the best score; of equals, the smallest."""
     return max(sorted(told), key=lambda weight: told[weight][criterion])
@@ -134,6 +159,19 @@ def fit(pipeline: Pipeline, photos: Sequence[TestPhoto], store: str, captions: i
     for weight in AVOID_WEIGHTS if two else ():
         with weighed("AVOID_WEIGHT", weight):
             avoiding[weight] = clear_of(index, pipeline, two, nouns)
+    often = Counter(noun for own in nouns.values() for noun in own)
+    present = sorted(noun for noun, count in often.items() if count >= ENOUGH)
+    said = {lemma(word, "n") for photo in photos for text in photo.references for word in text.lower().split()}
+    names = set(token_names()) & known
+    absent = [
+        name
+        for name in sorted(names - said)
+        if not any(may_name_the_same(name, noun) for noun in names.intersection(present))
+    ]
+    finding = dict[float, Scores]()
+    for cosine in NOUN_COSINES if present else ():
+        with weighed("NOUN_COSINE", cosine):
+            finding[cosine] = matches(index, pipeline, present, absent, nouns)
     vectors = pipeline.vectors([photo.path for photo in photos])
     texts = pipeline.text_vectors([photo.references[0] for photo in photos])
     own = (vectors * texts).sum(1) / np.linalg.norm(texts, axis=1)
@@ -142,6 +180,7 @@ def fit(pipeline: Pipeline, photos: Sequence[TestPhoto], store: str, captions: i
         "MATCH_COSINE": {"chosen": round(float(np.quantile(own, OWN)), 2), "shipped": query.MATCH_COSINE},
         "CAPTION_WEIGHT": _told(saying, "sum", query.CAPTION_WEIGHT, len(asked)),
         "AVOID_WEIGHT": _told(avoiding, "right", query.AVOID_WEIGHT, len(two)) if two else None,
+        "NOUN_COSINE": _told(finding, "F1", query.NOUN_COSINE, len(present)) if present else None,
     }
 
 
@@ -153,10 +192,10 @@ def _told(scores: Mapping[float, Scores], criterion: str, shipped: float, querie
 def _tell(results: dict[str, Any]) -> None:
     print(f"{results['photos']:,} dev photos")
     print(f"MATCH_COSINE: chosen {results['MATCH_COSINE']['chosen']:g}, shipped {results['MATCH_COSINE']['shipped']:g}")
-    for name in ("CAPTION_WEIGHT", "AVOID_WEIGHT"):
+    for name in ("CAPTION_WEIGHT", "AVOID_WEIGHT", "NOUN_COSINE"):
         part = results[name]
         if part is None:
-            print(f"{name}: too few photos have two nouns in common")
+            print(f"{name}: too few photos have the same nouns")
             continue
         print(f"{name}: {part['queries']:,} queries; chosen {part['chosen']:g}, shipped {part['shipped']:g}")
         for row in part["dev"]:

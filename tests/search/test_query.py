@@ -12,7 +12,7 @@ from bundle_samples import EXAMPLES, tiny_bundle
 from search_samples import row, unit_vectors
 from sightline.errors import ConfigError, DataError
 from sightline.pipeline import Pipeline
-from sightline.search import lance
+from sightline.search import lance, query
 from sightline.search.engine import Candidate
 from sightline.search.exact import ExactIndex
 from sightline.search.index_store import model_of
@@ -228,6 +228,16 @@ def test_a_match_is_near_or_says_the_words_and_the_rest_is_weaker():
     says = [(found(0.6, 2.0), 0.7), (found(0.1, 1.0), 0.2), (found(0.1, 0.9), 0.2), (found(0.0), 0.0)]
     assert weaker(says, least=0.4) == [False, False, True, True]
     assert weaker([], least=0.4) == []
+
+
+def test_a_single_word_has_a_line_of_its_own(pipeline, tmp_path, monkeypatch):
+    engine = ExactIndex(tmp_path)
+    engine.clear(model_of(pipeline.bundle))
+    engine.write([row("", v, None, path=str(p)) for p, v in zip(PHOTOS, pipeline.vectors(PHOTOS), strict=True)])
+    monkeypatch.setattr(query, "NOUN_COSINE", 2.0)  # no photo is so near
+    monkeypatch.setattr(query, "MATCH_COSINE", -2.0)  # all are
+    assert all(hit.weak for hit in PhotoIndex(tmp_path).search(pipeline, "a cat"))
+    assert not PhotoIndex(tmp_path).search(pipeline, "two cats on grass")[0].weak
 
 
 def test_a_word_that_only_a_concept_says_finds_the_photo_and_it_is_no_weak_match(pipeline, tmp_path):

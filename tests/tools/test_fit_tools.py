@@ -192,11 +192,14 @@ def test_search_is_fitted_on_dev_photos_alone(usual, data, tmp_path, monkeypatch
     assert [row["weight"] for row in found["AVOID_WEIGHT"]["dev"]] == list(fit_search.AVOID_WEIGHTS)
     for row in found["AVOID_WEIGHT"]["dev"]:
         assert 0 <= row["right"] <= row["with the wanted"] <= 100
+    assert [row["weight"] for row in found["NOUN_COSINE"]["dev"]] == list(fit_search.NOUN_COSINES)
+    recalls = [row["recall"] for row in found["NOUN_COSINE"]["dev"]]
+    assert recalls == sorted(recalls, reverse=True)  # a higher line lets fewer through
 
 
 def test_photos_without_nouns_in_common_choose_how_much_captions_count_alone(usual, capsys):
     assert fit_search.main(usual)["AVOID_WEIGHT"] is None
-    assert "too few photos have two nouns in common" in capsys.readouterr().out
+    assert "too few photos have the same nouns" in capsys.readouterr().out
 
 
 def test_the_gap_is_that_of_captions_known_by_heart():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # PyTorch is imported only once there is an index
 CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
 CAPTION_WEIGHT = 0.1  # what the best caption is worth, in parts of how far apart the nearest candidates are
 MATCH_COSINE = 0.38  # of people's captions, 95 % are nearer than this to their own photo (tools/fit_search.py)
+NOUN_COSINE = 0.5  # of a single word, to which all photos are nearer: from here on most photos that are found show it
 AVOID_WEIGHT = 0.5  # how much of what is not wanted is subtracted: more also loses what is wanted
 
 
@@ -128,7 +129,8 @@ class PhotoIndex:
             if one.path not in leave_out and not (unwanted and unwanted <= set(keywords(one.caption or "")))
         ]
         ranked = rank_by_text(candidates) if by_text else rank(candidates)
-        weak = weaker(ranked, MATCH_COSINE if words.strip() and photo is None and not by_text else -np.inf)
+        least = NOUN_COSINE if len(keywords(words)) == 1 else MATCH_COSINE
+        weak = weaker(ranked, least if words.strip() and photo is None and not by_text else -np.inf)
         hits = [
             Hit(one.path, score, one.caption, is_weak)
             for (one, score), is_weak in zip(ranked[:count], weak[:count], strict=True)
