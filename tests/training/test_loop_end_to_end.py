@@ -12,7 +12,7 @@ from learning_samples import DATA, MODEL, names, write_dataset, write_recipe
 from objective_samples import VOCABULARY, make_context, make_pool
 from sightline.batch import SceneBatch
 from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
-from sightline.errors import ConfigError, MissingRecordError
+from sightline.errors import ConfigError, LearningError, MissingRecordError
 from sightline.models.end_to_end import EndToEndCaptioner, EndToEndMatcher, end_to_end, frozen_scenes
 from sightline.models.matcher import AligningMatcher
 from sightline.models.r2m import R2MConfig
@@ -20,6 +20,7 @@ from sightline.models.scan import SCANConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsrn import VSRNConfig
 from sightline.text.vocabulary import Vocabulary
+from sightline.training import launch as launching
 from sightline.training.batches import Batches, Batching
 from sightline.training.data import build_data
 from sightline.training.evaluation import Evaluation, evaluate
@@ -290,6 +291,16 @@ def test_a_recipe_trains_from_photos_and_its_model_is_measured_and_goes_on(root)
     second = launch(read_recipe(path, "short", still), root / "b", "cpu")
     for name, value in vision_of(first.model).items():
         assert torch.equal(value, vision_of(second.model)[name]), name
+
+
+def test_memory_that_runs_out_while_photos_are_looked_at_is_said_with_what_helps(root, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(launching, "cache_features", full)
+    path = write_recipe(root / "sees.yaml", **SEES)
+    with pytest.raises(LearningError, match=r"while photos of \w+ were looked at.*data\.views=1"):
+        launch(read_recipe(path, "short", ["vision.train=false"]), root / "full", "cpu")
 
 
 def test_a_model_trained_on_features_starts_one_that_sees_if_the_backbone_is_the_same(root, monkeypatch):

@@ -148,7 +148,11 @@ def _with_features(
     features = dict(pools)
     for name, pool in pools.items():
         views = data.views if name == "train" else 1
-        features[name] = cache_features(pool, model.vision, device, data.budget, views, data.window)
+        try:
+            features[name] = cache_features(pool, model.vision, device, data.budget, views, data.window)
+        except torch.OutOfMemoryError as error:
+            fix = "stop other programs there, or set data.views=1; with data.budget=1 photos are seen at every step"
+            raise LearningError(f"memory ran out while photos of {name} were looked at", fix=fix) from error
         if features[name] is not pool:
             changed.append(name)
     if changed:
