@@ -12,8 +12,7 @@ import yaml
 from sightline.scene import Concept, Scene
 from sightline.training.data_config import DataConfig
 from sightline.training.recipe_captions import read_photos
-from sightline.training.training_photos import BOXED, boxes_of_pools, files_of_pools
-from sightline.training.true_boxes import NO_BOXES
+from sightline.training.training_photos import BOXED, NO_BOXES, boxes_of_pools, files_of_pools
 from sightline.vision.feature_store import FeatureStore
 
 COLOURS = ("red", "green", "blue", "black")

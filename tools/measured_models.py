@@ -30,7 +30,7 @@ from sightline.photo import Pixels
 from sightline.scene import box_iou
 from sightline.text.vocabulary import rule
 from sightline.training.tensor_tables import Pool, SceneTable
-from sightline.training.true_boxes import of_entities
+from sightline.training.training_photos import of_entities
 from sightline.training.word_boxes import attention_accuracy
 from sightline.vision.detector import Detector, Maps
 from sightline.vision.int8_backbone import fold_int8

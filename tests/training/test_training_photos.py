@@ -7,7 +7,7 @@ from sightline.config import build
 from sightline.data.image_list import photo_number, read_names
 from sightline.training.data_config import DataConfig
 from sightline.training.recipe import SHIPPED, read_recipe
-from sightline.training.true_boxes import read_boxes
+from sightline.training.training_photos import read_boxes
 
 pytestmark = pytest.mark.data
 
@@ -19,7 +19,8 @@ def numbers(path):
 @pytest.fixture(scope="module")
 def machine_seen(data_dir):
     """The photos that the machine's boxes cover, which are those of train2017."""
-    return set(read_boxes(data_dir / "coco" / "pseudo_boxes.jsonl.gz").ids)
+    ids, _ = read_boxes(data_dir / "coco" / "pseudo_boxes.jsonl.gz")
+    return set(ids)
 
 
 @pytest.fixture(scope="module")

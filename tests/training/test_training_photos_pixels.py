@@ -16,8 +16,7 @@ from sightline.errors import ConfigError, CountError, ImageError, MissingRecordE
 from sightline.models.updown import UpDownConfig
 from sightline.training.data import DataConfig, build_data
 from sightline.training.new_model import CachedFeatures, Grid
-from sightline.training.training_photos import GREY, PixelTable
-from sightline.training.true_boxes import BoxTable, PhotoBoxes
+from sightline.training.training_photos import GREY, BoxTable, PhotoBoxes, PixelTable
 from sightline.vision.concept_names import concept_names
 
 SIZE = 32

@@ -17,7 +17,7 @@ from sightline.data.image_list import read_names
 from sightline.decoding.rules import rules_of, word_limits
 from sightline.scene import box_iou
 from sightline.text.tagger import Tagger
-from sightline.training.true_boxes import of_entities
+from sightline.training.training_photos import of_entities
 
 torch.set_num_threads(1)
 DATA = os.environ.get("SIGHTLINE_DATA")

@@ -1,9 +1,12 @@
-"""Recurrences as CUDA graphs: many small kernels, launched all at once.
+"""Recurrences and samples as CUDA graphs: many small kernels, launched all at once.
 
 A word of a recurrent captioner is some thirty kernels of a few microseconds, which a GPU finishes sooner than Python
 can ask for them. A graph is recorded once for a shape and then replayed by one call, forward and backward. The
 mathematics is the same; shapes are kept few by padding the time axis, and what comes after a caption's end cannot
 change what came before it.
+
+Captions that are said by chance (`SamplingGraphs`) are one graph for all words, without gradients: a loop that asks
+after each word who is done waits for the device each time. There, captions that have ended go on as padding.
 """
 
 from __future__ import annotations
@@ -22,9 +25,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.models.captioner import Captioner, Memory, Trace, WrappedCaptioner
+from sightline.models.captioner import Captioner, Memory, Trace, WrappedCaptioner, expand, images
 from sightline.models.r2m import RecurrentMemory
-from sightline.text.vocabulary import PAD
+from sightline.text.vocabulary import END, PAD, START
 
 Tensors = dict[str, Tensor]
 Recurrence = Callable[..., Tensors]  # of a sequence (N, T, …), what it reads beside it, and parameters
@@ -33,6 +36,8 @@ Capture = Callable[[Recurrence, tuple[Tensor, ...], Any], Recurrence]
 SWITCH = "SIGHTLINE_CUDA_GRAPHS"  # an environment variable; 0 runs everything as usual
 LENGTHS = 4  # steps are padded to a multiple of this
 SHAPES = 12  # graphs that are kept for each module; other shapes run as usual
+SAMPLING_SHAPES = 4  # the same of sampling
+WARM_UP = 2  # runs before sampling is recorded, so that libraries have what they make at first use
 GATE = "gate "  # before the name of a trace's gate, among outputs
 
 
@@ -178,12 +183,15 @@ def _remember(memory: RecurrentMemory, f: Tensor, _: Memory) -> Tensors:
 
 def _key(module: nn.Module, inputs: Tensors) -> Hashable:
     """All that a graph is recorded for."""
-    device = inputs[""].device.type
-    products = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
     parts = tuple((name, part.shape, part.dtype, part.requires_grad) for name, part in inputs.items())
     learns = tuple(parameter.requires_grad for parameter in module.parameters())
-    return products, autocast, parts, learns, tuple(part.training for part in module.modules())
+    training = tuple(part.training for part in module.modules())
+    return _precision(inputs[""].device.type), parts, learns, training
+
+
+def _precision(device: str) -> Hashable:
+    autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
+    return autocast, torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
 
 
 def _twin(module: nn.Module) -> nn.Module:
@@ -237,3 +245,84 @@ def capture(run: Recurrence, samples: tuple[Tensor, ...], pool: Any) -> Recurren
 
 def padded_steps(steps: int) -> int:
     return -(-steps // LENGTHS) * LENGTHS
+
+
+class SamplingGraphs:
+    """Samples of a captioner as graphs; None where there is none: off CUDA, or where recording failed.
+
+    A graph reads the captioner's weights where they are, so it says what the captioner would say now. Sampling draws
+    by torch's seed. Rules other than those of self-critical training (nothing but padding and START is never said) are
+    not known here.
+    """
+
+    def __init__(self) -> None:
+        self._graphs: dict[Hashable, tuple[Memory, Tensor, Callable[[], None]]] = {}
+        self._wanted = graphs_wanted()
+
+    def __call__(
+        self, model: Captioner, memory: Memory, max_words: int, copies: int = 1, *, greedy: bool = False
+    ) -> Tensor | None:
+        """(B, K, T) START, words, END, padding; one without END was cut after `max_words` words."""
+        if not (self._wanted and next(iter(memory.values())).is_cuda):
+            return None
+        parts = tuple((name, part.shape, part.dtype) for name, part in memory.items())
+        key = (id(model), model.training, max_words, copies, greedy, _precision("cuda"), parts)
+        if key not in self._graphs and len(self._graphs) < SAMPLING_SHAPES:
+            try:
+                self._graphs[key] = _record_samples(model, memory, max_words, copies, greedy)
+            except RuntimeError as error:
+                reason = str(error).strip().partition("\n")[0]
+                warnings.warn(f"samples are drawn without a CUDA graph, which takes longer ({reason})", stacklevel=2)
+                self._wanted = False
+        if key not in self._graphs:
+            return None
+        inputs, words, replay = self._graphs[key]
+        for name, part in inputs.items():
+            part.copy_(memory[name])
+        replay()
+        longest = int((words != PAD).any(0).any(0).sum())  # the only question to the device
+        return words[..., :longest].clone()
+
+
+def sample(model: Captioner, memory: Memory, max_words: int, copies: int = 1, *, greedy: bool = False) -> Tensor:
+    """(B, K, max_words + 1) captions, without a question to the device."""
+    count = images(memory) * copies
+    state = expand(model.start(memory), count)
+    first = next(iter(memory.values()))
+    words = [torch.full((count,), START, device=first.device)]
+    ended = torch.zeros(count, dtype=torch.bool, device=first.device)
+    for _ in range(max_words):
+        log_probs, state = model.step(words[-1], memory, state)  # (N, V)
+        log_probs[:, PAD] = -torch.inf
+        log_probs[:, START] = -torch.inf
+        if not greedy:
+            # The largest of log p - log q, q drawn from the exponential distribution, is a draw from p (Gumbel).
+            log_probs = log_probs - torch.empty_like(log_probs).exponential_().log_()
+        chosen = log_probs.argmax(1).masked_fill(ended, PAD)
+        ended = ended | (chosen == END)
+        words.append(chosen)
+    return torch.stack(words, 1).view(-1, copies, max_words + 1)
+
+
+def _record_samples(
+    model: Captioner, memory: Memory, max_words: int, copies: int, greedy: bool
+) -> tuple[Memory, Tensor, Callable[[], None]]:
+    """What the graph reads, what it writes, and the call that runs it."""
+    device = next(iter(memory.values())).device
+    inputs = {name: part.detach().clone() for name, part in memory.items()}
+
+    def run() -> Tensor:
+        return sample(model, inputs, max_words, copies, greedy=greedy)
+
+    with torch.no_grad(), unchanged(device):
+        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                run()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph: Any = torch.cuda.CUDAGraph()
+        # the thread that reads the next batch may use the device meanwhile
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            words = run()
+    return inputs, words, graph.replay

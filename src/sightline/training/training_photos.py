@@ -1,13 +1,18 @@
-"""Photos as pixels, for a vision model that learns: which ones, with whose boxes; never those it is measured by."""
+"""Photos as pixels, for a vision model that learns: which ones, with whose boxes; never those it is measured by.
+
+True boxes come from files of boxes, and are tensors by row, with names that people use.
+"""
 
 from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +20,11 @@ import torch
 from torch import Tensor
 
 from sightline.batch import SceneBatch
+from sightline.data import boxes_jsonl, coco, entities
+from sightline.data.boxes_jsonl import COCO_80, MachineBoxes
+from sightline.data.coco import InstancePhoto
+from sightline.data.entities import EntitiesPhoto, PixelBox
+from sightline.data.formats import identify
 from sightline.data.image_list import photo_number, read_names
 from sightline.data.photo_folder import photo_files
 from sightline.data.records import CaptionedPhoto
@@ -24,14 +34,20 @@ from sightline.photo import Pixels
 from sightline.training.data_config import BoxedPhotos, DataConfig
 from sightline.training.features import match_all, match_some
 from sightline.training.tensor_tables import Pool
-from sightline.training.true_boxes import MOST, NO_BOXES, BoxTable, PhotoBoxes, read_boxes
+from sightline.vision.concept_names import concept_names, name_of
 from sightline.vision.grid_encoder import cell_parts
 from sightline.vision.images import read_pixels
 from sightline.vision.photo_reader import Progress, left_out, progress_bar
 from sightline.vision.photo_reader import read_photos as read_pictures
 
 BOXED = "boxed"  # the pool of photos with boxes and without captions
+READERS = 16  # photos that are decoded at the same time
+GREY = 128  # the pixels of a photo that cannot be read
+NAMES = 3  # of a box, the most frequent ones
+MOST = 40  # boxes of a photo
 
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int16]
 PhotoFiles = list[tuple[CaptionedPhoto, Path]]  # the photos of a pool, and where each is
 
 
@@ -86,9 +102,9 @@ def boxes_of_pools(
         if source is None or pool not in pools:
             continue
         path, photos = config.path(source), [photo for photo, _ in pools[pool]]
-        file = read_boxes(path)
-        id_of = match_some(photos, file.ids, path, fix="photos and boxes must be named alike")
-        boxes_of[pool] = [file.of(id_of[photo.id]) if photo.id in id_of else NO_BOXES for photo in photos]
+        ids, boxes = read_boxes(path)
+        id_of = match_some(photos, ids, path, fix="photos and boxes must be named alike")
+        boxes_of[pool] = [boxes(id_of[photo.id]) if photo.id in id_of else NO_BOXES for photo in photos]
         named = sum(int((photo.names[:, 0] >= 0).sum()) for photo in boxes_of[pool])
         total = sum(len(photo.boxes) for photo in boxes_of[pool])
         notes.append(
@@ -96,10 +112,6 @@ def boxes_of_pools(
             f"{total:,} boxes, {named:,} of them with a name."
         )
     return boxes_of
-
-
-READERS = 16  # photos that are decoded at the same time
-GREY = 128  # the pixels of a photo that cannot be read
 
 
 class PixelTable:
@@ -216,3 +228,126 @@ def _read_now(table: PixelTable, role: str, notes: list[str]) -> None:
     notes.append(f"{plural(len(table), 'photo')} of {role} read in {time.monotonic() - start:.0f} s.")
     if bad:
         notes.append(f"Of {role}, {left_out(bad)}")
+
+
+class PhotoBoxes(NamedTuple):
+    """The boxes of one photo: (n, 4) normalised, (n, 3) ids of their names (-1: no more), (n,) their weights."""
+
+    boxes: Floats
+    names: Ids
+    weights: Floats
+
+
+NO_BOXES = PhotoBoxes(np.zeros((0, 4), np.float32), np.zeros((0, NAMES), np.int16), np.zeros(0, np.float32))
+
+
+def read_boxes(path: Path) -> tuple[tuple[str, ...], Callable[[str], PhotoBoxes]]:
+    """The photos of Flickr30k Entities, COCO's `instances_*.json` or a machine's `boxes-jsonl`; what gives their boxes.
+
+    People's boxes weigh 1, a machine's its score. Names are places in `concept_names()`.
+    """
+    index = {name: id for id, name in enumerate(concept_names())}
+    kind = identify(path)
+    if kind is entities.FORMAT:
+        annotated = entities.read_photos(path)
+        return tuple(annotated), lambda id: of_entities(annotated[id], index)
+    if kind is coco.INSTANCES:
+        drawn = coco.read_instances(path)
+        return tuple(drawn), lambda id: of_instances(drawn[id], index)
+    if kind is boxes_jsonl.FORMAT:
+        machine = boxes_jsonl.read(path)
+        classes = np.array([index.get(name, -1) for name in COCO_80], np.int16)
+        return tuple(machine.ids()), lambda id: of_machine(machine, id, classes)
+    fix = "give Flickr30k Entities, COCO's instances_*.json, or machine-made boxes (`sightline data formats`)"
+    raise ConfigError(f"{kind.name} holds no boxes with names", where=path, fix=fix)
+
+
+def of_entities(photo: EntitiesPhoto, index: Mapping[str, int]) -> PhotoBoxes:
+    """The boxes of all chains, named by the phrases of the five captions, the most frequent names first.
+
+    A box whose phrases end in no known name is a box without one. Pixels are those of the original size.
+    """
+    names_of: dict[str, Counter[int]] = {}
+    for sentence in photo.sentences:
+        for phrase in sentence.phrases:
+            name = name_of(phrase.words, index) if phrase.chain in photo.boxes else None
+            if name is not None:
+                names_of.setdefault(phrase.chain, Counter())[index[name]] += 1
+    of_box: dict[PixelBox, Counter[int]] = {}  # one box may belong to two chains
+    for chain, boxes in photo.boxes.items():
+        for box in boxes:
+            of_box.setdefault(box, Counter()).update(names_of.get(chain, Counter()))
+    width, height = photo.size
+    corners: Floats = np.array(list(of_box), np.float32).reshape(-1, 4)
+    corners[:, 2:] += 1  # the last pixel is inside
+    ids = [[id for id, _ in counts.most_common(NAMES)] for counts in of_box.values()]
+    corners /= np.array([width, height, width, height], np.float32)
+    return _photo_boxes(corners, ids, np.ones(len(ids), np.float32))
+
+
+def of_instances(photo: InstancePhoto, index: Mapping[str, int]) -> PhotoBoxes:
+    """The boxes that people drew; those around crowds are left out."""
+    single = [instance for instance in photo.instances if not instance.crowd]
+    boxes = np.array([instance.box for instance in single], np.float32).reshape(-1, 4)
+    ids = [[index[instance.name]] if instance.name in index else [] for instance in single]
+    return _photo_boxes(boxes, ids, np.ones(len(single), np.float32))
+
+
+def of_machine(machine: MachineBoxes, id: str, classes: Ids) -> PhotoBoxes:
+    """A machine's boxes; `classes` are the ids of COCO's 80 classes."""
+    rows = machine.rows(id)
+    return _photo_boxes(rows[:, 2:] / np.float32(1000), classes[rows[:, 0].astype(np.int64), None], rows[:, 1])
+
+
+def _photo_boxes(boxes: Floats, ids: Sequence[Sequence[int]] | Ids, weights: Floats) -> PhotoBoxes:
+    names = np.full((len(boxes), NAMES), -1, np.int16)
+    for row, ids_of_box in zip(names, ids, strict=True):
+        row[: len(ids_of_box)] = ids_of_box
+    return PhotoBoxes(boxes, names, weights)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxTable:
+    """The boxes of all photos of a split, padded."""
+
+    boxes: Tensor  # (P, m, 4) normalised
+    names: Tensor  # (P, m, 3) ids, -1 where there are no more
+    weights: Tensor  # (P, m), 0 in padding
+    counts: Tensor  # (P,) boxes of each photo
+    cut: int = 0  # boxes that were left out, of photos with more than the most
+
+    @classmethod
+    def build(cls, photos: Sequence[PhotoBoxes], most: int = MOST) -> BoxTable:
+        """Stack and pad; at most `most` boxes of a photo, the heaviest, then the largest; none without area."""
+        kept, cut = list[PhotoBoxes](), 0
+        for photo in photos:
+            sides = photo.boxes[:, 2:] - photo.boxes[:, :2]
+            real = np.flatnonzero((sides > 0).all(1))
+            order = np.sort(real[np.lexsort((-sides[real].prod(1), -photo.weights[real]))[:most]])
+            kept.append(PhotoBoxes(*(part[order] for part in photo)))
+            cut += len(real) - len(order)
+        counts = [len(photo.boxes) for photo in kept]
+        longest = max([1, *counts])
+        boxes = np.zeros((len(kept), longest, 4), np.float32)
+        names = np.full((len(kept), longest, NAMES), -1, np.int16)
+        weights = np.zeros((len(kept), longest), np.float32)
+        for row, photo in enumerate(kept):
+            boxes[row, : counts[row]] = photo.boxes
+            names[row, : counts[row]] = photo.names
+            weights[row, : counts[row]] = photo.weights
+        lengths = torch.tensor(counts, dtype=torch.long)
+        return cls(torch.from_numpy(boxes), torch.from_numpy(names), torch.from_numpy(weights), lengths, cut)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def batch(self, rows: Tensor) -> dict[str, Tensor]:
+        """The parts of a SceneBatch that detectors learn from, as wide as the photo with most boxes needs."""
+        counts = self.counts[rows]
+        longest = max(1, int(counts.max()))
+        return {
+            "true_boxes": self.boxes[rows, :longest],
+            "true_box_mask": torch.arange(longest) < counts[:, None],
+            "true_box_names": self.names[rows, :longest].long(),
+            "true_box_weights": self.weights[rows, :longest],
+        }

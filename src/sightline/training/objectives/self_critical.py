@@ -26,10 +26,10 @@ from sightline.models.captioner import Captioner, Memory
 from sightline.models.end_to_end import frozen_scenes
 from sightline.text.vocabulary import END, PAD
 from sightline.training.batches import Batch
+from sightline.training.cuda_graphs import SamplingGraphs
 from sightline.training.objective import Context, Losses, Objective, Progress, mode, no_gradients
 from sightline.training.objectives.name_variation import NameVariation
 from sightline.training.rewards import CiderReward, Reward, RewardConfig
-from sightline.training.sampling_graph import SamplingGraphs
 from sightline.vision.concept_tokens import token_names
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sightline.metrics.cider_reward import CiderDReward
 from sightline.text.vocabulary import END, PAD
-from sightline.training.device_cider import DeviceCiderD
+from sightline.training.rewards import DeviceCiderD
 
 SENTENCE = st.lists(st.integers(3, 7), max_size=9)
 REFERENCES = st.lists(st.lists(SENTENCE, min_size=1, max_size=4), min_size=2, max_size=5)

@@ -8,7 +8,7 @@ import torch
 
 from caption_samples import write_tar
 from sightline.errors import ConfigError
-from sightline.training.true_boxes import NO_BOXES, BoxTable, PhotoBoxes, read_boxes
+from sightline.training.training_photos import NO_BOXES, BoxTable, PhotoBoxes, read_boxes
 from sightline.vision.concept_names import concept_names
 
 NAMES = concept_names()
@@ -54,33 +54,35 @@ def called(ids):
 
 
 def test_boxes_of_entities_are_shares_of_the_original_size(entities):
-    drawn = read_boxes(entities).of("17")
+    _, boxes_of = read_boxes(entities)
+    drawn = boxes_of("17")
     expected = [[0, 0, 0.5, 1], [0.25, 0.5, 0.5, 1], [0, 0, 0.01, 0.04], [0.05, 0.2, 0.1, 0.4]]
     np.testing.assert_allclose(drawn.boxes, expected, atol=1e-6)
     assert drawn.weights.tolist() == [1, 1, 1, 1]
 
 
 def test_boxes_of_entities_are_named_by_all_captions_most_frequent_first(entities):
-    names = called(read_boxes(entities).of("17").names)
+    _, boxes_of = read_boxes(entities)
+    names = called(boxes_of("17").names)
     assert names == [["man", "biker", "guy"], ["bike", "bicycle"], ["bike", "bicycle"], []]  # red is no thing
 
 
 def test_a_photo_of_entities_may_have_no_box(entities):
-    boxes = read_boxes(entities)
-    assert boxes.ids == ("17", "18")
-    drawn = boxes.of("18")
+    ids, boxes_of = read_boxes(entities)
+    assert ids == ("17", "18")
+    drawn = boxes_of("18")
     assert (drawn.boxes.shape, drawn.names.shape, drawn.weights.shape) == ((0, 4), (0, 3), (0,))
 
 
 def test_a_machines_boxes_weigh_their_score(tmp_path):
     path = tmp_path / "boxes.jsonl"
     path.write_text('["9",[[16,0.75,100,200,500,1000],[0,0.5,0,0,1000,1000]]]\n["25",[]]\n')
-    boxes = read_boxes(path)
-    drawn = boxes.of("9")
+    _, boxes_of = read_boxes(path)
+    drawn = boxes_of("9")
     np.testing.assert_allclose(drawn.boxes, [[0.1, 0.2, 0.5, 1], [0, 0, 1, 1]])
     assert called(drawn.names) == [["dog"], ["person"]]
     assert drawn.weights.tolist() == [0.75, 0.5]
-    assert boxes.of("25").boxes.shape == (0, 4)
+    assert boxes_of("25").boxes.shape == (0, 4)
 
 
 def test_crowds_of_coco_are_left_out(tmp_path):
@@ -92,7 +94,8 @@ def test_crowds_of_coco_are_left_out(tmp_path):
     }
     path = tmp_path / "instances_train2017.json"
     path.write_text(json.dumps(whole))
-    drawn = read_boxes(path).of("7")
+    _, boxes_of = read_boxes(path)
+    drawn = boxes_of("7")
     np.testing.assert_allclose(drawn.boxes, [[0.1, 0.1, 0.4, 0.3]] * 2)
     assert called(drawn.names) == [["dog"], []]
     assert drawn.weights.tolist() == [1, 1]
@@ -146,8 +149,8 @@ def test_a_split_without_any_photo_or_box_has_a_table_too():
 
 @pytest.mark.data
 def test_entities_of_flickr8k_are_read_whole(data_dir):
-    boxes = read_boxes(data_dir / "flickr8k" / "flickr30k_entities_8091.tar.gz")
-    found = [boxes.of(id) for id in boxes.ids]
+    ids, boxes_of = read_boxes(data_dir / "flickr8k" / "flickr30k_entities_8091.tar.gz")
+    found = [boxes_of(id) for id in ids]
     assert (len(found), sum(len(one.boxes) for one in found)) == (8091, 52_311)
     named = sum(int((one.names[:, 0] >= 0).sum()) for one in found)
     assert named / 52_311 > 0.85

@@ -15,7 +15,7 @@ from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Greedy
 from sightline.models.scene_trans import SceneTransConfig
 from sightline.text.vocabulary import END, PAD, START
-from sightline.training.sampling_graph import SamplingGraphs, sample
+from sightline.training.cuda_graphs import SamplingGraphs, sample
 
 torch.set_num_threads(1)
 MOST = 6  # words of a caption
