@@ -3,6 +3,7 @@ where each word came from."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -12,20 +13,28 @@ from sightline.batch import SceneBatch
 from sightline.caption import Caption, WordTrace
 from sightline.decoding.beam import BeamSearch
 from sightline.decoding.constraints import WordRules
-from sightline.decoding.decode_result import DecodeResult, device_of
+from sightline.decoding.decode_result import (
+    BLOCK,
+    DecodeResult,
+    device_of,
+    empty,
+    no_caption,
+    not_a_number,
+    should_drop,
+    top,
+)
 from sightline.decoding.rules import Rules
-from sightline.decoding.sampling import decode_words, most_probable, sampler
 from sightline.decoding.strategies import Beam, Greedy, Sample, Strategy
 from sightline.errors import ConfigError
-from sightline.models.captioner import Captioner, Memory, Trace, select
+from sightline.models.captioner import Captioner, Memory, Trace, expand, images, select
 from sightline.scene import Array
 from sightline.text.grammar import with_right_articles
-from sightline.text.vocabulary import Vocabulary
+from sightline.text.vocabulary import END, PAD, Vocabulary
 
 AT_ONCE = 2**26  # probabilities that one forward may hold while words are traced: 256 MB
 
 Traces = list[list[list[WordTrace]]]  # of each position of each caption of each image
-CaptionWords = list[list[tuple[str, ...]]]  # the words of each caption of each image
+WordChoice = Callable[[Tensor], Tensor]  # (N, V) log-probabilities to (N, 1) words
 
 
 @torch.no_grad()
@@ -62,6 +71,88 @@ def decode(
     return decoded
 
 
+def decode_words(model: Captioner, memory: Memory, rules: WordRules, pick: WordChoice, copies: int = 1) -> DecodeResult:
+    """`copies` captions for each image of `memory`, each its own way, a word a step, which `pick` chooses."""
+    count, max_words, device = images(memory) * copies, rules.rules.max_words, device_of(memory)
+    words = empty(count, max_words=max_words, device=device)
+    words[:, 1] = PAD
+    log_probs, scores = torch.zeros(2, count, device=device)
+    in_state = torch.arange(count, device=device)  # the captions that the state has rows for
+    live = in_state  # rows of the state whose captions have not ended
+    state = expand(model.start(memory), count)
+    for step in range(max_words + 1):
+        values, state = model.step(words[in_state, step], memory, state, live)  # (n, V)
+        captions = in_state[live]
+        penalties = rules.apply(values, words[captions, : step + 1])
+        chosen = pick(values)  # (n, 1)
+        chosen_values = values.gather(1, chosen)
+        words[captions, step + 1] = chosen.squeeze(1)
+        log_probs[captions] += (chosen_values + penalties.of(chosen)).squeeze(1)
+        scores[captions] += chosen_values.squeeze(1)
+        if not chosen_values.isfinite().all():
+            raise not_a_number() if values.isnan().any() else no_caption(int(scores.isinf().nonzero()[0]) // copies)
+        live = live[chosen.squeeze(1) != END]
+        if not len(live):
+            break
+        live_images, rows = _live_images(live, len(in_state), images(memory))
+        if should_drop(len(rows), len(in_state)):
+            live = torch.isin(rows, live).nonzero().squeeze(1)
+            in_state, memory, state = in_state[rows], select(memory, live_images), select(state, rows)
+    by_image = (part.unflatten(0, (-1, copies)) for part in (words, log_probs, scores))
+    return DecodeResult.of(*by_image)
+
+
+def _live_images(live: Tensor, rows: int, image_count: int) -> tuple[Tensor, Tensor]:
+    """The images with live captions, and the fewest of `rows` that have these and are as many of each image."""
+    is_live = torch.zeros(rows, dtype=torch.bool, device=live.device).index_fill_(0, live, True).view(image_count, -1)
+    counts = is_live.sum(1)
+    live_images = counts.nonzero().squeeze(1)
+    order = is_live[live_images].int().argsort(dim=1, descending=True, stable=True)  # each image's live ones first
+    places = order[:, : int(counts.max())]
+    return live_images, (live_images.unsqueeze(1) * is_live.shape[1] + places).flatten()
+
+
+def most_probable(log_probs: Tensor) -> Tensor:
+    """(N, 1) the best word of each row; of equal ones, the lowest id."""
+    return log_probs.max(1, keepdim=True).indices
+
+
+def sampler(strategy: Sample, device: torch.device) -> WordChoice:
+    """A `pick` that draws words as `strategy` says."""
+    generator = None if strategy.seed is None else torch.Generator(device).manual_seed(strategy.seed)
+
+    def pick(log_probs: Tensor) -> Tensor:
+        if strategy.temperature != 1:
+            log_probs = log_probs / strategy.temperature
+        if not strategy.top_k and strategy.top_p == 1:
+            return draw(log_probs.softmax(1), generator)
+        values, words = top(log_probs.clone(), strategy.top_k or log_probs.shape[1])
+        probabilities = values.softmax(1)
+        before = probabilities.cumsum(1) - probabilities
+        probabilities.masked_fill_(before >= strategy.top_p, 0)
+        return words.gather(1, draw(probabilities, generator))
+
+    return pick
+
+
+def draw(probabilities: Tensor, generator: torch.Generator | None) -> Tensor:
+    """(N, 1) places drawn from (N, V): first a block of places, then one in it.
+
+    `torch.multinomial` makes a random number for every entry, which over a whole vocabulary costs more than the model.
+    A row of NaN, which has no word to say, draws one all the same: its log-probability of -inf tells.
+    """
+    in_blocks = probabilities.shape[1] // BLOCK * BLOCK  # places in full blocks
+    if in_blocks == 0:
+        return probabilities.nan_to_num(1).multinomial(1, generator=generator)
+    sums = probabilities[:, :in_blocks].view(len(probabilities), -1, BLOCK).sum(-1)  # (N, blocks)
+    sums = torch.cat([sums, probabilities[:, in_blocks:].sum(1, keepdim=True)], 1)
+    block = sums.nan_to_num_(1).multinomial(1, generator=generator)  # (N, 1)
+    members = block * BLOCK + torch.arange(BLOCK, device=block.device)
+    outside = members >= probabilities.shape[1]
+    weights = probabilities.gather(1, members.masked_fill(outside, 0)).masked_fill_(outside, 0)
+    return members.gather(1, weights.nan_to_num_(1).multinomial(1, generator=generator))
+
+
 def _check_strategy(strategy: Strategy, compiled: WordRules, bias: Tensor | None) -> None:
     """Refuse rules for which a strategy would have to look ahead, and a bias that only plain beams have."""
     if bias is not None and not isinstance(strategy, Beam):
@@ -88,10 +179,10 @@ def _with_right_articles(
                 ids[image, place, 1 : len(right) + 1] = ids.new_tensor([vocabulary.id(word) for word in right])
     if not changed:
         return decoded
-    images, places = torch.tensor(changed, device=ids.device).T
+    at = rows, _ = tuple(torch.tensor(changed, device=ids.device).T)
     log_probs, scores = decoded.log_probs.clone(), decoded.scores.clone()
-    log_probs[images, places] = model.log_prob(select(memory, images), ids[images, places]).to(log_probs.dtype)
-    scores[images, places] += log_probs[images, places] - decoded.log_probs[images, places]
+    log_probs[at] = model.log_prob(select(memory, rows), ids[at]).to(log_probs.dtype)
+    scores[at] += log_probs[at] - decoded.log_probs[at]
     return replace(decoded, words=ids, log_probs=log_probs, scores=scores)
 
 
@@ -112,8 +203,8 @@ def captions(
     return trace_captions(model, memory, decoded, scenes, vocabulary, trace)
 
 
-def caption_words(decoded: DecodeResult, vocabulary: Vocabulary) -> CaptionWords:
-    """The words of what was decoded."""
+def caption_words(decoded: DecodeResult, vocabulary: Vocabulary) -> list[list[tuple[str, ...]]]:
+    """The words of each caption of each image."""
     return [[tuple(vocabulary.decode(ids)) for ids in image] for image in decoded.words.tolist()]
 
 
@@ -167,39 +258,28 @@ def _word_traces(log_probs: Tensor, trace: Trace, copies: int, scenes: SceneBatc
     scores = _array(log_probs)
     regions, grid = (None if part is None else _array(part) for part in (trace.regions, trace.grid))
     gates = {name: _array(gate) for name, gate in trace.gates.items()}
-    region_counts, cell_counts = _counts(scenes.region_mask), _counts(scenes.grid_mask)
+    masks = scenes.region_mask, scenes.grid_mask
+    region_counts, cell_counts = (None if mask is None else mask.sum(1).tolist() for mask in masks)
     captions = []
     for row in range(len(scores)):
         image = first + row // copies
-        n = None if region_counts is None else region_counts[image]
-        cells = None if cell_counts is None else cell_counts[image]
-        steps = []
-        for t in range(scores.shape[1]):
-            steps.append(
-                WordTrace(
-                    log_prob=float(scores[row, t]),
-                    # Copies, since a view would keep the attention of its whole batch in memory.
-                    regions=None if regions is None else regions[row, t, :n].copy(),
-                    grid=None if grid is None else grid[row, t, :cells].copy(),
-                    gates={name: _value(gate[row, t]) for name, gate in gates.items()},
-                )
+        n, cells = (None if counts is None else counts[image] for counts in (region_counts, cell_counts))
+        steps = [
+            WordTrace(
+                log_prob=float(scores[row, t]),
+                # Copies, since a view would keep the attention of its whole batch in memory.
+                regions=None if regions is None else regions[row, t, :n].copy(),
+                grid=None if grid is None else grid[row, t, :cells].copy(),
+                gates={
+                    name: gate[row, t].copy() if gate.ndim > 2 else float(gate[row, t]) for name, gate in gates.items()
+                },
             )
+            for t in range(scores.shape[1])
+        ]
         captions.append(steps)
     return captions
-
-
-def _counts(mask: Tensor | None) -> list[int] | None:
-    """How many real rows each scene has; None where there is no padding to tell them from."""
-    if mask is None:
-        return None
-    counts: list[int] = mask.sum(1).tolist()
-    return counts
 
 
 def _array(values: Tensor) -> Array:
     array: Array = values.float().cpu().numpy()
     return array
-
-
-def _value(gate: Array) -> float | Array:
-    return float(gate) if gate.ndim == 0 else gate.copy()

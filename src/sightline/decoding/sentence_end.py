@@ -74,9 +74,8 @@ def doubts(sentences: Sequence[Sequence[str]]) -> list[float]:
     """
     costs = []
     for words, tags in zip(sentences, Tagger.default().tag_all(sentences), strict=True):
-        goes_on = words[-1] in TIED or (
-            tags[-1] in CONTINUES_A_PHRASE and words[-1] != "next"
-        )  # "next to" begins something new
+        new = words[-1] == "next"  # "next to" begins something new
+        goes_on = words[-1] in TIED or (tags[-1] in CONTINUES_A_PHRASE and not new)
         if goes_on or tags[-2] not in ENDS_A_PHRASE:
             costs.append(torch.inf)
         else:

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from sightline.batch import SceneBatch
 from sightline.config import check_ranges
 from sightline.decoding.constraints import WordRules
-from sightline.decoding.decode import decode
+from sightline.decoding.decode import decode, sampler
 from sightline.decoding.decode_result import DecodeResult
 from sightline.decoding.rules import Rules
-from sightline.decoding.sampling import sampler
 from sightline.decoding.strategies import Sample
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner, Memory, State, expand

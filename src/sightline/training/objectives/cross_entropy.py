@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.config import check_ranges
-from sightline.decoding.sampling import draw
+from sightline.decoding.decode import draw
 from sightline.models.captioner import Captioner, Memory, expand
 from sightline.models.end_to_end import frozen_scenes
 from sightline.text.vocabulary import PAD

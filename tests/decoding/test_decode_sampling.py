@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from decoding_samples import END, HashCaptioner, Naive, all_captions, memory_of, said
-from sightline.decoding.decode import decode
+from sightline.decoding.decode import decode, draw
 from sightline.decoding.decode_result import BLOCK, DONE_SHARE
 from sightline.decoding.rules import Rules
-from sightline.decoding.sampling import draw
 from sightline.decoding.strategies import Sample
 from sightline.text.vocabulary import PAD, UNK
 
