@@ -14,7 +14,7 @@ def recurrence(looped, inputs, steps, by="times"):
     """h_t = tanh(W h_{t-1} + b), or by `plus` tanh(W h_{t-1} + x)."""
     hidden = inputs
     for _ in range(steps):
-        hidden = (looped.plus(inputs.clone(), hidden) if by == "plus" else looped.times(hidden)).tanh()
+        hidden = (looped.times(hidden, plus=inputs.clone()) if by == "plus" else looped.times(hidden)).tanh()
     return hidden.square().sum()
 
 
@@ -24,11 +24,9 @@ class Plain:
     def __init__(self, weight, bias=None):
         self.weight, self.bias = weight, bias
 
-    def times(self, x):
-        return x @ self.weight.T if self.bias is None else self.bias + x @ self.weight.T
-
-    def plus(self, sums, x):
-        return sums + x @ self.weight.T
+    def times(self, x, plus=None):
+        sums = self.bias if plus is None else plus
+        return x @ self.weight.T if sums is None else sums + x @ self.weight.T
 
 
 def tensors():
@@ -77,7 +75,7 @@ def test_without_gradients_sums_are_written_into():
     weight, inputs, _ = (part.detach() for part in tensors().values())
     sums = torch.zeros(5, 4, dtype=torch.float64)
     with torch.no_grad():
-        found = LoopWeights(weight).plus(sums, inputs)
+        found = LoopWeights(weight).times(inputs, plus=sums)
     assert found.data_ptr() == sums.data_ptr()
     torch.testing.assert_close(found, inputs @ weight.T)
 
@@ -126,7 +124,7 @@ def test_without_gradients_a_bias_and_the_inputs_stay_as_they_were():
 def test_autocast_adds_several_products(gradients):
     weight = torch.randn(4, 3, requires_grad=True)
     with torch.set_grad_enabled(gradients), torch.autocast("cpu", torch.bfloat16):
-        found = LoopWeights(weight, weight).plus(torch.zeros(2, 4), torch.ones(2, 3), torch.ones(2, 3))
+        found = LoopWeights(weight, weight).times(torch.ones(2, 3), torch.ones(2, 3), plus=torch.zeros(2, 4))
     torch.testing.assert_close(found.float(), (2 * weight.sum(1)).expand(2, 4), atol=0.1, rtol=0.05)
 
 

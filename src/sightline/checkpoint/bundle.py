@@ -123,11 +123,9 @@ def default_bundle() -> Path:
     """The model that comes with Sightline."""
     path = Path(str(resources.files("sightline").joinpath(*DEFAULT)))
     if not path.is_file():
-        raise CheckpointError(
-            "the model that comes with Sightline is not in this installation",
-            where=path,
-            fix="install a release that has it, or name a model file of your own: `--model FILE`, sightline.load(FILE)",
-        )
+        what = "the model that comes with Sightline is not in this installation"
+        fix = "install a release that has it, or name a model file of your own: `--model FILE`, sightline.load(FILE)"
+        raise CheckpointError(what, where=path, fix=fix)
     return path
 
 

@@ -25,10 +25,8 @@ class WordRules:
         if vocabulary is None and rules.name_words:
             raise ConfigError("these rules name words, and no vocabulary was given", fix="give the model's vocabulary")
         if vocabulary is not None and len(vocabulary) != vocab_size:
-            raise ConfigError(
-                f"a model of {vocab_size} ids with a vocabulary of {len(vocabulary)}",
-                fix="give the model's own vocabulary",
-            )
+            what = f"a model of {vocab_size} ids with a vocabulary of {len(vocabulary)}"
+            raise ConfigError(what, fix="give the model's own vocabulary")
         self.rules = rules
         self.vocabulary = vocabulary or Vocabulary(())
         wanted, unwanted = self._wanted_phrases(), self._unwanted_phrases()
@@ -127,10 +125,8 @@ class WordRules:
                 raise ConfigError(f"{text!r} is in `must_include`, and `must_not` forbids it", fix="remove one of them")
         count = sum(map(len, wanted))
         if count > self.rules.max_words:
-            raise ConfigError(
-                f"`must_include` has {count} words, and captions have at most {self.rules.max_words}",
-                fix="raise max_words or ask for fewer words",
-            )
+            what = f"`must_include` has {count} words, and captions have at most {self.rules.max_words}"
+            raise ConfigError(what, fix="raise max_words or ask for fewer words")
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,10 +99,8 @@ def _stand_ins(name: Words, vocabulary: Vocabulary) -> Words:
     unknown = next(word for word in name if not _is_known(word, vocabulary))
     near = near_words(unknown, vocabulary)
     hint = f", or use a word it knows: {near}" if near else ""
-    raise ConfigError(
-        f"the model does not know the word {unknown!r} of `must_include`",
-        fix=f"say what it is, such as {' '.join(name)}=dog{hint}",
-    )
+    what = f"the model does not know the word {unknown!r} of `must_include`"
+    raise ConfigError(what, fix=f"say what it is, such as {' '.join(name)}=dog{hint}")
 
 
 @lru_cache

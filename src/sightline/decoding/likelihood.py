@@ -48,9 +48,8 @@ def likelihood(
     The sentences of one scene are next to each other.
     """
     if not sentences or not len(scenes) or len(sentences) % len(scenes):
-        raise CountError(
-            f"{len(sentences)} sentences for {len(scenes)} scenes", fix="give each scene the same number of sentences"
-        )
+        what = f"{len(sentences)} sentences for {len(scenes)} scenes"
+        raise CountError(what, fix="give each scene the same number of sentences")
     memory = model.encode(scenes)
     ids = TextBatch.collate(sentences, vocabulary).ids.to(device_of(memory))
     traces = trace_words(model, memory, ids.reshape(len(scenes), -1, ids.shape[1]), scenes)

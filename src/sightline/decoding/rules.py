@@ -71,9 +71,8 @@ def word_limits(length: str) -> tuple[int, int]:
         return LENGTHS[length]
     if length in map(str, range(LEAST_WORDS, MOST_WORDS + 1)):
         return 1, int(length)
-    raise ConfigError(
-        f"`length` is {length!r}", fix=f"give {', '.join(LENGTHS)}, or {LEAST_WORDS} to {MOST_WORDS} words"
-    )
+    what = f"`length` is {length!r}"
+    raise ConfigError(what, fix=f"give {', '.join(LENGTHS)}, or {LEAST_WORDS} to {MOST_WORDS} words")
 
 
 def phrases_of(given: Collection[str]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ class LoopWeights:
     >>> looped = LoopWeights(weight)
     >>> h = torch.ones(1, 2)
     >>> for x in torch.ones(4, 1, 3):
-    ...     h = looped.plus(h, x)
+    ...     h = looped.times(x, plus=h)
     >>> h.sum().backward()
     >>> weight.grad
     tensor([[4., 4., 4.],
@@ -42,24 +42,18 @@ class LoopWeights:
             self._bias, *looped = _Sum.apply(self._uses, bias, *weights)  # type: ignore[no-untyped-call]
             self._weights = tuple(looped)
 
-    def times(self, *inputs: Tensor) -> Tensor:
-        """The sum of the products of the inputs, each (N, in), and the bias, if there is one: (N, out)."""
-        if self._deferred:
-            total: Tensor = _Use.apply(self._uses, None, self._bias, *inputs, *self._weights)  # type: ignore[no-untyped-call]
-            return total
-        return _products(self._bias, inputs, self._weights, in_place=False)
+    def times(self, *inputs: Tensor, plus: Tensor | None = None) -> Tensor:
+        """(N, out) the sum of the products of the inputs, each (N, in), and of the bias, if there is one.
 
-    def plus(self, sums: Tensor, *inputs: Tensor) -> Tensor:
-        """The products of the inputs, each (N, in), added to `sums` (N, out) in the place of a bias.
-
-        Without gradients, `sums` is written into.
+        `plus` (N, out) takes the place of a bias; without gradients it is written into.
         """
-        assert self._bias is None
         if self._deferred:
-            total: Tensor = _Use.apply(self._uses, sums, None, *inputs, *self._weights)  # type: ignore[no-untyped-call]
+            total: Tensor = _Use.apply(self._uses, plus, self._bias, *inputs, *self._weights)  # type: ignore[no-untyped-call]
             return total
-        in_place = not (torch.is_grad_enabled() or torch.is_autocast_enabled(sums.device.type))
-        return _products(sums, inputs, self._weights, in_place)
+        if plus is None:
+            return _products(self._bias, inputs, self._weights, in_place=False)
+        in_place = not (torch.is_grad_enabled() or torch.is_autocast_enabled(plus.device.type))
+        return _products(plus, inputs, self._weights, in_place)
 
 
 def _products(sums: Tensor | None, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], in_place: bool) -> Tensor:

@@ -134,10 +134,8 @@ def end_to_end(model: Captioner | Matcher, vision: VisionModel) -> EndToEndCapti
     """The model behind the backbone."""
     missing = [part for part in model.needs if part not in VISION_PARTS]
     if missing:
-        raise ConfigError(
-            f"a {model.config.kind} model reads {missing[0]}, which a backbone does not see",
-            fix="train it on features that hold them (vision.kind=cached)",
-        )
+        what = f"a {model.config.kind} model reads {missing[0]}, which a backbone does not see"
+        raise ConfigError(what, fix="train it on features that hold them (vision.kind=cached)")
     if isinstance(model, Captioner):
         return EndToEndCaptioner(model, vision)
     return (EndToEndAligner if isinstance(model, AligningMatcher) else EndToEndMatcher)(model, vision)
@@ -154,12 +152,9 @@ class Reader(Generic[Model]):
     def __post_init__(self) -> None:
         kind, vocab_size = self.model.config.kind, self.model.vocab_size
         if vocab_size != len(self.vocabulary):
-            raise CheckpointError(
-                f"a {kind} model of {vocab_size} ids with a vocabulary of {len(self.vocabulary)}",
-                fix="give the vocabulary it was built with",
-            )
+            what = f"a {kind} model of {vocab_size} ids with a vocabulary of {len(self.vocabulary)}"
+            raise CheckpointError(what, fix="give the vocabulary it was built with")
         missing = [part for part in self.model.needs if part not in VISION_PARTS]
         if missing:
-            raise CheckpointError(
-                f"a {kind} model reads {missing[0]}, which vision does not give", fix="bundle one that reads scenes"
-            )
+            what = f"a {kind} model reads {missing[0]}, which vision does not give"
+            raise CheckpointError(what, fix="bundle one that reads scenes")

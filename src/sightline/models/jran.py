@@ -19,7 +19,6 @@ and we choose:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -60,24 +59,17 @@ class JRANConfig:
         check_config(self)
         if not (self.regions or self.grid):
             raise ConfigError("JRAN without regions and grid sees nothing", fix="switch `regions` or `grid` on")
-        if self.jrln is not None:
-            self._check_jrln(self.jrln)
-
-    def _check_jrln(self, jrln: JRLNConfig) -> None:
+        if (jrln := self.jrln) is None:
+            return
         if jrln.size != self.size:
-            raise ConfigError(
-                f"JRAN's `size` is {self.size} and `jrln.size` {jrln.size}", fix="give both the same width"
-            )
+            what = f"JRAN's `size` is {self.size} and `jrln.size` {jrln.size}"
+            raise ConfigError(what, fix="give both the same width")
         if jrln.reads_grid and not (self.regions and self.grid):
-            raise ConfigError(
-                f"the scheme `{jrln.scheme}` relates regions with grid cells, and JRAN reads one of them",
-                fix="switch `regions` and `grid` on, or choose `jrln.scheme: none`",
-            )
+            what = f"the scheme `{jrln.scheme}` relates regions with grid cells, and JRAN reads one of them"
+            raise ConfigError(what, fix="switch `regions` and `grid` on, or choose `jrln.scheme: none`")
         if not jrln.reads_grid and self.regions and self.grid:
-            raise ConfigError(
-                "the scheme `none` relates one kind of feature, and JRAN reads regions and grid",
-                fix="switch `regions` or `grid` off, or choose another `jrln.scheme`",
-            )
+            what = "the scheme `none` relates one kind of feature, and JRAN reads regions and grid"
+            raise ConfigError(what, fix="switch `regions` or `grid` off, or choose another `jrln.scheme`")
 
     def build(self, vocab_size: int) -> JRAN:
         return JRAN(self, vocab_size)
@@ -101,11 +93,12 @@ class RelationshipAttention(nn.Module):
         return context.flatten(0, 1), eta.flatten(0, 1)
 
 
-class Decoder(nn.Module, ABC):
+class Decoder(nn.Module):
     """What the two decoders share: the word's part of the LSTM's gates, and the context's.
 
     W [x; c; h], the gates of an LSTM, is kept as a matrix for each part: W_x x + W_c c + W_h h. So what a word adds is
     computed for all words at once, and what an image adds once. `state` names the tensors that go from step to step.
+    `forward` makes one, from the word's gates (N, 4 h) to h_t (N, h), η (N, n) or None, and the new state.
     """
 
     state: tuple[str, ...]
@@ -135,10 +128,6 @@ class Decoder(nn.Module, ABC):
             return (per_image(gates, memory) + memory["context"].unsqueeze(1)).flatten(0, 1), None
         context, eta = self.attention(hidden, memory)
         return gates + self.context(context), eta
-
-    @abstractmethod
-    def forward(self, gates: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor | None, State]:
-        """One step from the word's gates (N, 4 h): h_t (N, h), η (N, n) or None, and the new state."""
 
 
 class LSTMDecoder(Decoder):
@@ -183,13 +172,7 @@ class UpDownDecoder(Decoder):
         recurrent = self.language_recurrent(torch.cat([attention_hidden, state["hidden"]], -1))
         gates, eta = self.with_context(recurrent, attention_hidden, memory)
         hidden, cell = lstm_step(gates, state["cell"])
-        state = {
-            "attention_hidden": attention_hidden,
-            "attention_cell": attention_cell,
-            "hidden": hidden,
-            "cell": cell,
-        }
-        return hidden, eta, state
+        return hidden, eta, dict(zip(self.state, (attention_hidden, attention_cell, hidden, cell), strict=True))
 
 
 class JRAN(Captioner):

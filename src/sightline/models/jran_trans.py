@@ -33,9 +33,8 @@ class JRANTransConfig(TransformerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.jrln.size != self.hidden_size:
-            raise ConfigError(
-                f"`jrln.size` is {self.jrln.size} and `hidden_size` is {self.hidden_size}", fix="give both the same"
-            )
+            what = f"`jrln.size` is {self.jrln.size} and `hidden_size` is {self.hidden_size}"
+            raise ConfigError(what, fix="give both the same")
 
     def build(self, vocab_size: int) -> JRANTrans:
         return JRANTrans(self, vocab_size)

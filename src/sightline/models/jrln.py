@@ -52,10 +52,8 @@ class JRLNConfig:
             object.__setattr__(self, "norm", "post" if self.norm else "none")
         check_config(self)
         if self.size % self.heads:
-            raise ConfigError(
-                f"a JRLN of size {self.size} cannot be split into {self.heads} heads",
-                fix="make size a multiple of heads",
-            )
+            what = f"a JRLN of size {self.size} cannot be split into {self.heads} heads"
+            raise ConfigError(what, fix="make size a multiple of heads")
 
     @property
     def reads_grid(self) -> bool:

@@ -60,10 +60,8 @@ class POSSCAN(SCAN):
     def embed_texts(self, texts: TextBatch) -> Embedding:
         """`words` (B, T, d), unit vectors, their `mask` (B, T), and which are `tagged` (B, T)."""
         if texts.tagged is None:
-            raise MissingPartError(
-                "pos-scan needs the parts of speech of the words, and the texts are not tagged",
-                fix="give TextBatch.collate the argument mark=model.config.mark",
-            )
+            what = "pos-scan needs the parts of speech of the words, and the texts are not tagged"
+            raise MissingPartError(what, fix="give TextBatch.collate the argument mark=model.config.mark")
         return {**super().embed_texts(texts), "tagged": texts.tagged}
 
     def word_mask(self, texts: Embedding, forced: Tensor | None = None) -> Tensor:

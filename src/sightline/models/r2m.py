@@ -55,10 +55,8 @@ class R2MConfig:
     def __post_init__(self) -> None:
         check_config(self)
         if self.hidden_size % self.heads:
-            raise ConfigError(
-                f"`hidden_size` {self.hidden_size} cannot be shared by {self.heads} heads",
-                fix="make `hidden_size` a multiple of `heads`",
-            )
+            what = f"`hidden_size` {self.hidden_size} cannot be shared by {self.heads} heads"
+            raise ConfigError(what, fix="make `hidden_size` a multiple of `heads`")
 
     def build(self, vocab_size: int) -> R2M:
         from sightline.models.r2m_fast import FastR2M  # which is built upon this file
@@ -212,11 +210,9 @@ class R2M(Captioner):
     def _refuse_without_concepts(ids: tuple[str, ...], mask: Tensor) -> None:
         missing = ~mask.any(1)
         if missing.any():
-            raise DataError(
-                "R²M speaks from concepts, and this image has none that its vocabulary knows",
-                where=f"image {ids[int(missing.nonzero()[0])]}",
-                fix="leave such images out, as the paper's training does, or keep concepts of a lower score",
-            )
+            what = "R²M speaks from concepts, and this image has none that its vocabulary knows"
+            fix = "leave such images out, as the paper's training does, or keep concepts of a lower score"
+            raise DataError(what, where=f"image {ids[int(missing.nonzero()[0])]}", fix=fix)
 
     def start(self, memory: Memory) -> State:
         return self.decoder.start(memory["concepts"])

@@ -47,10 +47,8 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         check_config(self, may_be_zero=("concepts",))
         if not 4 <= self.hidden_size <= WIDEST or self.hidden_size % 2 or self.hidden_size % self.heads:
-            raise ConfigError(
-                f"`hidden_size` is {self.hidden_size} with {self.heads} heads",
-                fix=f"give an even number from 4 to {WIDEST:,} that `heads` divides",
-            )
+            what = f"`hidden_size` is {self.hidden_size} with {self.heads} heads"
+            raise ConfigError(what, fix=f"give an even number from 4 to {WIDEST:,} that `heads` divides")
 
 
 def positions(first: int, count: int, size: int, device: torch.device) -> Tensor:

@@ -28,11 +28,8 @@ from sightline.text.vocabulary import PAD
 BLOCK = 1 << 18  # numbers of the attention's (B, K, n, a) sums that exist at the same time: 1 MB, as caches hold
 
 
-class _Weights(NamedTuple):
-    """The matrices of both LSTMs, one for each of their inputs that change with the words."""
-
-    lstm1: LoopWeights
-    lstm2: LoopWeights
+# The matrices of both LSTMs, one for each of their inputs that change with the words.
+Weights = tuple[LoopWeights, LoopWeights]
 
 
 class FastUpDown(UpDown):
@@ -79,25 +76,24 @@ class FastUpDown(UpDown):
         for place in torch.split(places, counts):
             yield gates.index_select(0, place)
 
-    def _weights(self) -> _Weights:
+    def _weights(self) -> Weights:
         lstm1, lstm2 = self.attention_lstm, self.language_lstm
-        return _Weights(
-            LoopWeights(lstm1.weight_ih[:, : self.config.hidden_size], lstm1.weight_hh),
-            LoopWeights(lstm2.weight_ih, lstm2.weight_hh, bias=lstm2.bias_ih + lstm2.bias_hh),
-        )
+        weights = LoopWeights(lstm1.weight_ih[:, : self.config.hidden_size], lstm1.weight_hh)
+        return weights, LoopWeights(lstm2.weight_ih, lstm2.weight_hh, bias=lstm2.bias_ih + lstm2.bias_hh)
 
     def _cell(
-        self, gates: Tensor, memory: Memory, state: State, weights: _Weights, rows: ActiveRows
+        self, gates: Tensor, memory: Memory, state: State, weights: Weights, rows: ActiveRows
     ) -> tuple[State, Tensor]:
         """One step from what words add to the gates of LSTM 1 (n, 4h): the new state, and β (n, regions)."""
+        lstm1, lstm2 = weights
         gates = rows.plus_image(gates, memory, "gates")
-        h1, c1 = lstm_step(weights.lstm1.plus(gates, state["h2"], state["h1"]), state["c1"])  # Eq. 10
+        h1, c1 = lstm_step(lstm1.times(state["h2"], state["h1"], plus=gates), state["c1"])  # Eq. 10
 
         query = rows.per_image(self.hidden_attention(h1), memory)  # (B, K, a)
         beta = masked_softmax(self._scores(memory["keys"], query), memory["mask"].unsqueeze(1))  # Eq. 11
         attended = rows.flat(beta @ memory["regions"])  # (n, h), Eq. 11
 
-        gates = weights.lstm2.times(torch.cat([attended, h1], 1), state["h2"])
+        gates = lstm2.times(torch.cat([attended, h1], 1), state["h2"])
         h2, c2 = lstm_step(gates, state["c2"])  # Eq. 13
         return {"h1": h1, "c1": c1, "h2": h2, "c2": c2}, rows.flat(beta)
 
@@ -165,9 +161,7 @@ class PackedCaptions:
         grouped = per_image(active.T, memory).permute(2, 0, 1)  # (T, B, K)
         image_count = grouped.shape[1]
         most = grouped.sum(2).amax(1)  # (T,)
-        first = torch.arange(image_count, device=words.device) * most.unsqueeze(
-            1
-        )  # (T, B) where each image's rows begin
+        first = torch.arange(image_count, device=words.device) * most.unsqueeze(1)  # (T, B) where an image's rows begin
         places = (first.unsqueeze(2) + grouped.cumsum(2) - 1).flatten(1)[active]
         kept = (active.cumsum(1) - 1).roll(1, 0)[active]
         counts = active.sum(1).tolist()

@@ -258,9 +258,6 @@ class VSRNCaptioner(Captioner):
         self.state_gates = nn.Linear(size, 3 * size)
         self.out = nn.Linear(size, vocab_size)
         self.dropout = nn.Dropout(config.dropout)
-        self._initialise(size)
-
-    def _initialise(self, size: int) -> None:
         nn.init.xavier_normal_(self.project.weight)
         nn.init.xavier_normal_(self.out.weight)
         for half in (self.attend_memory, self.attend_state):  # as one matrix from 2h to h starts
@@ -339,25 +336,23 @@ def reading_order(scenes: SceneBatch, mask: Tensor, order: Order, training: bool
     elif order == "redrawn" and training:
         key = torch.rand(mask.shape, device=mask.device)
     else:
-        key = torch.tensor([_random_numbers(id, mask.shape[1]) for id in scenes.ids], device=mask.device)
+        generators = map(Random, scenes.ids)
+        numbers = [[generator.random() for _ in range(mask.shape[1])] for generator in generators]
+        key = torch.tensor(numbers, device=mask.device)
     return key.masked_fill(~mask, torch.inf).argsort(dim=1, stable=True)
 
 
 def _check_confidence(scenes: SceneBatch, mask: Tensor) -> None:
     """Refuse regions without scores, and those that are not stored by falling score."""
     if scenes.scores is None:
-        raise MissingPartError(
-            "`order: confidence` reads the surest regions first, and these have no scores",
-            where=f"images {scenes.ids[0]} … {scenes.ids[-1]}",
-            fix="use the regions of a detector, or `order: stored`, which reads regions as they come",
-        )
+        what = "`order: confidence` reads the surest regions first, and these have no scores"
+        fix = "use the regions of a detector, or `order: stored`, which reads regions as they come"
+        raise MissingPartError(what, where=f"images {scenes.ids[0]} … {scenes.ids[-1]}", fix=fix)
     rises = (scenes.scores.diff(dim=1) > 0) & mask[:, 1:]
     if bool(rises.any()):
-        raise DataError(
-            "`order: confidence` reads the surest regions first, and these are not stored by falling score",
-            where=f"image {scenes.ids[int(rises.any(1).nonzero()[0])]}",
-            fix="sort them, or use `order: stored`, which reads regions as they come",
-        )
+        what = "`order: confidence` reads the surest regions first, and these are not stored by falling score"
+        fix = "sort them, or use `order: stored`, which reads regions as they come"
+        raise DataError(what, where=f"image {scenes.ids[int(rises.any(1).nonzero()[0])]}", fix=fix)
 
 
 def _check_areas(areas: Tensor, mask: Tensor, ids: tuple[str, ...]) -> None:
@@ -374,8 +369,3 @@ def _check_areas(areas: Tensor, mask: Tensor, ids: tuple[str, ...]) -> None:
             where=f"images {ids[0]} … {ids[-1]}",
             fix="use the regions of a detector, or another order",
         )
-
-
-def _random_numbers(id: str, count: int) -> list[float]:
-    generator = Random(id)
-    return [generator.random() for _ in range(count)]

@@ -126,11 +126,9 @@ def match(photos: Sequence[CaptionedPhoto], ids: Sequence[str], where: Path) -> 
     photo_of: dict[str, str] = {}
     for photo, feature in feature_of.items():
         if photo_of.setdefault(feature, photo) != photo:
-            raise DuplicateRecordError(
-                f"the feature {feature} would be that of photo {photo_of[feature]} and of photo {photo}",
-                where=where,
-                fix="give features whose ids are the photos' file names, folders included",
-            )
+            what = f"the feature {feature} would be that of photo {photo_of[feature]} and of photo {photo}"
+            fix = "give features whose ids are the photos' file names, folders included"
+            raise DuplicateRecordError(what, where=where, fix=fix)
     return feature_of
 
 

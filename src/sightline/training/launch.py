@@ -180,10 +180,8 @@ def _check(stages: list[Stage], pools: dict[str, Pool]) -> None:
             by, fix = "on the val split, and no photo is in it", "set data.val"
             if stage.held_out() == "corpus-val":
                 by, fix = "by held-out text, and there is none", "give data.corpus"
-            raise ConfigError(
-                f"stage `{stage.name}` chooses its best model {by}",
-                fix=f"{fix}, or stages.{stage.name}.select.every=0 to keep the last model",
-            )
+            what = f"stage `{stage.name}` chooses its best model {by}"
+            raise ConfigError(what, fix=f"{fix}, or stages.{stage.name}.select.every=0 to keep the last model")
 
 
 def _model(recipe: Recipe, data: Data, parent: Checkpoint | None, find: Finder) -> Any:

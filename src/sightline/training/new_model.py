@@ -106,16 +106,13 @@ class Detect:
     def _source(self, find: Find | None) -> Detector:
         model: Any = None if find is None else find(self.weights).model
         if not isinstance(model, EndToEnd) or not isinstance(model.vision, Detector):
-            raise ConfigError(
-                f"`vision.weights` is {self.weights}, which is no trained model with a detector",
-                fix="give imagenet, random, or a model that was trained with vision.kind=detector",
-            )
+            what = f"`vision.weights` is {self.weights}, which is no trained model with a detector"
+            raise ConfigError(what, fix="give imagenet, random, or a model that was trained with vision.kind=detector")
         config = model.vision.config
         if config.variant != self.variant or config.names != concept_names():
-            raise ConfigError(
-                f"{self.weights} sees with {config.variant} and {len(config.names)} names",
-                fix="set vision.variant to its own, and train it again where the list of names has changed",
-            )
+            what = f"{self.weights} sees with {config.variant} and {len(config.names)} names"
+            fix = "set vision.variant to its own, and train it again where the list of names has changed"
+            raise ConfigError(what, fix=fix)
         return model.vision
 
     def preprocessing(self) -> dict[str, Any]:

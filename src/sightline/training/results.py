@@ -331,7 +331,6 @@ def supervision(recipe: Recipe, fingerprint: str = "", base: Path = Path()) -> s
 def refuse_captions(paper: str, learned_from: str) -> None:
     """Refuse features of R²M, which learns without pairs, that learned from captions or from phrases of them."""
     if paper == "r2m" and any(word in learned_from.lower() for word in ("caption", "entities")):
-        raise ConfigError(
-            f"R²M learns without a pair of photo and caption, and its features learned from: {learned_from}",
-            fix="use features of a backbone that never learned from captions, such as features/coco-lite2",
-        )
+        what = f"R²M learns without a pair of photo and caption, and its features learned from: {learned_from}"
+        fix = "use features of a backbone that never learned from captions, such as features/coco-lite2"
+        raise ConfigError(what, fix=fix)

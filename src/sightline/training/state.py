@@ -98,9 +98,8 @@ def load_state(path: Path) -> tuple[Counters, dict[str, Tensor]]:
         if header["checksum"] != str(checksum_of(tensors)):
             raise ValueError("its numbers are damaged")
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"not a training state ({error})", where=path, fix="remove the file; the state before it is used then"
-        ) from error
+        what = f"not a training state ({error})"
+        raise CheckpointError(what, where=path, fix="remove the file; the state before it is used then") from error
     return counters, tensors
 
 
