@@ -33,7 +33,8 @@ from sightline.data.concept_dictionary import ConceptDictionary
 from sightline.models.r2m import R2M, R2MConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.batches import Batches, Batching
-from sightline.training.data import Data, DataConfig, build_data
+from sightline.training.data import Data, build_data
+from sightline.training.data_config import DataConfig
 from sightline.training.evaluation import token_loss
 from sightline.training.loop import Run, train
 from sightline.training.objective import Context, Progress

@@ -27,7 +27,8 @@ from sightline.models.r2m import R2MConfig
 from sightline.models.updown import UpDownConfig
 from sightline.scene import Scene
 from sightline.text.vocabulary import Vocabulary
-from sightline.training.data import DataConfig, build_data, mark_of, needs_of
+from sightline.training.data import build_data, mark_of, needs_of
+from sightline.training.data_config import DataConfig
 from sightline.training.features import PhotoScenes, match
 from sightline.training.objectives.distillation import DistillationConfig
 from sightline.training.objectives.r2m_stages import R2MImageConfig

@@ -15,7 +15,8 @@ from sightline.models.r2m import R2MConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.training import cuda_graphs
 from sightline.training.batches import Batches, Batching
-from sightline.training.data import Data, DataConfig, build_data
+from sightline.training.data import Data, build_data
+from sightline.training.data_config import DataConfig
 from sightline.training.recipe_captions import read_corpus
 from sightline.training.tensor_tables import Pool
 

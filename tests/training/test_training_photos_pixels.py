@@ -14,7 +14,8 @@ from learning_samples import DATA, names, training_photos, write_dataset
 from sightline.config import build
 from sightline.errors import ConfigError, CountError, ImageError, MissingRecordError
 from sightline.models.updown import UpDownConfig
-from sightline.training.data import DataConfig, build_data
+from sightline.training.data import build_data
+from sightline.training.data_config import DataConfig
 from sightline.training.new_model import CachedFeatures, Grid
 from sightline.training.training_photos import GREY, BoxTable, PhotoBoxes, PixelTable
 from sightline.vision.concept_names import concept_names

@@ -213,29 +213,22 @@ def unchanged(device: torch.device) -> Iterator[None]:
         with torch.random.fork_rng(devices=[]):
             yield
         return
-    with torch.cuda.device(device), _no_garbage():
+    with torch.cuda.device(device):
         stream, generator = torch.cuda.current_stream(), torch.cuda.default_generators[device.index]
         state, spare = generator.get_state(), generator.clone_state()
+        was_on = gc.isenabled()
+        gc.collect()
+        gc.disable()  # a device that is being recorded refuses to destroy graphs of an earlier stage
         try:
             yield
+            generator.set_state(state)
         except RuntimeError:
             torch.cuda.set_stream(stream)
             generator.graphsafe_set_state(spare)  # its own may believe for ever that it is being recorded
             raise
-        generator.set_state(state)
-
-
-@contextlib.contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Nothing is collected in here: a device that is being recorded refuses to destroy graphs of an earlier stage."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+        finally:
+            if was_on:
+                gc.enable()
 
 
 def capture(run: Recurrence, samples: tuple[Tensor, ...], pool: Any) -> Recurrence:

@@ -27,19 +27,11 @@ from sightline.training.data_config import DataConfig
 from sightline.training.features import feature_pools
 from sightline.training.new_model import CachedFeatures, Grid, Vision, outline
 from sightline.training.objectives.distillation import BOXES, DistillationConfig
-from sightline.training.recipe_captions import (
-    Splitter,
-    choose_vocabulary,
-    corpus_pools,
-    read_corpus,
-    read_photos,
-)
+from sightline.training.recipe_captions import Splitter, choose_vocabulary, corpus_pools, read_corpus, read_photos
 from sightline.training.stage import Stage
 from sightline.training.tensor_tables import Mark, Pool, TextTable
 from sightline.training.training_photos import pixel_pools
 from sightline.training.word_boxes import word_overlaps
-
-__all__ = ["Data", "DataConfig", "build_data"]
 
 FIRST = torch.tensor([0])  # the row of a pool by which its scenes are known
 READ_BY = {"r2m-image": ("vector",)}  # scene parts that an objective reads besides the model's
@@ -94,7 +86,10 @@ def build_data(
     rule = named_rule(config.rule)
     rule = replace(rule, min_count=config.min_count or rule.min_count)
     needs = tuple(dict.fromkeys((*needs_of(model, stages), *config.parts)))
-    dictionary = _dictionary(config) if "concepts" in needs else None
+    dictionary = None
+    if "concepts" in needs:
+        named = NAMED.get(config.dictionary)
+        dictionary = named() if named else ConceptDictionary.read(config.path(Path(config.dictionary)))
     notes: list[str] = []
     splitter = Splitter(rule)
     photos = read_photos(config, Path(), notes)
@@ -123,10 +118,8 @@ def build_data(
             "other. Use features whose regions are a detector's."
         )
     grounded = _grounded(config, photos, pools)
-    by_boxes = [
-        isinstance(stage.objective, DistillationConfig) and stage.objective.teacher == BOXES for stage in stages
-    ]
-    if grounded and any(by_boxes):
+    teachers = [stage.objective.teacher for stage in stages if isinstance(stage.objective, DistillationConfig)]
+    if grounded and BOXES in teachers:
         positives = word_overlaps(pools["train"], grounded)
         pools["train"] = replace(pools["train"], positives=positives)
         notes.append(f"{plural(len(positives), 'caption')} of train have words whose boxes are known.")
@@ -149,16 +142,9 @@ def mark_of(model: ModelConfig, stages: Sequence[Stage] = ()) -> Mark | None:
     return POSSCANConfig().mark if any(isinstance(stage.objective, DistillationConfig) for stage in stages) else None
 
 
-def _dictionary(config: DataConfig) -> ConceptDictionary:
-    if config.dictionary in NAMED:
-        return NAMED[config.dictionary]()
-    return ConceptDictionary.read(config.path(Path(config.dictionary)))
-
-
 def _with_captions(
     pool: Pool, photos: Sequence[CaptionedPhoto], splitter: Splitter, vocabulary: Vocabulary, mark: Mark | None
 ) -> Pool:
-    """The pool of scenes with the captions of its photos, where they have any."""
     photo_of = {photo.id: photo for photo in photos}
     captioned = [photo_of[id] for id in pool.ids]
     sentences = [words for photo in captioned for words in splitter.sentences(photo)]

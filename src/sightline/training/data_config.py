@@ -44,9 +44,8 @@ class DataConfig:
     # whether captions name them all the same
     novel: bool = False
     images: Path | None = None  # the folder of the photos
-    boxes: Path | None = (
-        None  # named boxes of these photos, in a format that `BoxedPhotos` takes; only train's are read
-    )
+    # named boxes of these photos, in a format that `BoxedPhotos` takes; only train's are read
+    boxes: Path | None = None
     boxed: BoxedPhotos | None = None  # more photos, with boxes alone
     features: Path | None = None  # scenes of the photos, in any format with features
     # what makes the features of `images` that are not there yet: an ImageNet backbone (lite0 to lite4), whose grid
@@ -78,9 +77,8 @@ class DataConfig:
     max_words: int = 28
     unknown: float = 0.15  # sentences of the corpus with a larger share of unknown words are left out
     held_out: float = 0.01  # the share of the corpus that text stages are chosen by
-    max_photos: int = (
-        0  # at most so many photos of each split, the first ones (and sentences of the corpus); 0 takes all
-    )
+    # at most so many photos of each split, the first ones (and sentences of the corpus); 0 takes all
+    max_photos: int = 0
     allow_missing: bool = False  # leave photos without features out; otherwise they are an error
     # keep scenes in `memory`, read them from `disk` again and again, or `auto`: in memory where they fit
     cache: Literal["auto", "memory", "disk"] = "auto"

@@ -42,7 +42,8 @@ from sightline.models.ensemble import Ensemble
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
 from sightline.text.vocabulary import PAD
 from sightline.text.vocabulary import rule as named_rule
-from sightline.training.data import DataConfig, build_data
+from sightline.training.data import build_data
+from sightline.training.data_config import DataConfig
 from sightline.training.new_model import CachedFeatures, config_of
 from sightline.training.objective import mode, refuse_other_vision
 from sightline.training.tensor_tables import Pool

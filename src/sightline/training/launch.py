@@ -71,7 +71,7 @@ def launch(
     with processes(device) as place:
         callbacks = callbacks if callbacks is not None and first_process() else Callbacks()
         refuse_other_run(recipe, out)
-        if (finished := _finished(out, place)) is not None:
+        if (out / MODEL).is_file() and "metrics" in (finished := load(out / MODEL, place)).card:
             callbacks.say(f"{out} holds this run already, finished.")
             return finished
         base = base or data_root()
@@ -142,10 +142,9 @@ def _with_features(
     recipe: Recipe, pools: dict[str, Pool], model: Any, device: torch.device, callbacks: Callbacks
 ) -> dict[str, Pool]:
     """The pools, with features in the place of photos where the vision model does not learn."""
-    if not isinstance(model, EndToEnd) or any(part.requires_grad for part in model.vision.parameters()):
+    if not isinstance(model, EndToEnd) or not model.is_frozen:
         return pools
-    data, changed = recipe.data, []
-    features = dict(pools)
+    data, features = recipe.data, dict[str, Pool]()
     for name, pool in pools.items():
         views = data.views if name == "train" else 1
         try:
@@ -153,10 +152,7 @@ def _with_features(
         except torch.OutOfMemoryError as error:
             fix = "stop other programs there, or set data.views=1; with data.budget=1 photos are seen at every step"
             raise LearningError(f"memory ran out while photos of {name} were looked at", fix=fix) from error
-        if features[name] is not pool:
-            changed.append(name)
-    if changed:
-        names = ", ".join(changed)
+    if names := ", ".join(name for name in pools if features[name] is not pools[name]):
         callbacks.say(f"Photos of {names} have been looked at, once for all: the vision model does not learn.")
     return features
 
@@ -270,14 +266,6 @@ def _begin(recipe: Recipe, data: Data, out: Path, about: str) -> None:
     if first_process() and not (out / RECIPE).is_file():
         write_json(out / DATA, card, indent=2)
         write_text(out / RECIPE, to_yaml(recipe, about))
-
-
-def _finished(out: Path, device: torch.device) -> Checkpoint | None:
-    """The model of a run that is done and measured."""
-    if not (out / MODEL).is_file():
-        return None
-    checkpoint = load(out / MODEL, device)
-    return checkpoint if "metrics" in checkpoint.card else None
 
 
 def data_root() -> Path:

@@ -96,9 +96,8 @@ class StageTrainer:
     ) -> None:
         self.run, self.model, self.counters, self.distributed = run, model, counters, distributed
         self.stage = stage = run.stages[counters.stage]
-        torch.manual_seed(
-            _seed(run.context.seed, counters.stage)
-        )  # what the objective draws is the same in every process
+        # what the objective draws is the same in every process
+        torch.manual_seed(_seed(run.context.seed, counters.stage))
         self.objective = stage.objective.build(run.context).to(run.context.device)
         self.batches = self._batches()
         self.steps_per_epoch = max(1, len(self.batches) // stage.accumulate)

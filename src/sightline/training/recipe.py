@@ -17,7 +17,7 @@ from sightline.config import build, load_yaml, merge, override, with_new_names, 
 from sightline.errors import ConfigError
 from sightline.files import PathLike, fingerprint
 from sightline.models.model_configs import ModelConfig
-from sightline.training.data import DataConfig
+from sightline.training.data_config import DataConfig
 from sightline.training.evaluation import Evaluation
 from sightline.training.new_model import CachedFeatures, Vision
 from sightline.training.stage import Stage

@@ -115,7 +115,9 @@ class Contrastive(Objective):
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         model = self.captioner(model)
         images = self.scenes(batch)
-        texts = self._texts(batch)
+        assert len(batch.negatives) == self.negatives
+        # the captions of the images, then K times those of other images
+        texts = [*([] if self.config.terms == "negative" else [self.captions(batch)]), *batch.negatives]
         words = _side_by_side(texts, len(images))
         with mode(model, model.training and self.config.target_dropout):
             target = model.log_prob(model.encode(images), words)
@@ -146,12 +148,6 @@ class Contrastive(Objective):
         if self.negatives and self.config.ratio:
             parts["push"] = logit[:, true:].sigmoid().sum() / copies
         return Losses(positive.sum() + negative.sum() / copies, parts)  # Eq. 10
-
-    def _texts(self, batch: Batch) -> list[TextBatch]:
-        """The captions of the images, then K times those of other images."""
-        assert len(batch.negatives) == self.negatives
-        true = [] if self.config.terms == "negative" else [self.captions(batch)]
-        return [*true, *batch.negatives]
 
 
 def _side_by_side(texts: list[TextBatch], images: int) -> Tensor:

@@ -256,7 +256,7 @@ def box_losses(maps: Maps, truth: TrueBoxes, doubt: float) -> tuple[Tensor, Tens
         machine = (truth.mask & (truth.weights < 1)).any(1, keepdim=True) | ~truth.mask.any(1, keepdim=True)
         background = torch.where(machine, doubt, 1.0)
         boxes = clip(maps.boxes)
-        quality = _overlap(boxes, target) * has
+        quality = pairwise_iou(boxes[..., None, :], target[..., None, :])[..., 0, 0] * has  # box by box
         count = belief.sum().clamp(min=1)
     sure = maps.objectness.sigmoid()
     cost = F.binary_cross_entropy_with_logits(maps.objectness, quality, reduction="none")
@@ -264,11 +264,6 @@ def box_losses(maps: Maps, truth: TrueBoxes, doubt: float) -> tuple[Tensor, Tens
     objectness = (cost * torch.where(has, belief, background)).sum() / count
     off = (1 - giou(maps.boxes, target)) * belief * quality.clamp(min=0.1)
     return objectness, BOX * off.sum() / count
-
-
-def _overlap(a: Tensor, b: Tensor) -> Tensor:
-    """IoU box by box: (…, 4) to (…)."""
-    return pairwise_iou(a[..., None, :], b[..., None, :])[..., 0, 0]
 
 
 def jitter(boxes: Tensor) -> Tensor:

@@ -74,12 +74,8 @@ class Introspective(Objective):
             true = model.log_prob(model.encode(images), words)
             mismatched = model.log_prob(model.encode(others), words)
         gap = true - mismatched  # (N,)
-        return Losses(self._loss(gap).sum(), {"gap": gap.sum()})
-
-    def _loss(self, gap: Tensor) -> Tensor:
-        if self.config.loss == "max-margin":
-            return (self.config.margin - gap).clamp(min=0)
-        return -F.logsigmoid(gap)
+        loss = -F.logsigmoid(gap) if self.config.loss == "log-sigmoid" else (self.config.margin - gap).clamp(min=0)
+        return Losses(loss.sum(), {"gap": gap.sum()})
 
 
 def draw_mismatches(pool: Pool, seed: int) -> Tensor:
