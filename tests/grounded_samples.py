@@ -11,8 +11,7 @@ from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import Matcher
-from sightline.models.pos_scan import POSSCANConfig
-from sightline.models.scan import SCANConfig
+from sightline.models.scan import POSSCANConfig, SCANConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.text.vocabulary import Vocabulary

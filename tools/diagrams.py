@@ -13,9 +13,8 @@ from sightline.models.adaptive_attention import AdaptiveAttentionConfig
 from sightline.models.jran import JRANConfig
 from sightline.models.jran_trans import JRANTransConfig
 from sightline.models.neuraltalk2 import NeuralTalk2Config
-from sightline.models.pos_scan import POSSCANConfig
 from sightline.models.r2m import R2MConfig
-from sightline.models.scan import SCANConfig
+from sightline.models.scan import POSSCANConfig, SCANConfig
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig

@@ -22,8 +22,8 @@ from sightline.errors import (
     MissingRecordError,
 )
 from sightline.models.jran import JRANConfig
-from sightline.models.pos_scan import POSSCANConfig
 from sightline.models.r2m import R2MConfig
+from sightline.models.scan import POSSCANConfig
 from sightline.models.updown import UpDownConfig
 from sightline.scene import Scene
 from sightline.text.vocabulary import Vocabulary

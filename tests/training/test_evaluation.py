@@ -18,8 +18,7 @@ from sightline.decoding.strategies import Beam, Greedy
 from sightline.errors import ConfigError
 from sightline.models.adaptive_attention import AdaptiveAttentionConfig
 from sightline.models.captioner import Captioner
-from sightline.models.pos_scan import POSSCANConfig
-from sightline.models.scan import SCANConfig
+from sightline.models.scan import POSSCANConfig, SCANConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.text.vocabulary import PAD, Vocabulary

@@ -26,8 +26,7 @@ from sightline.data.restricted_pickle import CONTAINERS, NUMBERS, Namespace, loa
 from sightline.errors import CheckpointError, ConfigError, CountError, DataError, MissingRecordError, about
 from sightline.files import PathLike
 from sightline.models.model_configs import MatcherConfig
-from sightline.models.pos_scan import POSSCANConfig
-from sightline.models.scan import SCANConfig
+from sightline.models.scan import POSSCANConfig, SCANConfig
 from sightline.models.updown import UpDownConfig
 from sightline.models.vsepp import VSEPPConfig
 from sightline.models.vsrn import VSRNConfig

@@ -1,6 +1,6 @@
-"""SCAN: stacked cross attention, in the form that "More Grounded Image Captioning by Distilling Image-Text Matching"
-(section 3.1, Eq. 1-6) gives it: each word attends to the regions, and a caption fits as well as its words do. Eq. 7 is
-the objective `triplet`.
+"""SCAN and POS-SCAN: stacked cross attention, in the form that "More Grounded Image Captioning by Distilling Image-Text
+Matching" (section 3.1) gives it: each word attends to the regions, and a caption fits as well as its words do
+(Eq. 1-6), or as well as its words of some parts of speech do (Eq. 8). Eq. 7 is the objective `triplet`.
 
 The direction i2t of the original ("Stacked Cross Attention for Image-Text Matching") swaps the roles. Below, the side
 that is attended to is the context (t2i: regions) and the side that attends is the query (t2i: words).
@@ -9,6 +9,7 @@ that is attended to is the context (t2i: regions) and the side that attends is t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,12 +19,14 @@ from torch import Tensor, nn
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.config import check_config
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, MissingPartError
 from sightline.models.layers import WordGRU, l2norm, masked_softmax
 from sightline.models.matcher import AligningMatcher, Embedding, full_precision
 from sightline.models.scan_fast import fast_similarity
+from sightline.text.tagger import Tagger
 
 EPS = 1e-8  # added to lengths, and the least a length counts in a cosine
+PLACEHOLDERS = frozenset({"unk", "<unk>"})  # of unknown words, which a tagger would call nouns
 
 
 @dataclass(frozen=True)
@@ -153,3 +156,55 @@ class SCAN(AligningMatcher):
             return torch.logsumexp(scaled, 1) / self.config.lambda_lse
         total = (relevance * mask).sum(1)
         return total / mask.sum(0).clamp(min=1) if aggregate == "mean" else total  # Eq. 6
+
+
+@dataclass(frozen=True)
+class POSSCANConfig(SCANConfig):
+    """The sizes and choices of POS-SCAN: those of SCAN, and the parts of speech that are matched.
+
+    `TextBatch.collate(sentences, vocabulary, mark=config.mark)` marks them in a batch.
+    """
+
+    kind: Literal["pos-scan"] = "pos-scan"  # type: ignore[assignment]
+    tags: tuple[str, ...] = ("NN", "NNS", "NNP", "NNPS")  # penn tags of the words that are matched
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.tags:
+            raise ConfigError("`tags` is empty", fix="name a part of speech, or use the model scan")
+
+    def mark(self, sentences: Sequence[Sequence[str]]) -> list[list[bool]]:
+        """Which words of each sentence are of these parts of speech; a word that stands for unknown ones never is."""
+        tagger = Tagger.default()
+        unknown = sorted(set(self.tags) - set(tagger.tags))
+        if unknown:
+            raise ConfigError(f"`tags` has {', '.join(unknown)}", fix=f"choose from {', '.join(sorted(tagger.tags))}")
+        marks = []
+        for words, tags in zip(sentences, tagger.tag_all(sentences), strict=True):
+            tagged_words = zip(words, tags, strict=True)
+            marks.append([tag in self.tags and word.lower() not in PLACEHOLDERS for word, tag in tagged_words])
+        return marks
+
+    def build(self, vocab_size: int) -> POSSCAN:
+        return POSSCAN(self, vocab_size)
+
+
+class POSSCAN(SCAN):
+    """Section 3.1, Eq. 8. The GRU reads the whole caption; only tagged words (nouns) attend and are averaged.
+
+    The others are dropped before the attention, as in the released code, so that the normalisation after Eq. 4 runs
+    over tagged words alone. A caption without any is matched by all its words.
+    """
+
+    def embed_texts(self, texts: TextBatch) -> Embedding:
+        """`words` (B, T, d), unit vectors, their `mask` (B, T), and which are `tagged` (B, T)."""
+        if texts.tagged is None:
+            what = "pos-scan needs the parts of speech of the words, and the texts are not tagged"
+            raise MissingPartError(what, fix="give TextBatch.collate the argument mark=model.config.mark")
+        return {**super().embed_texts(texts), "tagged": texts.tagged}
+
+    def word_mask(self, texts: Embedding, forced: Tensor | None = None) -> Tensor:
+        """(B, T) which words are matched: the indicator of Eq. 8, with the `forced` ones."""
+        chosen = texts["tagged"] if forced is None else texts["tagged"] | forced
+        chosen = chosen & texts["mask"]
+        return torch.where(chosen.any(1, keepdim=True), chosen, texts["mask"])  # Eq. 8

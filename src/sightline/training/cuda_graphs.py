@@ -41,7 +41,7 @@ WARM_UP = 2  # runs before sampling is recorded, so that libraries have what the
 GATE = "gate "  # before the name of a trace's gate, among outputs
 
 
-def graphs_wanted() -> bool:
+def _graphs_wanted() -> bool:
     """Whether the environment lets anything run as a graph."""
     return os.environ.get(SWITCH) != "0"
 
@@ -63,7 +63,7 @@ class Graphs:
     """
 
     def __init__(self, wanted: bool = True, capture: Capture | None = None) -> None:
-        self._wanted, self._capture = wanted and graphs_wanted(), capture
+        self._wanted, self._capture = wanted and _graphs_wanted(), capture
         self._recorded: dict[nn.Module, dict[Hashable, Recurrence]] = {}
         self._pools: dict[nn.Module, Any] = {}  # the memory that the graphs of a module share
         self._waiting = weakref.WeakValueDictionary[nn.Module, _Batch]()
@@ -158,7 +158,7 @@ class Graphs:
         ]
         # Parameters get gradients on another stream than graphs run on: PyTorch waits where it must, and would warn.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        with torch.autocast(device.type, enabled=False), unchanged(device):  # as the loop's backward pass
+        with torch.autocast(device.type, enabled=False), _unchanged(device):  # as the loop's backward pass
             if device.type == "cuda" and module not in self._pools:
                 self._pools[module] = torch.cuda.graph_pool_handle()
             return (self._capture or capture)(run, (*samples, *twin.parameters()), self._pools.get(module))
@@ -207,7 +207,7 @@ def _twin(module: nn.Module) -> nn.Module:
 
 
 @contextlib.contextmanager
-def unchanged(device: torch.device) -> Iterator[None]:
+def _unchanged(device: torch.device) -> Iterator[None]:
     """Recording draws no random numbers that later ones would miss, and leaves stream and draws whole if it fails."""
     if device.type != "cuda":
         with torch.random.fork_rng(devices=[]):
@@ -250,7 +250,7 @@ class SamplingGraphs:
 
     def __init__(self) -> None:
         self._graphs: dict[Hashable, tuple[Memory, Tensor, Callable[[], None]]] = {}
-        self._wanted = graphs_wanted()
+        self._wanted = _graphs_wanted()
 
     def __call__(
         self, model: Captioner, memory: Memory, max_words: int, copies: int = 1, *, greedy: bool = False
@@ -307,7 +307,7 @@ def _record_samples(
     def run() -> Tensor:
         return sample(model, inputs, max_words, copies, greedy=greedy)
 
-    with torch.no_grad(), unchanged(device):
+    with torch.no_grad(), _unchanged(device):
         stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

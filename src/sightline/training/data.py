@@ -20,7 +20,7 @@ from sightline.data.records import CaptionedPhoto, GroundedPhoto
 from sightline.errors import ConfigError, plural
 from sightline.files import fingerprint
 from sightline.models.model_configs import ModelConfig
-from sightline.models.pos_scan import POSSCANConfig
+from sightline.models.scan import POSSCANConfig
 from sightline.text.vocabulary import SPECIALS, Rule, Vocabulary
 from sightline.text.vocabulary import rule as named_rule
 from sightline.training.data_config import DataConfig

@@ -2,7 +2,7 @@
 
 An objective gives sums over a batch and what to divide them by. It is a module, so that what it trains beside the model
 (the evaluator of a GAN) joins the optimiser, and what it keeps (a replaced reference) is saved with the training state.
-Frozen teachers are kept outside of it (`FrozenModel`).
+Frozen teachers are kept outside of it, in a tuple or a `Teacher`: no optimiser reaches them, and no state holds them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,8 +25,6 @@ from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
 from sightline.text.vocabulary import UNK, Vocabulary
 from sightline.training.batches import Batch, Batching
 from sightline.training.tensor_tables import Pool
-
-M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -129,13 +127,6 @@ class Objective(nn.Module, ABC):
         return getattr(self.config, "kind", type(self).__name__)
 
 
-class FrozenModel(Generic[M]):
-    """A model in evaluation mode that training never touches and never saves."""
-
-    def __init__(self, model: M) -> None:
-        self.model = model.eval().requires_grad_(False)
-
-
 @contextmanager
 def mode(model: nn.Module, training: bool) -> Iterator[None]:
     """The model in training or evaluation mode, and afterwards as it was."""
@@ -166,7 +157,7 @@ def refuse_other_vision(model: str, trained_on: str, fingerprint: str) -> None:
         raise ConfigError(what, fix="use features of the same vision model")
 
 
-class Teacher(FrozenModel[Matcher]):
+class Teacher:
     """A matcher's checkpoint as a recipe names it. Two models meet at surface words, each with its own table of ids.
 
     With `full_stop`, captions are given to it with one at the end, for matchers whose training captions had one.
@@ -174,7 +165,7 @@ class Teacher(FrozenModel[Matcher]):
 
     def __init__(self, context: Context, name: str, full_stop: bool = False) -> None:
         checkpoint = context.checkpoint(name)
-        super().__init__(checkpoint.matcher(name).to(context.device))
+        self.model = checkpoint.matcher(name).to(context.device).eval().requires_grad_(False)
         self.name, self.vocabulary, self.fingerprint = name, checkpoint.vocabulary, checkpoint.fingerprint
         self.full_stop = full_stop
 

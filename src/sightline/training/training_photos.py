@@ -324,7 +324,7 @@ class BoxTable:
             sides = photo.boxes[:, 2:] - photo.boxes[:, :2]
             real = np.flatnonzero((sides > 0).all(1))
             order = np.sort(real[np.lexsort((-sides[real].prod(1), -photo.weights[real]))[:most]])
-            kept.append(PhotoBoxes(*(part[order] for part in photo)))
+            kept.append(PhotoBoxes(photo.boxes[order], photo.names[order], photo.weights[order]))
             cut += len(real) - len(order)
         counts = [len(photo.boxes) for photo in kept]
         longest = max([1, *counts])

@@ -14,7 +14,7 @@ from sightline.batch import TextBatch
 from sightline.config import build
 from sightline.errors import CheckpointError, ConfigError
 from sightline.models.adaptive_attention import AdaptiveAttentionConfig
-from sightline.models.pos_scan import POSSCANConfig
+from sightline.models.scan import POSSCANConfig
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
 from sightline.training.objective import Progress

@@ -119,6 +119,7 @@ class Adversarial(Objective):
     def __init__(self, config: AdversarialConfig, evaluator: Evaluator) -> None:
         super().__init__(config)
         self.evaluator = evaluator
+        self.rules = Rules(max_words=config.max_words, suppress_unk=False)  # what people wrote has unknown words too
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         model = self.captioner(model)
@@ -126,7 +127,7 @@ class Adversarial(Objective):
         learning = progress.step >= self.config.warmup
         with no_gradients(true.device), mode(model, self.config.sample_in == "train"):
             memory = model.encode(images)
-            drawn = decode(model, memory, Sample(copies=len(true) // len(images)), self._rules())
+            drawn = decode(model, memory, Sample(copies=len(true) // len(images)), self.rules)
             rewards = self.rewards(model, memory, images, drawn.words.flatten(0, 1)) if learning else None
         losses = self._judge(images, true, drawn, batch.negatives[0].ids)
         if rewards is None:
@@ -142,7 +143,7 @@ class Adversarial(Objective):
         values = reward.unsqueeze(1).repeat(1, words.shape[1] - 1)
         if copies == 0:
             return values
-        rules = WordRules(self._rules(), model.vocab_size, None, words.device)
+        rules = WordRules(self.rules, model.vocab_size, None, words.device)
         state = expand(model.start(memory), len(words))
         for t in range(1, words.shape[1] - 1):  # the last word is END or padding in every row
             _, state = model.advance(words[:, t - 1], memory, state)
@@ -176,9 +177,6 @@ class Adversarial(Objective):
             rewards = rewards - rewards[counted].mean()
         log_probs = model.sampled_log_probs(model.encode(images), words)
         return -(log_probs * rewards * counted).sum()
-
-    def _rules(self) -> Rules:
-        return Rules(max_words=self.config.max_words, suppress_unk=False)  # what people wrote has unknown words too
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from sightline.errors import ConfigError
 from sightline.models.captioner import Captioner
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress, mode, refuse_other_vision
+from sightline.training.objective import Context, Losses, Objective, Progress, mode, refuse_other_vision
 
 START = "start"
 
@@ -168,7 +168,8 @@ class Reference(nn.Module):
         super().__init__()
         self.copy: Captioner | None = None
         self._fingerprint = "" if checkpoint is None else checkpoint.fingerprint
-        self._loaded = None if checkpoint is None else FrozenModel(checkpoint.captioner(name))
+        # a tuple, so that it is no submodule
+        self._loaded = () if checkpoint is None else (checkpoint.captioner(name).eval().requires_grad_(False),)
 
     def train(self, mode: bool = True) -> Reference:
         return super().train(False)
@@ -178,11 +179,11 @@ class Reference(nn.Module):
             self.copy = deepcopy(model).eval().requires_grad_(False)
         else:
             self.copy.load_state_dict(model.state_dict())
-        self._loaded, self._fingerprint = None, ""
+        self._loaded, self._fingerprint = (), ""
 
     def get(self, scenes: SceneBatch) -> Captioner:
         """The reference; scenes of another vision model than it was trained on are refused."""
         refuse_other_vision("the reference", self._fingerprint, scenes.fingerprint)
-        reference = self.copy if self._loaded is None else self._loaded.model
+        reference = self._loaded[0] if self._loaded else self.copy
         assert reference is not None, "`begin` comes before the first batch"
         return reference

@@ -21,7 +21,7 @@ from sightline.models.end_to_end import EndToEndCaptioner
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.augmentation import cut_windows, random_windows, recolour
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, FrozenModel, Losses, Objective, Progress
+from sightline.training.objective import Context, Losses, Objective, Progress
 from sightline.training.objectives.name_variation import NameVariation
 from sightline.vision.box_assignment import assign_by_overlap
 from sightline.vision.boxes import clip, crop, flip, giou, pairwise_iou
@@ -93,7 +93,7 @@ class DetectAndCaption(Objective):
     def __init__(self, config: DetectAndCaptionConfig, context: Context) -> None:
         super().__init__(config)
         self.pools = context.pools
-        self._downloaded: FrozenModel[ImageNetClassifier] | None = None
+        self._downloaded: tuple[ImageNetClassifier, ...] = ()  # one, once it is needed; no submodule
         if config.boxed and POOL not in context.pools:
             raise ConfigError("there are no photos with boxes alone", fix="give data.boxed, or set `boxed` to 0")
         for name, table in zip(("implied", "undecided"), relations(concept_names()), strict=True):
@@ -138,9 +138,10 @@ class DetectAndCaption(Objective):
     @torch.no_grad()
     def _imagenet_logits(self, vision: Detector, pixels: Tensor) -> Tensor:
         """(B, L, 1000) logits of the backbone as downloaded, for each cell of the pixels that the vision model sees."""
-        if self._downloaded is None:
-            self._downloaded = FrozenModel(ImageNetClassifier.from_package(vision.variant).to(pixels.device))
-        return self._downloaded.model.cells(pixels)
+        if not self._downloaded:
+            downloaded = ImageNetClassifier.from_package(vision.variant).to(pixels.device)
+            self._downloaded = (downloaded.eval().requires_grad_(False),)
+        return self._downloaded[0].cells(pixels)
 
     def _with_boxed(self, scenes: SceneBatch) -> tuple[Tensor, TrueBoxes, Tensor]:
         """Pixels, true boxes and the least window of the batch's photos and of those of `boxed`."""

@@ -12,8 +12,7 @@ from matcher_contract import MatcherContract, texts_of
 from scan_equations import double_scenes, naive_attention, naive_regions, naive_score, naive_words
 from sightline.batch import TextBatch
 from sightline.errors import ConfigError, MissingPartError
-from sightline.models.pos_scan import POSSCAN, POSSCANConfig
-from sightline.models.scan import SCANConfig
+from sightline.models.scan import POSSCAN, POSSCANConfig, SCANConfig
 from sightline.text.vocabulary import Vocabulary
 
 
