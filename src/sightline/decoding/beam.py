@@ -55,10 +55,6 @@ class Candidates:
     log_probs: Tensor  # (b, c)
     each: int
 
-    def pick(self, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The words, log-probabilities and parents at `places` (b, p)."""
-        return self.words.gather(1, places), self.log_probs.gather(1, places), places // self.each
-
 
 @dataclass(frozen=True, eq=False)
 class CompleteHypotheses:
@@ -86,7 +82,7 @@ class CompleteHypotheses:
         order = ranked.indices[..., :keep]
         all_words = torch.cat([self.words[image], new], 2)
         all_log_probs = torch.cat([self.log_probs[image], log_probs.view(by_group)], 2)
-        self.words[image] = all_words.gather(2, order.unsqueeze(3).expand(-1, -1, -1, longest))
+        self.words[image] = all_words.take_along_dim(order.unsqueeze(3), 2)
         self.scores[image] = ranked.values[..., :keep]
         self.log_probs[image] = all_log_probs.gather(2, order)
 
@@ -97,7 +93,7 @@ class CompleteHypotheses:
             raise not_a_number()
         if ranked.values[:, 0].isinf().any():
             raise no_caption(int(ranked.values[:, 0].isinf().nonzero()[0]))
-        words = _along(self.words.flatten(1, 2), ranked.indices)
+        words = self.words.flatten(1, 2).take_along_dim(ranked.indices.unsqueeze(2), 1)
         return DecodeResult.of(words, self.log_probs.flatten(1).gather(1, ranked.indices), ranked.values)
 
 
@@ -149,8 +145,10 @@ class BeamSearch:
         values, state = self.model.step(live.prefixes[..., -1].flatten(), live.memory, live.state)
         candidates = self._candidates(live, values)
         scores, places = self._choose(live, candidates)  # (b, p), the groups one after the other
-        words, log_probs, parents = candidates.pick(places)
-        prefixes = torch.cat([_along(live.prefixes, parents), words.unsqueeze(2)], 2)  # (b, p, 2 + t)
+        words, log_probs = candidates.words.gather(1, places), candidates.log_probs.gather(1, places)
+        parents = places // candidates.each
+        before = live.prefixes.take_along_dim(parents.unsqueeze(2), 1)
+        prefixes = torch.cat([before, words.unsqueeze(2)], 2)  # (b, p, 2 + t)
         ending = words == END
         length = prefixes.shape[2] - 1
         final = self.length_penalty.score(scores, length).masked_fill(~ending, -torch.inf)
@@ -183,7 +181,7 @@ class BeamSearch:
             image=image,
             memory=memory,
             state=select(state, rows.flatten()),
-            prefixes=_along(prefixes, order),
+            prefixes=prefixes.take_along_dim(order.unsqueeze(2), 1),
             group=order // (scores.shape[1] // self.groups),
             scores=scores.gather(1, order),
             log_probs=log_probs.gather(1, order),
@@ -279,8 +277,3 @@ class BeamSearch:
 def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     ranked = scores.sort(dim=1, descending=True, stable=True)
     return ranked.values[:, :count], ranked.indices[:, :count]
-
-
-def _along(rows: Tensor, places: Tensor) -> Tensor:
-    """rows (b, c, t) at places (b, p): (b, p, t)."""
-    return rows.gather(1, places.unsqueeze(2).expand(-1, -1, rows.shape[2]))

@@ -55,9 +55,8 @@ class JRANTrans(TransformerCaptioner):
     def encode(self, scenes: SceneBatch) -> Memory:
         """The cross-attention memory of V_J, and `sigma` (B, n), the relationship gate of each region, if any."""
         mask = scenes.mask("regions")
-        regions = self.regions(
-            scenes.part("regions", by="JRAN-Trans", width=self.config.region_width)
-        )  # V_r, (B, n, d)
+        features = scenes.part("regions", by="JRAN-Trans", width=self.config.region_width)
+        regions = self.regions(features)  # V_r, (B, n, d)
         if self.grid is None:
             joint, sigma = self.jrln(regions, mask)
         else:

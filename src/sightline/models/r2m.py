@@ -196,8 +196,11 @@ class R2M(Captioner):
     def encode(self, scenes: SceneBatch) -> Memory:
         """Section 2.1: an LSTM over the concepts in their given order; v (B, d) is its last state, of unit length."""
         concepts, mask = scenes.part("concepts", by="R²M"), scenes.mask("concepts")
-        if not (self.training and mask.is_cuda):  # asking waits for a GPU, and training leaves such images out
-            self._refuse_without_concepts(scenes.ids, mask)
+        # asking waits for a GPU, and training leaves such images out
+        if not (self.training and mask.is_cuda) and (missing := ~mask.any(1)).any():
+            what = "R²M speaks from concepts, and this image has none that its vocabulary knows"
+            fix = "leave such images out, as the paper's training does, or keep concepts of a lower score"
+            raise DataError(what, where=f"image {scenes.ids[int(missing.nonzero()[0])]}", fix=fix)
         order = (~mask).byte().argsort(dim=1, stable=True)  # real concepts first, wherever the gaps are
         embedded, ends = self.embedding(concepts.gather(1, order)), mask.sum(1) - 1
         if self.config.released_code:
@@ -205,14 +208,6 @@ class R2M(Captioner):
             return {"concepts": v, "projected": self.fusion.project(v)}
         v = F.normalize(at(self.encoder(embedded)[0], ends), dim=-1)
         return {"concepts": v, "projected": self.fusion.project(self.dropout(v))}
-
-    @staticmethod
-    def _refuse_without_concepts(ids: tuple[str, ...], mask: Tensor) -> None:
-        missing = ~mask.any(1)
-        if missing.any():
-            what = "R²M speaks from concepts, and this image has none that its vocabulary knows"
-            fix = "leave such images out, as the paper's training does, or keep concepts of a lower score"
-            raise DataError(what, where=f"image {ids[int(missing.nonzero()[0])]}", fix=fix)
 
     def start(self, memory: Memory) -> State:
         return self.decoder.start(memory["concepts"])

@@ -131,7 +131,6 @@ def extract(
 
 
 def _vision(name: str, find: Callable[[str], Checkpoint]) -> VisionModel:
-    """The vision model that `data.encoder` names."""
     if name in BACKBONES:
         from sightline.vision.grid_encoder import GridEncoder
 

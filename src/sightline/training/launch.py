@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -77,8 +76,11 @@ def launch(
         base = base or data_root()
         find = Finder(out, name, recipe.start, place)
         parent = find(recipe.start) if recipe.start else None
-        with _in_turn():
-            preprocessing = extract(recipe.data, base, place, find, callbacks.progress, callbacks.say)
+        if dist.is_initialized() and not first_process():  # process 0 extracts; the others then find what it made
+            dist.barrier()
+        preprocessing = extract(recipe.data, base, place, find, callbacks.progress, callbacks.say)
+        if dist.is_initialized() and first_process():
+            dist.barrier()
         words = None if parent is None else parent.vocabulary
         data = build_data(recipe.data, recipe.model, stages, base=base, vocabulary=words, vision=recipe.vision)
         for sentence in data.notes:
@@ -126,16 +128,6 @@ def _judge(recipe: Recipe, data: Data, checkpoint: Checkpoint, pool: Pool, stage
     if stage.select.metric == "loss":
         pool = replace(pool, references=())  # no caption is written: that takes longest
     return evaluate(checkpoint, pool, quick, grounded=data.grounded, sentiment=data.sentiment).metrics
-
-
-@contextlib.contextmanager
-def _in_turn() -> Iterator[None]:
-    """Process 0 runs this first; the others wait until it is done, and then find what it made."""
-    if not first_process() and dist.is_initialized():
-        dist.barrier()
-    yield
-    if first_process() and dist.is_initialized():
-        dist.barrier()
 
 
 def _with_features(

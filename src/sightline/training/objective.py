@@ -118,7 +118,6 @@ class Objective(nn.Module, ABC):
         return batch.texts
 
     def count_words(self, batch: Batch) -> float:
-        """Words and ENDs of the batch's captions."""
         return float(self.captions(batch).mask[:, 1:].sum())
 
     @property

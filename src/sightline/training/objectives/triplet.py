@@ -94,7 +94,6 @@ class Triplet(Objective):
         return 1.0 if self.config.reduce == "sum" else super().weight(batch)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
-        """The sums over this batch; images and texts are embedded once."""
         model, texts = self.matcher(model), self.captions(batch)
         images = model.embed_images(self.scenes(batch))
         scores = model.similarity(images, model.embed_texts(texts))  # (B, N)
