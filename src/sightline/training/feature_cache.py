@@ -18,9 +18,9 @@ from sightline.data.photo_folder import photo_files
 from sightline.errors import ConfigError
 from sightline.files import existing_path
 from sightline.models.end_to_end import EndToEnd
-from sightline.training.augmentation import cut_windows, random_windows
 from sightline.training.data_config import BACKBONES, DETECTOR, DataConfig
 from sightline.training.tensor_tables import PARTS, Pool, SceneTable
+from sightline.training.training_photos import cut_windows, random_windows
 from sightline.vision.efficientnet_lite import Variant
 from sightline.vision.encoder import VisionModel
 from sightline.vision.feature_store import FeatureStore

@@ -15,7 +15,6 @@ from sightline.errors import ConfigError
 from sightline.models.end_to_end import end_to_end
 from sightline.models.sim_trans import SimTransConfig
 from sightline.text.vocabulary import Vocabulary
-from sightline.training.augmentation import cut_windows, recolour
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Progress
 from sightline.training.objectives.detect_and_caption import (
@@ -31,6 +30,7 @@ from sightline.training.objectives.detect_and_caption import (
     soft_target_loss,
 )
 from sightline.training.tensor_tables import Pool
+from sightline.training.training_photos import cut_windows, recolour
 from sightline.vision.box_assignment import assign_by_overlap, locations
 from sightline.vision.boxes import pairwise_iou
 from sightline.vision.concept_names import concept_names

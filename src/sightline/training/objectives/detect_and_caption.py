@@ -19,10 +19,10 @@ from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.models.end_to_end import EndToEndCaptioner
 from sightline.text.vocabulary import Vocabulary
-from sightline.training.augmentation import cut_windows, random_windows, recolour
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Losses, Objective, Progress
 from sightline.training.objectives.name_variation import NameVariation
+from sightline.training.training_photos import cut_windows, random_windows, recolour
 from sightline.vision.box_assignment import assign_by_overlap
 from sightline.vision.boxes import clip, crop, flip, giou, pairwise_iou
 from sightline.vision.concept_names import concept_names, relations
