@@ -26,7 +26,7 @@ from sightline.training.data import build_data
 from sightline.training.evaluation import Evaluation, evaluate
 from sightline.training.launch import launch
 from sightline.training.loop import Run, train
-from sightline.training.new_model import CachedFeatures, Grid
+from sightline.training.new_model import CachedFeatures, Grid, preprocessing
 from sightline.training.objective import Progress
 from sightline.training.objectives.cross_entropy import CrossEntropyConfig
 from sightline.training.objectives.triplet import TripletConfig
@@ -271,7 +271,7 @@ SEES = {
 def test_recipes_see_by_features_unless_they_say_otherwise(root):
     chosen = read_recipe(write_recipe(root / "plain.yaml"), "short")
     assert chosen.vision == CachedFeatures()
-    assert chosen.vision.preprocessing() == {}
+    assert preprocessing(chosen.vision) == {}
     sees = replace(chosen, vision=Grid())
     assert sees.vision.train
     assert sees.fingerprint() != chosen.fingerprint() != replace(sees, vision=Grid(train=False)).fingerprint()

@@ -75,7 +75,6 @@ def read_description(path: PathLike, holds: FileKind) -> dict[str, Any]:
 
 
 def read_header(path: PathLike, header: type[Header], holds: FileKind) -> Header:
-    """The description of a file as the dataclass `header`."""
     try:
         return build(header, read_description(path, holds), where=str(path))
     except ConfigError as error:
@@ -166,7 +165,6 @@ def meta_init(tensors: int = 10_000) -> Iterator[None]:
 
 
 def build_model(make: Callable[[], Module], weights: Mapping[str, Tensor]) -> Module:
-    """The model that `make` makes, with these weights."""
     with meta_init(len(weights)):
         model = make()
     assign(model, weights)

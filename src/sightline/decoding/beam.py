@@ -66,7 +66,6 @@ class CompleteHypotheses:
 
     @classmethod
     def none(cls, count: int, groups: int, keep: int, max_words: int, device: torch.device) -> CompleteHypotheses:
-        """No hypothesis yet: every place is empty."""
         lowest = torch.full((count, groups, keep), -torch.inf, device=device)
         return cls(empty(count, groups, keep, max_words=max_words, device=device), lowest, lowest.clone())
 

@@ -47,7 +47,6 @@ def empty(*shape: int, max_words: int, device: torch.device) -> Tensor:
 
 
 def device_of(memory: Memory) -> torch.device:
-    """Where the model computes."""
     return next(iter(memory.values())).device
 
 
@@ -57,7 +56,6 @@ def should_drop(busy: int, total: int) -> bool:
 
 
 def not_a_number() -> NonFiniteError:
-    """The error for a model whose probabilities are NaN."""
     return NonFiniteError(
         "the model gives probabilities that are not numbers", fix="check its weights and the features it was given"
     )

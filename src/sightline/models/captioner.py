@@ -183,10 +183,11 @@ class Captioner(nn.Module, ABC):
 class WrappedCaptioner(Captioner):
     """A captioner that encodes scenes in its own way, and leaves all else to the captioner inside."""
 
+    captioner: Captioner
+
     @property
-    @abstractmethod
     def reader(self) -> Captioner:
-        """The captioner inside."""
+        return self.captioner
 
     def start(self, memory: Memory) -> State:
         return self.reader.start(memory)
@@ -210,7 +211,6 @@ def log_softmax(logits: Tensor) -> Tensor:
 
 
 def images(memory: Memory) -> int:
-    """How many images a memory holds."""
     count = len(next(iter(memory.values())))
     if not count:
         raise CountError("a memory needs at least one image")

@@ -32,12 +32,10 @@ class EndToEnd(nn.Module):
 
     @property
     def reader(self) -> Captioner | Matcher:
-        """The captioner or matcher behind the backbone."""
         raise NotImplementedError
 
     @property
     def is_frozen(self) -> bool:
-        """Whether no parameter of the backbone learns."""
         return not any(parameter.requires_grad for parameter in self.vision.parameters())
 
     def see(self, scenes: SceneBatch) -> SceneBatch:
@@ -59,17 +57,13 @@ def frozen_scenes(model: nn.Module, scenes: SceneBatch) -> SceneBatch:
     return model.see(scenes) if isinstance(model, EndToEnd) and model.is_frozen else scenes
 
 
-class EndToEndCaptioner(EndToEnd, WrappedCaptioner):
+class EndToEndCaptioner(WrappedCaptioner, EndToEnd):
     """A captioner behind a backbone: all but vision is the captioner's own."""
 
     def __init__(self, captioner: Captioner, vision: VisionModel) -> None:
         super().__init__()
         self.vision, self.captioner = vision, captioner
         self.needs, self.vocab_size, self.config = ("pixels",), captioner.vocab_size, captioner.config
-
-    @property
-    def reader(self) -> Captioner:
-        return self.captioner
 
     def encode(self, scenes: SceneBatch) -> Memory:
         return self.captioner.encode(self.see(scenes))
@@ -82,10 +76,6 @@ class PooledCaptioner(WrappedCaptioner):
         super().__init__()
         self.captioner, self.side = captioner, side
         self.needs, self.vocab_size, self.config = captioner.needs, captioner.vocab_size, captioner.config
-
-    @property
-    def reader(self) -> Captioner:
-        return self.captioner
 
     def encode(self, scenes: SceneBatch) -> Memory:
         return self.captioner.encode(pool_grid(scenes, self.side))
@@ -131,7 +121,6 @@ class EndToEndAligner(EndToEndMatcher, AligningMatcher):
 
 
 def end_to_end(model: Captioner | Matcher, vision: VisionModel) -> EndToEndCaptioner | EndToEndMatcher:
-    """The model behind the backbone."""
     missing = [part for part in model.needs if part not in VISION_PARTS]
     if missing:
         what = f"a {model.config.kind} model reads {missing[0]}, which a backbone does not see"

@@ -156,7 +156,6 @@ class HalfDecoderLayer(DecoderLayer):
     def forward(
         self, rows: Tensor, image: KeysValues, mask: Tensor, past: Tensor | None = None, *, weigh: bool = False
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """As `DecoderLayer` does."""
         if past is None or weigh:
             return super().forward(rows, image, mask, past, weigh=weigh)
         linear = torch.ops.quantized.linear_dynamic_fp16.default

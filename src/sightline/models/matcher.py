@@ -74,6 +74,5 @@ def full_precision(device: torch.device) -> torch.autocast:
 
 
 def require_rows(images: Embedding, texts: Embedding) -> None:
-    """Refuse to match no image at all, or no text."""
     if not all(len(next(iter(rows.values()))) for rows in (images, texts)):
         raise CountError("matching needs at least one image and one text")

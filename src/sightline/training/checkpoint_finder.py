@@ -32,7 +32,6 @@ class Finder:
     device: torch.device | str = "cpu"  # where models are loaded
 
     def __call__(self, name: str) -> Checkpoint:
-        """The checkpoint, or an error that tells which command makes it."""
         if name == "start":
             if not self.start:
                 what = "`start` is the model a recipe starts from, and this one starts from random weights"

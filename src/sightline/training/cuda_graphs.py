@@ -42,7 +42,6 @@ GATE = "gate "  # before the name of a trace's gate, among outputs
 
 
 def _graphs_wanted() -> bool:
-    """Whether the environment lets anything run as a graph."""
     return os.environ.get(SWITCH) != "0"
 
 

@@ -114,7 +114,6 @@ class DataConfig:
         return self.captions if isinstance(self.captions, tuple) else (self.captions,)
 
     def path(self, value: Path, base: Path = Path()) -> Path:
-        """The path `value` of the config, below `base` and `root`."""
         return base / self.root / value
 
 

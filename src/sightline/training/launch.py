@@ -27,7 +27,7 @@ from sightline.training.distributed import first_process, processes
 from sightline.training.evaluation import Measurement, evaluate
 from sightline.training.feature_cache import Progress, cache_features, extract
 from sightline.training.loop import Run, train
-from sightline.training.new_model import build_model, start_output_bias, with_vision
+from sightline.training.new_model import build_model, preprocessing, start_output_bias, with_vision
 from sightline.training.objective import Context, refuse_other_vision
 from sightline.training.objectives.r2m_stages import R2MTextConfig, text_loss
 from sightline.training.recipe import Recipe, read_run_recipe
@@ -78,7 +78,7 @@ def launch(
         parent = find(recipe.start) if recipe.start else None
         if dist.is_initialized() and not first_process():  # process 0 extracts; the others then find what it made
             dist.barrier()
-        preprocessing = extract(recipe.data, base, place, find, callbacks.progress, callbacks.say)
+        extracted = extract(recipe.data, base, place, find, callbacks.progress, callbacks.say)
         if dist.is_initialized() and first_process():
             dist.barrier()
         words = None if parent is None else parent.vocabulary
@@ -89,7 +89,7 @@ def launch(
             _model(recipe, data, parent, find),
             data.vocabulary,
             data.rule.name,
-            preprocessing or recipe.vision.preprocessing() or ({} if parent is None else parent.preprocessing),
+            extracted or preprocessing(recipe.vision) or ({} if parent is None else parent.preprocessing),
             data.fingerprint,
             _card(recipe, data),
         )

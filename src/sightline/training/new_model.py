@@ -43,9 +43,6 @@ class CachedFeatures:
 
     kind: Literal["cached"] = "cached"
 
-    def preprocessing(self) -> dict[str, Any]:
-        return {}
-
 
 @dataclass(frozen=True)
 class Grid:
@@ -68,9 +65,6 @@ class Grid:
     def build(self) -> GridEncoder:
         make = GridEncoder.imagenet if self.weights == "imagenet" else GridEncoder
         return make(self.variant, self.size).requires_grad_(self.train)
-
-    def preprocessing(self) -> dict[str, Any]:
-        return {"encoder": "grid", "variant": self.variant, "size": self.size, "resize": "squash"}
 
 
 @dataclass(frozen=True)
@@ -115,9 +109,6 @@ class Detect:
             raise ConfigError(what, fix=fix)
         return model.vision
 
-    def preprocessing(self) -> dict[str, Any]:
-        return {"encoder": "detector", "variant": self.variant, "size": self.size, "resize": "squash"}
-
 
 Vision = CachedFeatures | Grid | Detect
 
@@ -127,6 +118,13 @@ def with_vision(model: Captioner | Matcher, vision: Vision, find: Find | None = 
     if isinstance(vision, CachedFeatures):
         return model
     return end_to_end(model, vision.build(find) if isinstance(vision, Detect) else vision.build())
+
+
+def preprocessing(vision: Vision) -> dict[str, Any]:
+    """What a checkpoint says of how its vision model, if it has one, prepares photos."""
+    if isinstance(vision, CachedFeatures):
+        return {}
+    return {"encoder": vision.kind, "variant": vision.variant, "size": vision.size, "resize": "squash"}
 
 
 def config_of(model: VisionModel) -> Vision:

@@ -68,7 +68,6 @@ class Metrics:
     per_seed: tuple[dict[str, float], ...] = ()
 
     def of_seeds(self) -> tuple[dict[str, float], ...]:
-        """The metrics of each seed, also of a single one."""
         return self.per_seed or (self.mean,)
 
 

@@ -66,7 +66,6 @@ def markdown(tables: Sequence[Table]) -> str:
 
 
 def html(title: str, tables: Sequence[Table]) -> str:
-    """The tables as an HTML page, with the training curves."""
     body = "\n".join(_section(table) for table in tables)
     return f"{page_start(title, _STYLE)}{body}\n{PAGE_END}"
 

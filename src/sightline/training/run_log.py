@@ -35,7 +35,6 @@ class Clock:
         self.steps, self.images, self.since, self.pauses = -1, 0, 0.0, 0.0
 
     def count(self, images: int) -> None:
-        """A step over so many images has ended."""
         self.steps += 1
         if self.steps == 0:
             self.since = time.perf_counter()
@@ -81,7 +80,6 @@ class StageLog:
             self._step[name] = self._step.get(name, 0) + value.detach() / weight
 
     def end_step(self, images: int) -> None:
-        """A step over so many images has been taken."""
         self._unread.append(self._step)
         self._step = {}
         self.clock.count(images)

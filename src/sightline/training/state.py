@@ -125,7 +125,6 @@ def restore(tensors: dict[str, Tensor], module: nn.Module, prefix: str) -> None:
 def restore_optimiser(
     tensors: dict[str, Tensor], optimiser: torch.optim.Optimizer, parameters: dict[str, nn.Parameter]
 ) -> None:
-    """Put the optimiser's moments back."""
     for name, value in tensors.items():
         if name.startswith("optimiser/"):
             path, _, key = name.removeprefix("optimiser/").rpartition("/")

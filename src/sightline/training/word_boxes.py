@@ -88,7 +88,6 @@ def align(words: Sequence[str], tokens: Sequence[str]) -> list[int] | None:
 
 @lru_cache(maxsize=1 << 16)
 def letters(word: str) -> str:
-    """The letters and digits of a text, in lower case."""
     return "".join(character for character in word.lower() if character.isalnum())
 
 

@@ -168,7 +168,6 @@ class DetectAndCaption(Objective):
     def _cross_entropy(
         self, model: EndToEndCaptioner, maps: Maps, scenes: SceneBatch, texts: TextBatch, flipped: Tensor
     ) -> Tensor:
-        """Cross-entropy, per word and END."""
         count, words = len(scenes), texts.ids
         scenes = self._vision(model).scenes_of(maps.first(count), scenes.ids)
         if model.training and self.config.hide:

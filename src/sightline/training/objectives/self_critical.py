@@ -89,7 +89,6 @@ class SelfCritical(Objective):
         self._graphs = SamplingGraphs()
 
     def weight(self, batch: Batch) -> float:
-        """The number of sampled captions."""
         return float(len(batch.photos) * self.config.samples)
 
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
