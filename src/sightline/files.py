@@ -272,15 +272,12 @@ def most_bytes(stored: int) -> int:
     return SMALL + RATIO * stored
 
 
-def check_declared_size(declared: int, stored: int, what: str, where: PathLike) -> None:
+def check_declared_size(declared: int, stored: int, what: str) -> None:
     """Refuse an array that declares far more bytes than are stored for it, before any memory is taken."""
     if declared > most_bytes(stored):
         many = f"{declared:,}" if declared < 10**30 else "countless"
-        raise DataError(
-            f"{what} declares {many} bytes, and {stored:,} are stored for it",
-            where=where,
-            fix="only use files you trust; if this is one, store the array without compression",
-        )
+        fix = "only use files you trust; if this is one, store the array without compression"
+        raise DataError(f"{what} declares {many} bytes, and {stored:,} are stored for it", fix=fix)
 
 
 class _Unpacked(io.RawIOBase):

@@ -130,11 +130,11 @@ def test_inspection_survives_any_damage(
 
 def test_scores_are_the_best_class_that_is_not_background() -> None:
     table = np.array([[0.9, 0.05, 0.06], [0.98, 0.015, 0.005]])
-    assert score_parts(table, 2, "x")["scores"].tolist() == [0.06, 0.015]
-    assert score_parts(np.array([0.9, 0.9, 0.1]), 3, "x")["scores"].tolist() == [0.9, 0.9, 0.1]
-    assert score_parts(np.array([[0.9], [0.1]]), None, "x")["scores"].tolist() == [0.9, 0.1]
-    assert score_parts(np.array([0.1, 0.9]), 2, "x") == {}
-    assert score_parts(np.array([1, 0]), 2, "x")["scores"].dtype.kind == "f"
+    assert score_parts(table, 2)["scores"].tolist() == [0.06, 0.015]
+    assert score_parts(np.array([0.9, 0.9, 0.1]), 3)["scores"].tolist() == [0.9, 0.9, 0.1]
+    assert score_parts(np.array([[0.9], [0.1]]), None)["scores"].tolist() == [0.9, 0.1]
+    assert score_parts(np.array([0.1, 0.9]), 2) == {}
+    assert score_parts(np.array([1, 0]), 2)["scores"].dtype.kind == "f"
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_scores_are_the_best_class_that_is_not_background() -> None:
 def test_probabilities_are_checked_before_scores_are_left_out(
     probabilities: np.ndarray, error: type[DataError]
 ) -> None:
-    with pytest.raises(DataError, match=r"x: .*cls_prob") as caught:
-        score_parts(probabilities, 2, "x")
+    with pytest.raises(DataError, match="`cls_prob`") as caught:
+        score_parts(probabilities, 2)
     assert type(caught.value) is error
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from sightline.data.feature_source import FeatureSource, plain_name, regions_of, scene_format, write_each
 from sightline.data.format import Probe
 from sightline.data.records import Problems
-from sightline.errors import ByteStringError, CountError, DataError, DuplicateRecordError, TruncatedError
+from sightline.errors import ByteStringError, CountError, DataError, DuplicateRecordError, TruncatedError, about
 from sightline.files import PathLike, atomic_write, open_bytes
 from sightline.scene import Array, Scene, normalise_boxes
 
@@ -48,7 +48,7 @@ class Line(NamedTuple):
     offset: int
     number: int
 
-    def fields(self, where: str) -> list[memoryview]:
+    def fields(self) -> list[memoryview]:
         """The six fields; `split` would copy 400 KB a line, a quarter of the whole reading time."""
         ends = self.data[max(self.start, self.stop - 2) : self.stop]
         stop = self.stop - ends.endswith(b"\n") - ends.endswith(b"\r\n")
@@ -57,10 +57,10 @@ class Line(NamedTuple):
             tabs.append(tab)
         if len(tabs) < len(FIELDS):
             what = f"the line has {len(tabs)} of the {len(FIELDS)} fields {', '.join(FIELDS)}"
-            raise TruncatedError(what, where=where, fix="download the file again")
+            raise TruncatedError(what, fix="download the file again")
         if len(tabs) > len(FIELDS):
             what = f"the line has {len(tabs)} fields, not {', '.join(FIELDS)}"
-            raise DataError(what, where=where, fix="keep these six columns")
+            raise DataError(what, fix="keep these six columns")
         view = memoryview(self.data)
         return [view[before + 1 : after] for before, after in pairwise([*tabs, stop])]
 
@@ -96,7 +96,8 @@ class BottomUpTsv(FeatureSource):
                 ids.add(scene.id)
                 yield scene
 
-    def build_index(self) -> dict[str, tuple[int, int, int]]:
+    @cached_property
+    def index(self) -> dict[str, tuple[int, int, int]]:
         """Id to offset, length and number of its line."""
         index: dict[str, tuple[int, int, int]] = {}
         for line in _lines(self.path):
@@ -110,7 +111,7 @@ class BottomUpTsv(FeatureSource):
         """The feature width of the first record: all must share it. None if that record is itself unreadable."""
         with contextlib.suppress(DataError):
             for line in _lines(self.path):
-                return int(_parse(line, self._where(line))[-1].shape[1])
+                return int(_parse(line)[-1].shape[1])
         return None
 
     def _where(self, line: Line) -> str:
@@ -123,50 +124,49 @@ class BottomUpTsv(FeatureSource):
 
     def _scene(self, line: Line) -> Scene:
         where = self._where(line)
-        id, size, boxes, features = _parse(line, where)
-        width = features.shape[1]
-        what = f"features are {width} wide, those of the first image {self._width}"
-        if self._width is not None and width < self._width:
-            raise TruncatedError(f"{what}: the record ends too early", where=where, fix=_AGAIN)
-        if self._width is not None and width > self._width:
-            raise CountError(what, where=where, fix="keep features of different models in different files")
-        return Scene(id, boxes=normalise_boxes(boxes, size, where), regions=features, size=size, source=where)
+        with about(where):
+            id, size, boxes, features = _parse(line)
+            width = features.shape[1]
+            what = f"features are {width} wide, those of the first image {self._width}"
+            if self._width is not None and width < self._width:
+                raise TruncatedError(f"{what}: the record ends too early", fix=_AGAIN)
+            if self._width is not None and width > self._width:
+                raise CountError(what, fix="keep features of different models in different files")
+            return Scene(id, boxes=normalise_boxes(boxes, size), regions=features, size=size, source=where)
 
 
-def _parse(line: Line, where: str) -> tuple[str, tuple[int, int], Array, Array]:
+def _parse(line: Line) -> tuple[str, tuple[int, int], Array, Array]:
     """Id, size, boxes (n, 4) in pixels, features (n, d)."""
-    fields = line.fields(where)
+    fields = line.fields()
     id = line.id()
-    width, height, count = (_whole_number(bytes(fields[i]), FIELDS[i], where) for i in (1, 2, 3))
+    width, height, count = (_whole_number(bytes(fields[i]), FIELDS[i]) for i in (1, 2, 3))
     if count < 1:
-        raise CountError(f"image {id} has num_boxes {count}", where=where, fix="remove the line or extract it again")
-    boxes = _floats(fields[4], "boxes", where)
+        raise CountError(f"image {id} has num_boxes {count}", fix="remove the line or extract it again")
+    boxes = _floats(fields[4], "boxes")
     if boxes.size != 4 * count:
         what = f"image {id} has {boxes.size / 4:g} boxes where num_boxes says {count}"
-        raise CountError(what, where=where, fix="extract this image again")
-    features = _floats(fields[5], "features", where)
+        raise CountError(what, fix="extract this image again")
+    features = _floats(fields[5], "features")
     if features.size % count or features.size == 0:
         what = f"image {id} has {features.size} feature values, which is no multiple of its {count} boxes"
-        raise TruncatedError(what, where=where, fix=_AGAIN)
+        raise TruncatedError(what, fix=_AGAIN)
     return id, (width, height), boxes.reshape(count, 4), features.reshape(count, -1)
 
 
-def _whole_number(field: bytes, name: str, where: str) -> int:
+def _whole_number(field: bytes, name: str) -> int:
     if not field.isdigit() or len(field) > 9:  # no picture is a thousand million pixels wide
         what = f"{name} is {field[:20].decode('utf-8', 'replace')!r}, a whole number was expected"
-        raise DataError(what, where=where, fix=f"the columns must be {', '.join(FIELDS)}, without a header line")
+        raise DataError(what, fix=f"the columns must be {', '.join(FIELDS)}, without a header line")
     return int(field)
 
 
-def _floats(field: memoryview, name: str, where: str) -> Array:
+def _floats(field: memoryview, name: str) -> Array:
     if bytes(field[:2]) in (b"b'", b'b"'):
-        what = f"{name} is a printed bytes object, b'...'"
-        raise ByteStringError(what, where=where, fix="write base64 with .decode('ascii')")
+        raise ByteStringError(f"{name} is a printed bytes object, b'...'", fix="write base64 with .decode('ascii')")
     try:
         return decode_base64(field).view("<f4")
     except ValueError as error:  # of base64, or of a number of bytes that is no multiple of four
-        what = f"{name} is not whole base64 float32: {error}"
-        raise TruncatedError(what, where=where, fix="download the file again") from error
+        raise TruncatedError(f"{name} is not whole base64 float32: {error}", fix="download the file again") from error
 
 
 def _pair_table() -> npt.NDArray[np.uint16]:

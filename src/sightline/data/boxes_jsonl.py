@@ -35,12 +35,11 @@ _LINE = re.compile(r'\s*\[\s*("[^"]*"|\d+)\s*,\s*\[\s*[\[\]]')
 class MachineBoxes(FeatureSource):
     """Boxes by image id; scenes with boxes, scores and concepts are made when asked for."""
 
+    index: dict[str, Array]
+
     def __init__(self, path: Path, rows: dict[str, Array]) -> None:
         super().__init__(path)
-        self._rows = rows
-
-    def build_index(self) -> dict[str, Array]:
-        return self._rows
+        self.index = rows
 
     def read(self, id: str) -> Scene:
         rows = self.rows(id)
@@ -54,10 +53,10 @@ class MachineBoxes(FeatureSource):
 
     def rows(self, id: str) -> Array:
         """(n, 6) float32: class, score and box in thousandths, in file order."""
-        return self._rows[id]
+        return self.index[id]
 
     def box_count(self) -> int:
-        return sum(map(len, self._rows.values()))
+        return sum(map(len, self.index.values()))
 
 
 def read(path: Path, problems: Problems = STRICT) -> MachineBoxes:

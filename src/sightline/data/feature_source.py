@@ -10,7 +10,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +26,7 @@ from sightline.errors import (
     MissingExtraError,
     MissingRecordError,
     NonFiniteError,
+    about,
 )
 from sightline.files import PathLike, existing_path, sync_folder, unwritable
 from sightline.scene import Array, Scene, check_order, normalise_boxes
@@ -40,19 +41,14 @@ class FeatureSource(ABC):
     """A `SceneSource` over one file or folder. Nothing is read before it is asked for, nothing is kept after.
 
     Sources hold a path and an index, no open file, or one per process: they may be pickled, and used after a fork.
+    Errors of `read` that name no place are about the file and the image.
     """
+
+    index: Mapping[str, Any]  # where in the file each image is, by id and in file order
 
     def __init__(self, path: PathLike) -> None:
         self.path = existing_path(path)
         self._left_out: dict[str, set[str]] = {}  # ids by the part that their scenes lack though the file has it
-
-    @abstractmethod
-    def build_index(self) -> Mapping[str, Any]:
-        """Where in the file each image is, by id and in file order."""
-
-    @cached_property
-    def index(self) -> Mapping[str, Any]:
-        return self.build_index()
 
     def ids(self) -> list[str]:
         return list(self.index)
@@ -74,7 +70,8 @@ class FeatureSource(ABC):
         first_widths: dict[str, int] = {}
         for id in self.index:
             with problems:
-                scene = self.read(id)
+                with about(f"{self.path}, image {id}"):
+                    scene = self.read(id)
                 _check_widths(scene, first_widths)
                 yield scene
 
@@ -89,7 +86,8 @@ class FeatureSource(ABC):
 
     def __getitem__(self, id: str) -> Scene:
         if id in self:
-            return self.read(id)
+            with about(f"{self.path}, image {id}"):
+                return self.read(id)
         digits = id.rsplit(".", 1)[0].rsplit("_", 1)[-1].lstrip("0")
         hint = f"this file calls it {digits}" if digits in self else "check its spelling and leading zeros"
         raise MissingRecordError(f"no features of image {id} among the {len(self)} here", where=self.path, fix=hint)
@@ -98,24 +96,23 @@ class FeatureSource(ABC):
         self,
         id: str,
         features: AnyArray,
-        where: str,
         *,
         boxes: AnyArray | None = None,
         probabilities: AnyArray | None = None,
         size: Size | None = None,
     ) -> dict[str, Any]:
         """The parts of a scene from the arrays stored for it; all are checked, also those the scene cannot have."""
-        parts = feature_parts(features, where)
+        parts = feature_parts(features)
         count = len(parts["regions"]) if "regions" in parts else None
         if probabilities is not None:
-            parts |= score_parts(probabilities, count, where)
+            parts |= score_parts(probabilities, count)
         if boxes is not None:
-            _check_numbers("boxes", boxes, (2,), count, where)
-            check_order(boxes, where)
+            _check_numbers("boxes", boxes, (2,), count)
+            check_order(boxes)
         if size is not None:
             parts["size"] = size
             if boxes is not None:  # without a size they have no unit, and are left out
-                parts["boxes"] = normalise_boxes(boxes, size, where)
+                parts["boxes"] = normalise_boxes(boxes, size)
         for part, stored in (("boxes", boxes), ("scores", probabilities)):
             if stored is not None and part not in parts:
                 self._left_out.setdefault(part, set()).add(id)
@@ -129,12 +126,12 @@ def existing_folder(path: PathLike) -> Path:
     return folder
 
 
-def feature_parts(features: AnyArray, where: str) -> dict[str, Any]:
+def feature_parts(features: AnyArray) -> dict[str, Any]:
     """The part of a scene that an array is: (d,) a global vector, (n, d) regions, (h, w, d) a grid."""
     if features.dtype.kind != "f":
-        raise DataError(f"features are {features.dtype}, floating point was expected", where=where)
+        raise DataError(f"features are {features.dtype}, floating point was expected")
     if features.size == 0:
-        raise CountError(f"features have shape {features.shape}: none at all", where=where, fix="extract them again")
+        raise CountError(f"features have shape {features.shape}: none at all", fix="extract them again")
     if features.ndim == 1:
         return {"vector": features}
     if features.ndim == 2:
@@ -142,42 +139,42 @@ def feature_parts(features: AnyArray, where: str) -> dict[str, Any]:
     if features.ndim == 3:
         height, width, depth = features.shape
         return {"grid": features.reshape(height * width, depth), "grid_shape": (height, width)}
-    raise DataError(f"features have shape {features.shape}", where=where, fix="store (n, d) region features")
+    raise DataError(f"features have shape {features.shape}", fix="store (n, d) region features")
 
 
-def pixel_size(width: Any, height: Any, where: str) -> Size:
+def pixel_size(width: Any, height: Any) -> Size:
     """(width, height) from two stored numbers."""
     sides = [np.ravel(value) for value in (width, height)]
     if not all(side.dtype.kind in "fiu" and side.size == 1 and 1 <= side[0] < 1 << 31 for side in sides):
         what = f"the stored image size is {sides[0][:3]} × {sides[1][:3]}"
-        raise DataError(what, where=where, fix="store its width and height in pixels")
+        raise DataError(what, fix="store its width and height in pixels")
     return int(sides[0][0]), int(sides[1][0])
 
 
-def score_parts(probabilities: AnyArray, count: int | None, where: str) -> dict[str, Any]:
+def score_parts(probabilities: AnyArray, count: int | None) -> dict[str, Any]:
     """`scores` from per-class probabilities (n, classes), background first, or from confidences (n,) or (n, 1).
 
     Scenes keep their stored order, and their scores descend. Files of 10 to 100 boxes are often not in that order:
     then the scores are left out rather than the regions moved.
     """
-    _check_numbers("cls_prob", probabilities, (1, 2), count, where)
+    _check_numbers("cls_prob", probabilities, (1, 2), count)
     table = probabilities.reshape(len(probabilities), -1)
     scores = table[:, min(1, table.shape[1] - 1) :].max(axis=1)
     scores = scores.astype(np.result_type(scores, np.float16), copy=False)  # whole numbers become floats
     return {"scores": scores} if np.all(scores[1:] <= scores[:-1]) else {}
 
 
-def _check_numbers(name: str, stored: AnyArray, dimensions: tuple[int, ...], count: int | None, where: str) -> None:
+def _check_numbers(name: str, stored: AnyArray, dimensions: tuple[int, ...], count: int | None) -> None:
     if stored.dtype.kind not in "fiu":
-        raise DataError(f"`{name}` is {stored.dtype}, numbers were expected", where=where)
+        raise DataError(f"`{name}` is {stored.dtype}, numbers were expected")
     if stored.ndim not in dimensions or stored.size == 0:
-        raise DataError(f"`{name}` has shape {stored.shape}", where=where, fix="store one row a region")
+        raise DataError(f"`{name}` has shape {stored.shape}", fix="store one row a region")
     if count is not None and len(stored) != count:
-        what = f"{len(stored)} rows of `{name}` for {count} regions"
-        raise CountError(what, where=where, fix="extract the features and boxes together")
+        fix = "extract the features and boxes together"
+        raise CountError(f"{len(stored)} rows of `{name}` for {count} regions", fix=fix)
     if not np.isfinite(stored).all():
         fix = "extract this image again; nothing is replaced silently"
-        raise NonFiniteError(f"`{name}` holds NaN or infinity", where=where, fix=fix)
+        raise NonFiniteError(f"`{name}` holds NaN or infinity", fix=fix)
 
 
 def _check_widths(scene: Scene, first: dict[str, int]) -> None:
@@ -232,13 +229,12 @@ def scene_format(
     write_scenes: Callable[[Path, Iterable[Scene]], int],
     keeps: tuple[str, ...],
 ) -> Format:
-    def survey(path: Path, problems: Problems) -> Summary:
-        return survey_scenes(path, source, problems)
-
+    """A format that holds nothing but the scenes of a `source`."""
+    survey = partial(survey_scenes, source)
     return Format(name, about, matches, survey, scenes=source, write_scenes=write_scenes, keeps=keeps)
 
 
-def survey_scenes(path: Path, open_source: Callable[[Path], FeatureSource], problems: Problems) -> Summary:
+def survey_scenes(open_source: Callable[[Path], FeatureSource], path: Path, problems: Problems) -> Summary:
     """Read every scene, one at a time, and count: images, regions, widths, and which parts they have."""
     parts: Counter[str] = Counter()
     lengths: Counter[int] = Counter()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.data.records import CaptionSet, Problems, SceneSource
-from sightline.errors import DataError
+from sightline.errors import DataError, about
 from sightline.files import open_bytes, read_json
 from sightline.scene import Scene
 
@@ -137,7 +137,7 @@ class Format:
         """Counts, notes and problems; never raises a DataError for a file that `matches`."""
         problems = Problems(collect=True)
         summary: Summary = {}, ()
-        with problems:
+        with problems, about(path):
             summary = self.survey(path, problems)
         counts, notes = summary
         errors = tuple(map(str, problems.errors))

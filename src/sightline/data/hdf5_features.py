@@ -1,4 +1,6 @@
-"""Region features in one HDF5 file, in the layouts people have.
+"""HDF5 files from strangers, and region features in one, in the layouts people have.
+
+Other files are never read in a file's name, and nothing that declares far more than it stores.
 
 - M2: `<id>_features` (n, d), perhaps `<id>_boxes` (pixels) and `<id>_cls_prob` (n, classes).
 - self-critical: a dataset per id.
@@ -11,9 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +27,7 @@ import numpy as np
 from sightline.data.feature_source import (
     BOXES_LEFT_OUT,
     FeatureSource,
+    PerProcess,
     atomic_path,
     feature_parts,
     library,
@@ -33,12 +39,14 @@ from sightline.data.feature_source import (
     write_each,
 )
 from sightline.data.format import Probe, Summary
-from sightline.data.hdf5_file import HDF5_MAGIC, Hdf5File, damage
+from sightline.data.numpy_files import AnyArray
 from sightline.data.records import Problems
-from sightline.errors import DataError, MissingRecordError, SightlineError
-from sightline.files import PathLike
+from sightline.errors import DataError, MissingRecordError, SightlineError, TruncatedError, about
+from sightline.files import PathLike, check_declared_size
 from sightline.scene import Scene
 
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+_AGAIN = "copy or download it again"
 _FEATURES = "_features"
 _M2 = re.compile(r"(?P<id>.*)_(?:features|boxes|cls_prob)", re.DOTALL)
 _PARTS = ("features", "boxes", "cls_prob")  # of an image in M2's layout
@@ -49,25 +57,115 @@ _LAYOUTS = {
 }
 
 
+class Hdf5File:
+    """One HDF5 file, open once a process. What h5py raises on damaged parts is a DataError, which names no place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle = PerProcess(partial(_open, path))
+        self._handle()
+
+    def names(self, most: int | None = None) -> list[str]:
+        """What the file holds; a name that is no UTF-8 is spelled so that it is not found again."""
+        with _damage():
+            keys = itertools.islice(self._handle(), most)
+            return [key if isinstance(key, str) else key.decode("utf-8", "replace") for key in keys]
+
+    def has(self, name: str) -> bool:
+        return self._link(name) is not None
+
+    def has_group(self, name: str) -> bool:
+        import h5py
+
+        with _damage():
+            return isinstance(self._link(name), h5py.HardLink) and isinstance(self._handle()[name], h5py.Group)
+
+    def dataset(self, name: str) -> Any:
+        """The dataset, or None; its numbers are in this file, and not far fewer than it declares.
+
+        An HDF5 file can name other files, to be read as if they were parts of it: by links, by external storage, by
+        virtual datasets. None of these is followed.
+        """
+        import h5py
+
+        link = self._link(name)
+        if link is None:
+            return None
+        if not isinstance(link, h5py.HardLink):
+            raise _elsewhere(f"`{name}` is a link to {getattr(link, 'filename', '')} {link.path}")
+        with _damage():
+            dataset = self._handle()[name]
+            if not isinstance(dataset, h5py.Dataset):
+                raise DataError(f"there is no dataset {name!r}, but a group", fix="store one array there")
+            if dataset.external or dataset.is_virtual:
+                raise _elsewhere(f"the numbers of `{name}` are in another file")
+            if dataset.shape is None or dataset.dtype.hasobject:
+                raise DataError(f"`{name}` holds no plain numbers", fix="store numbers")
+            # A side of no length would make any number of rows free.
+            declared = math.prod(max(1, side) for side in dataset.shape) * dataset.dtype.itemsize
+            check_declared_size(declared, dataset.id.get_storage_size(), f"`{name}`")
+            return dataset
+
+    def read(self, name: str, row: int | None = None) -> AnyArray:
+        """The numbers of a dataset, or of one row of it; a MissingRecordError without such a dataset."""
+        dataset = self.dataset(name)
+        if dataset is None:
+            raise MissingRecordError(f"there is no dataset {name!r}", fix="make the file again with it")
+        with _damage():
+            return np.asarray(dataset[() if row is None else row])
+
+    def _link(self, name: str) -> Any:
+        with _damage():
+            return self._handle().get(name, getlink=True)  # `name in file` would follow a link already
+
+
+def _open(path: Path) -> Any:
+    """The open `h5py.File`, or an error that tells a cut file from one that is no HDF5."""
+    h5py = library("h5py", f"reading {path.name}")
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if "truncated" in str(error):
+            raise TruncatedError("the HDF5 file ends too early", where=path, fix=_AGAIN) from error
+        raise DataError(f"not a readable HDF5 file: {error}", where=path, fix=_AGAIN) from error
+
+
+def _elsewhere(what: str) -> DataError:
+    fix = "copy everything into one file, for example with `h5repack`"
+    return DataError(f"{what}, and other files are never read in its name", fix=fix)
+
+
+@contextlib.contextmanager
+def _damage() -> Iterator[None]:
+    """What h5py raises on damaged parts of a file is one kind of error."""
+    try:
+        yield
+    except (OSError, RuntimeError, LookupError, AttributeError, TypeError, ValueError, MemoryError) as error:
+        raise DataError(f"damaged HDF5: {error}", fix=_AGAIN) from error
+
+
 class Hdf5Features(FeatureSource):
     """Scenes of one HDF5 file. Boxes are in pixels; without the image's size they are left out."""
 
     def __init__(self, path: PathLike) -> None:
         super().__init__(path)
         self._file = Hdf5File(self.path)
-        self.layout = _layout(self._file)
-        if self.layout == "gvd":
-            fix = "read the folder of <image id>.npy that came with it"
-            raise DataError("these are GVD's detections, without the features", where=self.path, fix=fix)
-        if self.layout == "unknown":
-            what = "neither <id>_features, nor image_features, nor a floating-point dataset per id"
-            fix = "check that it is a feature file; `*_ims.h5` belongs to its folder: name that"
-            raise DataError(what, where=self.path, fix=fix)
+        with about(self.path):
+            self.layout = _layout(self._file)
+            if self.layout == "gvd":
+                fix = "read the folder of <image id>.npy that came with it"
+                raise DataError("these are GVD's detections, without the features", fix=fix)
+            if self.layout == "unknown":
+                what = "neither <id>_features, nor image_features, nor a floating-point dataset per id"
+                fix = "check that it is a feature file; `*_ims.h5` belongs to its folder: name that"
+                raise DataError(what, fix=fix)
 
-    def build_index(self) -> dict[str, int]:
-        if self.layout == "rows":
-            return {str(row): row for row in range(len(self._file.dataset("image_features")))}
-        names = self._file.names()
+    @cached_property
+    def index(self) -> dict[str, int]:
+        with about(self.path):
+            if self.layout == "rows":
+                return {str(row): row for row in range(len(self._file.dataset("image_features")))}
+            names = self._file.names()
         if self.layout == "m2":
             names = [match["id"] for match in map(_M2.fullmatch, names) if match]
         return {id: place for place, id in enumerate(dict.fromkeys(names))}
@@ -77,21 +175,20 @@ class Hdf5Features(FeatureSource):
         return (_LAYOUTS[self.layout], *super().notes(), *unplaced)
 
     def read(self, id: str) -> Scene:
-        where = f"{self.path}, image {id}"
         if self.layout == "rows":
-            features = self._file.read("image_features", where, self.index[id])
-            return Scene(id, **feature_parts(features, where), source=str(self.path))
+            features = self._file.read("image_features", self.index[id])
+            return Scene(id, **feature_parts(features), source=str(self.path))
         names = {part: f"{id}_{part}" for part in _PARTS} if self.layout == "m2" else {"features": id}
-        datasets = {part: self._file.dataset(name, where) for part, name in names.items()}
-        with damage(where):
+        datasets = {part: self._file.dataset(name) for part, name in names.items()}
+        with _damage():
             arrays = {part: np.asarray(dataset[()]) for part, dataset in datasets.items() if dataset is not None}
             if "features" not in arrays:
                 what = f"{' and '.join(names[part] for part in arrays)} without {names['features']}"
-                raise MissingRecordError(what, where=where, fix="extract this image again")
+                raise MissingRecordError(what, fix="extract this image again")
             pair = np.ravel(datasets["features"].attrs.get("size", ()))
-        size = pixel_size(pair[:1], pair[1:], where) if pair.size else None
+        size = pixel_size(pair[:1], pair[1:]) if pair.size else None
         boxes, probabilities = arrays.get("boxes"), arrays.get("cls_prob")
-        parts = self.parts(id, arrays["features"], where, boxes=boxes, probabilities=probabilities, size=size)
+        parts = self.parts(id, arrays["features"], boxes=boxes, probabilities=probabilities, size=size)
         return Scene(id, **parts, source=str(self.path))
 
 
@@ -174,10 +271,10 @@ def _survey(path: Path, problems: Problems) -> Summary:
     """What a file holds; of GVD's detections, how many there are."""
     file = Hdf5File(path)
     if _layout(file) != "gvd":
-        return survey_scenes(path, Hdf5Features, problems)
+        return survey_scenes(Hdf5Features, path, problems)
     boxes = file.dataset("dets_labels")
     if boxes is None or boxes.ndim != 3:
-        raise DataError("`dets_labels` is not (images, boxes, numbers)", where=path)
+        raise DataError("`dets_labels` is not (images, boxes, numbers)")
     counts: dict[str, int | str] = {"images": len(boxes), "boxes per image": int(boxes.shape[1])}
     return counts, ("GVD's detections; the features are in a folder of <image id>.npy",)
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from sightline.data.feature_source import (
 from sightline.data.format import Probe
 from sightline.data.npz_folder import FEATURE_KEYS
 from sightline.data.numpy_files import parse_arrays
-from sightline.errors import DataError, MissingRecordError, TruncatedError
+from sightline.errors import DataError, MissingRecordError, TruncatedError, about
 from sightline.files import PathLike, existing_path, refuse_special, unwritable
 from sightline.scene import Scene
 
@@ -148,31 +148,30 @@ class LmdbFeatures(FeatureSource):
         self._size = existing_path(_data_file(self.path)).stat().st_size
 
     def read(self, id: str) -> Scene:
-        where = f"{self.path}, image {id}"
-        with self._transaction(where) as transaction:
+        with self._transaction() as transaction:
             value = transaction.get(self.index[id])
         if value is None:
-            raise MissingRecordError("its key leads to no value", where=where, fix=_AGAIN)
-        arrays = parse_arrays(value, where, FEATURE_KEYS)
-        return Scene(id, **feature_parts(next(iter(arrays.values())), where), source=str(self.path))
+            raise MissingRecordError("its key leads to no value", fix=_AGAIN)
+        arrays = parse_arrays(value, FEATURE_KEYS)
+        return Scene(id, **feature_parts(next(iter(arrays.values()))), source=str(self.path))
 
-    def build_index(self) -> dict[str, bytes]:
-        """The key of each image."""
-        with self._transaction(self.path) as transaction:
+    @cached_property
+    def index(self) -> dict[str, bytes]:
+        with about(self.path), self._transaction() as transaction:
             keys = [bytes(key) for key in transaction.cursor().iternext(values=False)]
         index = {key.decode("utf-8", "surrogateescape"): key for key in keys}
         return {id: key for id, key in index.items() if not _RESERVED.fullmatch(id)}
 
     @contextlib.contextmanager
-    def _transaction(self, where: PathLike) -> Iterator[Any]:
+    def _transaction(self) -> Iterator[Any]:
         environment = self._environment()
         if _data_file(self.path).stat().st_size < self._size:  # touching pages that it lost would kill Python
-            raise TruncatedError("the LMDB became shorter while it was read", where=where, fix="read it again")
+            raise TruncatedError("the LMDB became shorter while it was read", fix="read it again")
         try:
             with environment.begin() as transaction:
                 yield transaction
         except library("lmdb", f"reading {self.path.name}").Error as error:
-            raise DataError(f"damaged LMDB: {error}", where=where, fix=_AGAIN) from error
+            raise DataError(f"damaged LMDB: {error}", fix=_AGAIN) from error
 
 
 def _matches(probe: Probe) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from sightline.data.feature_source import (
 )
 from sightline.data.format import Probe
 from sightline.data.numpy_files import AnyArray, parse_arrays
-from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
+from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError, about
 from sightline.files import PathLike, open_bytes
 from sightline.scene import Scene
 
@@ -56,36 +57,33 @@ class NpzFolder(FeatureSource):
 
     def read(self, id: str) -> Scene:
         path = self.folder / self.index[id]
-        where = f"{path}, image {id}"
-        arrays = _load(path, WANTED, where)
-        key = next((key for key in FEATURE_KEYS if key in arrays), None)
-        if key is None:
-            raise MissingRecordError("no features in it", where=where, fix="store them under `feat` or `features`")
-        boxes = arrays.get("boxes")
-        if self._boxes is not None:
-            boxes = _load(self._boxes / f"{id}.npy", ("boxes",), where)["boxes"]
-        size = None
-        if "image_w" in arrays and "image_h" in arrays:
-            size = pixel_size(arrays["image_w"], arrays["image_h"], where)
-        parts = self.parts(id, arrays[key], where, boxes=boxes, probabilities=arrays.get("cls_prob"), size=size)
+        with about(f"{path}, image {id}"):
+            arrays = _load(path, WANTED)
+            key = next((key for key in FEATURE_KEYS if key in arrays), None)
+            if key is None:
+                raise MissingRecordError("no features in it", fix="store them under `feat` or `features`")
+            boxes, probabilities, size = arrays.get("boxes"), arrays.get("cls_prob"), None
+            if self._boxes is not None:
+                boxes = _load(self._boxes / f"{id}.npy", ("boxes",))["boxes"]
+            if "image_w" in arrays and "image_h" in arrays:
+                size = pixel_size(arrays["image_w"], arrays["image_h"])
+            parts = self.parts(id, arrays[key], boxes=boxes, probabilities=probabilities, size=size)
         if self._vectors is not None:
-            parts |= self._vector(id)
+            vector_path = self._vectors / f"{id}.npy"
+            with about(f"{vector_path}, image {id}"):
+                vector = _load(vector_path, ("vector",))["vector"]
+                if vector.ndim != 1:
+                    raise DataError(f"its shape is {vector.shape}, one vector was expected")
+                parts |= feature_parts(vector)
         return Scene(id, **parts, source=str(path))
-
-    def _vector(self, id: str) -> dict[str, Any]:
-        assert self._vectors is not None
-        path = self._vectors / f"{id}.npy"
-        vector = _load(path, ("vector",), f"{path}, image {id}")["vector"]
-        if vector.ndim != 1:
-            raise DataError(f"its shape is {vector.shape}, one vector was expected", where=path)
-        return feature_parts(vector, str(path))
 
     def notes(self) -> tuple[str, ...]:
         vectors = (f"global vectors from {self._vectors.name}",) if self._vectors else ()
         others = other_files(entry.name for entry in self.folder.iterdir() if entry.suffix not in _SUFFIXES)
         return (*vectors, *super().notes(), *others)
 
-    def build_index(self) -> dict[str, str]:
+    @cached_property
+    def index(self) -> dict[str, str]:
         """The name of each image's file."""
         files: dict[str, str] = {}
         for name in sorted(entry.name for entry in self.folder.iterdir()):
@@ -112,11 +110,11 @@ def _beside(folder: Path, kind: str) -> Path | None:
     return sibling if folder.name.endswith("_att") and sibling.is_dir() else None
 
 
-def _load(path: Path, wanted: tuple[str, ...], where: str) -> dict[str, AnyArray]:
+def _load(path: Path, wanted: tuple[str, ...]) -> dict[str, AnyArray]:
     if not path.is_file():
-        raise MissingRecordError(f"{path.name} is missing from {path.parent}", where=where, fix="extract it again")
-    with open_bytes(path) as file:
-        return parse_arrays(file.read(), path, wanted)
+        raise MissingRecordError(f"{path.name} is missing from {path.parent}", fix="extract it again")
+    with about(path), open_bytes(path) as file:
+        return parse_arrays(file.read(), wanted)
 
 
 def _matches(probe: Probe) -> bool:

@@ -1,4 +1,7 @@
-"""npy and npz, read without pickle, and with errors that tell damage from a wrong kind of file."""
+"""npy and npz, read without pickle, and with errors that tell damage from a wrong kind of file.
+
+Errors about bytes name no place: who has read them knows it (`errors.about`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sightline.errors import ChecksumError, DataError, MissingRecordError, TruncatedError
+from sightline.errors import ChecksumError, DataError, MissingRecordError, TruncatedError, about
 from sightline.files import PathLike, check_declared_size, existing_path, open_bytes
 
 AnyArray = npt.NDArray[Any]
@@ -34,75 +37,82 @@ class _Header(NamedTuple):
     def size(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
+    def check_stored(self, length: int) -> None:
+        """Refuse a file of a `length` in which the array does not end."""
+        stored = length - self.offset
+        if stored < self.size:
+            row = self.size // max(1, self.shape[0]) if self.shape else self.size
+            place = f": the last whole row is {stored // row - 1}" if len(self.shape) > 2 and stored >= row > 0 else ""
+            what = f"the array has {stored} of its {self.size} bytes{place}"
+            raise TruncatedError(what, fix="copy or download it again")
 
-def _read_header(file: IO[bytes], where: PathLike) -> _Header:
+
+def _read_header(file: IO[bytes]) -> _Header:
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
     except Exception as error:  # numpy parses the header as Python text, and lets whatever that raises through
         if "EOF" in str(error) and isinstance(error, ValueError):
-            raise TruncatedError("the npy header ends too early", where=where, fix=_AGAIN) from error
-        raise DataError("its npy header cannot be read", where=where, fix=_AGAIN) from error
+            raise TruncatedError("the npy header ends too early", fix=_AGAIN) from error
+        raise DataError("its npy header cannot be read", fix=_AGAIN) from error
     if any(length < 0 for length in shape):
-        raise DataError(f"its npy header says the shape is {shape}", where=where, fix=_AGAIN)
+        raise DataError(f"its npy header says the shape is {shape}", fix=_AGAIN)
     if dtype.hasobject:
-        raise DataError("the array holds pickled objects, which are never loaded", where=where, fix="save numbers")
+        raise DataError("the array holds pickled objects, which are never loaded", fix="save numbers")
     return _Header(shape, dtype, fortran, file.tell())
 
 
-def _parse_npy(data: bytes, where: PathLike) -> AnyArray:
-    header = _read_header(io.BytesIO(data), where)
-    if len(data) - header.offset < header.size:
-        raise _cut(header, len(data) - header.offset, where)
+def _parse_npy(data: bytes) -> AnyArray:
+    header = _read_header(io.BytesIO(data))
+    header.check_stored(len(data))
     try:
         flat = np.frombuffer(data, dtype=header.dtype, count=math.prod(header.shape), offset=header.offset)
         return _native(flat.reshape(header.shape, order="F" if header.fortran else "C"))
     except (ValueError, OverflowError) as error:  # numbers of no bytes, or a side longer than an address
-        raise DataError(f"its npy header says {header.shape} of {header.dtype}", where=where, fix=_AGAIN) from error
+        raise DataError(f"its npy header says {header.shape} of {header.dtype}", fix=_AGAIN) from error
 
 
-def _parse_npz(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str, AnyArray]:
+def _parse_npz(data: bytes, wanted: Collection[str]) -> dict[str, AnyArray]:
     """The arrays of one npz file's bytes that are `wanted` and there."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = {name.removesuffix(".npy"): name for name in archive.namelist()}
-            stored = {key: _member(archive, names[key], where) for key in wanted if key in names}
+            stored = {key: _member(archive, names[key]) for key in wanted if key in names}
     except zipfile.BadZipFile as error:
         if "CRC" in str(error):
-            raise ChecksumError(f"the bytes were damaged: {error}", where=where, fix=_AGAIN) from error
-        raise TruncatedError("the npz ends too early: its directory is missing", where=where, fix=_AGAIN) from error
+            raise ChecksumError(f"the bytes were damaged: {error}", fix=_AGAIN) from error
+        raise TruncatedError("the npz ends too early: its directory is missing", fix=_AGAIN) from error
     except (EOFError, OSError, ValueError, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"the npz cannot be unpacked: {error}", where=where, fix=_AGAIN) from error
+        raise DataError(f"the npz cannot be unpacked: {error}", fix=_AGAIN) from error
     if not stored:
         what = f"none of the arrays {', '.join(wanted)}; this npz holds {', '.join(names) or 'nothing'}"
-        raise MissingRecordError(what, where=where, fix="store region features under `feat` or `features`")
-    return {key: _parse_npy(raw, where) for key, raw in stored.items()}
+        raise MissingRecordError(what, fix="store region features under `feat` or `features`")
+    return {key: _parse_npy(raw) for key, raw in stored.items()}
 
 
-def _member(archive: zipfile.ZipFile, name: str, where: PathLike) -> bytes:
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     """The bytes that a member's npy header declares, and not one more: few packed bytes may hold many."""
     with archive.open(name) as file:
         start = file.read(_LONGEST_HEADER)
-        header = _read_header(io.BytesIO(start), where)
-        check_declared_size(header.size, archive.getinfo(name).compress_size, f"`{name}`", where)
+        header = _read_header(io.BytesIO(start))
+        check_declared_size(header.size, archive.getinfo(name).compress_size, f"`{name}`")
         end = header.offset + header.size
         data = start + file.read(max(0, end - len(start)))
         if len(data) > end or file.read(1):
-            what = f"{name} holds more than the {header.size} bytes of its array"
-            raise DataError(what, where=where, fix="extract it again")
+            raise DataError(f"{name} holds more than the {header.size} bytes of its array", fix="extract it again")
     return data
 
 
-def parse_arrays(data: bytes, where: PathLike, wanted: Collection[str]) -> dict[str, AnyArray]:
+def parse_arrays(data: bytes, wanted: Collection[str]) -> dict[str, AnyArray]:
     """The arrays of npz bytes by name, or the one array of npy bytes under the first name in `wanted`."""
     if data.startswith(ZIP_MAGIC):
-        return _parse_npz(data, where, wanted)
+        return _parse_npz(data, wanted)
     if data.startswith(NPY_MAGIC):
-        return {next(iter(wanted)): _parse_npy(data, where)}
+        return {next(iter(wanted)): _parse_npy(data)}
     if NPY_MAGIC.startswith(data) or ZIP_MAGIC.startswith(data):
-        raise TruncatedError(f"it ends after {len(data)} bytes", where=where, fix=_AGAIN)
-    raise DataError("neither npy nor npz", where=where, fix=_AGAIN)
+        raise TruncatedError(f"it ends after {len(data)} bytes", fix=_AGAIN)
+    raise DataError("neither npy nor npz", fix=_AGAIN)
 
 
 class NpyRows:
@@ -114,16 +124,14 @@ class NpyRows:
 
     def __init__(self, path: PathLike) -> None:
         self.path = existing_path(path)
-        with open_bytes(self.path) as file:
-            self._header = _read_header(file, self.path)
-        if self._header.fortran or not self.shape:
-            fix = "save it with np.ascontiguousarray"
-            raise DataError("the array is not stored row by row", where=self.path, fix=fix)
-        stored = self.path.stat().st_size - self._header.offset
-        if self._header.size == 0 and self.shape[0]:  # any number of rows that hold nothing
-            raise DataError(f"its npy header says the shape is {self.shape}", where=self.path, fix=_AGAIN)
-        if stored < self._header.size:
-            raise _cut(self._header, stored, self.path)
+        with about(self.path):
+            with open_bytes(self.path) as file:
+                self._header = _read_header(file)
+            if self._header.fortran or not self.shape:
+                raise DataError("the array is not stored row by row", fix="save it with np.ascontiguousarray")
+            if self._header.size == 0 and self.shape[0]:  # any number of rows that hold nothing
+                raise DataError(f"its npy header says the shape is {self.shape}", fix=_AGAIN)
+            self._header.check_stored(self.path.stat().st_size)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -143,10 +151,3 @@ class NpyRows:
 
 def _native(array: AnyArray) -> AnyArray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def _cut(header: _Header, stored: int, where: PathLike) -> TruncatedError:
-    row = header.size // max(1, header.shape[0]) if header.shape else header.size
-    place = f": the last whole row is {stored // row - 1}" if len(header.shape) > 2 and stored >= row > 0 else ""
-    what = f"the array has {stored} of its {header.size} bytes{place}"
-    return TruncatedError(what, where=where, fix="copy or download it again")

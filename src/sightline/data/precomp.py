@@ -30,10 +30,10 @@ from sightline.data.feature_source import (
     write_each,
 )
 from sightline.data.format import Format, Summary
-from sightline.data.hdf5_file import Hdf5File
+from sightline.data.hdf5_features import Hdf5File
 from sightline.data.numpy_files import AnyArray, NpyRows
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
-from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
+from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError, about
 from sightline.files import PathLike, open_bytes, read_json, write_text
 from sightline.scene import Array, Scene
 
@@ -48,16 +48,18 @@ class _Hdf5Rows:
 
     def __init__(self, path: Path) -> None:
         self._file = Hdf5File(path)
-        dataset = self._file.dataset("feats")
-        if dataset is None or not dataset.shape:
-            raise DataError("no rows in a dataset 'feats'", where=path, fix="store one row an image under it")
+        with about(path):
+            dataset = self._file.dataset("feats")
+            if dataset is None or not dataset.shape:
+                raise DataError("no rows in a dataset 'feats'", fix="store one row an image under it")
         self._count = len(dataset)
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, row: int) -> AnyArray:
-        return self._file.read("feats", f"{self._file.path}, row {row}", row)
+        with about(f"{self._file.path}, row {row}"):
+            return self._file.read("feats", row)
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,8 @@ class PrecompFeatures(FeatureSource):
             raise MissingRecordError(what, where=self.path, fix=fix)
         self._ids = _image_ids(every.values() if split is None else self._splits.values())
 
-    def build_index(self) -> dict[str, tuple[str, int]]:
+    @cached_property
+    def index(self) -> dict[str, tuple[str, int]]:
         """The split and row of each image."""
         return {id: (name, row) for name in self._splits for row, id in enumerate(self._ids[name])}
 
@@ -205,7 +208,8 @@ class PrecompFeatures(FeatureSource):
         name, row = self.index[id]
         rows, source = self._splits[name].rows, f"{self.path}, split {name}, row {row}"
         assert rows is not None
-        return Scene(id, **feature_parts(rows[row], f"{source}, image {id}"), source=source)
+        with about(f"{source}, image {id}"):
+            return Scene(id, **feature_parts(rows[row]), source=source)
 
     def notes(self) -> tuple[str, ...]:
         prefixed = any(self._ids[name] != split.stored_ids for name, split in self._splits.items())
@@ -257,7 +261,7 @@ def _survey(path: Path, problems: Problems) -> Summary:
     counts: dict[str, int | str] = {}
     notes: list[str] = []
     if any(split.rows is not None for split in splits):
-        counts, feature_notes = survey_scenes(path, PrecompFeatures, problems)
+        counts, feature_notes = survey_scenes(PrecompFeatures, path, problems)
         notes += feature_notes
     if bare := [split.name for split in splits if split.rows is None]:
         notes.append(f"captions without features (no _ims.npy or _ims.h5): {', '.join(bare)}")

@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from sightline.data.caption_format import caption_set, count_captions
 from sightline.data.format import Format, Probe, Summary
-from sightline.data.hdf5_file import HDF5_MAGIC, Hdf5File
+from sightline.data.hdf5_features import HDF5_MAGIC, Hdf5File
 from sightline.data.json_records import Record, read_object
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence
-from sightline.errors import CountError, DataError, MissingExtraError, MissingRecordError
+from sightline.errors import CountError, DataError, MissingExtraError, MissingRecordError, about
 from sightline.files import existing_path
 
 Integers = npt.NDArray[np.integer[Any]]
@@ -47,11 +47,12 @@ def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
     """The labels of `path`; rows of two photos or of none, and lengths that are not true, are CountErrors."""
     before = problems.total
     file = Hdf5File(existing_path(path))
-    rows, start, end, length = (_integers(file, name) for name in _DIMENSIONS)
-    if len(length) != len(rows):
-        raise CountError(f"{len(rows)} rows of `labels`, {len(length)} of `label_length`", where=path)
-    if len(start) != len(end):
-        raise CountError(f"{len(start)} of `label_start_ix`, {len(end)} of `label_end_ix`", where=path)
+    with about(path):
+        rows, start, end, length = (_integers(file, name) for name in _DIMENSIONS)
+        if len(length) != len(rows):
+            raise CountError(f"{len(rows)} rows of `labels`, {len(length)} of `label_length`")
+        if len(start) != len(end):
+            raise CountError(f"{len(start)} of `label_start_ix`, {len(end)} of `label_end_ix`")
     _check_ranges(path, start, end, len(rows), problems)
     inside = np.arange(rows.shape[1]) < length[:, None]  # (M, L)
     for row in np.flatnonzero(((rows != 0) != inside).any(axis=1) | (length > rows.shape[1])):
@@ -66,7 +67,7 @@ def _integers(file: Hdf5File, name: str) -> Integers:
     if array.dtype.kind not in "iu" or array.ndim != _DIMENSIONS[name]:
         expected = f"whole numbers in {_DIMENSIONS[name]} dimensions were expected"
         what = f"`{name}` has type {array.dtype} and shape {array.shape}, {expected}"
-        raise DataError(what, where=file.path, fix="run prepro_labels.py again")
+        raise DataError(what, fix="run prepro_labels.py again")
     return array.astype(np.int64)
 
 
