@@ -24,7 +24,7 @@ from caption_samples import (
     put,
     repeat,
 )
-from sightline.data import coco, json_captions, karpathy
+from sightline.data import coco, json_captions
 from sightline.data.records import CaptionSet
 from sightline.errors import (
     ByteStringError,
@@ -58,7 +58,7 @@ def texts(captions: CaptionSet) -> dict[str, list[str]]:
 
 
 def test_karpathy_gives_cocoid_or_imgid_files_splits_and_tokens(tmp_path: Path) -> None:
-    captions = karpathy.read(written(tmp_path, KARPATHY))
+    captions = json_captions.read_karpathy(written(tmp_path, KARPATHY))
     assert texts(captions) == {"391895": ["A man.", "A moped."], "7": ["Two dogs "]}
     assert captions.splits() == {"test": 1, "train": 1}
     assert [photo.file for photo in captions] == ["val2014/COCO_val2014_000000391895.jpg", "1000092795.jpg"]
@@ -68,15 +68,15 @@ def test_karpathy_gives_cocoid_or_imgid_files_splits_and_tokens(tmp_path: Path) 
 
 def test_karpathy_sentences_without_raw_text_are_their_joined_tokens(tmp_path: Path) -> None:
     path = written(tmp_path, {"images": [{"imgid": 0, "sentences": [{"tokens": ["a", "dog"]}]}]})
-    assert texts(karpathy.read(path)) == {"0": ["a dog"]}
+    assert texts(json_captions.read_karpathy(path)) == {"0": ["a dog"]}
 
 
 def test_senticap_joins_a_photo_listed_for_each_sentiment(tmp_path: Path) -> None:
     path = written(tmp_path, SENTICAP)
-    captions = karpathy.read_senticap(path)
+    captions = json_captions.read_senticap(path)
     assert texts(captions) == {"5": ["Nice food.", "Bad food."]}
-    assert [karpathy.sentiment_of(sentence) for sentence in captions.sentences()] == ["positive", "negative"]
-    assert karpathy.SENTICAP.inspect(path).counts["negative captions"] == 1
+    assert [json_captions.sentiment_of(sentence) for sentence in captions.sentences()] == ["positive", "negative"]
+    assert json_captions.SENTICAP.inspect(path).counts["negative captions"] == 1
 
 
 def test_words_with_sentiment_are_the_adjectives_that_senticap_marks(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_words_with_sentiment_are_the_adjectives_that_senticap_marks(tmp_path: P
         sentence("a BAD DOG bites a nice cat", 0),
     ]
     path = written(tmp_path, {"images": [{"imgid": 5, "filename": "a.jpg", "split": "test", "sentences": told}]})
-    assert karpathy.sentiment_words(path) == {"positive": {"nice"}, "negative": {"bad"}}
+    assert json_captions.sentiment_words(path) == {"positive": {"nice"}, "negative": {"bad"}}
 
 
 def test_neuraltalk_lists_use_the_path_where_there_is_no_id(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from caption_samples import NAMES, format_of
-from sightline.data import boxes_jsonl, coco, entities, image_list, karpathy, text_lists
+from sightline.data import boxes_jsonl, coco, entities, image_list, json_captions, text_lists
 from sightline.data.format import Probe
 from sightline.data.records import CaptionSet
 
@@ -74,8 +74,8 @@ def test_corpora_have_their_sentences(data_dir: Path) -> None:
 
 
 def test_senticap_has_its_sentiments(data_dir: Path) -> None:
-    captions = karpathy.read_senticap(data_dir / "corpora/senticap.json.gz")
-    found = Counter(map(karpathy.sentiment_of, captions.sentences()))
+    captions = json_captions.read_senticap(data_dir / "corpora/senticap.json.gz")
+    found = Counter(map(json_captions.sentiment_of, captions.sentences()))
     assert found == {"positive": 4_892, "negative": 3_977}
 
 

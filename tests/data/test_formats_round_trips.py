@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caption_samples import ID, TEXT, WORD, caption_sets
-from sightline.data import caption_table, coco, gvd, karpathy
+from sightline.data import caption_table, coco, gvd, json_captions
 from sightline.data.format import Format
 from sightline.data.gvd import Submission
 from sightline.data.records import CaptionedPhoto, CaptionSet, GroundedPrediction, Sentence
@@ -46,8 +46,8 @@ def test_coco_captions_keep_ids_files_sizes_and_texts(captions: CaptionSet, fold
 @given(captions=caption_sets(tokens=True))
 def test_karpathy_files_keep_everything_but_sentence_ids(captions: CaptionSet, folder: Path) -> None:
     path = folder / "dataset_any.json"
-    assert karpathy.write(path, captions) == len(captions)
-    back = karpathy.read(path)
+    assert json_captions.write_karpathy(path, captions) == len(captions)
+    back = json_captions.read_karpathy(path)
     assert texts(back) == texts(captions)
     assert [s.tokens for s in back.sentences()] == [s.tokens for s in captions.sentences()]
     assert [(p.file, p.size, p.split) for p in back] == [(p.file, p.size, p.split) for p in captions]
@@ -55,15 +55,15 @@ def test_karpathy_files_keep_everything_but_sentence_ids(captions: CaptionSet, f
 
 @given(text=TEXT)
 def test_karpathy_tokens_are_lower_case_words_without_ascii_punctuation(text: str, folder: Path) -> None:
-    karpathy.write(folder / "one.json", CaptionSet((CaptionedPhoto("1", (Sentence(text),)),)))
-    (sentence,) = karpathy.read(folder / "one.json").sentences()
+    json_captions.write_karpathy(folder / "one.json", CaptionSet((CaptionedPhoto("1", (Sentence(text),)),)))
+    (sentence,) = json_captions.read_karpathy(folder / "one.json").sentences()
     kept = "".join(character for character in text.lower() if character not in string.punctuation)
     assert sentence.tokens == tuple(kept.split())
 
 
 @settings(max_examples=10)
 @given(ids=st.lists(st.integers(0, 10**9), unique=True, min_size=2, max_size=5))
-@pytest.mark.parametrize("format", [coco.CAPTIONS, karpathy.FORMAT])
+@pytest.mark.parametrize("format", [coco.CAPTIONS, json_captions.KARPATHY])
 def test_distinct_numbers_of_sentences_are_kept(format: Format, ids: list[int], folder: Path) -> None:
     captions = CaptionSet((CaptionedPhoto("5", tuple(Sentence("x", id=str(id)) for id in ids)),))
     format.write_captions(folder / "numbered.json", captions)  # type: ignore[misc]
@@ -124,7 +124,7 @@ def test_submissions_come_back_equal(data: st.DataObject, mode: str, details: st
 
 
 @pytest.mark.parametrize(
-    "format", [coco.CAPTIONS, karpathy.FORMAT, coco.RESULTS, caption_table.CSV, caption_table.JSONL]
+    "format", [coco.CAPTIONS, json_captions.KARPATHY, coco.RESULTS, caption_table.CSV, caption_table.JSONL]
 )
 def test_a_photo_without_caption_is_refused_and_the_old_file_stays(format: Format, tmp_path: Path) -> None:
     path = tmp_path / "kept.json"

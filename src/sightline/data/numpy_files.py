@@ -37,7 +37,7 @@ class _Header(NamedTuple):
     def size(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def check_stored(self, length: int) -> None:
+    def check_length(self, length: int) -> None:
         """Refuse a file of a `length` in which the array does not end."""
         stored = length - self.offset
         if stored < self.size:
@@ -65,7 +65,7 @@ def _read_header(file: IO[bytes]) -> _Header:
 
 def _parse_npy(data: bytes) -> AnyArray:
     header = _read_header(io.BytesIO(data))
-    header.check_stored(len(data))
+    header.check_length(len(data))
     try:
         flat = np.frombuffer(data, dtype=header.dtype, count=math.prod(header.shape), offset=header.offset)
         return _native(flat.reshape(header.shape, order="F" if header.fortran else "C"))
@@ -131,7 +131,7 @@ class NpyRows:
                 raise DataError("the array is not stored row by row", fix="save it with np.ascontiguousarray")
             if self._header.size == 0 and self.shape[0]:  # any number of rows that hold nothing
                 raise DataError(f"its npy header says the shape is {self.shape}", fix=_AGAIN)
-            self._header.check_stored(self.path.stat().st_size)
+            self._header.check_length(self.path.stat().st_size)
 
     @property
     def shape(self) -> tuple[int, ...]:

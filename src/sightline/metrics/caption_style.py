@@ -109,7 +109,7 @@ def _nouns_twice(words: Sequence[str], tags: Sequence[str]) -> list[str]:
 def sentiment_shares(captions: Collection[Sequence[str]], words: Mapping[str, Collection[str]]) -> dict[str, float]:
     """For each sentiment the percentage of words that carry it, and of captions with one at least.
 
-    Which words do is read from SentiCap (`sightline.data.karpathy.sentiment_words`).
+    Which words do is read from SentiCap (`sightline.data.json_captions.sentiment_words`).
 
     >>> sentiment_shares([["a", "lovely", "dog"], ["a", "dog"]], {"positive": {"lovely"}})
     {'positive words': 20.0, 'captions with positive words': 50.0}

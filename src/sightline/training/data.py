@@ -15,7 +15,7 @@ from sightline.data.concept_dictionary import NAMED, ConceptDictionary
 from sightline.data.entities import ground, read_classes
 from sightline.data.entities import read_photos as read_entities
 from sightline.data.image_list import photo_number
-from sightline.data.karpathy import sentiment_words
+from sightline.data.json_captions import sentiment_words
 from sightline.data.records import CaptionedPhoto, GroundedPhoto
 from sightline.errors import ConfigError, plural
 from sightline.files import fingerprint

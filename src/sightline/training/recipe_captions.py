@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from sightline.data import karpathy, text_lists
+from sightline.data import json_captions, text_lists
 from sightline.data.concept_dictionary import ConceptDictionary
 from sightline.data.convert import any_captions
 from sightline.data.formats import identify
@@ -198,14 +198,14 @@ def read_corpus(path: PathLike, sentiment: Sentiment = "") -> tuple[str, ...]:
     """
     path = Path(path)
     kind = identify(path)
-    if sentiment and kind.name != karpathy.SENTICAP.name:
+    if sentiment and kind.name != json_captions.SENTICAP.name:
         raise ConfigError(f"{kind.name} tells no sentiment", where=path, fix="give a SentiCap file, or no sentiment")
     if kind.name == text_lists.CORPUS.name:
         return tuple(text_lists.read_sentences(path))
     if kind.captions is None:
         raise ConfigError(f"{kind.name} holds no sentences", where=path, fix="give a text file, a sentence per line")
     sentences = kind.captions(path).sentences()
-    return tuple(s.text for s in sentences if not sentiment or karpathy.sentiment_of(s) == sentiment)
+    return tuple(s.text for s in sentences if not sentiment or json_captions.sentiment_of(s) == sentiment)
 
 
 def corpus_pools(
