@@ -92,11 +92,8 @@ class SceneBatch(_Moves):
         fingerprints = {scene.fingerprint for scene in scenes}
         if len(fingerprints) > 1:
             models = ", ".join(sorted(fingerprint or "unknown" for fingerprint in fingerprints))
-            raise DataError(
-                f"scenes of different vision models in one batch ({models})",
-                where=scenes[0].where,
-                fix="extract all features with one model",
-            )
+            what = f"scenes of different vision models in one batch ({models})"
+            raise DataError(what, where=scenes[0].where, fix="extract all features with one model")
         parts: dict[str, Tensor | None] = {}
         for name in ("regions", "boxes", "scores", "grid"):
             parts[name], mask = _pad([getattr(scene, name) for scene in scenes])
@@ -124,11 +121,9 @@ class SceneBatch(_Moves):
         if not isinstance(value, Tensor):
             raise self._missing(name, by, "use features that hold it, or another model")
         if width is not None and value.shape[-1] != width:
-            raise CountError(
-                f"{by} reads `{name}` of {width} numbers, and these have {value.shape[-1]}",
-                where=self._where,
-                fix="use features of the kind that the model was made for, or make it for these",
-            )
+            what = f"{by} reads `{name}` of {width} numbers, and these have {value.shape[-1]}"
+            fix = "use features of the kind that the model was made for, or make it for these"
+            raise CountError(what, where=self._where, fix=fix)
         return value
 
     @property

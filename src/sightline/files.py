@@ -213,11 +213,8 @@ def lock(path: PathLike) -> Iterator[None]:
         try:
             _lock_file(file)
         except OSError as error:
-            raise DataError(
-                "another process is writing here",
-                where=target.parent,
-                fix="wait for it to finish, or stop it, then run the command again",
-            ) from error
+            fix = "wait for it to finish, or stop it, then run the command again"
+            raise DataError("another process is writing here", where=target.parent, fix=fix) from error
         yield
 
 
@@ -295,11 +292,9 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count = self._packed.readinto(buffer)
         if self._packed.tell() > most_bytes(self._stored):
-            raise DataError(
-                f"it unpacks to more than {most_bytes(self._stored):,} bytes, and has {self._stored:,} itself",
-                where=self._where,
-                fix="only use files you trust; if this is one, unpack it with `gunzip` first",
-            )
+            what = f"it unpacks to more than {most_bytes(self._stored):,} bytes, and has {self._stored:,} itself"
+            fix = "only use files you trust; if this is one, unpack it with `gunzip` first"
+            raise DataError(what, where=self._where, fix=fix)
         return count
 
     def readall(self) -> bytes:
@@ -337,9 +332,8 @@ def open_bytes(path: PathLike) -> Iterator[IO[bytes]]:
     except (EOFError, zlib.error) as error:
         raise TruncatedError("the gzip stream ends too early", where=target, fix="copy or download it again") from error
     except gzip.BadGzipFile as error:
-        raise DataError(
-            "this is not a gzip file", where=target, fix="rename it without .gz, or download it again"
-        ) from error
+        fix = "rename it without .gz, or download it again"
+        raise DataError("this is not a gzip file", where=target, fix=fix) from error
     except PermissionError as error:
         raise DataError("no permission to read it", where=target, fix="change its permissions") from error
 
@@ -352,11 +346,9 @@ def open_text(path: PathLike) -> Iterator[IO[str]]:
             yield text
         except UnicodeDecodeError as error:
             bad = bytes(error.object[error.start : error.end])
-            raise DataError(
-                f"not UTF-8 text: the bytes {bad!r} are no character ({error.reason})",
-                where=path,
-                fix="convert it first, for example with `iconv -f latin1 -t utf-8`",
-            ) from error
+            what = f"not UTF-8 text: the bytes {bad!r} are no character ({error.reason})"
+            fix = "convert it first, for example with `iconv -f latin1 -t utf-8`"
+            raise DataError(what, where=path, fix=fix) from error
 
 
 def read_json(path: PathLike) -> Any:
@@ -368,9 +360,8 @@ def read_json(path: PathLike) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg:
-            raise TruncatedError(
-                f"the JSON ends too early ({place})", where=path, fix="copy or download it again"
-            ) from error
+            fix = "copy or download it again"
+            raise TruncatedError(f"the JSON ends too early ({place})", where=path, fix=fix) from error
         raise DataError(f"not valid JSON: {error.msg} at {place}", where=path, fix="correct it there") from error
     except (RecursionError, ValueError) as error:
         why = describe_excess(error, text)

@@ -107,11 +107,8 @@ class Scene:
         parts = self.parts()
         for name in needed:
             if name not in parts:
-                raise MissingPartError(
-                    f"{by} needs `{name}`, and the scene has only {', '.join(parts) or 'its id'}",
-                    where=self.where,
-                    fix=f"supply {SUPPLIERS[name]}",
-                )
+                what = f"{by} needs `{name}`, and the scene has only {', '.join(parts) or 'its id'}"
+                raise MissingPartError(what, where=self.where, fix=f"supply {SUPPLIERS[name]}")
         return self
 
     def pixel_boxes(self) -> Array:
@@ -146,10 +143,8 @@ def _check_finite(name: str, part: Array | None) -> None:
     else:
         finite = np.isfinite(part).all()
     if not finite:
-        raise NonFiniteError(
-            f"`{name}` holds NaN or infinity at {np.argwhere(~np.isfinite(part))[0].tolist()}",
-            fix="extract this image's features again; Sightline never replaces them silently",
-        )
+        what = f"`{name}` holds NaN or infinity at {np.argwhere(~np.isfinite(part))[0].tolist()}"
+        raise NonFiniteError(what, fix="extract this image's features again; Sightline never replaces them silently")
 
 
 def normalise_boxes(boxes: Array, size: tuple[int, int], where: str = "") -> Array:
@@ -165,9 +160,8 @@ def normalise_boxes(boxes: Array, size: tuple[int, int], where: str = "") -> Arr
             raise BoxError(f"the image size is {width}×{height}", fix="store the real size in pixels")
         check_order(pixels)
         if pixels.size and pixels.max() <= 1 and (pixels % 1).any() and min(size) > 16:
-            raise BoxError(
-                "the boxes lie in [0, 1], and pixels were expected", fix="store boxes in pixels of the image size"
-            )
+            fix = "store boxes in pixels of the image size"
+            raise BoxError("the boxes lie in [0, 1], and pixels were expected", fix=fix)
         outside = (pixels < -1) | (pixels > limit + 1)
         if outside.any():
             row = int(np.argmax(outside.any(axis=1)))
@@ -184,11 +178,9 @@ def check_order(boxes: Array, where: str = "") -> None:
     wrong = (boxes[:, 2] < boxes[:, 0]) | (boxes[:, 3] < boxes[:, 1])
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise BoxError(
-            f"box {row} is {_box_text(boxes[row])}: its right or lower edge comes before its left or upper edge",
-            where=where,
-            fix="boxes must be x1 y1 x2 y2; if yours are x y width height, add x to width and y to height",
-        )
+        what = f"box {row} is {_box_text(boxes[row])}: its right or lower edge comes before its left or upper edge"
+        fix = "boxes must be x1 y1 x2 y2; if yours are x y width height, add x to width and y to height"
+        raise BoxError(what, where=where, fix=fix)
 
 
 def check_boxes(boxes: Array, where: str = "") -> None:
@@ -196,11 +188,8 @@ def check_boxes(boxes: Array, where: str = "") -> None:
     check_order(boxes, where)
     if boxes.size and (boxes.min() < 0 or boxes.max() > 1):
         row = int(np.argmax(((boxes < 0) | (boxes > 1)).any(axis=1)))
-        raise BoxError(
-            f"box {row} is {_box_text(boxes[row])}, outside [0, 1]",
-            where=where,
-            fix="divide pixel boxes by the image size (scene.normalise_boxes)",
-        )
+        fix = "divide pixel boxes by the image size (scene.normalise_boxes)"
+        raise BoxError(f"box {row} is {_box_text(boxes[row])}, outside [0, 1]", where=where, fix=fix)
 
 
 def box_iou(boxes: Array, others: Array, border: float = 0) -> Array:

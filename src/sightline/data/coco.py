@@ -118,11 +118,9 @@ def _write_results(path: Path, captions: CaptionSet) -> int:
     results: dict[str, str] = {}
     for photo in each_with_caption(captions):
         if len(photo.sentences) != 1:
-            raise CountError(
-                f"image {photo.id} has {len(photo.sentences)} captions, results hold one per image",
-                where=captions.source or None,
-                fix="choose one caption per image, or write another format",
-            )
+            what = f"image {photo.id} has {len(photo.sentences)} captions, results hold one per image"
+            fix = "choose one caption per image, or write another format"
+            raise CountError(what, where=captions.source or None, fix=fix)
         results[photo.id] = photo.sentences[0].text
     return write_results(path, results)
 

@@ -74,9 +74,8 @@ def convert(
         held = " and ".join(_kinds(origin.scenes, origin.captions)) or "neither features nor captions"
         taken = " or ".join(_kinds(target.write_scenes, target.write_captions))
         what = f"{origin.name} holds {held} and {target.name} can be written from {taken}"
-        raise ConfigError(
-            what, where=source, fix="choose another format with --to; `sightline data formats` lists them"
-        )
+        fix = "choose another format with --to; `sightline data formats` lists them"
+        raise ConfigError(what, where=source, fix=fix)
     return ConvertReport(str(source), origin.name, str(destination), target.name, kind, written, left_out)
 
 

@@ -62,9 +62,8 @@ def difference(base: FloatArray, other: FloatArray, observed: float) -> Differen
 def same_images(systems: Iterable[Iterable[str]]) -> None:
     """Refuse to compare systems that were scored on different images, or in another order."""
     if len({tuple(ids) for ids in systems}) > 1:
-        raise CountError(
-            "the systems were scored on different images", fix="give captions of the same images for every system"
-        )
+        fix = "give captions of the same images for every system"
+        raise CountError("the systems were scored on different images", fix=fix)
 
 
 PARTS = ("hits", "totals")  # names of a share's arrays in a file

@@ -44,10 +44,8 @@ class DocumentFrequencies:
 
     def __post_init__(self) -> None:
         if not self.images >= 1:
-            raise DataError(
-                f"document frequencies over {self.images} images",
-                fix="`images` is the number of images they were counted on (`ref_len` in saved files)",
-            )
+            fix = "`images` is the number of images they were counted on (`ref_len` in saved files)"
+            raise DataError(f"document frequencies over {self.images} images", fix=fix)
 
     @classmethod
     def of(cls, references: Iterable[Sequence[str]]) -> DocumentFrequencies:

@@ -86,11 +86,9 @@ class AttentionAccuracy:
         if photo.id in self._ids:
             raise DuplicateRecordError(f"image {photo.id} was scored already", fix="give each image once")
         if len(pointed) != len(photo.sentences):
-            raise CountError(
-                f"{len(pointed)} predictions for {len(photo.sentences)} sentences",
-                where=f"image {photo.id}",
-                fix="point the words of every reference sentence, in order",
-            )
+            what = f"{len(pointed)} predictions for {len(photo.sentences)} sentences"
+            fix = "point the words of every reference sentence, in order"
+            raise CountError(what, where=f"image {photo.id}", fix=fix)
         self._ids.add(photo.id)
         for sentence, boxes in zip(photo.sentences, pointed, strict=True):
             for word in sentence.words:

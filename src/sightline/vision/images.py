@@ -227,22 +227,16 @@ def _check_size(width: int, height: int, max_pixels: int | None, where: str) -> 
 def _check_thin(width: int, height: int, stored: int, where: str) -> None:
     """Refuse a small file that declares a very large picture."""
     if width * height > max(LARGE, THIN * stored):
-        raise ImageError(
-            f"the picture declares {width:,} × {height:,} pixels, and its file has {stored:,} bytes",
-            where=where,
-            fix=f"only use files you trust; if this is one, set {LIMIT_VARIABLE}={width * height}",
-        )
+        what = f"the picture declares {width:,} × {height:,} pixels, and its file has {stored:,} bytes"
+        fix = f"only use files you trust; if this is one, set {LIMIT_VARIABLE}={width * height}"
+        raise ImageError(what, where=where, fix=fix)
 
 
 def _refused(error: Exception, kind: Kind | None, where: str) -> ImageError:
     if isinstance(error, Image.DecompressionBombError):
-        return ImageError(
-            f"Pillow takes the picture for a decompression bomb ({reason(error)})",
-            where=where,
-            fix="make it smaller, or, if you trust it, raise PIL.Image.MAX_IMAGE_PIXELS",
-        )
+        fix = "make it smaller, or, if you trust it, raise PIL.Image.MAX_IMAGE_PIXELS"
+        return ImageError(f"Pillow takes the picture for a decompression bomb ({reason(error)})", where=where, fix=fix)
     if kind is None:
-        return ImageError(
-            f"the picture cannot be decoded ({reason(error)})", where=where, fix="check where it came from"
-        )
+        fix = "check where it came from"
+        return ImageError(f"the picture cannot be decoded ({reason(error)})", where=where, fix=fix)
     return kind.unreadable(where, error)

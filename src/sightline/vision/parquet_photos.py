@@ -148,11 +148,8 @@ class PhotoTable:
                 if row < self._next:
                     break
             else:  # the reading of its row group has ended before it, in an error
-                raise DataError(
-                    "the file is damaged before this row",
-                    where=f"{self.where}, row {row}",
-                    fix="write or copy it again",
-                )
+                fix = "write or copy it again"
+                raise DataError("the file is damaged before this row", where=f"{self.where}, row {row}", fix=fix)
         assert start is not None
         picture: bytes | None = self._cells[start][row - start].as_py()
         return picture

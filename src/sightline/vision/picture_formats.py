@@ -44,16 +44,10 @@ class Kind:
     def unreadable(self, where: str, error: Exception) -> ImageError:
         """The error for a picture of this kind that could not be decoded because of `error`."""
         if self.feature is not None and not features.check(self.feature):
-            return ImageError(
-                f"the Pillow that is installed ({PIL.__version__}) cannot read {self.name} pictures",
-                where=where,
-                fix="pip install --upgrade pillow, or save the picture as JPEG or PNG",
-            )
-        return ImageError(
-            f"this {self.name} picture is damaged or cut short ({reason(error)})",
-            where=where,
-            fix="copy or download it again, or leave it out",
-        )
+            what = f"the Pillow that is installed ({PIL.__version__}) cannot read {self.name} pictures"
+            return ImageError(what, where=where, fix="pip install --upgrade pillow, or save the picture as JPEG or PNG")
+        fix = "copy or download it again, or leave it out"
+        return ImageError(f"this {self.name} picture is damaged or cut short ({reason(error)})", where=where, fix=fix)
 
 
 _KINDS = (
@@ -148,11 +142,8 @@ def image_of(array: Array) -> Image.Image:
     """A picture of an array: height × width, or height × width × 1, 3 or 4; uint8, uint16, bool, or float in 0…1."""
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)) or 0 in array.shape:
         channels_first = array.ndim == 3 and array.shape[0] in (1, 3, 4)
-        raise ImageError(
-            f"an array of shape {array.shape} is no picture",
-            where=ARRAY,
-            fix="array.transpose(1, 2, 0) puts the channels last" if channels_first else "give height × width × 3",
-        )
+        fix = "array.transpose(1, 2, 0) puts the channels last" if channels_first else "give height × width × 3"
+        raise ImageError(f"an array of shape {array.shape} is no picture", where=ARRAY, fix=fix)
     eight_bit = _eight_bit(array)
     return Image.fromarray(np.ascontiguousarray(eight_bit[..., 0] if array.shape[2:] == (1,) else eight_bit))
 
@@ -169,11 +160,8 @@ def _eight_bit(array: Array) -> npt.NDArray[np.uint8]:
         raise ImageError(f"an array of {array.dtype} is no picture", where=ARRAY, fix=fix)
     lowest, highest = float(array.min()), float(array.max())
     if not (lowest >= 0 and highest <= 1):  # NaN is refused as well
-        raise ImageError(
-            f"floats must be in 0…1, and these are in {lowest:g}…{highest:g}",
-            where=ARRAY,
-            fix="divide by the highest value a pixel can have, for example array / 255",
-        )
+        fix = "divide by the highest value a pixel can have, for example array / 255"
+        raise ImageError(f"floats must be in 0…1, and these are in {lowest:g}…{highest:g}", where=ARRAY, fix=fix)
     rounded: npt.NDArray[np.uint8] = np.rint(array.astype(np.float32) * np.float32(255)).astype(np.uint8)
     return rounded
 

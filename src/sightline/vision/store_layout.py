@@ -55,11 +55,8 @@ class Settings:
         """Read `store.json`, refusing what is not a store, a damaged one, and one of a later version."""
         file = existing_path(folder) / SETTINGS
         if not file.is_file():
-            raise DataError(
-                f"this is not a feature store: it holds no {SETTINGS}",
-                where=folder,
-                fix="name the folder that `sightline extract` wrote",
-            )
+            fix = "name the folder that `sightline extract` wrote"
+            raise DataError(f"this is not a feature store: it holds no {SETTINGS}", where=folder, fix=fix)
         header = read_json(file)
         if not isinstance(header, dict) or header.get("format") != NAME or not isinstance(header.get("version"), int):
             raise DataError("this is not the settings file of a feature store", where=file, fix="name another folder")
