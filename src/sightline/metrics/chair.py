@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from sightline.errors import some
 from sightline.files import open_text
-from sightline.metrics.language_metric import LanguageMetric, Scores, some_ids
+from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.text.phrase_table import PhraseTable
 
 TABLE = Path(__file__).parent / "chair_objects.tsv"
@@ -65,7 +66,7 @@ class Chair(LanguageMetric):
         if not missing:
             return ""
         what = f"{len(missing):,} of {len(self._hypotheses):,} images are not in the file of boxes"
-        return f"{what}; CHAIR knows their objects from references alone: {some_ids(missing)}"
+        return f"{what}; CHAIR knows their objects from references alone: {some(missing)}"
 
     def compute(self) -> Scores:
         mentions = self._mentions()

@@ -41,22 +41,15 @@ class Rate:
     count: int  # how many words
 
 
-class _Outcomes:
-    """Whether words were right, by class, each with its image."""
+Outcomes = dict[str, list[tuple[str, bool]]]  # whether words were right, by class, each with its image
 
-    def __init__(self) -> None:
-        self.by_class: dict[str, list[tuple[str, bool]]] = defaultdict(list)
 
-    def add(self, label: str, image: str, hit: bool) -> None:
-        self.by_class[label].append((image, hit))
-
-    def rate(self, classes: int | None = None) -> Rate:
-        """`classes` is what macro divides by, by default those with words; others count 0."""
-        hits = [sum(hit for _, hit in rows) for rows in self.by_class.values()]
-        counts = [len(rows) for rows in self.by_class.values()]
-        shares = [hit / count for hit, count in zip(hits, counts, strict=True)]
-        classes = len(self.by_class) if classes is None else classes
-        return Rate(sum(shares) / max(1, classes), sum(hits) / max(1, sum(counts)), sum(counts))
+def _rate(outcomes: Outcomes, classes: int) -> Rate:
+    """`classes` is what macro divides by; those without words count 0."""
+    hits = [sum(hit for _, hit in rows) for rows in outcomes.values()]
+    counts = [len(rows) for rows in outcomes.values()]
+    shares = [hit / count for hit, count in zip(hits, counts, strict=True)]
+    return Rate(sum(shares) / max(1, classes), sum(hits) / max(1, sum(counts)), sum(counts))
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,8 @@ class AttentionAccuracy:
         self.reset()
 
     def reset(self) -> None:
-        self._hits, self._oracle = _Outcomes(), _Outcomes()
+        self._hits: Outcomes = defaultdict(list)
+        self._oracle: Outcomes = defaultdict(list)
         self._ids: set[str] = set()
 
     def update(self, photo: GroundedPhoto, pointed: Sequence[Mapping[int, Box]], regions: Sequence[Box]) -> None:
@@ -93,15 +87,15 @@ class AttentionAccuracy:
         for sentence, boxes in zip(photo.sentences, pointed, strict=True):
             for word in sentence.words:
                 chosen = [boxes[word.index]] if word.index in boxes else []
-                self._hits.add(word.label, photo.id, overlaps_enough(chosen, word.boxes))
-                self._oracle.add(word.label, photo.id, overlaps_enough(regions, word.boxes))
+                self._hits[word.label].append((photo.id, overlaps_enough(chosen, word.boxes)))
+                self._oracle[word.label].append((photo.id, overlaps_enough(regions, word.boxes)))
 
     def compute(self) -> AccuracyScores:
-        return AccuracyScores(self._hits.rate(), self._oracle.rate())
+        return AccuracyScores(_rate(self._hits, len(self._hits)), _rate(self._oracle, len(self._oracle)))
 
-    def by_class(self) -> dict[str, list[tuple[str, bool]]]:
+    def by_class(self) -> Outcomes:
         """Each class's annotated words: the image and whether the box was right."""
-        return dict(self._hits.by_class)
+        return dict(self._hits)
 
 
 @dataclass(frozen=True)
@@ -140,7 +134,7 @@ class GroundingF1:
 
     def reset(self) -> None:
         kinds = ("precision_all", "precision_loc", "recall_all", "recall_loc")
-        self._hits = {kind: _Outcomes() for kind in kinds}
+        self._hits: dict[str, Outcomes] = {kind: defaultdict(list) for kind in kinds}
         self._labels: set[str] = set()
         self._ids: set[str] = set()
 
@@ -161,12 +155,12 @@ class GroundingF1:
         """How many classes the references name: what macro averages divide by."""
         return len(self._labels)
 
-    def by_class(self, kind: str) -> dict[str, list[tuple[str, bool]]]:
+    def by_class(self, kind: str) -> Outcomes:
         """The images and outcomes of each class; `kind` is a field of `F1Scores`, such as `recall_all`."""
-        return dict(self._hits[kind].by_class)
+        return dict(self._hits[kind])
 
     def compute(self) -> F1Scores:
-        return F1Scores(**{kind: hits.rate(self.classes) for kind, hits in self._hits.items()})
+        return F1Scores(**{kind: _rate(hits, self.classes) for kind, hits in self._hits.items()})
 
     def _add_precision(self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> None:
         annotated = {word.index for word in sentence.words}
@@ -175,17 +169,17 @@ class GroundingF1:
             target = next((word for word in sentence.words if word.label == prediction.label), None)
             hit = target is not None and overlaps_enough([prediction.box], target.boxes)
             if target is not None:
-                self._hits["precision_loc"].add(prediction.label, id, hit)
+                self._hits["precision_loc"][prediction.label].append((id, hit))
             if target is not None or prediction.label not in without_box:
-                self._hits["precision_all"].add(prediction.label, id, hit)
+                self._hits["precision_all"][prediction.label].append((id, hit))
 
     def _add_recall(self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> None:
         for word in sentence.words:
             first = next((prediction for prediction in predictions if prediction.label == word.label), None)
             hit = first is not None and overlaps_enough([first.box], word.boxes)
             if first is not None:
-                self._hits["recall_loc"].add(word.label, id, hit)
-            self._hits["recall_all"].add(word.label, id, hit)
+                self._hits["recall_loc"][word.label].append((id, hit))
+            self._hits["recall_all"][word.label].append((id, hit))
 
 
 def mentions(caption: Caption, size: tuple[int, int], classes: Container[str]) -> list[GroundedPrediction]:

@@ -30,11 +30,6 @@ def mean_scores(key: str, scores: Mapping[str, float]) -> Scores:
     return Scores({key: mean}, {id: {key: score} for id, score in scores.items()})
 
 
-def some_ids(ids: Sequence[str]) -> str:
-    """The first five of some image ids, for a note."""
-    return ", ".join(ids[:5]) + (" …" if len(ids) > 5 else "")
-
-
 class LanguageMetric(ABC):
     """A metric of captions against references. Sentences are PTB-tokenised strings, words parted by single spaces.
 

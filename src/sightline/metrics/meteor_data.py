@@ -113,10 +113,11 @@ def compile_index(source: Source, folder: Path) -> None:
     try:
         longest = _compile_paraphrases(source, work)
         synsets, irregular = _synonyms(source)
+        prefixes = source.lines("nonbreaking/english.prefixes")
         small = {
             "longest_phrase": longest,
             "function_words": source.lines("function/english.words"),
-            "prefixes": _prefixes(source),
+            "prefixes": {line.split()[0]: "#NUMERIC_ONLY#" in line for line in prefixes if line and line[0] != "#"},
             "synsets": synsets,
             "irregular": irregular,
         }
@@ -130,12 +131,6 @@ def compile_index(source: Source, folder: Path) -> None:
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)  # gone already where it became the folder
-
-
-def _prefixes(source: Source) -> dict[str, bool]:
-    """Words whose final full stop stays; True: only before a number."""
-    lines = source.lines("nonbreaking/english.prefixes")
-    return {line.split()[0]: "#NUMERIC_ONLY#" in line for line in lines if line and line[0] != "#"}
 
 
 def _synonyms(source: Source) -> tuple[dict[str, str], dict[str, str]]:

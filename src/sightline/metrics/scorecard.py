@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sightline import __version__
-from sightline.errors import ConfigError, DataError, MissingRecordError
+from sightline.errors import ConfigError, DataError, MissingRecordError, some
 from sightline.metrics.bleu import Bleu
 from sightline.metrics.caption_style import Diversity, LanguageErrors
 from sightline.metrics.chair import Chair
 from sightline.metrics.cider import CIDErD, DocumentFrequencies
-from sightline.metrics.language_metric import LanguageMetric, Scores, some_ids
+from sightline.metrics.language_metric import LanguageMetric, Scores
 from sightline.metrics.meteor import Meteor
 from sightline.metrics.rouge import RougeL
 from sightline.metrics.spice import Spice
@@ -82,7 +82,11 @@ def scorecard(
         raise ConfigError(f"there is no metric {unknown!r}", fix=f"choose among {', '.join(METRICS)}")
     _check_ids(hypotheses, references)
     ids = [id for id in references if id in hypotheses]
-    tokenised, tokenised_references = _tokenise(ids, hypotheses, references)
+    # As the reference tools do: hypotheses in one file, references in another, in the references' order.
+    captions = ptb_tokenize_all([hypotheses[id] for id in ids], one_file=True)
+    others = iter(ptb_tokenize_all([text for id in ids for text in references[id]], one_file=True))
+    tokenised = dict(zip(ids, captions, strict=True))
+    tokenised_references = {id: tuple(next(others) for _ in references[id]) for id in ids}
     scores = Scores({}, {id: {} for id in ids})
     computed: dict[str, LanguageMetric] = {}
     for name in names:
@@ -90,7 +94,12 @@ def scorecard(
         metric.progress = partial(tell, name)
         metric.update(tokenised, tokenised_references)
         tell(name, 0)
-        _add(scores, metric.compute())
+        own = metric.compute()
+        scores.corpus.update(own.corpus)
+        for id, row in own.per_image.items():
+            scores.per_image[id].update(row)
+        for id, words in own.words.items():
+            scores.words.setdefault(id, {}).update(words)
         tell(name, len(ids))
         computed[name] = metric
     notes = _notes(hypotheses, references, tokenised) + [metric.note() for metric in computed.values()]
@@ -98,29 +107,12 @@ def scorecard(
     return Scorecard(scores, signature, tuple(filter(None, notes)), tokenised, tokenised_references, computed)
 
 
-def _add(scores: Scores, other: Scores) -> None:
-    scores.corpus.update(other.corpus)
-    for id, row in other.per_image.items():
-        scores.per_image[id].update(row)
-    for id, words in other.words.items():
-        scores.words.setdefault(id, {}).update(words)
-
-
-def _tokenise(
-    ids: Sequence[str], hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Tokenise as the reference tools do: hypotheses in one file, references in another, in the references' order."""
-    captions = ptb_tokenize_all([hypotheses[id] for id in ids], one_file=True)
-    others = iter(ptb_tokenize_all([text for id in ids for text in references[id]], one_file=True))
-    return dict(zip(ids, captions, strict=True)), {id: tuple(next(others) for _ in references[id]) for id in ids}
-
-
 def _check_ids(hypotheses: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> None:
     if not hypotheses:
         raise DataError("there is no caption to score", fix="give at least one")
     extra = [id for id in hypotheses if not references.get(id)]
     if extra:
-        what = f"{len(extra):,} of {len(hypotheses):,} captioned images have no reference: {some_ids(extra)}"
+        what = f"{len(extra):,} of {len(hypotheses):,} captioned images have no reference: {some(extra)}"
         fix = "give their references or remove their captions; ids must be spelled alike in both files"
         raise MissingRecordError(what, fix=fix)
 
@@ -137,7 +129,7 @@ def _notes(
         f"{len(empty):,} captions are empty after tokenisation and score as such": empty,
         f"{len(emojis):,} captions hold emojis, which the PTB tokenizer drops": emojis,
     }
-    return [f"{note}: {some_ids(ids)}" for note, ids in notes.items() if ids]
+    return [f"{note}: {some(ids)}" for note, ids in notes.items() if ids]
 
 
 def _is_emoji(character: str) -> bool:
