@@ -75,10 +75,10 @@ def caption_format(
     write: Callable[[Path, CaptionSet], int] | None = None,
     count: Callable[[CaptionSet], Summary] = count_captions,
 ) -> Format:
-    def captions(path: Path) -> CaptionSet:
-        return read(path, STRICT)
-
-    return record_format(name, about, matches, read, count, captions=captions, write_captions=write)
+    """A format of captions, with a `write` or without."""
+    return record_format(
+        name, about, matches, read, count, captions=lambda path: read(path, STRICT), write_captions=write
+    )
 
 
 def record_format(

@@ -21,7 +21,7 @@ from sightline.data.caption_format import (
     each_with_caption,
     join_rows,
     line_of,
-    numbered_lines,
+    parse_lines,
 )
 from sightline.data.format import Probe, Summary
 from sightline.data.json_records import Record, parse_line, read_each
@@ -48,7 +48,7 @@ def read(path: Path, problems: Problems = STRICT, check_files: bool = False) -> 
     """
     rows: Iterable[_Row]
     if path.name.removesuffix(".gz").endswith(".jsonl"):
-        rows = _json_rows(path, problems)
+        rows = parse_lines(path, problems, lambda line, where: _json_row(Record(parse_line(line, where), where)))
     elif Probe(path).json_start == "[":
         rows = read_each(path, problems, _json_row, "photos")
     else:
@@ -126,14 +126,6 @@ def _delimiter(header: str) -> str:
 
 def _header(line: str) -> list[str]:
     return next(csv.reader([line], delimiter=_delimiter(line)), [])
-
-
-def _json_rows(path: Path, problems: Problems) -> Iterator[_Row]:
-    for number, line in numbered_lines(path, problems):
-        try:
-            yield _json_row(Record(parse_line(line, line_of(path, number)), path, "line", number))
-        except DataError as error:
-            problems.report(error)
 
 
 def _json_row(record: Record) -> _Row:

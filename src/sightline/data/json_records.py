@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from sightline.data.records import Problems
 from sightline.errors import CountError, DataError, DuplicateRecordError, NonFiniteError, TruncatedError
-from sightline.files import describe_excess, open_bytes, open_text, read_json
+from sightline.files import PathLike, describe_excess, open_bytes, open_text, read_json
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Record:
 
     __slots__ = ("index", "list_name", "path", "value")
 
-    def __init__(self, value: Any, path: Path, list_name: str = "", index: int | str | None = None) -> None:
+    def __init__(self, value: Any, path: PathLike, list_name: str = "", index: int | str | None = None) -> None:
         self.value: dict[str, Any] = value
         self.path, self.list_name, self.index = path, list_name, index
         if not isinstance(value, dict):
@@ -41,10 +41,10 @@ class Record:
         """File, list and position, with the record's id where it has one."""
         if self.index is None:
             return str(self.path)
-        place = f"line {self.index}" if self.list_name == "line" else f"{self.list_name}[{self.index!r}]"
         fields = self.value if isinstance(self.value, dict) else {}
         key = next((key for key in _ID_KEYS if isinstance(fields.get(key), int | str)), None)
-        return f"{self.path}, {place}" + ("" if key is None else f" ({key} {fields[key]})")
+        id = "" if key is None else f" ({key} {fields[key]})"
+        return f"{self.path}, {self.list_name}[{self.index!r}]{id}"
 
     def error(self, what: str, fix: str | None = None) -> DataError:
         return DataError(what, where=self.where, fix=fix)
@@ -155,7 +155,7 @@ def check_numbers(value: Any, names: Sequence[str], what: str, where: str) -> li
 
 
 def parse_each(
-    values: list[Any] | dict[str, Any], path: Path, list_name: str, problems: Problems, parse: Callable[[Record], T]
+    values: list[Any] | dict[str, Any], path: PathLike, list_name: str, problems: Problems, parse: Callable[[Record], T]
 ) -> list[T]:
     """`parse` of every record; one that raises a DataError is reported (so: raised, or noted and left out)."""
     parsed = []
