@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sightline.errors import DataError
 from sightline.files import write_text
-from sightline.vision.imagenet_names import CLASSES, LIST
+from sightline.vision.concept_names import CLASSES, IMAGENET_LIST
 
 TREE = Path(__file__).parent / "imagenet_tree.txt"
 INDENT = 2
@@ -66,8 +66,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("synsets", type=Path)
     synsets = parser.parse_args().synsets.read_text("utf-8").split()
-    write_text(LIST, "\n".join(rows(synsets, read_tree())) + "\n")
-    print(f"wrote {LIST}")
+    write_text(IMAGENET_LIST, "\n".join(rows(synsets, read_tree())) + "\n")
+    print(f"wrote {IMAGENET_LIST}")
 
 
 if __name__ == "__main__":

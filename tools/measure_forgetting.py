@@ -26,13 +26,12 @@ from torch import Tensor
 
 from sightline.errors import ConfigError
 from sightline.jobs.extract_job import vision_of
+from sightline.vision.concept_names import imagenet_classes
 from sightline.vision.concept_tokens import hedged_probabilities, imagenet_forest
 from sightline.vision.detector import Detector
 from sightline.vision.efficientnet_lite import SCALES
-from sightline.vision.fold_batch_norm import fold
+from sightline.vision.fold_batch_norm import fold, fold_int8
 from sightline.vision.grid_encoder import ImageNetClassifier
-from sightline.vision.imagenet_names import imagenet_classes
-from sightline.vision.int8_backbone import fold_int8
 
 SURE = 0.5  # how sure the downloaded backbone must be of its class
 Reads = Callable[[Tensor], Tensor]  # pixels to logits

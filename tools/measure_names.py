@@ -4,7 +4,7 @@
 
 FOLDER holds one photo of each of the 1,000 classes, whose names in order are in the order of the classes, such as
 n01440764_tench.JPEG. Of every fourth one: whether the most likely class is the true one, whether the caption says the
-class's everyday name, and whether it says that or what it is a kind of (`sightline.vision.imagenet_names`).
+class's everyday name, and whether it says that or what it is a kind of (`sightline.vision.concept_names`).
 
 Then, of the first of these photos whose surest name is an animal or a vehicle: that name becomes *wallaby* or
 *tractor* in what the captioner reads, and *follows* is the share whose most probable caption says the new name.
@@ -30,9 +30,9 @@ from sightline.photo import Photo
 from sightline.pipeline import Pipeline
 from sightline.text.lemmas import lemma
 from sightline.training.objectives.name_variation import kinds_of
+from sightline.vision.concept_names import imagenet_classes
 from sightline.vision.concept_tokens import token_names
 from sightline.vision.detector import Detector
-from sightline.vision.imagenet_names import imagenet_classes
 
 BATCH = 8
 OTHERS = {"animal": "wallaby", "vehicle": "tractor"}

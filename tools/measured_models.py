@@ -33,7 +33,7 @@ from sightline.training.tensor_tables import Pool, SceneTable
 from sightline.training.training_photos import of_entities
 from sightline.training.word_boxes import attention_accuracy
 from sightline.vision.detector import Detector, Maps
-from sightline.vision.int8_backbone import fold_int8
+from sightline.vision.fold_batch_norm import fold_int8
 from sightline.vision.photo_reader import progress_bar, read_photos
 
 BATCH, TEXTS = 8, 1000

@@ -56,8 +56,8 @@ from sightline.scene import Array, Concept
 from sightline.text.vocabulary import rule
 from sightline.vision.encoder import scenes_fingerprint
 from sightline.vision.find_photos import is_picture
+from sightline.vision.fold_batch_norm import fold_int8
 from sightline.vision.images import Source, read_pixels
-from sightline.vision.int8_backbone import fold_int8
 from sightline.vision.photo_reader import Progress, left_out
 from sightline.vision.plain_photos import plain_photo
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.vision.concept_names import concept_names
+from sightline.vision.concept_names import CLASSES, concept_names, imagenet_classes
 from sightline.vision.concept_tokens import (
     AHEAD,
     LEAST,
@@ -15,7 +15,6 @@ from sightline.vision.concept_tokens import (
     imagenet_forest,
     token_names,
 )
-from sightline.vision.imagenet_names import CLASSES, imagenet_classes
 
 KINDS = len(concept_names())
 PLACE = {name: place for place, name in enumerate(token_names())}

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from sightline.vision import concept_tokens as module
+from sightline.vision.concept_names import imagenet_classes
 from sightline.vision.concept_tokens import hedged_probabilities, imagenet_forest, name_probabilities
-from sightline.vision.imagenet_names import imagenet_classes
 
 LEOPARD, SNOW_LEOPARD, JAGUAR, LION, CHEETAH = 288, 289, 290, 291, 293
 LIGHTHOUSE, WATER_TOWER, ZEBRA, SCHOOL_BUS, TRACTOR, GOLDEN, POODLE = 437, 900, 340, 779, 866, 207, 267

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from sightline.errors import MissingExtraError
+from sightline.vision.concept_names import imagenet_classes
 from sightline.vision.concept_tokens import hedged_probabilities, imagenet_forest
 from sightline.vision.grid_encoder import ImageNetClassifier, imagenet_weights
-from sightline.vision.imagenet_names import imagenet_classes
 from sightline.vision.images import read_pixels
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -18,8 +18,7 @@ from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import PathLike, open_text
 from sightline.scene import Concept, Scene
 from sightline.text.phrase_table import PhraseTable
-from sightline.vision.concept_names import concept_names
-from sightline.vision.imagenet_names import imagenet_chains
+from sightline.vision.concept_names import concept_names, imagenet_chains
 
 COCO = Path(__file__).parent / "concept_dictionary.tsv"
 NONE = "-"

@@ -8,7 +8,7 @@ from functools import lru_cache
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
 from sightline.text.vocabulary import Vocabulary
-from sightline.vision.imagenet_names import imagenet_chains
+from sightline.vision.concept_names import imagenet_chains
 
 STEPS = 4  # up from a word: what is further above, such as `object`, could be anything
 SENSES = 3  # of a word that may stand for another; rarer ones are seldom meant

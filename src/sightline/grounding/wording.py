@@ -16,8 +16,7 @@ from sightline.grounding.nouns import PAIRS, PLURAL, noun_tags
 from sightline.text.grammar import ARTICLES, with_right_articles
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS
-from sightline.vision.concept_names import concept_names
-from sightline.vision.imagenet_names import imagenet_chains
+from sightline.vision.concept_names import concept_names, imagenet_chains
 
 DESCRIBING = NOUNS | {"JJ", "VBN"}  # tags of what stands between an article and its noun
 # Names of things of which "a" is one too many.

@@ -1,6 +1,11 @@
-"""Boxes, normalised x1 y1 x2 y2 in the last dimension: overlaps, crops, non-maximum suppression, and RoIAlign."""
+"""Boxes, normalised x1 y1 x2 y2 in the last dimension: overlaps, crops, non-maximum suppression, RoIAlign; and
+which box each location of feature maps learns to find, by the adaptive thresholds of ATSS (Zhang et al. 2020).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -158,16 +163,11 @@ def roi_mean(maps: Tensor, boxes: Tensor, size: int) -> Tensor:
     give 0 from one cell outside on, which only boxes that leave the picture would notice.
     """
     height, width = maps.shape[-2:]
-    x, y = _points(boxes, size * SAMPLES).unbind(2)  # (B, n, s)
+    steps = (torch.arange(size * SAMPLES, device=boxes.device) + 0.5) / (size * SAMPLES)
+    corners = boxes.detach().float()[..., None]
+    x, y = torch.lerp(corners[..., :2, :], corners[..., 2:, :], steps).unbind(2)  # (B, n, s), evenly inside each box
     weights = _weights(y, height)[..., :, None] * _weights(x, width)[..., None, :]  # (B, n, H, W)
     return weights.flatten(2).to(maps.dtype) @ maps.flatten(2).mT
-
-
-def _points(boxes: Tensor, count: int) -> Tensor:
-    """(B, n, 2, count): x and y of points evenly inside each box, half a step from its sides."""
-    boxes = boxes.detach().float()[..., None]
-    steps = (torch.arange(count, device=boxes.device) + 0.5) / count
-    return torch.lerp(boxes[..., :2, :], boxes[..., 2:, :], steps)
 
 
 def _weights(points: Tensor, cells: int) -> Tensor:
@@ -175,3 +175,63 @@ def _weights(points: Tensor, cells: int) -> Tensor:
     places = (points * cells - 0.5).clamp(0, cells - 1)
     away = (places[..., None] - torch.arange(cells, device=points.device)).abs()
     return (1 - away).relu_().mean(-2)
+
+
+class Locations(NamedTuple):
+    """The cells of several maps, row by row, one map after the other; L in all, lengths normalised."""
+
+    centres: Tensor  # (L, 2) x and y
+    cell: Tensor  # (L,) side of the location's cell
+    counts: tuple[int, ...]  # how many locations each map has
+
+
+def locations(shapes: Sequence[tuple[int, int]], device: torch.device | None = None) -> Locations:
+    """The locations of maps of these (height, width). Where cells are not square, the longer side counts."""
+    centres, cells = [], []
+    for height, width in shapes:
+        y = (torch.arange(height, device=device) + 0.5) / height
+        x = (torch.arange(width, device=device) + 0.5) / width
+        centres.append(torch.cartesian_prod(y, x).flip(-1))
+        cells.append(x.new_full((height * width,), 1 / min(height, width)))
+    counts = tuple(height * width for height, width in shapes)
+    return Locations(torch.cat(centres), torch.cat(cells), counts)
+
+
+def assign_by_overlap(places: Locations, truth: Tensor, mask: Tensor, nearest: int = 9, anchor: float = 8.0) -> Tensor:
+    """(B, L) the place among `truth` (B, m, 4) of each location's box, -1 where it has none (ATSS, Algorithm 1).
+
+    `mask` (B, m) says which boxes are real. Candidates of a box are the `nearest` locations of each map; a location's
+    anchor is a square of `anchor` cells. A candidate takes the box if it lies inside and its anchor overlaps the box by
+    at least the mean plus the standard deviation over all candidates; of several boxes the one it overlaps most.
+
+    Among crowded boxes some get no location that way. Such a box takes the one whose anchor overlaps it most, the
+    nearest of equals, whoever had it.
+    """
+    centres = places.centres
+    if not truth.shape[1]:
+        return mask.new_full((len(mask), len(centres)), -1, dtype=torch.long)
+    half = anchor / 2 * places.cell[:, None]
+    overlaps = pairwise_iou(truth, torch.cat([centres - half, centres + half], -1))  # (B, m, L)
+    middle = (truth[..., :2] + truth[..., 2:]) / 2
+    distances = (middle[:, :, None] - centres).square().sum(-1)  # (B, m, L)
+    near, start = [], 0
+    for count in places.counts:
+        near.append(distances[..., start : start + count].topk(min(nearest, count), largest=False).indices + start)
+        start += count
+    candidates = torch.cat(near, -1)  # (B, m, maps · nearest)
+    candidate_overlaps = overlaps.gather(-1, candidates)
+    threshold = candidate_overlaps.mean(-1, keepdim=True) + candidate_overlaps.std(-1, keepdim=True)
+    passes = torch.zeros_like(overlaps, dtype=torch.bool).scatter_(-1, candidates, candidate_overlaps >= threshold)
+    corners = truth[:, :, None]  # (B, m, 1, 4)
+    inside = ((centres > corners[..., :2]) & (centres < corners[..., 2:])).all(-1)
+    best, assigned = overlaps.where(passes & inside & mask[..., None], -torch.inf).max(1)  # the first of equals
+    return _assign_lonely(assigned.masked_fill_(best == -torch.inf, -1), overlaps - distances, mask)
+
+
+def _assign_lonely(assigned: Tensor, fit: Tensor, mask: Tensor) -> Tensor:
+    """(B, L) in which every real box that no location had has its best location by `fit` (B, m, L)."""
+    count, boxes, cells = fit.shape
+    has_location = assigned.new_zeros(count, boxes + 1).scatter_(1, assigned + 1, 1)[:, 1:].bool()
+    place = torch.where(mask & ~has_location, fit.argmax(-1), cells)  # the others share a place behind the last
+    numbers = torch.arange(boxes, device=assigned.device).expand(count, -1)
+    return torch.cat([assigned, assigned[:, :1]], 1).scatter_(1, place, numbers)[:, :cells]

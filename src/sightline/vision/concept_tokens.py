@@ -20,8 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sightline.vision.concept_names import concept_names
-from sightline.vision.imagenet_names import imagenet_classes
+from sightline.vision.concept_names import concept_names, imagenet_classes
 
 MOST = 8  # names of a photo that are read
 AHEAD = 0.3  # of regions' names are ImageNet's by so much: regions have many names for one thing

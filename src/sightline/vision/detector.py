@@ -24,12 +24,11 @@ from sightline.config import check_ranges
 from sightline.errors import ConfigError
 from sightline.files import fingerprint
 from sightline.scene import Concept
-from sightline.vision.box_assignment import Locations, locations
-from sightline.vision.boxes import clip, non_maximum, roi_mean
+from sightline.vision.boxes import Locations, clip, locations, non_maximum, roi_mean
+from sightline.vision.concept_names import CLASSES
 from sightline.vision.concept_tokens import concept_tokens, token_names
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, Convolution, EfficientNetLite, Variant
 from sightline.vision.grid_encoder import imagenet_weights
-from sightline.vision.imagenet_names import CLASSES
 
 BINS = 3  # a region is the mean of 3 · 3 bins of 2 · 2 samples
 RARE = -4.6  # before training, a cell holds something, and a name fits, in one case of a hundred
@@ -208,7 +207,6 @@ class Detector(nn.Module):
         return concepts
 
     def fingerprint(self) -> str:
-        """A short name for this model's weights and choices."""
         heads = cast("list[Head]", list(self.heads))
         parts = [self.region.weight, *(head.sides.weight for head in heads)]  # which folding leaves alone
         weights = b"".join(part.detach().float().cpu().numpy().tobytes() for part in parts)

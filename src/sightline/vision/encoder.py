@@ -119,11 +119,9 @@ class InferenceEncoder(nn.Module):
 
     @property
     def size(self) -> int:
-        """The side of the squares that photos are squashed to."""
         return self.vision.size
 
     def fingerprint(self) -> str:
-        """The fingerprint of the scenes that it makes (`scenes_fingerprint`)."""
         return self._fingerprint
 
     def scenes(self, pixels: Tensor, ids: Sequence[str]) -> SceneBatch:

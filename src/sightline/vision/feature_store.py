@@ -87,7 +87,6 @@ class FeatureStore:
 
     @property
     def fingerprint(self) -> str:
-        """What made the scenes."""
         return self._settings.fingerprint
 
     @property
@@ -219,12 +218,9 @@ class _Shards:
             raise self._truncated(entry, what) from error
 
     def _truncated(self, entry: Entry, what: str) -> TruncatedError:
-        return TruncatedError(
-            what,
-            where=self._folder / shard_name(entry.shard),
-            fix=f"copy the store again, or drop the record with `sightline data repair {self._folder}` "
-            "and extract this photo again",
-        )
+        where = self._folder / shard_name(entry.shard)
+        repair = f"drop the record with `sightline data repair {self._folder}` and extract this photo again"
+        return TruncatedError(what, where=where, fix=f"copy the store again, or {repair}")
 
     def _release(self) -> None:
         # Views stay valid: a page that is read again is mapped again from the file.
@@ -270,12 +266,9 @@ def _replace_index(folder: Path, entries: Iterable[Entry]) -> None:
 
 
 def _other_maker(stored: str, offered: str, where: str) -> DataError:
-    return DataError(
-        f"the store's scenes were made by {stored or '(unknown)'}, and what is offered was made by "
-        f"{offered or '(unknown)'}: one store holds the scenes of one vision model and box rule",
-        where=where,
-        fix="write to another folder, or extract with the model that made the store",
-    )
+    makers = f"by {stored or '(unknown)'}, and what is offered was made by {offered or '(unknown)'}"
+    what = f"the store's scenes were made {makers}: one store holds the scenes of one vision model and box rule"
+    return DataError(what, where=where, fix="write to another folder, or extract with the model that made the store")
 
 
 class StoreWriter:
@@ -341,7 +334,10 @@ class StoreWriter:
 
     def _append(self, id: str, record: bytes, meta: int) -> None:
         if self._data.end and self._data.end + len(record) > SHARD_BYTES:
-            self._next_shard()
+            self.flush()
+            self._data.close()
+            self._shard += 1
+            self._data = self._open_shard()
         offset = self._data.append(record)
         crc = checksum(record)
         self._pending.append(Entry(id, self._shard, offset, meta, len(record), crc))
@@ -358,18 +354,11 @@ class StoreWriter:
             self._index.sync()
 
     def close(self) -> None:
-        """Flush and close."""
         try:
             self.flush()
         finally:
             self._data.close()
             self._index.close()
-
-    def _next_shard(self) -> None:
-        self.flush()
-        self._data.close()
-        self._shard += 1
-        self._data = self._open_shard()
 
     def _open_shard(self) -> AppendFile:
         # What a stopped writer left behind stays: cutting a file that a reader has mapped would crash the reader.

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from sightline.batch import SceneBatch
 from sightline.errors import MissingExtraError
 from sightline.files import fingerprint
+from sightline.vision.concept_names import CLASSES
 from sightline.vision.efficientnet_lite import MEAN, SCALE, EfficientNetLite, Variant
-from sightline.vision.imagenet_names import CLASSES
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,6 @@ class GridEncoder(nn.Module):
         )
 
     def fingerprint(self) -> str:
-        """A short name for this encoder's weights and picture size."""
         weights = self.backbone.head.convolution.weight.detach().float().cpu().numpy().tobytes()
         return fingerprint("grid-encoder", self.variant, str(self.size), weights)
 
@@ -96,7 +95,6 @@ class ImageNetClassifier(nn.Module):
         return model.eval()
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """The logits."""
         return self.backbone.classify(self._map(pixels))
 
     def cells(self, pixels: Tensor) -> Tensor:
@@ -109,8 +107,7 @@ class ImageNetClassifier(nn.Module):
 
 
 def _load_imagenet(backbone: EfficientNetLite) -> None:
-    weights = torch.load(imagenet_weights(backbone.variant), map_location="cpu", weights_only=True)
-    backbone.load_imagenet(weights)
+    backbone.load_imagenet(torch.load(imagenet_weights(backbone.variant), map_location="cpu", weights_only=True))
 
 
 def imagenet_weights(variant: Variant) -> Path:

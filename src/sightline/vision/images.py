@@ -216,12 +216,10 @@ def _check_size(width: int, height: int, max_pixels: int | None, where: str) -> 
         raise ImageError(f"the picture is {width} × {height} pixels", where=where, fix="give one with pixels")
     if width * height > limit:
         ours = max_pixels is None  # otherwise the variable would change nothing
-        raise ImageError(
-            f"the picture declares {width:,} × {height:,} pixels, {width * height / 1e6:,.0f} million; "
-            f"at most {limit / 1e6:,.0f} million are read",
-            where=where,
-            fix="make it smaller" + (f", or, if you trust it, set {LIMIT_VARIABLE}={width * height}" if ours else ""),
-        )
+        declared = f"{width:,} × {height:,} pixels, {width * height / 1e6:,.0f} million"
+        what = f"the picture declares {declared}; at most {limit / 1e6:,.0f} million are read"
+        fix = "make it smaller" + (f", or, if you trust it, set {LIMIT_VARIABLE}={width * height}" if ours else "")
+        raise ImageError(what, where=where, fix=fix)
 
 
 def _check_thin(width: int, height: int, stored: int, where: str) -> None:

@@ -50,7 +50,9 @@ def pictures_at(address: str) -> list[tuple[str, Mark]]:
         system, name = _place(address)
         if (mark := _mark(system.get_file_info(name))) is not None:
             return [(address, mark)]
-        objects = _below(system, name)
+        from pyarrow import fs
+
+        objects = system.get_file_info(fs.FileSelector(name, recursive=True))
     scheme = address.partition("://")[0]
     pictures: list[tuple[list[str], str, Mark]] = []  # the parts of each path below `name`, by which they are sorted
     for info in objects:
@@ -71,12 +73,6 @@ def storage_error(path: PathLike) -> Iterator[None]:
     except OSError as error:
         reason = str(error).strip().splitlines()[0]
         raise DataError(f"this cannot be read ({reason})", where=path, fix="check keys, region and endpoint") from error
-
-
-def _below(system: Any, name: str) -> Any:
-    from pyarrow import fs
-
-    return system.get_file_info(fs.FileSelector(name, recursive=True))
 
 
 def _mark(info: Any) -> Mark | None:

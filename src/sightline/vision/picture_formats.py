@@ -36,10 +36,13 @@ class Kind:
 
     def opener(self, where: str) -> Opener:
         """What opens such a file; a MissingExtraError where that is an extra that is not installed."""
-        if self.format == "HEIF":
-            return _heif_opener(where)
-        importlib.import_module(self.plugin)
-        return Image.OPEN[self.format][0]
+        try:
+            plugin = importlib.import_module(self.plugin)
+        except ImportError as error:  # only HEIC is read by a package of its own
+            missing = MissingExtraError.of("pillow-heif", "heic", "reading HEIC photos")
+            raise MissingExtraError(missing.what, where=where, fix=missing.fix) from error
+        opener: Opener = plugin.HeifImageFile if self.format == "HEIF" else Image.OPEN[self.format][0]
+        return opener
 
     def unreadable(self, where: str, error: Exception) -> ImageError:
         """The error for a picture of this kind that could not be decoded because of `error`."""
@@ -111,15 +114,6 @@ def _is_text(head: bytes) -> bool:
     return all(letter.isprintable() or letter.isspace() for letter in text)
 
 
-def _heif_opener(where: str) -> Opener:
-    try:
-        from pillow_heif import HeifImageFile
-    except ImportError as error:
-        missing = MissingExtraError.of("pillow-heif", "heic", "reading HEIC photos")
-        raise MissingExtraError(missing.what, where=where, fix=missing.fix) from error
-    return HeifImageFile  # type: ignore[no-any-return]
-
-
 def as_rgb(image: Image.Image) -> Image.Image:
     """The picture in RGB; itself if it is so already.
 
@@ -134,7 +128,10 @@ def as_rgb(image: Image.Image) -> Image.Image:
     elif image.mode in ("La", "RGBa"):
         image = image.convert(image.mode.upper())
     if image.has_transparency_data:
-        return _on_paper(image.convert("RGBA"))
+        layer = image.convert("RGBA")
+        paper = Image.new("RGB", layer.size, PAPER)
+        paper.paste(layer.convert("RGB"), mask=layer.getchannel("A"))
+        return paper
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
@@ -179,9 +176,3 @@ def _stretched(deep: Array) -> npt.NDArray[np.uint8]:
     scaled = (np.where(finite, values, lowest) - lowest) / ((highest - lowest) or 1.0)
     stretched: npt.NDArray[np.uint8] = np.rint(scaled * 255).astype(np.uint8)
     return stretched
-
-
-def _on_paper(layer: Image.Image) -> Image.Image:
-    paper = Image.new("RGB", layer.size, PAPER)
-    paper.paste(layer.convert("RGB"), mask=layer.getchannel("A"))
-    return paper

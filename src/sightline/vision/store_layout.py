@@ -46,7 +46,6 @@ class Settings:
     fingerprint: str
 
     def write(self, folder: Path) -> None:
-        """Write `store.json`, atomically."""
         settings = {"format": NAME, "version": VERSION, **asdict(self), "checksum": self._checksum()}
         write_json(folder / SETTINGS, settings, indent=2)
 
@@ -100,7 +99,6 @@ class Index:
 
     @classmethod
     def read(cls, folder: Path) -> Index:
-        """Read `index.jsonl`."""
         file = existing_path(folder / INDEX)
         refuse_special(file)
         raw = file.read_bytes()
@@ -108,7 +106,8 @@ class Index:
         records: list[Entry] = []
         damaged: list[int] = []
         for number, line in enumerate(lines, 1):
-            if _is_intact(line):
+            cut = line.rfind(b",")
+            if cut > 0 and line[cut + 1 :] == b"%d]" % checksum(line[:cut]):
                 records += map(Entry._make, json.loads(line)[:-1])
             else:
                 damaged.append(number)
@@ -122,18 +121,10 @@ class Index:
     def refuse_damage(self) -> Index:
         """The index itself, or a ChecksumError if a line of it is damaged."""
         if self.damaged:
-            raise ChecksumError(
-                f"line {self.damaged[0]} is damaged (damaged lines in all: {len(self.damaged)})",
-                where=self.where,
-                fix=f"drop damaged records with `sightline data repair {self.where.parent}`, "
-                "then extract the missing photos again",
-            )
+            what = f"line {self.damaged[0]} is damaged (damaged lines in all: {len(self.damaged)})"
+            repair = f"drop damaged records with `sightline data repair {self.where.parent}`"
+            raise ChecksumError(what, where=self.where, fix=f"{repair}, then extract the missing photos again")
         return self
-
-
-def _is_intact(line: bytes) -> bool:
-    cut = line.rfind(b",")
-    return cut > 0 and line[cut + 1 :] == b"%d]" % checksum(line[:cut])
 
 
 def encode(scene: Scene, dtype: str) -> tuple[bytes, int]:

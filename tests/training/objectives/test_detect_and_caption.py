@@ -31,8 +31,7 @@ from sightline.training.objectives.detect_and_caption import (
 )
 from sightline.training.tensor_tables import Pool
 from sightline.training.training_photos import cut_windows, recolour
-from sightline.vision.box_assignment import assign_by_overlap, locations
-from sightline.vision.boxes import pairwise_iou
+from sightline.vision.boxes import assign_by_overlap, locations, pairwise_iou
 from sightline.vision.concept_names import concept_names
 from sightline.vision.detector import DetectorConfig, Maps
 from sightline.vision.grid_encoder import ImageNetClassifier

@@ -23,8 +23,7 @@ from sightline.training.batches import Batch
 from sightline.training.objective import Context, Losses, Objective, Progress
 from sightline.training.objectives.name_variation import NameVariation
 from sightline.training.training_photos import cut_windows, random_windows, recolour
-from sightline.vision.box_assignment import assign_by_overlap
-from sightline.vision.boxes import clip, crop, flip, giou, pairwise_iou
+from sightline.vision.boxes import assign_by_overlap, clip, crop, flip, giou, pairwise_iou
 from sightline.vision.concept_names import concept_names, relations
 from sightline.vision.concept_tokens import token_names
 from sightline.vision.detector import Detector, Maps

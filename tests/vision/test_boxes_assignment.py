@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from box_samples import overlap
-from sightline.vision.box_assignment import assign_by_overlap, locations
-from sightline.vision.boxes import pairwise_iou
+from sightline.vision.boxes import assign_by_overlap, locations, pairwise_iou
 
 torch.set_num_threads(1)
 

@@ -8,8 +8,8 @@ import pytest
 
 from sightline.errors import DataError
 from sightline.text import wordnet
-from sightline.vision import imagenet_names as module
-from sightline.vision.imagenet_names import CLASSES, imagenet_classes
+from sightline.vision import concept_names as module
+from sightline.vision.concept_names import CLASSES, imagenet_classes
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 
@@ -18,7 +18,7 @@ from build_imagenet_names import read_tree, rows
 
 def test_the_table_is_what_the_tree_makes_of_the_synsets():
     synsets = [one.synset for one in imagenet_classes()]
-    assert "\n".join(rows(synsets, read_tree())) + "\n" == module.LIST.read_text("utf-8")
+    assert "\n".join(rows(synsets, read_tree())) + "\n" == module.IMAGENET_LIST.read_text("utf-8")
 
 
 def test_classes_are_in_the_order_of_their_synsets():
@@ -84,6 +84,6 @@ def test_a_class_without_a_name_is_refused():
 def test_a_broken_line_of_the_table_is_named(tmp_path, monkeypatch):
     path = tmp_path / "names.tsv"
     path.write_text("0\tn01440764\tfish\tanimal\n2\tn01484850\tshark\tfish\n")
-    monkeypatch.setattr(module, "LIST", path)
+    monkeypatch.setattr(module, "IMAGENET_LIST", path)
     with pytest.raises(DataError, match="line 2"):
         imagenet_classes.__wrapped__()

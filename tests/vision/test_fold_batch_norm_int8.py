@@ -8,13 +8,14 @@ import torch
 
 from bundle_samples import EXAMPLES
 from sightline.pipeline import load_model
-from sightline.vision import int8_backbone
+from sightline.vision import fold_batch_norm
 from sightline.vision.efficientnet_lite import Block, Convolution, EfficientNetLite, same_padding
-from sightline.vision.fold_batch_norm import FusedConvolution, fold
+from sightline.vision.fold_batch_norm import SIX, FusedConvolution, Int8Block, Int8Convolution, fold, fold_int8
 from sightline.vision.images import read_pixels
-from sightline.vision.int8_backbone import SIX, Int8Block, Int8Convolution, fold_int8
 
-needs_int8 = pytest.mark.skipif(not int8_backbone.available(), reason="this machine is not faster with 8-bit integers")
+needs_int8 = pytest.mark.skipif(
+    not fold_batch_norm.available(), reason="this machine is not faster with 8-bit integers"
+)
 
 
 def as_trained(network, size):
@@ -80,7 +81,7 @@ def test_the_mean_of_relu6_is_that_of_many_draws():
         norm.weight.copy_(torch.tensor([2.0, 1.0, -3.0, 2.0, 0.0]))
     torch.manual_seed(0)
     draws = norm.bias + norm.weight * torch.randn(400_000, 5)
-    torch.testing.assert_close(int8_backbone._mean_of_relu6(norm), draws.clamp(0, 6).mean(0), atol=0.01, rtol=0)
+    torch.testing.assert_close(fold_batch_norm._mean_of_relu6(norm), draws.clamp(0, 6).mean(0), atol=0.01, rtol=0)
 
 
 @needs_int8
@@ -138,7 +139,7 @@ def test_the_shipped_model_sees_nearly_the_same(shipped):
 def test_taking_back_what_rounding_shifts_brings_maps_nearer(shipped, monkeypatch):
     vision, photos, expected = shipped
     with_it = away(fold_int8(vision)(photos).cells, expected.cells)
-    monkeypatch.setattr(int8_backbone, "_mean_of_relu6", lambda norm: torch.zeros_like(norm.bias))
+    monkeypatch.setattr(fold_batch_norm, "_mean_of_relu6", lambda norm: torch.zeros_like(norm.bias))
     assert with_it < 0.9 * away(fold_int8(vision)(photos).cells, expected.cells)
 
 
@@ -172,7 +173,7 @@ def test_a_photo_is_seen_as_it_is_alone(network):
 
 @torch.inference_mode()
 def test_where_it_is_not_faster_nothing_is_rounded(network, monkeypatch):
-    monkeypatch.setattr(int8_backbone, "available", lambda: False)
+    monkeypatch.setattr(fold_batch_norm, "available", lambda: False)
     x = torch.randn(2, 3, 64, 64)
     for found, expected in zip(fold_int8(network)(x), fold(network)(x), strict=True):
         assert torch.equal(found, expected)
@@ -190,6 +191,6 @@ def test_looking_for_it_draws_no_random_numbers():
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    int8_backbone.available.cache_clear()
-    int8_backbone.available()
+    fold_batch_norm.available.cache_clear()
+    fold_batch_norm.available()
     assert torch.equal(torch.rand(1), expected)
