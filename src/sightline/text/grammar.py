@@ -40,7 +40,8 @@ def indefinite_article(word: str) -> str | None:
         return None
     if plain[0].isdigit():
         return "an" if _VOWEL_NUMBER.match(plain) else "a"
-    if _is_spelled(re.split(r"[-\d]", plain)[0] if plain not in _SPELLED else plain):
+    part = plain if plain in _SPELLED else re.split(r"[-\d]", plain)[0]
+    if part in _SPELLED or (part.isalpha() and set(part).isdisjoint("aeiouy")) or len(part) == 1:  # tv, hd, x
         return "an" if plain[0] in _SPELLED_VOWEL else "a"
     if plain[0] == "h":
         return "an" if _SILENT_H.match(plain) else "a"
@@ -67,11 +68,6 @@ def with_right_articles(words: Sequence[str]) -> list[str]:
         if article in ARTICLES and word not in (*ARTICLES, "the"):
             right[place] = indefinite_article(word) or article
     return right
-
-
-def _is_spelled(word: str) -> bool:
-    """Whether a word is read letter by letter: tv, hd, x."""
-    return word in _SPELLED or (word.isalpha() and not set(word) & set("aeiouy")) or len(word) == 1
 
 
 # The two lists of self-critical code together.

@@ -35,9 +35,11 @@ _STEP_3 = {
     "ness": "", "ative": "",
 }  # fmt: skip
 _STEP_4 = dict.fromkeys("al ance ence er ic able ible ant ement ment ent ism ate iti ous ive ize ion".split(), "")
-_BEFORE_LI = tuple("cdeghkmnrt")
+_BEFORE = {"ogi": ("l",), "li": tuple("cdeghkmnrt"), "ion": ("s", "t")}  # one of which these suffixes need
+_IN_R2 = frozenset({*_STEP_4, "ative"})  # suffixes that begin in R2; the others in R1
+_POSSESSIVES = ("'s'", "'s", "'")
 _STEP_1B_SUFFIXES = ("eedly", "ingly", "edly", "eed", "ing", "ed")  # longest first
-_SUFFIXES = [tuple(sorted(step, key=len, reverse=True)) for step in (_STEP_2, _STEP_3, _STEP_4)]
+_STEPS_2_TO_4 = [(step, tuple(sorted(step, key=len, reverse=True))) for step in (_STEP_2, _STEP_3, _STEP_4)]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -57,19 +59,13 @@ def stem(word: str) -> str:
     r1 = start.end() if start else len(word)
     following = _REGION.search(word, r1)
     r2 = following.end() if following else len(word)
-    word = _step_1a(_step_0(word))
+    word = _step_1a(word.removesuffix(_ending(word, _POSSESSIVES)))
     if word not in _FINISHED_BY_STEP_1A:
         word = _step_1c(_step_1b(word, r1))
-        word = _step_4(_step_3(_step_2(word, r1), r1, r2), r2)
+        for replacements, suffixes in _STEPS_2_TO_4:
+            word = _without_suffix(word, replacements, suffixes, r1, r2)
         word = _step_5(word, r1, r2)
     return word.replace("Y", "y")
-
-
-def _step_0(word: str) -> str:
-    for suffix in ("'s'", "'s", "'"):
-        if word.endswith(suffix):
-            return word.removesuffix(suffix)
-    return word
 
 
 def _step_1a(word: str) -> str:
@@ -110,30 +106,12 @@ def _step_1c(word: str) -> str:
     return word
 
 
-def _step_2(word: str, r1: int) -> str:
-    suffix = _ending(word, _SUFFIXES[0])
+def _without_suffix(word: str, replacements: dict[str, str], suffixes: tuple[str, ...], r1: int, r2: int) -> str:
+    suffix = _ending(word, suffixes)
     rest = word.removesuffix(suffix)
-    if not suffix or len(rest) < r1:
+    if not suffix or len(rest) < (r2 if suffix in _IN_R2 else r1):
         return word
-    if (suffix == "ogi" and not rest.endswith("l")) or (suffix == "li" and not rest.endswith(_BEFORE_LI)):
-        return word
-    return rest + _STEP_2[suffix]
-
-
-def _step_3(word: str, r1: int, r2: int) -> str:
-    suffix = _ending(word, _SUFFIXES[1])
-    rest = word.removesuffix(suffix)
-    if not suffix or len(rest) < (r2 if suffix == "ative" else r1):
-        return word
-    return rest + _STEP_3[suffix]
-
-
-def _step_4(word: str, r2: int) -> str:
-    suffix = _ending(word, _SUFFIXES[2])
-    rest = word.removesuffix(suffix)
-    if not suffix or len(rest) < r2 or (suffix == "ion" and not rest.endswith(("s", "t"))):
-        return word
-    return rest
+    return rest + replacements[suffix] if rest.endswith(_BEFORE.get(suffix, "")) else word
 
 
 def _step_5(word: str, r1: int, r2: int) -> str:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from sightline.text.ptb_characters import shape
-from sightline.text.ptb_rules import ABBREVIATIONS, ASSIMILATIONS, scan
+from sightline.text.ptb_rules import ABBREVIATIONS, ASSIMILATIONS, scan, shape
 
 PUNCTUATION = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
