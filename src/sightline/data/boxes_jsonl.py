@@ -26,11 +26,13 @@ _LINE = re.compile(r'\s*\[\s*("[^"]*"|\d+)\s*,\s*\[\s*[\[\]]')
 class MachineBoxes(FeatureSource):
     """Boxes by image id; scenes with boxes, scores and concepts are made when asked for."""
 
-    index: dict[str, Array]
-
     def __init__(self, path: Path, rows: dict[str, Array]) -> None:
         super().__init__(path)
-        self.index = rows
+        self._rows = rows
+
+    @property
+    def index(self) -> dict[str, Array]:
+        return self._rows
 
     def read(self, id: str) -> Scene:
         rows = self.rows(id)
@@ -44,10 +46,10 @@ class MachineBoxes(FeatureSource):
 
     def rows(self, id: str) -> Array:
         """(n, 6) float32: class, score and box in thousandths, in file order."""
-        return self.index[id]
+        return self._rows[id]
 
     def box_count(self) -> int:
-        return sum(map(len, self.index.values()))
+        return sum(map(len, self._rows.values()))
 
 
 def read(path: Path, problems: Problems = STRICT) -> MachineBoxes:

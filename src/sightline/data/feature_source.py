@@ -44,11 +44,14 @@ class FeatureSource(ABC):
     Errors of `read` that name no place are about the file and the image.
     """
 
-    index: Mapping[str, Any]  # where in the file each image is, by id and in file order
-
     def __init__(self, path: PathLike) -> None:
         self.path = existing_path(path)
         self._left_out: dict[str, set[str]] = {}  # ids by the part that their scenes lack though the file has it
+
+    @property
+    @abstractmethod
+    def index(self) -> Mapping[str, Any]:
+        """Where in the file each image is, by id and in file order."""
 
     def ids(self) -> list[str]:
         return list(self.index)
