@@ -352,20 +352,25 @@ def open_text(path: PathLike) -> Iterator[IO[str]]:
 
 
 def read_json(path: PathLike) -> Any:
-    """Read a JSON file (`.gz` too); a syntax error names line and column, an early end is a TruncatedError."""
+    """Read a JSON file (`.gz` too)."""
     with open_text(path) as file:
-        text = file.read()
+        return parse_json(file.read(), path)
+
+
+def parse_json(text: str, where: PathLike) -> Any:
+    """The value of a JSON text; a syntax error names its place in the text, an early end is a TruncatedError."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg:
+        place = _place(text, error.pos)
+        begun = error.pos > 0 and re.fullmatch(r"[-+.\w]*\s*", text[error.pos :])  # a number or word, perhaps
+        if begun or not text[error.pos :].strip() or "Unterminated" in error.msg:
             fix = "copy or download it again"
-            raise TruncatedError(f"the JSON ends too early ({place})", where=path, fix=fix) from error
-        raise DataError(f"not valid JSON: {error.msg} at {place}", where=path, fix="correct it there") from error
+            raise TruncatedError(f"the JSON ends too early ({place})", where=where, fix=fix) from error
+        raise DataError(f"not valid JSON: {error.msg} at {place}", where=where, fix="correct it there") from error
     except (RecursionError, ValueError) as error:
         why = describe_excess(error, text)
-        raise DataError(f"this JSON cannot be read: {why}", where=path, fix="correct or remove it") from error
+        raise DataError(f"this JSON cannot be read: {why}", where=where, fix="correct or remove it") from error
 
 
 def describe_excess(error: Exception, text: str) -> str:
@@ -376,6 +381,10 @@ def describe_excess(error: Exception, text: str) -> str:
     number = re.search(rf"\d{{{most + 1}}}", text)
     if number is None:
         return str(error)
-    line, column = text.count("\n", 0, number.start()) + 1, number.start() - text.rfind("\n", 0, number.start())
-    place = f"line {line}, column {column}" if "\n" in text.rstrip() else f"column {column}"
-    return f"a number has more than {most:,} digits at {place}"
+    return f"a number has more than {most:,} digits at {_place(text, number.start())}"
+
+
+def _place(text: str, position: int) -> str:
+    column = position - text.rfind("\n", 0, position)
+    line = text.count("\n", 0, position) + 1
+    return f"line {line}, column {column}" if "\n" in text.rstrip() else f"column {column}"

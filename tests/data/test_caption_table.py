@@ -109,7 +109,7 @@ BROKEN_JSONL = [
     ("[" * 100_000 + "\n", DataError, "line 1: this JSON cannot be read"),
     ('{"file": "a.jpg", "caption": ' + "9" * 5000 + "}\n", DataError, "line 1: this JSON cannot be read: a number has"),
     ('{"file": "a.jpg" "caption": "x"}\n', DataError, "line 1: not valid JSON"),
-    ('{"file": "a.jpg", "caption": "x"}\n{"file": "a.jpg", "cap', TruncatedError, "line 2: not valid JSON"),
+    ('{"file": "a.jpg", "caption": "x"}\n{"file": "a.jpg", "cap', TruncatedError, "line 2: the JSON ends too early"),
     ('{"file": "a.jpg", "caption": "x"}\n\n', DataError, "line 2: the line is empty"),
 ]
 

@@ -147,7 +147,7 @@ def test_broken_machine_boxes_are_refused_with_line_and_image(
 def test_cut_machine_boxes_are_truncated(tmp_path: Path) -> None:
     line = '["7",[[0,0.5,0,0,1,1]]]'
     for cut in range(1, len(line)):
-        with pytest.raises(TruncatedError, match=r"line 3: not valid JSON.*copy or download"):
+        with pytest.raises(TruncatedError, match=r"line 3: the JSON ends too early.*copy or download"):
             boxes_jsonl.read(written(tmp_path, BOXES + line[:cut]))
     path = tmp_path / "boxes.jsonl.gz"
     path.write_bytes(gzip.compress(BOXES.encode())[:-5])

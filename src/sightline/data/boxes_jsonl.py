@@ -11,9 +11,10 @@ import numpy as np
 from sightline.data.caption_format import mostly, parse_unique_lines, record_format
 from sightline.data.feature_source import FeatureSource
 from sightline.data.format import Summary
-from sightline.data.json_records import check_numbers, describe, parse_line
+from sightline.data.json_records import check_numbers, describe
 from sightline.data.records import STRICT, Problems
 from sightline.errors import BoxError, DataError
+from sightline.files import parse_json
 from sightline.scene import Array, Concept, Scene
 from sightline.vision.concept_names import concept_names
 
@@ -57,7 +58,7 @@ def read(path: Path, problems: Problems = STRICT) -> MachineBoxes:
 
 
 def _parse(line: str, where: str) -> tuple[str, Array]:
-    value = parse_line(line, where)
+    value = parse_json(line, where)
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
         raise DataError(f'a list of an id and its boxes was expected, ["id", […]], not {describe(value)}', where=where)
     id, boxes = value

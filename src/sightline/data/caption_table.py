@@ -24,10 +24,10 @@ from sightline.data.caption_format import (
     parse_lines,
 )
 from sightline.data.format import Probe, Summary
-from sightline.data.json_records import Record, parse_line, read_each
+from sightline.data.json_records import Record, read_each
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
 from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
-from sightline.files import open_bytes, open_text, write_text
+from sightline.files import open_bytes, open_text, parse_json, write_text
 
 FILE_COLUMNS = ("file", "filename", "file_name", "filepath", "image", "path")
 CAPTION_COLUMNS = ("caption", "title", "text")
@@ -48,7 +48,7 @@ def read(path: Path, problems: Problems = STRICT, check_files: bool = False) -> 
     """
     rows: Iterable[_Row]
     if path.name.removesuffix(".gz").endswith(".jsonl"):
-        rows = parse_lines(path, problems, lambda line, where: _json_row(Record(parse_line(line, where), where)))
+        rows = parse_lines(path, problems, lambda line, where: _json_row(Record(parse_json(line, where), where)))
     elif Probe(path).json_start == "[":
         rows = read_each(path, problems, _json_row, "photos")
     else:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sightline.data.records import Problems
-from sightline.errors import CountError, DataError, DuplicateRecordError, NonFiniteError, TruncatedError
-from sightline.files import PathLike, describe_excess, open_bytes, open_text, read_json
+from sightline.errors import CountError, DataError, DuplicateRecordError, NonFiniteError
+from sightline.files import PathLike, open_bytes, open_text, read_json
 
 T = TypeVar("T")
 
-_CUT = re.compile(r"[-+.\w]*\s*")  # nothing, or the start of a number or word, where JSON was expected to go on
 _ID_KEYS = ("id", "image_id", "cocoid", "imgid", "file_path", "image")
 _CHUNK = 1 << 20  # bytes looked through at a time
 _SIDE = 1 << 31  # no picture is that wide
@@ -181,19 +180,6 @@ def read_list(path: Path) -> list[Any]:
 
 def read_object(path: Path) -> Record:
     return Record(read_json(path), path)
-
-
-def parse_line(line: str, where: str) -> Any:
-    """The JSON value that a line holds; a line that ends inside it is a TruncatedError."""
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        cut = "Unterminated" in error.msg or _CUT.fullmatch(line, error.pos)
-        kind, fix = (TruncatedError, "copy or download it again") if cut else (DataError, "correct it there")
-        raise kind(f"not valid JSON: {error.msg} at column {error.colno}", where=where, fix=fix) from error
-    except (RecursionError, ValueError) as error:
-        why = describe_excess(error, line)
-        raise DataError(f"this JSON cannot be read: {why}", where=where, fix="correct or remove it") from error
 
 
 def report_repeated_keys(path: Path, problems: Problems) -> None:
