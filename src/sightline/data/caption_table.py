@@ -88,11 +88,6 @@ def _column(names: Iterable[str], wanted: tuple[str, ...], where: str, among: st
     raise DataError(what, where=where, fix="name the columns, such as `file,caption`")
 
 
-def _has_columns(names: Iterable[str]) -> bool:
-    written = {name.strip().lower() for name in names}
-    return not written.isdisjoint(FILE_COLUMNS) and not written.isdisjoint(CAPTION_COLUMNS)
-
-
 def _csv_rows(path: Path, problems: Problems) -> Iterator[_Row]:
     with open_bytes(path) as raw:
         if raw.read(2) in _UTF16:
@@ -186,11 +181,13 @@ def _is_csv(probe: Probe) -> bool:
     if probe.name in ("captions.csv", "captions.tsv"):
         return True
     lines = probe.head.decode("utf-16", "ignore").splitlines() if probe.head.startswith(_UTF16) else probe.lines
-    return probe.name.endswith((".csv", ".tsv", ".txt")) and bool(lines) and _has_columns(_header(lines[0]))
+    names = {name.strip().lower() for name in _header(lines[0])} if lines else set()
+    holds_both = not names.isdisjoint(FILE_COLUMNS) and not names.isdisjoint(CAPTION_COLUMNS)
+    return probe.name.endswith((".csv", ".tsv", ".txt")) and holds_both
 
 
 def _names_columns(probe: Probe) -> bool:
-    return any(map(probe.has_key, FILE_COLUMNS)) and any(map(probe.has_key, CAPTION_COLUMNS))
+    return probe.has_any_key(*FILE_COLUMNS) and probe.has_any_key(*CAPTION_COLUMNS)
 
 
 def _is_jsonl(probe: Probe) -> bool:

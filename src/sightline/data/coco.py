@@ -28,8 +28,7 @@ _FOREIGN = ("sentences", "sentids", "file_path", "ix_to_word", "process_idx", "p
 
 
 def _is_coco(probe: Probe) -> bool:
-    layout = probe.has_key("images") or probe.has_key("annotations")
-    return probe.json_start == "{" and layout and not any(map(probe.has_key, _FOREIGN))
+    return probe.json_start == "{" and probe.has_any_key("images", "annotations") and not probe.has_any_key(*_FOREIGN)
 
 
 def _holds_boxes(probe: Probe) -> bool:

@@ -39,24 +39,24 @@ class Probe:
         return sorted(p.name for p in self.path.iterdir()) if self.is_folder else []
 
     @cached_property
-    def _head_or_error(self) -> bytes | DataError:
+    def _start(self) -> tuple[bytes, DataError | None]:
         if self.is_folder:
-            return b""
+            return b"", None
         try:
             with open_bytes(self.path) as file:
-                return file.read(HEAD)
+                return file.read(HEAD), None
         except DataError as error:
-            return error
+            return b"", error
 
     @property
     def head(self) -> bytes:
         """The first 64 KiB, gunzipped (b"" for a folder or an unreadable file; `damage` tells why)."""
-        return self._head_or_error if isinstance(self._head_or_error, bytes) else b""
+        return self._start[0]
 
     @property
     def damage(self) -> DataError | None:
         """Why the file cannot be read at all, or None."""
-        return self._head_or_error if isinstance(self._head_or_error, DataError) else None
+        return self._start[1]
 
     @cached_property
     def text(self) -> str | None:
@@ -90,6 +90,9 @@ class Probe:
             return read_json(self.path)
         except DataError:
             return None
+
+    def has_any_key(self, *keys: str) -> bool:
+        return any(map(self.has_key, keys))
 
     def has_key(self, *keys: str) -> bool:
         """Whether every key occurs as a JSON key (`"key":`) in the head: cheap, and true of damaged files too."""

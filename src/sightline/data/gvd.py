@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.data.caption_format import record_format
-from sightline.data.format import Probe, Summary
+from sightline.data.format import Summary
 from sightline.data.json_records import (
     Record,
     check_numbers,
@@ -194,7 +194,9 @@ def read_submission(path: Path, problems: Problems = STRICT) -> Submission:
     record = read_object(path)
     results = record.mapping("results")
     report_repeated_keys(path, problems)
-    mode = record.text("eval_mode") if record.has("eval_mode") else _mode_of(results)
+    first: Any = next(iter(results.values()), [])
+    likely = "gen" if isinstance(first, list) and len(first) == 1 else "GT"
+    mode = record.text("eval_mode") if record.has("eval_mode") else likely
     if mode not in SENTENCES:
         raise record.error(f"'eval_mode' is {mode!r}", fix="write GT (references grounded) or gen (captions generated)")
     checked = {}
@@ -235,30 +237,18 @@ def _check_result(
     return tuple(parse_each(sentences, path, f"image {id}", problems, lambda record: _object_words(record, keys)))
 
 
-def _mode_of(results: dict[str, Any]) -> str:
-    first: Any = next(iter(results.values()), [])
-    return "gen" if isinstance(first, list) and len(first) == 1 else "GT"
-
-
 def _count_submission(submission: Submission) -> Summary:
     words = sum(len(sentence) for sentences in submission.results.values() for sentence in sentences)
     return {"photos": len(submission.results), "object words": words, "mode": submission.mode}, ()
 
 
-def _is_reference(probe: Probe) -> bool:
-    keys = ("process_idx", "process_clss", "process_bnd_box", "lemma2w")
-    return probe.json_start == "{" and any(map(probe.has_key, keys))
-
-
-def _is_submission(probe: Probe) -> bool:
-    others = ("idx_in_sent", "eval_mode", "external_data")
-    return probe.json_start == "{" and probe.has_key("results") and any(map(probe.has_key, others))
-
+_REFERENCE_KEYS = ("process_idx", "process_clss", "process_bnd_box", "lemma2w")
+_SUBMISSION_KEYS = ("idx_in_sent", "eval_mode", "external_data")
 
 REFERENCE = record_format(
     "gvd-reference",
     "GVD grounding reference for Flickr30k (flickr30k_cleaned_class.json)",
-    _is_reference,
+    lambda probe: probe.json_start == "{" and probe.has_any_key(*_REFERENCE_KEYS),
     read_reference,
     lambda reference: _count_photos(reference.photos.values(), classes=len(reference.classes)),
     captions=lambda path: _plain_captions(read_reference(path).photos.values(), path),
@@ -281,7 +271,7 @@ SPLIT = record_format(
 SUBMISSION = record_format(
     "grounding-submission",
     "Predicted boxes of object words, for GVD's grounding evaluation",
-    _is_submission,
+    lambda probe: probe.json_start == "{" and probe.has_key("results") and probe.has_any_key(*_SUBMISSION_KEYS),
     read_submission,
     _count_submission,
 )

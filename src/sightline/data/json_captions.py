@@ -160,15 +160,12 @@ def _count_sentiments(captions: CaptionSet) -> Summary:
     return counts | {f"{name} captions": number for name, number in sentiments.items()}, notes
 
 
-def _is_karpathy(probe: Probe) -> bool:
-    holds_sentences = probe.has_key("sentences") or probe.has_key("sentids")
-    return probe.json_start == "{" and holds_sentences and not probe.has_key("word_sentiment")
-
-
 KARPATHY = caption_format(
     "karpathy",
     "Karpathy's split of COCO or Flickr: captions, tokens and splits (dataset_*.json)",
-    _is_karpathy,
+    lambda probe: (
+        probe.json_start == "{" and probe.has_any_key("sentences", "sentids") and not probe.has_key("word_sentiment")
+    ),
     read_karpathy,
     write_karpathy,
 )

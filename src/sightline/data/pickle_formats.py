@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +56,7 @@ def _in_order(ids: dict[Any, Any], words: dict[Any, Any], where: Path) -> list[s
 
 def _is_vocabulary(probe: Probe) -> bool:
     if probe.json_start == "{":
-        return probe.has_key("word2idx") or probe.has_key("idx2word")
+        return probe.has_any_key("word2idx", "idx2word")
     return b"Vocabulary" in probe.head[:512] and b"word2idx" in probe.head
 
 
@@ -92,10 +93,6 @@ def _ngram(key: object) -> NGram:
     return key
 
 
-def _holds_frequencies(probe: Probe) -> bool:
-    return probe.text is None and any(key in probe.head[:512] for key in (b"document_frequency", b"ref_len"))
-
-
 VOCABULARY = record_format(
     "scan-vocabulary",
     "The word list of SCAN, VSRN or VSE++: JSON, or a pickle that is read without running it",
@@ -106,7 +103,7 @@ VOCABULARY = record_format(
 FREQUENCIES = record_format(
     "document-frequencies",
     "CIDEr's saved document frequencies, read without running the pickle",
-    _holds_frequencies,
+    lambda probe: probe.text is None and re.search(rb"document_frequency|ref_len", probe.head[:512]) is not None,
     read_document_frequencies,
     lambda saved: ({"n-grams": len(saved.counts), "images": f"{saved.ref_len:g}", "of": saved.layout}, ()),
 )

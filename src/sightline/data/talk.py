@@ -191,7 +191,7 @@ def _matches(probe: Probe) -> bool:
     """A JSON object with `ix_to_word`, or whose images have a `file_path`; or the label file beside it."""
     if probe.json_start == "{":
         images_first = probe.has_key("images", "file_path") and not probe.has_key("sentences")
-        return images_first or any(map(probe.has_key, ("ix_to_word", "wtol", "wtod")))
+        return images_first or probe.has_any_key("ix_to_word", "wtol", "wtod")
     return probe.head.startswith(HDF5_MAGIC) and _is_label_file(probe.path)
 
 

@@ -136,11 +136,6 @@ def read_class_names(path: Path, problems: Problems = STRICT) -> list[str]:
     return list(parse_unique_lines(path, problems, lambda line, where: (line.strip(), None)))
 
 
-def _holds_class_names(probe: Probe) -> bool:
-    """A text file that says so in its name: its lines could be anything's."""
-    return probe.name.endswith(".txt") and "class_name" in probe.name and bool(probe.lines)
-
-
 FLICKR = caption_format(
     "flickr-token",
     "Flickr8k / Flickr30k captions, a line each (Flickr8k.token.txt, results_20130124.token)",
@@ -172,7 +167,8 @@ WORD_COUNTS = record_format(
 CLASS_NAMES = record_format(
     "class-names",
     "Class names, one per line (flickr30k_class_name.txt)",
-    _holds_class_names,
+    # Which says so in its name: its lines could be anything's.
+    lambda probe: probe.name.endswith(".txt") and "class_name" in probe.name and bool(probe.lines),
     read_class_names,
     lambda names: ({"classes": len(names)}, ()),
 )
