@@ -28,6 +28,7 @@ SMALL = 16 << 20  # bytes that any file may declare or unpack to, however small 
 RATIO = 40  # beyond that, how many times its size: text and features pack to a fifth or a tenth, a bomb to a thousandth
 MODEL = "model.safetensors"  # in the folder of a run that is done
 RECIPE = "recipe.yaml"  # in the folder of a run, from its beginning on
+MAKE_ROOM = "make room there, or choose a folder you may write to"
 AGAIN = "make room (or check the disk) and run the same command again: finished records are kept"
 UNFINISHED = ".sightline-*.tmp"  # short, since the name of the file that it becomes may be as long as names can be
 
@@ -85,9 +86,7 @@ def sweep(folder: PathLike) -> None:
             left.unlink()
 
 
-def unwritable(
-    path: PathLike, error: OSError, fix: str = "make room there, or choose a folder you may write to"
-) -> DataError:
+def unwritable(path: PathLike, error: OSError, fix: str = MAKE_ROOM) -> DataError:
     """The error for a path that cannot be written: no space, no permission, no such disk, too long a name."""
     if error.errno == errno.ENAMETOOLONG:
         return NameTooLongError("the name of this file is too long to be written", where=path, fix="use a shorter name")

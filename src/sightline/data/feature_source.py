@@ -28,7 +28,7 @@ from sightline.errors import (
     NonFiniteError,
     about,
 )
-from sightline.files import PathLike, existing_path, sync_folder, unwritable
+from sightline.files import MAKE_ROOM, PathLike, existing_path, sync_folder, unwritable
 from sightline.scene import Array, Scene, check_order, normalise_boxes
 
 Size = tuple[int, int]
@@ -297,9 +297,9 @@ def library(name: str, need: str) -> Any:
 
 
 @contextlib.contextmanager
-def atomic_path(path: PathLike) -> Iterator[Path]:
+def atomic_path(path: PathLike, fix: str = MAKE_ROOM) -> Iterator[Path]:
     """A path beside `path` at which a library writes a file or a folder; on success it takes `path`'s place, else it
-    vanishes. A full disk, or no permission, is a DataError that names `path`.
+    vanishes. A full disk, or no permission, is a DataError that names `path`, and the `fix`.
     """
     target = Path(path)
     draft = target.with_name(f".{secrets.token_hex(8)}.tmp")  # short: that of `target` may be as long as can be
@@ -314,14 +314,14 @@ def atomic_path(path: PathLike) -> Iterator[Path]:
                 shutil.rmtree(draft, ignore_errors=True)
             draft.unlink(missing_ok=True)
     except OSError as error:
-        raise unwritable(target, error) from error
+        raise unwritable(target, error, fix) from error
 
 
 @contextlib.contextmanager
-def atomic_folder(path: PathLike) -> Iterator[Path]:
+def atomic_folder(path: PathLike, fix: str = MAKE_ROOM) -> Iterator[Path]:
     """`atomic_path` of a new folder. A folder with something in it is refused."""
     target = Path(path)
-    with atomic_path(target) as draft:
+    with atomic_path(target, fix) as draft:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise DataError("there is something here already", where=target, fix="name a new folder, or empty this one")
         draft.mkdir()

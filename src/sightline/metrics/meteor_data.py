@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import shutil
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +20,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from sightline.data.feature_source import atomic_folder
 from sightline.errors import DataError, MissingExtraError, TruncatedError
-from sightline.files import cache_dir, fingerprint, open_bytes, read_json, sync_folder, write_json
+from sightline.files import cache_dir, fingerprint, open_bytes, read_json, write_json
 from sightline.metrics.ngrams import IntArray, spans
 
 LAYOUT = "4"  # a new one makes old caches useless
@@ -53,11 +52,7 @@ def open_data() -> MeteorIndex:
     source = Source.from_wheel()
     folder = cache_dir() / f"meteor-1.5-{source.fingerprint}"
     if not folder.exists():
-        try:
-            compile_index(source, folder)
-        except OSError as error:
-            fix = "set SIGHTLINE_CACHE to a folder you can write to"
-            raise DataError(f"the METEOR index cannot be written: {error.strerror}", where=folder, fix=fix) from error
+        compile_index(source, folder)
     return MeteorIndex.open(folder)
 
 
@@ -108,29 +103,22 @@ class Source:
 
 def compile_index(source: Source, folder: Path) -> None:
     """Compile the index; the folder appears when it is complete. Of several processes the first one's stays."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        longest = _compile_paraphrases(source, work)
-        synsets, irregular = _synonyms(source)
-        prefixes = source.lines("nonbreaking/english.prefixes")
-        small = {
-            "longest_phrase": longest,
-            "function_words": source.lines("function/english.words"),
-            "prefixes": {line.split()[0]: "#NUMERIC_ONLY#" in line for line in prefixes if line and line[0] != "#"},
-            "synsets": synsets,
-            "irregular": irregular,
-        }
-        write_json(work / SMALL, small)
-        work.chmod(0o755)
-        try:
-            work.rename(folder)
-        except OSError:
-            if not folder.exists():
-                raise
-        sync_folder(folder.parent)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)  # gone already where it became the folder
+        with atomic_folder(folder, "set SIGHTLINE_CACHE to a folder you can write to") as work:
+            longest = _compile_paraphrases(source, work)
+            synsets, irregular = _synonyms(source)
+            prefixes = [line for line in source.lines("nonbreaking/english.prefixes") if line and line[0] != "#"]
+            small = {
+                "longest_phrase": longest,
+                "function_words": source.lines("function/english.words"),
+                "prefixes": {line.split()[0]: "#NUMERIC_ONLY#" in line for line in prefixes},
+                "synsets": synsets,
+                "irregular": irregular,
+            }
+            write_json(work / SMALL, small)
+    except DataError:
+        if not folder.exists():
+            raise
 
 
 def _synonyms(source: Source) -> tuple[dict[str, str], dict[str, str]]:
