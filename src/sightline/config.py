@@ -3,8 +3,6 @@
 A choice between dataclasses is a union whose members have a `kind: Literal[...]` field: `model: {kind: updown, …}`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import itertools

@@ -1,7 +1,5 @@
 """Files that are never half-written: atomic replace, checksums, locks; and reading text with clear errors."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gzip

@@ -1,7 +1,5 @@
 """`Photo`, the one record of a photo that was read, and `PhotoEmbedding`, what a model makes of one. numpy only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

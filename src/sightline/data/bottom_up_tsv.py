@@ -4,8 +4,6 @@ Boxes and features are base64 of float32; boxes are x1 y1 x2 y2 in pixels. Regio
 confidence only in files with a fixed number of boxes; no confidence is stored, so scenes have no scores.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import contextlib

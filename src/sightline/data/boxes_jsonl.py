@@ -1,7 +1,5 @@
 """Machine-made boxes, a line per image: `["id", [[class, score, x1, y1, x2, y2], …]]`, classes COCO-80, thousandths."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What every format of captions or lines shares: checked text, photos that are unique or joined, and the report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path

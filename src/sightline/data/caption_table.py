@@ -5,8 +5,6 @@ JSON, `{"file": "a.jpg", "caption": "…"}`. What `sightline caption` writes is 
 `file_name` and `text`.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

@@ -1,7 +1,5 @@
 """COCO's four JSON layouts: captions, generated captions ("results"), their scores, and object boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

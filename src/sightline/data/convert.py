@@ -1,7 +1,5 @@
 """Read features or captions in whatever format they are, and convert them; every record is checked on the way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial

@@ -10,8 +10,6 @@ photos alone and kept in `entities_classes.tsv` (class, tab, phrases), so that n
 evaluates. A grounded word is the head of a phrase whose chain has boxes and whose class is in the list.
 """
 
-from __future__ import annotations
-
 import re
 import tarfile
 import zipfile

@@ -1,7 +1,5 @@
 """What feature files share: iteration and inspection, the parts of a scene, and files and folders made whole."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

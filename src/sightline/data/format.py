@@ -1,7 +1,5 @@
 """How a file format introduces itself: recognise it, inspect it, read and write it. One `FORMAT` a reader file."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable

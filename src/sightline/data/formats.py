@@ -1,7 +1,5 @@
 """Every format Sightline reads, which of them a file is in, what the file holds, and what is wrong with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -7,8 +7,6 @@
   "details"}}`; five sentences per image in GT mode (the references), one in gen mode (the generated caption).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

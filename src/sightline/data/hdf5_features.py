@@ -9,8 +9,6 @@ Other files are never read in a file's name, and nothing that declares far more 
 - GVD's `dets_labels` and `nms_num` are recognised and counted: they are detections of features stored elsewhere.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Lists of photos, a file name or an id per line: Flickr8k's `Flickr_8k.trainImages.txt`, Entities' `train.txt`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

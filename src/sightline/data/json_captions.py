@@ -1,7 +1,5 @@
 """Captions in JSON: of Karpathy's splits and SentiCap, LAVIS and BLIP, neuraltalk2, CLIPScore."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

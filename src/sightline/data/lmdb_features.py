@@ -5,8 +5,6 @@ leads outside the file, which ends the process that reads there (SIGBUS) and eve
 key, touches the ends of every value, and tells; each file is probed once a process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -8,8 +8,6 @@
 An array (n, d) is regions, (h, w, d) a grid, (d,) a global vector.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 Errors about bytes name no place: who has read them knows it (`errors.about`).
 """
 
-from __future__ import annotations
-
 import io
 import math
 import zipfile

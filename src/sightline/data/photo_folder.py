@@ -1,7 +1,5 @@
 """A plain folder of photos, with or without a table of captions in it."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path, PurePosixPath

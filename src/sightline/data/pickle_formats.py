@@ -5,8 +5,6 @@
 - `coco-train-idxs.p` and `-words.p`: `{'document_frequency': …, 'ref_len': …}`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, NamedTuple

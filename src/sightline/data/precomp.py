@@ -5,8 +5,6 @@ since they are in pixels of an unknown size. Line k of `_caps.txt` belongs to im
 are as many feature rows as captions. Ids are unique in what is read, one split or the folder: see `_image_ids`.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sized

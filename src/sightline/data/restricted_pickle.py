@@ -9,8 +9,6 @@ in Python keeps a dict. And a key is hashed: a tuple of the same tuple twice, fo
 hash takes hours, one a million deep ends Python, and a long one is hashed whenever it is named as a key again.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Sightline's own feature store as a data format: recognised, inspected, read and written like any other."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterable

@@ -7,8 +7,6 @@ The label file has `labels` (M, L) zero padded; `label_start_ix`, `label_end_ix`
 inclusive; `label_length` (M,). POS-SCAN's boxes of words and the pixels in old Lua files are not read.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -2,8 +2,6 @@
 text corpora, R2M's word counts, class names of a detector.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

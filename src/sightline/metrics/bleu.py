@@ -1,7 +1,5 @@
 """BLEU-1 to BLEU-4 (Papineni et al. 2002) as coco-caption computes them: closest reference length, tiny smoothing."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How captions are worded, whatever the photo: how varied they are, their faults of language, their sentiment."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise

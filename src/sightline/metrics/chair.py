@@ -6,8 +6,6 @@ objects: a *van* may be annotated as a car, a bus or a truck. The line of object
 them, though a word in them does: *train track*. The table is our own, not the paper's: rates compare with each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

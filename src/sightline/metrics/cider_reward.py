@@ -4,8 +4,6 @@ The usual scorer turns ids into text, counts every reference again at every call
 a `defaultdict`, which grows with every n-gram a sample invents. Here n-grams are rows of sorted tables, made once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -6,8 +6,6 @@ The rules are those of the GVD evaluation of Flickr30k Entities (Zhou et al. 201
 - numbers are averaged per class, then over classes (macro); the plain average over words (micro) stands beside.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The contract of a language metric: `update / compute / reset`, over the corpus and per image."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

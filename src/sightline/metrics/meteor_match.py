@@ -11,8 +11,6 @@ experiment, and needed for equal scores:
 - a match that competes with no other is always made.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

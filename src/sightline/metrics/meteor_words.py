@@ -5,8 +5,6 @@ tokenizer; each rule consumes the characters around its match, which is why `a-b
 stemmed and looked up once; the phrases of a batch of sentences are found with a few array operations.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from array import array

@@ -5,8 +5,6 @@ captions name it where people do. Different from the paper: photos are those of 
 half of COCO's val2014), and *buses* counts as bus, which is not in their lists of words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """One self-contained HTML page of scores: systems with intervals, every image sortable, and why it scored as it did."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """ROUGE-L (Lin 2004) as coco-caption computes it: F of the longest common subsequence with beta 1.2."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sightline.metrics.language_metric import LanguageMetric, Scores, mean_scores

@@ -6,8 +6,6 @@ object are relations. A verb before a preposition gives both: *a girl standing o
 (girl, on, court). The words are read from left to right once, by rules instead of a dependency parser.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The whole scorecard of captions against references: tokenise once, run every metric, say exactly what was done."""
 
-from __future__ import annotations
-
 import importlib.util
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -4,8 +4,6 @@ People read it as "SPICE (Sightline parser)": the graphs come from this package'
 are near those of the Java tool but not equal to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

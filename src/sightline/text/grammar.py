@@ -8,8 +8,6 @@
 (('berry', 'berries', 'berrys'), (), ())
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ the earlier one. So *men* gives *man* and *riding* gives *ride*, while *people*,
 to *person*, stays *people*. A word WordNet does not hold comes back lower-cased and otherwise unchanged.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Words and phrases of a list, found in sentences: *fire hydrants*, *hot dog*, *men*."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

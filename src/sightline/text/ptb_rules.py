@@ -10,8 +10,6 @@ version; `assets/ptb_characters.txt` was recorded from its output, so that it do
 the Python that runs here: a class a line, its name and then runs of code points. The token is cut from the text itself.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect
 from collections.abc import Callable

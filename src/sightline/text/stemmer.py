@@ -4,8 +4,6 @@ Later Snowball releases added rules (`-ogist`, short doubles such as `erring`, m
 depend on the older ones. Words are expected in lower case; letters outside a-z count as consonants.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

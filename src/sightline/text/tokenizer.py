@@ -8,8 +8,6 @@ on its line, and line breaks inside it are spaces. `ptb_tokenize_all(..., one_fi
 do there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ Their code calls `nltk.word_tokenize`; this gives the same words without a downl
 inside a caption is found by a short list of abbreviations instead of a trained model.
 """
 
-from __future__ import annotations
-
 import re
 
 # What stands alone wherever it appears. `,` and `:` do so unless a digit follows; `--` and runs of dots are one word.

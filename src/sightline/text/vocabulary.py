@@ -4,8 +4,6 @@ Inside, every model uses the same layout: 0 pad, 1 start, 2 end, 3 unknown, then
 in readers and converters, which permute weight rows to this one.
 """
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

@@ -6,8 +6,6 @@ Lemmas are looked up as given, lower-cased, with a space or an underscore betwee
 forms are the business of `sightline.text.lemmas`. A part of speech is "n", "v", "a" or "r".
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cache, lru_cache

@@ -2,8 +2,6 @@
 which box each location of feature maps learns to find, by the adaptive thresholds of ATSS (Zhang et al. 2020).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -13,8 +13,6 @@ cat, an animal. Names form a forest: whatever has a name has one chain above it.
 the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache

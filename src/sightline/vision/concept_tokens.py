@@ -10,8 +10,6 @@ is likely enough (Deng et al. 2012, "Hedging your bets: optimizing accuracy-spec
 recognition": they choose by expected information; a threshold says how often a name may be wrong).
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from functools import cache

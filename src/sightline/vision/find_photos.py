@@ -1,7 +1,5 @@
 """Find the photos that names on a command line stand for: files, folders, patterns, lists on standard input."""
 
-from __future__ import annotations
-
 import glob
 import os
 import sys

@@ -12,8 +12,6 @@ that back (Nagel et al. 2019, "Data-free quantization through weight equalizatio
 it.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import math

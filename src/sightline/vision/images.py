@@ -5,8 +5,6 @@ opened. What a file declares is checked before a pixel is decoded. Several threa
 pictures, one at a time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

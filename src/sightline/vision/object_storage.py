@@ -3,8 +3,6 @@
 Keys, region and endpoint come from the environment (`AWS_…`), as for an index there.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import os

@@ -1,7 +1,5 @@
 """Many photos to pixels, several at a time and in order; bad files never stop the rest."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections import deque

@@ -3,8 +3,6 @@
 Deep pictures are scaled, transparent ones laid on white.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable

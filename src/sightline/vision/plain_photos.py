@@ -1,7 +1,5 @@
 """Photos that show nothing: of one colour, or of a few pixels. A captioner would see a sky in them."""
 
-from __future__ import annotations
-
 import colorsys
 import math
 
