@@ -65,7 +65,9 @@ class CiderDReward:
         """
         image, rows = np.asarray(images, np.int64), np.asarray(samples, np.int64)
         self._check(image, rows)
-        tokens = _tokens(rows)
+        stop = (rows == END) | (rows == PAD)
+        inside = (np.cumsum(stop, axis=1) - stop == 0) & (rows != PAD)  # up to padding, or up to END and with it
+        tokens = Tokens(rows[inside], inside.sum(axis=1))
         sentences = tokens.sentences
         sample = np.repeat(np.arange(len(rows)), self._many[image])  # (P,) of each pair of a sample and a reference
         reference = spans(self._start[image], self._many[image])
@@ -155,14 +157,6 @@ class Order:
         ours, wanted, low = ours[match], wanted[match], low[match]
         repeats = np.searchsorted(keys, wanted, side="right") - low
         return np.repeat(ours, repeats), entries[spans(low, repeats)]
-
-
-def _tokens(rows: IntArray) -> Tokens:
-    """The words of samples (N, T) up to padding, or up to END and with it."""
-    stop = (rows == END) | (rows == PAD)
-    before_stop = np.cumsum(stop, axis=1) - stop == 0
-    inside = before_stop & (rows != PAD)
-    return Tokens(rows[inside], inside.sum(axis=1))
 
 
 def _check_ids(words: IntArray, holder: str) -> None:

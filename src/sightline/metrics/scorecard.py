@@ -120,7 +120,9 @@ def _notes(
 ) -> list[str]:
     missing = [id for id in references if id not in hypotheses]
     empty = [id for id, text in tokenised.items() if not text]
-    emojis = [id for id, text in hypotheses.items() if any(_is_emoji(c) for c in text)]
+    emojis = [
+        id for id, text in hypotheses.items() if any(c > "\u2190" and unicodedata.category(c) == "So" for c in text)
+    ]
     uncaptioned = f"{len(missing):,} of {len(references):,} images with references have no caption and were not scored"
     notes = {
         uncaptioned: missing,
@@ -128,10 +130,6 @@ def _notes(
         f"{len(emojis):,} captions hold emojis, which the PTB tokenizer drops": emojis,
     }
     return [f"{note}: {some(ids)}" for note, ids in notes.items() if ids]
-
-
-def _is_emoji(character: str) -> bool:
-    return ord(character) > 0x2190 and unicodedata.category(character) == "So"
 
 
 def _signature(metrics: Mapping[str, LanguageMetric], reference_counts: Sequence[int]) -> str:

@@ -70,7 +70,8 @@ class FusedConvolution(nn.Module):
             x.device.type == "cpu"
             and x.dtype == self.weight.dtype == torch.float32
             and fuses()
-            and not _learns(x, plus)
+            # gradients are not given by oneDNN's call
+            and not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, plus)))
         ):
             return self._fused(x, plus)
         x, padding = pad_same(x, self.kernel, self.stride)
@@ -118,11 +119,6 @@ class FusedConvolution(nn.Module):
 def _only_channels_last(x: Tensor) -> bool:
     """Whether the layout is clear: one channel or one cell has both layouts, and PyTorch 2.6 cannot fuse its sum."""
     return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
-
-
-def _learns(*inputs: Tensor | None) -> bool:
-    """Whether gradients are asked of the inputs, which oneDNN's call does not give."""
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
 
 
 @functools.cache

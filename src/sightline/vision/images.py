@@ -185,7 +185,11 @@ def _open_picture(
         raise _refused(error, kind, where) from error
     _check_size(*declared, max_pixels, where)
     if LIMIT_VARIABLE not in os.environ and (max_pixels or 0) <= MAX_PIXELS:  # who raises the limit trusts the files
-        _check_thin(*declared, stored, where)
+        width, height = declared
+        if width * height > max(LARGE, THIN * stored):  # a small file that declares a very large picture
+            what = f"the picture declares {width:,} × {height:,} pixels, and its file has {stored:,} bytes"
+            fix = f"only use files you trust; if this is one, set {LIMIT_VARIABLE}={width * height}"
+            raise ImageError(what, where=where, fix=fix)
     return image, declared, kind
 
 
@@ -217,14 +221,6 @@ def _check_size(width: int, height: int, max_pixels: int | None, where: str) -> 
         declared = f"{width:,} × {height:,} pixels, {width * height / 1e6:,.0f} million"
         what = f"the picture declares {declared}; at most {limit / 1e6:,.0f} million are read"
         fix = "make it smaller" + (f", or, if you trust it, set {LIMIT_VARIABLE}={width * height}" if ours else "")
-        raise ImageError(what, where=where, fix=fix)
-
-
-def _check_thin(width: int, height: int, stored: int, where: str) -> None:
-    """Refuse a small file that declares a very large picture."""
-    if width * height > max(LARGE, THIN * stored):
-        what = f"the picture declares {width:,} × {height:,} pixels, and its file has {stored:,} bytes"
-        fix = f"only use files you trust; if this is one, set {LIMIT_VARIABLE}={width * height}"
         raise ImageError(what, where=where, fix=fix)
 
 
