@@ -167,11 +167,6 @@ class Action:
     tag: str
     helped: bool = False
 
-    @property
-    def undergone(self) -> bool:
-        """True where it may be passive: *parked*, *eaten*."""
-        return self.tag in ("VBN", "VBD")
-
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -182,7 +177,7 @@ class Word:
 
 
 Phrase = Thing | Action | Word
-_OF = Word("relation", "of")
+_OF, _OWNER = Word("relation", "of"), Word("owner")
 
 
 def read_phrases(words: Sequence[str], tags: Sequence[str]) -> list[Phrase]:
@@ -201,29 +196,23 @@ def _merged(phrases: list[Phrase]) -> list[Phrase]:
     for phrase in phrases:
         if isinstance(phrase, Thing) and len(merged) > 1:
             first, link = merged[-2:]
-            if isinstance(first, Thing) and isinstance(link, Word):
-                joined = _joined(first, link, phrase)
-                if joined is not None:
-                    del merged[-2:]
-                    phrase = joined
+            joined = _joined(first, link, phrase) if isinstance(first, Thing) else None
+            if joined is not None:
+                del merged[-2:]
+                phrase = joined
         merged.append(phrase)
     return merged
 
 
-def _joined(first: Thing, link: Word, second: Thing) -> Thing | None:
-    """Two things as one, where *'s* or *of* makes them one."""
-    if link.kind == "owner":
+def _joined(first: Thing, link: Phrase, second: Thing) -> Thing | None:
+    """Two things as one, where *'s* makes them one, or *of* and what is spoken of is the second."""
+    if link == _OWNER:
         return Thing(second.head, second.attributes, second.nouns, first)
-    return _of_thing(first, second) if link == _OF else None
-
-
-def _of_thing(first: Thing, second: Thing) -> Thing | None:
-    """What "first of second" speaks of, where that is the second."""
-    if first.head in PICTURES:
+    if link == _OF and first.head in PICTURES:
         return second
-    if first.head in MEASURES:
+    if link == _OF and first.head in MEASURES:
         return Thing(second.head, (*second.attributes, *MEASURES[first.head]), second.nouns, second.owner)
-    if first.head in COLLECTIONS:
+    if link == _OF and first.head in COLLECTIONS:
         return Thing(second.head, second.attributes, (*second.nouns, *first.nouns, first.head), second.owner)
     return None
 

@@ -158,7 +158,7 @@ class _Reader:
         actors = self.doers(action)
         self.end_verb()
         self.actors, self.verb, self.relation = actors, action.verb, ""
-        self.passive = action.verb if action.undergone else ""
+        self.passive = action.verb if action.tag in ("VBN", "VBD") else ""  # it may be: *parked*, *eaten*
 
     def doers(self, action: Action) -> list[str]:
         before = self.before[1]
