@@ -281,7 +281,7 @@ def test_several_systems_are_compared_on_one_page(tmp_path, refs, capsys):
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1].replace("<\\/", "</"))
     (pair,) = data["comparisons"]
     assert (pair["base"], pair["other"]) == ("poor", "good")
-    assert pair["scores"]["CIDEr"]["difference"] > 0
+    assert pair["scores"]["CIDEr"]["score"] > 0
     assert pair["scores"]["CIDEr"]["wins"] == 1.0
     assert data["keys"][-1] == "SPICE"
     assert data["titles"]["SPICE"] == "SPICE (Sightline parser)"

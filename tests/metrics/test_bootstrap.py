@@ -15,14 +15,15 @@ from sightline.metrics.bootstrap import (
     RECALL,
     PerImage,
     compare,
-    difference,
     interval,
     pool_seeds,
     resamples,
     same_images,
 )
 from sightline.metrics.grounding_accuracy import AttentionAccuracy, GroundingF1
+from sightline.metrics.report import report_data
 from sightline.metrics.rouge import RougeL
+from sightline.metrics.scorecard import scorecard
 
 HYPOTHESES = {"1": "a dog runs on grass", "2": "a man with a hat", "3": "two cats sleep", "4": "a red bus on a street"}
 REFERENCES = {
@@ -69,10 +70,16 @@ def test_the_interval_holds_the_score_and_narrows_to_it_where_images_agree():
 
 
 def test_a_comparison_pairs_the_same_images():
-    base, other = np.array([0.1, 0.5, 0.9, 0.2]), np.array([0.2, 0.6, 1.0, 0.3])
-    found = difference(base, other, 0.1)
-    assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.1))
-    assert found.wins == 1.0
+    one, better = {"1": "a dog", "2": "a cat"}, {"1": "a dog on grass", "2": "a cat on a mat"}
+    references = {"1": ["a dog on the grass"], "2": ["a cat on the mat"]}
+    cards = {name: scorecard(captions, references, ["rouge"]) for name, captions in (("a", one), ("b", better))}
+    (pair,) = report_data(cards, rounds=50)["comparisons"]
+    found, gaps = pair["scores"]["ROUGE_L"], []
+    for id in references:
+        gaps.append(cards["b"].scores.per_image[id]["ROUGE_L"] - cards["a"].scores.per_image[id]["ROUGE_L"])
+    assert found["score"] == pytest.approx(np.mean(gaps))
+    assert min(gaps) - 1e-9 <= found["low"] <= found["score"] <= found["high"] <= max(gaps) + 1e-9
+    assert found["wins"] == 1.0
 
 
 def test_systems_on_different_images_are_not_compared():

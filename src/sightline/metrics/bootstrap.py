@@ -24,21 +24,11 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Interval:
-    """A corpus score with the 95 % interval of its bootstrap resamples."""
+    """A corpus score, or a difference or ratio of two, with the 95 % interval of its bootstrap resamples."""
 
     score: float
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class Difference:
-    """System `other` minus system `base`, on the same resampled images; `wins` is the share in which it is ahead."""
-
-    difference: float
-    low: float
-    high: float
-    wins: float
 
 
 def resamples(images: int, rounds: int = 1000, seed: int = 0) -> FloatArray:
@@ -50,13 +40,6 @@ def resamples(images: int, rounds: int = 1000, seed: int = 0) -> FloatArray:
 def interval(score: float, resampled: FloatArray) -> Interval:
     low, high = np.percentile(resampled, [2.5, 97.5])
     return Interval(score, float(low), float(high))
-
-
-def difference(base: FloatArray, other: FloatArray, observed: float) -> Difference:
-    """The 95 % interval of an `observed` difference of scores, from resamples of the same images."""
-    gaps = other - base
-    low, high = np.percentile(gaps, [2.5, 97.5])
-    return Difference(observed, float(low), float(high), float((gaps > 0).mean()))
 
 
 def same_images(systems: Iterable[Iterable[str]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sightline.files import PathLike, write_text
 from sightline.metrics.bleu import Bleu
-from sightline.metrics.bootstrap import difference, interval, resamples, same_images
+from sightline.metrics.bootstrap import interval, resamples, same_images
 from sightline.metrics.cider import CIDErD
 from sightline.metrics.language_metric import LanguageMetric
 from sightline.metrics.meteor import Meteor
@@ -52,16 +52,18 @@ def report_data(systems: Mapping[str, Scorecard], rounds: int = 1000) -> dict[st
             for name, card in systems.items()
         ],
         "comparisons": [
-            {"base": a, "other": b, "scores": _compared(systems, drawn, a, b, keys)}
+            {"base": a, "other": b, "scores": {key: _compared(systems, drawn, a, b, key) for key in keys}}
             for a, b in combinations(systems, 2)
         ],
         "images": [_image(id, cards, keys) for id in ids],
     }
 
 
-def _compared(systems: Mapping[str, Scorecard], drawn: Mapping[str, Any], a: str, b: str, keys: Sequence[str]) -> Any:
-    gaps = {key: systems[b].scores.corpus[key] - systems[a].scores.corpus[key] for key in keys}
-    return {key: asdict(difference(drawn[a][key], drawn[b][key], gaps[key])) for key in keys}
+def _compared(systems: Mapping[str, Scorecard], drawn: Mapping[str, Any], a: str, b: str, key: str) -> dict[str, Any]:
+    """The second minus the first, on the same resampled images; `wins` is the share in which it is ahead."""
+    gaps = drawn[b][key] - drawn[a][key]
+    observed = systems[b].scores.corpus[key] - systems[a].scores.corpus[key]
+    return {**asdict(interval(observed, gaps)), "wins": float((gaps > 0).mean())}
 
 
 def _image(id: str, cards: Sequence[Scorecard], keys: Sequence[str]) -> dict[str, Any]:
