@@ -36,29 +36,31 @@ def test_tokens_are_the_surest_names_with_the_box_of_the_region_that_bears_each(
     sure[0, 0, PLACE["dog"]], sure[0, 1, PLACE["dog"]], sure[0, 1, PLACE["car"]] = 0.4, 0.9, LEAST - 0.01
     boxes = torch.tensor([[[0.0, 0.0, 0.5, 0.5], [0.2, 0.2, 0.9, 0.9]]])
     tokens = concept_tokens(sure, boxes, logits_of("leopard")[None])
-    listed = {token_names()[id]: row for row, id in enumerate(tokens.names[0].tolist()) if id >= 0}
+    listed = {token_names()[id]: row for row, id in enumerate(tokens["names"][0].tolist()) if id >= 0}
     assert set(listed) == {"dog", "leopard"}  # the car is less sure than a name must be
-    assert torch.allclose(tokens.scores[0, listed["dog"]], torch.tensor([0.9, 0.0]))
-    assert torch.equal(tokens.boxes[0, listed["dog"]], boxes[0, 1])
-    assert tokens.scores[0, listed["leopard"], 0] == 0
-    assert tokens.scores[0, listed["leopard"], 1] > 0.9
-    assert torch.equal(tokens.boxes[0, listed["leopard"]], torch.tensor([0.0, 0.0, 1.0, 1.0]))
+    assert torch.allclose(tokens["name_scores"][0, listed["dog"]], torch.tensor([0.9, 0.0]))
+    assert torch.equal(tokens["name_boxes"][0, listed["dog"]], boxes[0, 1])
+    assert tokens["name_scores"][0, listed["leopard"], 0] == 0
+    assert tokens["name_scores"][0, listed["leopard"], 1] > 0.9
+    assert torch.equal(tokens["name_boxes"][0, listed["leopard"]], torch.tensor([0.0, 0.0, 1.0, 1.0]))
 
 
 def test_a_name_of_both_has_both_scores():
     sure = torch.zeros(1, 1, KINDS)
     sure[0, 0, PLACE["zebra"]] = 0.8
     tokens = concept_tokens(sure, torch.rand(1, 1, 4), logits_of("zebra")[None])
-    assert tokens.names[0, 0] == PLACE["zebra"]
-    assert tokens.scores[0, 0, 0] == 0.8
-    assert tokens.scores[0, 0, 1] > 0.9
+    assert tokens["names"][0, 0] == PLACE["zebra"]
+    assert tokens["name_scores"][0, 0, 0] == 0.8
+    assert tokens["name_scores"][0, 0, 1] > 0.9
 
 
 def test_imagenets_names_are_those_that_hedging_tells():
     torch.manual_seed(0)
     logits = 6 * torch.randn(16, CLASSES)
     tokens = concept_tokens(torch.zeros(16, 1, KINDS), torch.zeros(16, 1, 4), logits)
-    for told, ids, scores in zip(hedged_probabilities(logits), tokens.names, tokens.scores[..., 1], strict=True):
+    for told, ids, scores in zip(
+        hedged_probabilities(logits), tokens["names"], tokens["name_scores"][..., 1], strict=True
+    ):
         ours = {token_names()[id]: float(score) for id, score in zip(ids, scores, strict=True) if id >= 0}
         places = told.nonzero()[:, 0].tolist()
         assert ours == {imagenet_forest().chains[place][0]: pytest.approx(float(told[place])) for place in places}
@@ -68,6 +70,6 @@ def test_many_names_of_regions_do_not_push_imagenets_out():
     sure = torch.full((1, 1, KINDS), 0.5)
     logits = logits_of("lighthouse", 7.0)[None]  # a probability of about a half: a tie without AHEAD
     tokens = concept_tokens(sure, torch.zeros(1, 1, 4), logits)
-    assert tokens.names.shape == (1, MOST)
+    assert tokens["names"].shape == (1, MOST)
     assert AHEAD > 0
-    assert PLACE["lighthouse"] in tokens.names[0].tolist()
+    assert PLACE["lighthouse"] in tokens["names"][0].tolist()

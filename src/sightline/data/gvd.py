@@ -45,15 +45,8 @@ SENTENCES = {"GT": 5, "gen": 1}  # of an image, in a submission of each mode
 _SPLIT_START = re.compile(r'\s*\{\s*"(' + "|".join(SPLITS) + r')"\s*:\s*\[\s*("[^"]*"|\])')
 
 
-@dataclass(frozen=True)
-class GroundingReference:
-    """The class list and the photos by id. Class indices of detectors count from this list."""
-
-    classes: tuple[str, ...]
-    photos: dict[str, GroundedPhoto]
-
-
-def read_reference(path: Path, problems: Problems = STRICT) -> GroundingReference:
+def read_reference(path: Path, problems: Problems = STRICT) -> tuple[tuple[str, ...], dict[str, GroundedPhoto]]:
+    """The class list, from which class indices of detectors count, and the photos by id."""
     record = read_object(path)
     classes = record.texts("vocab")
     photos: dict[str, GroundedPhoto] = {}
@@ -70,7 +63,7 @@ def read_reference(path: Path, problems: Problems = STRICT) -> GroundingReferenc
         photos[id] = GroundedPhoto(id, sentences, size)
 
     record.each("annotations", problems, add)
-    return GroundingReference(classes, photos)
+    return classes, photos
 
 
 def _size(image: Record) -> tuple[int, int]:
@@ -87,7 +80,7 @@ def read_gvd_captions(path: Path, problems: Problems = STRICT) -> list[GroundedP
     if dictionary == path or not dictionary.is_file():
         what = "the ids of these captions are in a dictionary that is not beside them"
         raise MissingRecordError(what, where=path, fix=f"add {dictionary.name}")
-    images = read_talk(dictionary).captions.photos
+    images = read_talk(dictionary)[1].photos
     if len(images) != len(entries):
         what = f"{len(entries)} images here, {len(images)} in {dictionary}"
         raise CountError(what, where=path, fix="use files of one run")
@@ -248,8 +241,8 @@ REFERENCE = record_format(
     "GVD grounding reference for Flickr30k (flickr30k_cleaned_class.json)",
     lambda probe: probe.json_start == "{" and probe.has_any_key(*_REFERENCE_KEYS),
     read_reference,
-    lambda reference: _count_photos(reference.photos.values(), classes=len(reference.classes)),
-    captions=lambda path: _plain_captions(read_reference(path).photos.values(), path),
+    lambda reference: _count_photos(reference[1].values(), classes=len(reference[0])),
+    captions=lambda path: _plain_captions(read_reference(path)[1].values(), path),
 )
 CAPTIONS = record_format(
     "gvd-captions",

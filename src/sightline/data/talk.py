@@ -81,16 +81,10 @@ def _check_ranges(path: Path, start: Integers, end: Integers, count: int, proble
         problems.report(CountError(f"the rows {last + 1} to {count} belong to no photo", where=path, fix=fix))
 
 
-@dataclass(frozen=True)
-class Talk:
-    """A vocabulary and the photos that were encoded with it."""
-
-    words: tuple[str, ...]  # in id order; word `i` of this tuple has id `i + 1`
-    captions: CaptionSet  # a sentence's id is its row in the label file, counted from 1
-
-
-def read_talk(path: Path, problems: Problems = STRICT) -> Talk:
-    """Words, photos and, where there are labels, captions. `path` is either file of the pair."""
+def read_talk(path: Path, problems: Problems = STRICT) -> tuple[tuple[str, ...], CaptionSet]:
+    """The words, of which word `i` has id `i + 1`, and the photos that were encoded with them, with their captions
+    where there are labels: a sentence's id is its row there, counted from 1. `path` is either file of the pair.
+    """
     word_path, label_path = _pair(path)
     if word_path is None:
         fix = f"put {path.stem.removesuffix('_label')}.json into the same folder"
@@ -108,7 +102,7 @@ def read_talk(path: Path, problems: Problems = STRICT) -> Talk:
             raise CountError(what, where=word_path)
         if labels.sound and len(photos) == count:
             photos = tuple(_decode(photos, words, labels, byte_pairs, problems))
-    return Talk(words, caption_set(photos, word_path, problems))
+    return words, caption_set(photos, word_path, problems)
 
 
 def _pair(path: Path) -> tuple[Path | None, Path | None]:
@@ -178,11 +172,11 @@ def _survey(path: Path, problems: Problems) -> Summary:
             labels = read_labels(path, problems)
             counts: dict[str, int | str] = {"photos": len(labels.start), "captions": len(labels.rows)}
             return counts, ["the json with the words is not beside it"]
-        talk = read_talk(path, problems)
+        words, captions = read_talk(path, problems)
     except MissingExtraError as error:
         return {}, [str(error)]
     notes = ["no label file is beside it: words and photos only"] if label_path is None else []
-    return {"words": len(talk.words), **count_captions(talk.captions)[0]}, notes
+    return {"words": len(words), **count_captions(captions)[0]}, notes
 
 
 def _matches(probe: Probe) -> bool:
@@ -198,5 +192,5 @@ FORMAT = Format(
     "Neuraltalk2 / self-critical words and labels (cocotalk.json with cocotalk_label.h5, flickrtalk, dic_flickr30k)",
     _matches,
     _survey,
-    captions=lambda path: read_talk(path).captions,
+    captions=lambda path: read_talk(path)[1],
 )

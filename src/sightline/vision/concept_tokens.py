@@ -13,7 +13,6 @@ recognition": they choose by expected information; a threshold says how often a 
 import itertools
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,14 +34,6 @@ SURE = 0.6
 # that knows nothing is 0.398 sure, so its 0.2 begins there.
 BEYOND_CHANCE = 0.2
 MOST_OF_IMAGENET = 3  # names of one photo that are ImageNet's
-
-
-class ConceptTokens(NamedTuple):
-    """Names of B photos, the surest first."""
-
-    names: Tensor  # (B, k) places in `token_names`, -1 where a photo has no more
-    scores: Tensor  # (B, k, 2) how sure a region's name is, and how sure ImageNet's is; 0 where it has no such name
-    boxes: Tensor  # (B, k, 4) of the region that bears the name; the whole photo where none does
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,13 +97,18 @@ def hedged_probabilities(logits: Tensor, temperature: float = TEMPERATURE) -> Te
     return specific * (specific >= least)
 
 
-def concept_tokens(sure: Tensor, boxes: Tensor, logits: Tensor) -> ConceptTokens:
-    """The surest names of photos.
+def concept_tokens(sure: Tensor, boxes: Tensor, logits: Tensor) -> dict[str, Tensor]:
+    """The surest names of photos, the surest first, as parts of a `SceneBatch`.
 
     Args:
         sure: (B, n, K) how sure each region is of each of the names of `concept_names`.
         boxes: (B, n, 4) of the regions.
         logits: (B, 1000) of the classes of ImageNet.
+
+    Returns:
+        `names` (B, k), places in `token_names`, -1 where a photo has no more; `name_scores` (B, k, 2), how sure a
+        region's name is, and how sure ImageNet's is, 0 where it has no such name; `name_boxes` (B, k, 4) of the region
+        that bears the name, or of the whole photo where none does.
     """
     best, region = sure.max(1)  # (B, K)
     scores = best.new_zeros(len(best), len(token_names()), 2)
@@ -126,8 +122,8 @@ def concept_tokens(sure: Tensor, boxes: Tensor, logits: Tensor) -> ConceptTokens
     of_region = (names < best.shape[1]) & (scores[:, :, 0].gather(1, names) > 0)
     row = region.gather(1, names.clamp(max=best.shape[1] - 1))
     region_boxes = boxes.gather(1, row[..., None].expand(-1, -1, 4))
-    return ConceptTokens(
-        names.masked_fill(top <= 0, -1),
-        scores.gather(1, names[..., None].expand(-1, -1, 2)),
-        torch.where(of_region[..., None], region_boxes, whole_photo),
-    )
+    return {
+        "names": names.masked_fill(top <= 0, -1),
+        "name_scores": scores.gather(1, names[..., None].expand(-1, -1, 2)),
+        "name_boxes": torch.where(of_region[..., None], region_boxes, whole_photo),
+    }

@@ -170,8 +170,7 @@ class Detector(nn.Module):
         if self.config.imagenet:
             with torch.no_grad():  # names are read as words: what they are is not learned by reading them
                 sure = (self.naming(regions).float().sigmoid() * scores[..., None]).sqrt()
-                tokens = concept_tokens(sure, boxes, self.classify(maps))
-            names = {"names": tokens.names, "name_scores": tokens.scores, "name_boxes": tokens.boxes}
+                names = concept_tokens(sure, boxes, self.classify(maps))
         return SceneBatch(
             ids=tuple(ids),
             regions=regions,
