@@ -30,10 +30,7 @@ SENTIMENTS = {1: "positive", 0: "negative"}  # by the number that SentiCap store
 
 
 def read_karpathy(path: Path, problems: Problems = STRICT) -> CaptionSet:
-    """Photos with captions, tokens and splits (`dataset_{coco,flickr30k,flickr8k}.json`).
-
-    The id is `cocoid` where there is one, else `imgid`.
-    """
+    """Photos with captions, tokens and splits. The id is `cocoid` where there is one, else `imgid`."""
 
     def photo(image: Record) -> CaptionedPhoto:
         id = image.identity("cocoid" if image.has("cocoid") else "imgid")

@@ -154,10 +154,7 @@ class Detector(nn.Module):
         return F.relu(self.region(pooled))
 
     def scenes(self, pixels: Tensor, ids: Sequence[str], fingerprint: str | None = None) -> SceneBatch:
-        """The scenes of a batch of pixels, gradients included.
-
-        `fingerprint` is written into them; by default it is computed from the weights, which training changes.
-        """
+        """The scenes of a batch of pixels, gradients included; by default with the fingerprint of today's weights."""
         return self.scenes_of(self(pixels), ids, self.fingerprint() if fingerprint is None else fingerprint)
 
     def scenes_of(self, maps: Maps, ids: Sequence[str], fingerprint: str = "") -> SceneBatch:

@@ -57,10 +57,7 @@ class GridEncoder(nn.Module):
         return self.backbone.head_map(maps[-1]).flatten(2).mT
 
     def scenes(self, pixels: Tensor, ids: Sequence[str], fingerprint: str | None = None) -> SceneBatch:
-        """The scenes of a batch of pixels, gradients included.
-
-        `fingerprint` is written into them; by default it is computed from the weights, which training changes.
-        """
+        """The scenes of a batch of pixels, gradients included; by default with the fingerprint of today's weights."""
         cells = self(pixels)
         return SceneBatch(
             ids=tuple(ids),

@@ -128,10 +128,7 @@ class Index:
 
 
 def encode(scene: Scene, dtype: str) -> tuple[bytes, int]:
-    """The record of `scene`, and how many bytes of it are JSON.
-
-    Converting to float16 loses digits; a value that float16 cannot hold is refused.
-    """
+    """The record of `scene`, and how many bytes of it are JSON. A value that float16 cannot hold is refused."""
     arrays = [(name, _fit(scene, name, dtype)) for name in PARTS if getattr(scene, name) is not None]
     meta: dict[str, Any] = {"shapes": {name: array.shape for name, array in arrays}}
     if scene.grid_shape is not None:
