@@ -51,11 +51,7 @@ def read(path: Path, problems: Problems = STRICT, check_files: bool = False) -> 
         rows = read_each(path, problems, _json_row, "photos")
     else:
         rows = _csv_rows(path, problems)
-    return join_rows(_photos(rows, path, problems, check_files), path)
-
-
-def _photos(rows: Iterable[_Row], path: Path, problems: Problems, check_files: bool) -> Iterator[CaptionedPhoto]:
-    checked: set[str] = set()
+    photos, checked = [], set[str]()
     for row in rows:
         if not row.file:
             problems.report(DataError("the file is empty", where=row.where, fix="name the photo, or remove the row"))
@@ -66,7 +62,8 @@ def _photos(rows: Iterable[_Row], path: Path, problems: Problems, check_files: b
             problems.report(MissingRecordError(what, where=row.where, fix=fix))
         checked.add(row.file)
         sentences = tuple(Sentence(check_caption(text, row.where, problems)) for text in row.captions)
-        yield CaptionedPhoto(row.file, sentences, row.file)
+        photos.append(CaptionedPhoto(row.file, sentences, row.file))
+    return join_rows(photos, path)
 
 
 def _is_file(path: Path) -> bool:

@@ -207,18 +207,17 @@ def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
                     yield PurePosixPath(file.parent.name, file.name), _limited(content, path, file.name)
         return
     try:
-        yield from _zipped(path) if path.suffix == ".zip" else _tarred(path)
+        if path.suffix == ".zip":
+            yield from _zipped(path)
+            return
+        with tarfile.open(path, "r|*") as archive:
+            for member in archive:
+                packed = archive.extractfile(member) if _is_wanted(PurePosixPath(member.name)) else None
+                if packed is not None:
+                    yield PurePosixPath(member.name), _limited(packed, path, member.name)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         what = f"the archive cannot be read to its end ({error})"
         raise TruncatedError(what, where=path, fix=_AGAIN) from error
-
-
-def _tarred(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
-    with tarfile.open(path, "r|*") as archive:
-        for member in archive:
-            content = archive.extractfile(member) if _is_wanted(PurePosixPath(member.name)) else None
-            if content is not None:
-                yield PurePosixPath(member.name), _limited(content, path, member.name)
 
 
 def _zipped(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:

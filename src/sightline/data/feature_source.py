@@ -73,7 +73,12 @@ class FeatureSource(ABC):
             with problems:
                 with about(f"{self.path}, image {id}"):
                     scene = self.read(id)
-                _check_widths(scene, first_widths)
+                for part in ("regions", "grid", "vector"):
+                    width = 0 if (array := getattr(scene, part)) is None else array.shape[-1]
+                    if width and width != (first := first_widths.setdefault(part, width)):
+                        what = f"features ({part}) are {width} wide, those of the first image {first}"
+                        fix = "keep features of different models in different files"
+                        raise CountError(what, where=scene.where, fix=fix)
                 yield scene
 
     def __len__(self) -> int:
@@ -176,15 +181,6 @@ def _check_numbers(name: str, stored: AnyArray, dimensions: tuple[int, ...], cou
     if not np.isfinite(stored).all():
         fix = "extract this image again; nothing is replaced silently"
         raise NonFiniteError(f"`{name}` holds NaN or infinity", fix=fix)
-
-
-def _check_widths(scene: Scene, first: dict[str, int]) -> None:
-    """Refuse features of another width than the first ones had, which `first` remembers."""
-    for part in ("regions", "grid", "vector"):
-        width = 0 if (array := getattr(scene, part)) is None else array.shape[-1]
-        if width and width != first.setdefault(part, width):
-            what = f"features ({part}) are {width} wide, those of the first image {first[part]}"
-            raise CountError(what, where=scene.where, fix="keep features of different models in different files")
 
 
 def other_files(names: Iterable[str]) -> tuple[str, ...]:

@@ -49,7 +49,12 @@ class NpzFolder(FeatureSource):
 
     def __init__(self, path: PathLike) -> None:
         super().__init__(path)
-        self.folder = _features_folder(existing_folder(self.path))
+        folder = existing_folder(self.path)
+        inside = sorted(entry for entry in folder.iterdir() if entry.name.endswith("_att") and entry.is_dir())
+        if len(inside) > 1:
+            what = f"several feature folders: {', '.join(one.name for one in inside)}"
+            raise DataError(what, where=folder, fix="name one of them")
+        self.folder = inside[0] if inside else folder
         self._vectors = _beside(self.folder, "fc")
         self._boxes = _beside(self.folder, "box")
 
@@ -93,14 +98,6 @@ class NpzFolder(FeatureSource):
                 raise DuplicateRecordError(what, where=self.folder, fix="remove one")
             files[id] = name
         return files
-
-
-def _features_folder(path: Path) -> Path:
-    folders = sorted(entry for entry in path.iterdir() if entry.name.endswith("_att") and entry.is_dir())
-    if len(folders) > 1:
-        what = f"several feature folders: {', '.join(folder.name for folder in folders)}"
-        raise DataError(what, where=path, fix="name one of them")
-    return folders[0] if folders else path
 
 
 def _beside(folder: Path, kind: str) -> Path | None:

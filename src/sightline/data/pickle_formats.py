@@ -6,7 +6,6 @@
 """
 
 import re
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sightline.data.caption_format import record_format
@@ -33,21 +32,18 @@ def read_vocabulary(path: PathLike, _: Problems = STRICT) -> list[str]:
     parts = vars(content) if isinstance(content, Vocabulary) else content
     if not isinstance(parts, dict) or not all(isinstance(parts.get(name), dict) for name in ("word2idx", "idx2word")):
         raise DataError("no vocabulary: word2idx and idx2word are missing", where=target, fix="check the file")
-    return _in_order(parts["word2idx"], parts["idx2word"], target)
-
-
-def _in_order(ids: dict[Any, Any], words: dict[Any, Any], where: Path) -> list[str]:
-    by_id = {str(key): word for key, word in words.items()}  # JSON has text keys, the pickle numbers
+    ids = parts["word2idx"]
+    by_id = {str(key): word for key, word in parts["idx2word"].items()}  # JSON has text keys, the pickle numbers
     if len(ids) != len(by_id):
         what = f"word2idx has {len(ids)} words, idx2word {len(by_id)}"
-        raise CountError(what, where=where, fix="build the vocabulary again")
+        raise CountError(what, where=target, fix="build the vocabulary again")
     in_order = []
     for number in range(len(by_id)):
         word = by_id.get(str(number))
         if not isinstance(word, str) or ids.get(word) != number:
             why = f"whose id is {describe_value(ids.get(word))}" if isinstance(word, str) else "and no text"
             what = f"id {number} is {describe_value(word)} in idx2word, {why}"
-            raise DataError(what, where=where, fix="build the vocabulary again: ids must run from 0 without gaps")
+            raise DataError(what, where=target, fix="build the vocabulary again: ids must run from 0 without gaps")
         in_order.append(word)
     return in_order
 

@@ -111,7 +111,12 @@ class InferenceEncoder(nn.Module):
         if pool < 1:
             raise ConfigError(f"`pool` is {pool}", fix="give 1, which keeps every grid cell, or more")
         if boxes is not None:
-            vision = _with_boxes(vision, boxes.most)
+            if not isinstance(vision, Detector):
+                what = "regions of this encoder are the cells of its grid, so their number cannot be chosen"
+                raise ConfigError(what, fix="leave boxes out, or use a model that has a detector")
+            candidates = max(vision.config.candidates, CANDIDATES * boxes.most)
+            vision = copy.copy(vision)
+            vision.config = replace(vision.config, boxes=boxes.most, candidates=candidates)
         self.rule = None if boxes is None or boxes.is_fixed else boxes
         self.pool = pool
         self._fingerprint = scenes_fingerprint(vision.fingerprint(), pool, self.rule)  # of the weights before folding
@@ -157,14 +162,3 @@ def pool_grid(scenes: SceneBatch, side: int) -> SceneBatch:
     mask = torch.ones(len(scenes), cells.shape[2] * cells.shape[3], dtype=torch.bool, device=grid.device)
     shapes = ((cells.shape[2], cells.shape[3]),) * len(scenes)
     return replace(scenes, grid=cells.flatten(2).mT, grid_mask=mask, grid_shapes=shapes)
-
-
-def _with_boxes(vision: VisionModel, boxes: int) -> Detector:
-    """The same detector, asked for another number of boxes."""
-    if not isinstance(vision, Detector):
-        what = "regions of this encoder are the cells of its grid, so their number cannot be chosen"
-        raise ConfigError(what, fix="leave boxes out, or use a model that has a detector")
-    candidates = max(vision.config.candidates, CANDIDATES * boxes)
-    other = copy.copy(vision)
-    other.config = replace(vision.config, boxes=boxes, candidates=candidates)
-    return other

@@ -203,7 +203,11 @@ class _Shards:
             raise self._truncated(entry, f"{what} ({entry.size} bytes from byte {entry.offset})")
         self._touched += entry.size
         if self._touched > RESIDENT:
-            self._release()
+            # Views stay valid: a page that is read again is mapped again from the file.
+            self._touched = 0
+            if hasattr(mmap, "MADV_DONTNEED"):
+                for other in tuple(self._maps.values()):  # another thread may be mapping a file
+                    other.madvise(mmap.MADV_DONTNEED)
         return memoryview(data)[entry.offset : entry.offset + entry.size]
 
     def _map(self, entry: Entry) -> mmap.mmap:
@@ -221,13 +225,6 @@ class _Shards:
         where = self._folder / shard_name(entry.shard)
         repair = f"drop the record with `sightline data repair {self._folder}` and extract this photo again"
         return TruncatedError(what, where=where, fix=f"copy the store again, or {repair}")
-
-    def _release(self) -> None:
-        # Views stay valid: a page that is read again is mapped again from the file.
-        self._touched = 0
-        if hasattr(mmap, "MADV_DONTNEED"):
-            for data in tuple(self._maps.values()):  # another thread may be mapping a file
-                data.madvise(mmap.MADV_DONTNEED)
 
 
 def _prepare(folder: Path, fingerprint: str, dtype: str | None) -> Settings:

@@ -142,7 +142,8 @@ def encode(scene: Scene, dtype: str) -> tuple[bytes, int]:
     except ValueError as error:
         what = "a concept's score or box is NaN or infinite"
         raise NonFiniteError(what, where=scene.where, fix="extract this image again") from error
-    return _padded([text, *(array for _, array in arrays)]), len(text)
+    pieces = (memoryview(text), *(array.data for _, array in arrays))
+    return b"".join(chunk for piece in pieces for chunk in (piece, bytes(-piece.nbytes % ALIGN))), len(text)
 
 
 def _fit(scene: Scene, name: str, dtype: str) -> Array:
@@ -160,14 +161,6 @@ def _fit(scene: Scene, name: str, dtype: str) -> Array:
 def _dtype(part: str, dtype: str) -> np.dtype[Any]:
     """The numbers of a part in a store of `dtype`."""
     return np.dtype("<f4" if part in EXACT or dtype == "float32" else "<f2")
-
-
-def _padded(pieces: Iterable[bytes | Array]) -> bytes:
-    chunks: list[memoryview | bytes] = []
-    for piece in pieces:
-        data = memoryview(piece) if isinstance(piece, bytes) else piece.data
-        chunks += [data, bytes(-data.nbytes % ALIGN)]
-    return b"".join(chunks)
 
 
 def decode(record: memoryview, entry: Entry, settings: Settings, source: str) -> Scene:
