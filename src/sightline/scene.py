@@ -68,7 +68,20 @@ class Scene:
 
     def __post_init__(self) -> None:
         with about(self.where):
-            self._check_shapes()
+            for name, ndim in ARRAYS.items():
+                part = getattr(self, name)
+                if part is not None and part.ndim != ndim:
+                    raise DataError(f"`{name}` has shape {part.shape}, {ndim} dimensions were expected")
+            counts = {n: len(getattr(self, n)) for n in ("boxes", "scores", "regions") if getattr(self, n) is not None}
+            if len(set(counts.values())) > 1:
+                sizes = ", ".join(f"{count} {name}" for name, count in counts.items())
+                raise CountError(f"parts disagree: {sizes}", fix="extract the features and boxes together")
+            if (self.grid is None) != (self.grid_shape is None):
+                raise DataError("`grid` and `grid_shape` go together")
+            if self.grid is not None and self.grid_shape is not None:
+                height, width = self.grid_shape
+                if height * width != len(self.grid):
+                    raise CountError(f"a {height}×{width} grid with {len(self.grid)} cells")
             for name in ARRAYS:
                 _check_finite(name, getattr(self, name))
             if self.boxes is not None:
@@ -117,22 +130,6 @@ class Scene:
         assert self.boxes is not None
         assert self.size is not None
         return self.boxes * np.array([*self.size, *self.size], dtype=self.boxes.dtype)
-
-    def _check_shapes(self) -> None:
-        for name, ndim in ARRAYS.items():
-            part = getattr(self, name)
-            if part is not None and part.ndim != ndim:
-                raise DataError(f"`{name}` has shape {part.shape}, {ndim} dimensions were expected")
-        counts = {n: len(getattr(self, n)) for n in ("boxes", "scores", "regions") if getattr(self, n) is not None}
-        if len(set(counts.values())) > 1:
-            sizes = ", ".join(f"{count} {name}" for name, count in counts.items())
-            raise CountError(f"parts disagree: {sizes}", fix="extract the features and boxes together")
-        if (self.grid is None) != (self.grid_shape is None):
-            raise DataError("`grid` and `grid_shape` go together")
-        if self.grid is not None and self.grid_shape is not None:
-            height, width = self.grid_shape
-            if height * width != len(self.grid):
-                raise CountError(f"a {height}×{width} grid with {len(self.grid)} cells")
 
 
 def _check_finite(name: str, part: Array | None) -> None:

@@ -51,7 +51,15 @@ def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
             raise CountError(f"{len(rows)} rows of `labels`, {len(length)} of `label_length`")
         if len(start) != len(end):
             raise CountError(f"{len(start)} of `label_start_ix`, {len(end)} of `label_end_ix`")
-    _check_ranges(path, start, end, len(rows), problems)
+    ends = np.concatenate([[0], end])
+    previous, last, count = ends[:-1], int(ends[-1]), len(rows)
+    fix = "rows count from 1, both ends belong to the photo, and the next photo goes on where it ends"
+    for image in np.flatnonzero((start != previous + 1) | (end < start - 1) | (end > count)):
+        what = f"photo {image} has the rows {start[image]} to {end[image]} of {count}, after row {previous[image]}"
+        problems.report(CountError(what, where=path, fix=fix))
+    if last < count:
+        fix = "the last photo ends with the last row: `label_end_ix` is inclusive"
+        problems.report(CountError(f"the rows {last + 1} to {count} belong to no photo", where=path, fix=fix))
     inside = np.arange(rows.shape[1]) < length[:, None]  # (M, L)
     for row in np.flatnonzero(((rows != 0) != inside).any(axis=1) | (length > rows.shape[1])):
         what = f"row {row + 1} has `label_length` {length[row]} and {np.count_nonzero(rows[row])} words"
@@ -67,18 +75,6 @@ def _integers(file: Hdf5File, name: str) -> Integers:
         what = f"`{name}` has type {array.dtype} and shape {array.shape}, {expected}"
         raise DataError(what, fix="run prepro_labels.py again")
     return array.astype(np.int64)
-
-
-def _check_ranges(path: Path, start: Integers, end: Integers, count: int, problems: Problems) -> None:
-    ends = np.concatenate([[0], end])
-    previous, last = ends[:-1], int(ends[-1])
-    fix = "rows count from 1, both ends belong to the photo, and the next photo goes on where it ends"
-    for image in np.flatnonzero((start != previous + 1) | (end < start - 1) | (end > count)):
-        what = f"photo {image} has the rows {start[image]} to {end[image]} of {count}, after row {previous[image]}"
-        problems.report(CountError(what, where=path, fix=fix))
-    if last < count:
-        fix = "the last photo ends with the last row: `label_end_ix` is inclusive"
-        problems.report(CountError(f"the rows {last + 1} to {count} belong to no photo", where=path, fix=fix))
 
 
 def read_talk(path: Path, problems: Problems = STRICT) -> tuple[tuple[str, ...], CaptionSet]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.caption import Caption
-from sightline.data.records import GroundedPhoto, GroundedPrediction, GroundedSentence
+from sightline.data.records import GroundedPhoto, GroundedPrediction
 from sightline.errors import CountError, DuplicateRecordError, MissingRecordError
 from sightline.scene import Box, box_iou
 from sightline.text.lemmas import lemma
@@ -145,8 +145,21 @@ class GroundingF1:
         self._ids.add(photo.id)
         for sentence in photo.sentences:
             self._labels.update(word.label for word in sentence.words)
-            self._add_precision(photo.id, sentence, predictions)
-            self._add_recall(photo.id, sentence, predictions)
+            annotated = {word.index for word in sentence.words}
+            without_box = {lemma(token, "n") for i, token in enumerate(sentence.tokens) if i not in annotated}
+            for prediction in predictions:
+                target = next((word for word in sentence.words if word.label == prediction.label), None)
+                hit = target is not None and overlaps_enough([prediction.box], target.boxes)
+                if target is not None:
+                    self._hits["precision_loc"][prediction.label].append((photo.id, hit))
+                if target is not None or prediction.label not in without_box:
+                    self._hits["precision_all"][prediction.label].append((photo.id, hit))
+            for word in sentence.words:
+                first = next((prediction for prediction in predictions if prediction.label == word.label), None)
+                hit = first is not None and overlaps_enough([first.box], word.boxes)
+                if first is not None:
+                    self._hits["recall_loc"][word.label].append((photo.id, hit))
+                self._hits["recall_all"][word.label].append((photo.id, hit))
 
     @property
     def classes(self) -> int:
@@ -159,25 +172,6 @@ class GroundingF1:
 
     def compute(self) -> F1Scores:
         return F1Scores(**{kind: _rate(hits, self.classes) for kind, hits in self._hits.items()})
-
-    def _add_precision(self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> None:
-        annotated = {word.index for word in sentence.words}
-        without_box = {lemma(token, "n") for i, token in enumerate(sentence.tokens) if i not in annotated}
-        for prediction in predictions:
-            target = next((word for word in sentence.words if word.label == prediction.label), None)
-            hit = target is not None and overlaps_enough([prediction.box], target.boxes)
-            if target is not None:
-                self._hits["precision_loc"][prediction.label].append((id, hit))
-            if target is not None or prediction.label not in without_box:
-                self._hits["precision_all"][prediction.label].append((id, hit))
-
-    def _add_recall(self, id: str, sentence: GroundedSentence, predictions: Sequence[GroundedPrediction]) -> None:
-        for word in sentence.words:
-            first = next((prediction for prediction in predictions if prediction.label == word.label), None)
-            hit = first is not None and overlaps_enough([first.box], word.boxes)
-            if first is not None:
-                self._hits["recall_loc"][word.label].append((id, hit))
-            self._hits["recall_all"][word.label].append((id, hit))
 
 
 def mentions(caption: Caption, size: tuple[int, int], classes: Container[str]) -> list[GroundedPrediction]:

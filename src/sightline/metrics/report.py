@@ -1,7 +1,7 @@
 """One self-contained HTML page of scores: systems with intervals, every image sortable, and why it scored as it did."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -91,7 +91,11 @@ def _why(metric: LanguageMetric, hypothesis: str, references: Sequence[str]) -> 
     if isinstance(metric, Bleu):
         matches = metric.explain(hypothesis, references)
         hits = [place for place, word in enumerate(hypothesis.split(" ")) if (word,) in matches]
-        return {"hits": hits, "longest": _longest(matches)}
+        longest: list[str] = []  # of two words or more, which no longer match contains
+        for text in (" ".join(words) for words in sorted(matches, key=len, reverse=True) if len(words) > 1):
+            if not any(f" {text} " in f" {longer} " for longer in longest):
+                longest.append(text)
+        return {"hits": hits, "longest": longest}
     if isinstance(metric, RougeL):
         return metric.explain(hypothesis, references)
     if isinstance(metric, CIDErD):
@@ -106,13 +110,3 @@ def _why(metric: LanguageMetric, hypothesis: str, references: Sequence[str]) -> 
         "unmatched": ["-".join(ours) for ours in comparison.unmatched],
         "missed": ["-".join(theirs) for theirs in comparison.missed[:12]],
     }
-
-
-def _longest(matches: Iterable[tuple[str, ...]]) -> list[str]:
-    """Matched n-grams of two words or more that no longer match contains."""
-    texts = [" ".join(words) for words in sorted(matches, key=len, reverse=True) if len(words) > 1]
-    longest: list[str] = []
-    for text in texts:
-        if not any(f" {text} " in f" {longer} " for longer in longest):
-            longest.append(text)
-    return longest

@@ -67,16 +67,12 @@ def ptb_tokenize_all(texts: Iterable[str], *, one_file: bool = False) -> list[st
     lines: list[str] = []
     after = ""
     for text in reversed(list(texts)):
-        alone = after and not _ends_open(text)
-        lines.append(ptb_tokenize(text) if alone else _tokenize(text, after))
+        word, stop, rest = text.rstrip().rpartition(" ")[2].rpartition(".")
+        # Whether it may be an initial, or an abbreviation that needs a number.
+        is_open = stop and not rest and (not word.isalpha() or len(word) == 1 or word.lower() in ABBREVIATIONS)
+        lines.append(_tokenize(text, after) if is_open or not after else ptb_tokenize(text))
         after = "\n" + shape(text) + "\n" if text.strip() else "\n\n" + after.lstrip("\n")
     return lines[::-1]
-
-
-def _ends_open(text: str) -> bool:
-    """Whether the last word may be an initial, or an abbreviation that needs a number."""
-    word, stop, rest = text.rstrip().rpartition(" ")[2].rpartition(".")
-    return bool(stop) and not rest and (not word.isalpha() or len(word) == 1 or word.lower() in ABBREVIATIONS)
 
 
 def _tokenize(text: str, after: str = "\n") -> str:

@@ -72,21 +72,18 @@ class _Search:
             elif path.exists():
                 self._take(path, _place(path.parent))
             elif patterns and glob.has_magic(name):
-                self._match(name)
+                matches = sorted(map(Path, glob.iglob(name, recursive=True)))  # noqa: PTH207 - Path's knows no absolute ones
+                if not matches:
+                    raise DataError("nothing is called like this pattern", where=name, fix="check the pattern")
+                for match in matches:
+                    if match.is_dir() or is_picture(match.name):
+                        self.add(str(match))
             else:
                 existing_path(path)
         except OSError as error:
             self._refuse(path, error)
         except SightlineError as error:
             self.found.problems.append(error)
-
-    def _match(self, pattern: str) -> None:
-        matches = sorted(map(Path, glob.iglob(pattern, recursive=True)))  # noqa: PTH207 - Path's knows no absolute ones
-        if not matches:
-            raise DataError("nothing is called like this pattern", where=pattern, fix="check the pattern")
-        for path in matches:
-            if path.is_dir() or is_picture(path.name):
-                self.add(str(path))
 
     def _walk(self, top: Path) -> None:
         """Depth first, by name: the order in which sorting all paths would put them."""

@@ -122,7 +122,11 @@ def as_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         image = Image.fromarray(_upper_byte(np.asarray(image)))
     elif image.mode in ("I", "F"):
-        image = Image.fromarray(_stretched(np.asarray(image)))
+        values = np.asarray(image).astype(np.float64)  # lowest to 0, highest to 255; what is not finite is the lowest
+        finite = np.isfinite(values)
+        lowest, highest = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 0.0)
+        scaled = (np.where(finite, values, lowest) - lowest) / ((highest - lowest) or 1.0)
+        image = Image.fromarray(np.rint(scaled * 255).astype(np.uint8))
     elif image.mode in ("La", "RGBa"):
         image = image.convert(image.mode.upper())
     if image.has_transparency_data:
@@ -164,13 +168,3 @@ def _eight_bit(array: Array) -> npt.NDArray[np.uint8]:
 def _upper_byte(deep: Array) -> npt.NDArray[np.uint8]:
     upper: npt.NDArray[np.uint8] = (deep >> 8).astype(np.uint8)
     return upper
-
-
-def _stretched(deep: Array) -> npt.NDArray[np.uint8]:
-    """Lowest to 0, highest to 255; what is not finite counts as the lowest."""
-    values = deep.astype(np.float64)
-    finite = np.isfinite(values)
-    lowest, highest = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 0.0)
-    scaled = (np.where(finite, values, lowest) - lowest) / ((highest - lowest) or 1.0)
-    stretched: npt.NDArray[np.uint8] = np.rint(scaled * 255).astype(np.uint8)
-    return stretched
