@@ -85,19 +85,17 @@ def with_splits(captions: CaptionSet, lists: Mapping[str, Path]) -> CaptionSet:
                 what = f"{name} is in {split_of[base]} and in {split}"
                 raise DuplicateRecordError(what, where=path, fix="a photo has one split")
             split_of[base] = split
-    photos = tuple(replace(photo, split=_taken(split_of, photo)) for photo in captions)
+    photos = []
+    for photo in captions:
+        file = PurePosixPath(photo.file or photo.id)
+        listed = next((name for name in (file.name, file.stem, photo.id) if name in split_of), None)
+        photos.append(replace(photo, split=None if listed is None else split_of.pop(listed)))
     if split_of:
         name, split = next(iter(split_of.items()))
         what = f"{len(split_of)} photos of the lists are not here, such as {name} of {split}"
         fix = "read the captions that the lists were made for"
         raise MissingRecordError(what, where=captions.source or None, fix=fix)
-    return CaptionSet(photos, captions.source)
-
-
-def _taken(split_of: dict[str, str], photo: CaptionedPhoto) -> str | None:
-    file = PurePosixPath(photo.file or photo.id)
-    name = next((name for name in (file.name, file.stem, photo.id) if name in split_of), None)
-    return None if name is None else split_of.pop(name)
+    return CaptionSet(tuple(photos), captions.source)
 
 
 def _is_id(line: str) -> bool:

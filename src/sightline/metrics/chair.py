@@ -27,6 +27,7 @@ ANIMALS = ("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "z
 FAMILY = frozenset(
     "baby infant mother mom father parent adult male female son daughter twin sibling family couple".split()
 )
+FAMILIES = FAMILY | {f"{word}s" for word in FAMILY} | {"babies", "families"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class Chair(LanguageMetric):
         for id in self._hypotheses:
             mentions = next(rows)
             if any(mention.objects & set(ANIMALS) for mention in mentions):
-                mentions = [mention for mention in mentions if not _is_family_word(mention.words)]
+                mentions = [mention for mention in mentions if mention.words not in FAMILIES]
             in_photo = {name for _ in self._references[id] for mention in next(rows) for name in mention.objects}
             in_photo.update((self.objects or {}).get(id, ()))
             both.append((mentions, [mention for mention in mentions if mention.objects.isdisjoint(in_photo)]))
@@ -133,10 +134,6 @@ def _table() -> tuple[PhraseTable, dict[str, frozenset[str]]]:
                 phrases.append(phrase)
                 meaning[key] = meaning.get(key, frozenset()) | (frozenset() if name == NONE else {name})
     return PhraseTable(phrases), meaning
-
-
-def _is_family_word(words: str) -> bool:
-    return words in FAMILY or words.removesuffix("s") in FAMILY or words in ("babies", "families")
 
 
 def _counts(mentions: Sequence[tuple[Sequence[ObjectMention], Sequence[ObjectMention]]]) -> npt.NDArray[np.float64]:

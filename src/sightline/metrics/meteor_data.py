@@ -254,18 +254,11 @@ class MeteorIndex:
 
     def synsets_of(self, word: str) -> frozenset[str]:
         """The synonym sets of a word, and of its irregular base or else of the first base that its ending leads to."""
-        if word in self.irregular:
-            base = self.irregular[word]
-        else:
-            base = next((self.synsets[base] for base in _bases(word) if base in self.synsets), "")
-        return frozenset(f"{self.synsets.get(word, '')} {base}".split())
-
-
-def _bases(word: str) -> list[str]:
-    if len(word) <= 2 or word[-1] not in "sndgrt":
-        return []
-    return [
-        word[: -len(ending)] + replacement
-        for ending, replacement in _ENDINGS
-        if word.endswith(ending) and not (ending == "s" and word.endswith("ss"))
-    ]
+        of_base = self.irregular.get(word, "")
+        if word not in self.irregular and len(word) > 2 and word[-1] in "sndgrt":
+            for ending, replacement in _ENDINGS:
+                base = word.removesuffix(ending) + replacement
+                if word.endswith(ending) and base in self.synsets and not (ending == "s" and word.endswith("ss")):
+                    of_base = self.synsets[base]
+                    break
+        return frozenset(f"{self.synsets.get(word, '')} {of_base}".split())

@@ -14,24 +14,21 @@ class RougeL(LanguageMetric):
     title = "ROUGE-L"
 
     def compute(self) -> Scores:
-        scores = {id: _rouge(hypothesis, self._references[id]) for id, hypothesis in self._hypotheses.items()}
+        scores = {}
+        for id, hypothesis in self._hypotheses.items():
+            words = hypothesis.split(" ")  # at single spaces: an empty sentence is one empty word
+            others = [reference.split(" ") for reference in self._references[id]]
+            common = lcs_lengths(words, others)
+            precision = max(common) / len(words)
+            recall = max([length / len(other) for length, other in zip(common, others, strict=True)])
+            both = precision and recall
+            scores[id] = ((1 + BETA**2) * precision * recall) / (recall + BETA**2 * precision) if both else 0.0
         return mean_scores("ROUGE_L", scores)
 
     def explain(self, hypothesis: str, references: Sequence[str]) -> list[int]:
         """The places of the hypothesis' words in its longest common subsequence with any reference."""
         places = [_common(hypothesis.split(" "), reference.split(" ")) for reference in references]
         return max(places, key=len)
-
-
-def _rouge(hypothesis: str, references: Sequence[str]) -> float:
-    words = hypothesis.split(" ")  # at single spaces: an empty sentence is one empty word
-    others = [reference.split(" ") for reference in references]
-    common = lcs_lengths(words, others)
-    precision = max(common) / len(words)
-    recall = max([length / len(other) for length, other in zip(common, others, strict=True)])
-    if not precision or not recall:
-        return 0.0
-    return ((1 + BETA**2) * precision * recall) / (recall + BETA**2 * precision)
 
 
 def lcs_lengths(hypothesis: Sequence[str], references: Sequence[Sequence[str]]) -> list[int]:

@@ -334,22 +334,17 @@ def scan(text: str, after: str = "\n") -> list[str]:
             tokens.append(plain[1])
             at = plain.end()
             continue
-        token, at = _longest(text, signs, at)
+        farthest, end, best = at, at + 1, None
+        for pattern, rule in _rules_from(signs[at]):
+            match = pattern.match(signs, at)
+            if match and match.end() > farthest:
+                farthest, end, best = match.end(), match.end(1), rule
+        token, at = text[at:end], end
+        if best is None:
+            continue
+        if best.write is not None:
+            token = best.write if isinstance(best.write, str) else best.write(token)
         if token:
             tokens.append(token)
+        at = end - best.again
     return tokens
-
-
-def _longest(text: str, signs: str, at: int) -> tuple[str, int]:
-    """The token at a position, or "" where there is none, and the position after it."""
-    farthest, end, best = at, at + 1, None
-    for pattern, rule in _rules_from(signs[at]):
-        match = pattern.match(signs, at)
-        if match and match.end() > farthest:
-            farthest, end, best = match.end(), match.end(1), rule
-    if best is None:
-        return "", end
-    token = text[at:end]
-    if best.write is not None:
-        token = best.write if isinstance(best.write, str) else best.write(token)
-    return token, end - best.again

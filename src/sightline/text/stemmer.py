@@ -59,7 +59,9 @@ def stem(word: str) -> str:
     r2 = following.end() if following else len(word)
     word = _step_1a(word.removesuffix(_ending(word, _POSSESSIVES)))
     if word not in _FINISHED_BY_STEP_1A:
-        word = _step_1c(_step_1b(word, r1))
+        word = _step_1b(word, r1)
+        if len(word) > 2 and word[-1] in "yY" and word[-2] not in "aeiouy":  # step 1c
+            word = word[:-1] + "i"
         for replacements, suffixes in _STEPS_2_TO_4:
             word = _without_suffix(word, replacements, suffixes, r1, r2)
         word = _step_5(word, r1, r2)
@@ -96,12 +98,6 @@ def _step_1b(word: str, r1: int) -> str:
     if rest.endswith(_DOUBLES):
         return rest[:-1]
     return rest + "e" if len(rest) <= r1 and _SHORT_SYLLABLE.search(rest) else rest
-
-
-def _step_1c(word: str) -> str:
-    if len(word) > 2 and word[-1] in "yY" and word[-2] not in "aeiouy":
-        return word[:-1] + "i"
-    return word
 
 
 def _without_suffix(word: str, replacements: dict[str, str], suffixes: tuple[str, ...], r1: int, r2: int) -> str:

@@ -223,13 +223,11 @@ def assign_by_overlap(places: Locations, truth: Tensor, mask: Tensor, nearest: i
     corners = truth[:, :, None]  # (B, m, 1, 4)
     inside = ((centres > corners[..., :2]) & (centres < corners[..., 2:])).all(-1)
     best, assigned = overlaps.where(passes & inside & mask[..., None], -torch.inf).max(1)  # the first of equals
-    return _assign_lonely(assigned.masked_fill_(best == -torch.inf, -1), overlaps - distances, mask)
-
-
-def _assign_lonely(assigned: Tensor, fit: Tensor, mask: Tensor) -> Tensor:
-    """(B, L) in which every real box that no location had has its best location by `fit` (B, m, L)."""
-    count, boxes, cells = fit.shape
+    assigned = assigned.masked_fill_(best == -torch.inf, -1)
+    # Every real box that no location took has its best location.
+    count, boxes, cells = overlaps.shape
     has_location = assigned.new_zeros(count, boxes + 1).scatter_(1, assigned + 1, 1)[:, 1:].bool()
-    place = torch.where(mask & ~has_location, fit.argmax(-1), cells)  # the others share a place behind the last
+    lonely = mask & ~has_location
+    place = torch.where(lonely, (overlaps - distances).argmax(-1), cells)  # the others share a place behind the last
     numbers = torch.arange(boxes, device=assigned.device).expand(count, -1)
     return torch.cat([assigned, assigned[:, :1]], 1).scatter_(1, place, numbers)[:, :cells]
