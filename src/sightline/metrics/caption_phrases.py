@@ -104,11 +104,6 @@ _COMPOUNDS = frozenset(
 )
 
 
-def number_word(word: str) -> str:
-    """A count as a word: *2* and *two* are alike."""
-    return _NUMBERS[int(word)] if word.isascii() and word.isdigit() and int(word) < len(_NUMBERS) else word
-
-
 @lru_cache(CACHE_SIZE)
 def is_compound(words: str, adjective: bool) -> bool:
     """Whether "fire hydrant" is one thing. After an adjective only listed ones are: a *young man* is no *boyfriend*."""
@@ -312,8 +307,8 @@ def _compound(before: list[Token], nouns: list[Token]) -> str:
 
 def _attribute(word: str, tag: str) -> str:
     """The lemma; a participle goes by its verb even if it is tagged as an adjective: *smiling*, *parked*."""
-    if tag == "CD":
-        return number_word(word)
+    if tag == "CD":  # *2* and *two* are alike
+        return _NUMBERS[int(word)] if word.isascii() and word.isdigit() and int(word) < len(_NUMBERS) else word
     if tag == "JJ" and word.endswith(("ing", "ed")) and not inflections(word).isdisjoint({"v+ed", "v+ing"}):
         return lemma(word, "v")
     return lemma_of_tag(word, tag)

@@ -118,16 +118,6 @@ def decode_image(source: Source, *, least: int | None = None, max_pixels: int | 
         yield DecodedImage(rgb, turn, (height, width) if lying else (width, height))
 
 
-def pixel_limit() -> int:
-    """The most pixels a picture may declare: SIGHTLINE_MAX_PIXELS, else 200 million."""
-    given = os.environ.get(LIMIT_VARIABLE)
-    if not given:
-        return MAX_PIXELS
-    if not given.isdecimal():
-        raise ConfigError(f"{LIMIT_VARIABLE} is {given!r}", fix="give a whole number of pixels, such as 400000000")
-    return int(given)
-
-
 @contextlib.contextmanager
 def _opened(source: PathLike | bytes | bytearray | memoryview) -> Iterator[tuple[IO[bytes], str]]:
     """Open a source; the second value names it in errors."""
@@ -213,7 +203,10 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 
 
 def _check_size(width: int, height: int, max_pixels: int | None, where: str) -> None:
-    limit = pixel_limit() if max_pixels is None else max_pixels
+    given = os.environ.get(LIMIT_VARIABLE) or str(MAX_PIXELS)
+    if max_pixels is None and not given.isdecimal():
+        raise ConfigError(f"{LIMIT_VARIABLE} is {given!r}", fix="give a whole number of pixels, such as 400000000")
+    limit = int(given) if max_pixels is None else max_pixels
     if width <= 0 or height <= 0:
         raise ImageError(f"the picture is {width} × {height} pixels", where=where, fix="give one with pixels")
     if width * height > limit:

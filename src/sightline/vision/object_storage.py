@@ -4,12 +4,11 @@ Keys, region and endpoint come from the environment (`AWS_…`), as for an index
 """
 
 import functools
-import io
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import Any
 
 from sightline.errors import DataError, MissingExtraError
 from sightline.files import PathLike
@@ -22,11 +21,6 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 def is_address(path: PathLike) -> bool:
     """True for addresses such as s3://bucket/photos, which are not on this machine's disks."""
     return _ADDRESS.match(os.fspath(path)) is not None
-
-
-def read_address(address: str) -> IO[bytes]:
-    with storage_error(address), open_address(address) as file:
-        return io.BytesIO(file.read())
 
 
 def open_address(path: PathLike) -> Any:

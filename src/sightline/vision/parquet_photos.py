@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from sightline.errors import DataError, DuplicateRecordError, MissingExtraError, SightlineError
 from sightline.files import PathLike
-from sightline.vision.object_storage import Mark, is_address, mark_at, open_address, read_address, storage_error
+from sightline.vision.object_storage import Mark, is_address, mark_at, open_address, storage_error
 
 SUFFIX = ".parquet"
 PICTURES = ("image", "bytes", "photo", "picture", "img", "jpg", "data")
@@ -215,7 +215,10 @@ def open_elsewhere(path: PathLike) -> IO[bytes] | None:
     if (row := split_row_path(path)) is not None:
         file, name = row
         return io.BytesIO(table_at(file).read(name))
-    return read_address(os.fspath(path)) if is_address(path) else None
+    if not is_address(path):
+        return None
+    with storage_error(path), open_address(path) as stored:
+        return io.BytesIO(stored.read())
 
 
 def mark_elsewhere(path: PathLike) -> Mark | None:
