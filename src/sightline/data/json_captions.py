@@ -35,9 +35,16 @@ def read_karpathy(path: Path, problems: Problems = STRICT) -> CaptionSet:
     def photo(image: Record) -> CaptionedPhoto:
         id = image.identity("cocoid" if image.has("cocoid") else "imgid")
         parsed = _photo(image, id, problems, lambda record: _sentence(record, problems))
-        if image.has("sentids"):
-            _check_sentids(image, image.items("sentences"))
-        check_any(id, image.items("sentences"), path, problems)
+        entries = image.items("sentences")
+        ids = image.items("sentids") if image.has("sentids") else None
+        if ids is not None and len(ids) != len(entries):
+            what = f"`sentids` lists {len(ids)} sentences, `sentences` holds {len(entries)}"
+            raise CountError(what, where=image.where, fix="make the two agree")
+        for entry, own in zip(entries, ids or (), strict=False):
+            if isinstance(entry, dict) and entry.get("sentid", own) != own:
+                what = "`sentids` and the `sentid` of `sentences` differ"
+                raise CountError(what, where=image.where, fix="make the two agree")
+        check_any(id, entries, path, problems)
         return replace(parsed, size=image.size())
 
     return caption_set(read_object(path).each("images", problems, photo), path, problems)
@@ -76,18 +83,6 @@ def _sentence(record: Record, problems: Problems) -> Sentence:
     text = record.text("raw") if record.has("raw") else " ".join(tokens)
     id = record.identity("sentid") if record.has("sentid") else None
     return Sentence(check_caption(text, record, problems), tokens, id=id)
-
-
-def _check_sentids(image: Record, entries: list[Any]) -> None:
-    ids = image.items("sentids")
-    pairs = zip(entries, ids, strict=False)
-    if len(ids) != len(entries):
-        what = f"`sentids` lists {len(ids)} sentences, `sentences` holds {len(entries)}"
-    elif any(isinstance(entry, dict) and entry.get("sentid", id) != id for entry, id in pairs):
-        what = "`sentids` and the `sentid` of `sentences` differ"
-    else:
-        return
-    raise CountError(what, where=image.where, fix="make the two agree")
 
 
 def write_karpathy(path: Path, captions: CaptionSet) -> int:

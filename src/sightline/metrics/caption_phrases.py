@@ -182,12 +182,7 @@ def read_phrases(words: Sequence[str], tags: Sequence[str]) -> list[Phrase]:
     at = 0
     while at < len(tokens):
         at = _thing(tokens, at, phrases) or _action(tokens, at, phrases) or _word(tokens, at, phrases)
-    return _merged(phrases)
-
-
-def _merged(phrases: list[Phrase]) -> list[Phrase]:
-    """Give *the man's hat* its owner, and let *a picture of a group of people* be people, in a group."""
-    merged: list[Phrase] = []
+    merged: list[Phrase] = []  # *the man's hat* gets its owner; *a picture of a group of people* is people, in a group
     for phrase in phrases:
         if isinstance(phrase, Thing) and len(merged) > 1:
             first, link = merged[-2:]

@@ -22,7 +22,7 @@ class PhraseTable:
     may be in either number.
 
     >>> table = PhraseTable(["dog", "hot dog", "orange/n"])
-    >>> [mention.phrase for mention in table.find("two hot dogs and dogs in orange shirts".split())]
+    >>> [mention.phrase for mention in table.find_all(["two hot dogs and dogs in orange shirts".split()])[0]]
     ['hot dog', 'dog']
     """
 
@@ -38,11 +38,8 @@ class PhraseTable:
             first, *more = key.split()
             self._most[first] = max(self._most.get(first, 1), 1 + len(more))
 
-    def find(self, words: Sequence[str]) -> list[Mention]:
-        return self.find_all([words])[0]
-
     def find_all(self, sentences: Sequence[Sequence[str]]) -> list[list[Mention]]:
-        """`find` of many sentences; those with a word that may be something else than a noun are tagged together."""
+        """The phrases in each sentence; sentences with a word that need not be a noun there are tagged together."""
         mentions = [self._mentions(words) for words in sentences]
         unsure = [row for row, own in enumerate(mentions) if any(mention.phrase in self._nouns for mention in own)]
         for row, tags in zip(unsure, Tagger.default().tag_all([sentences[row] for row in unsure]), strict=True):
