@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 # What acts on a terminal instead of being shown there: control characters, and those that end a line or turn the
 # direction of text.
@@ -87,6 +89,14 @@ class MissingExtraError(SightlineError):
         return cls(
             f"{need} needs the package {module}, which is not installed", fix=f"pip install 'sightline[{extra}]'"
         )
+
+
+def library(module: str, extra: str, need: str) -> Any:
+    """A module that comes with an extra; a MissingExtraError that tells what it is needed for."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError.of(module, extra, need) from error
 
 
 class MissingPartError(SightlineError):

@@ -26,6 +26,7 @@ SMALL = 16 << 20  # bytes that any file may declare or unpack to, however small 
 RATIO = 40  # beyond that, how many times its size: text and features pack to a fifth or a tenth, a bomb to a thousandth
 MODEL = "model.safetensors"  # in the folder of a run that is done
 RECIPE = "recipe.yaml"  # in the folder of a run, from its beginning on
+COPY_AGAIN = "copy or download it again"
 MAKE_ROOM = "make room there, or choose a folder you may write to"
 AGAIN = "make room (or check the disk) and run the same command again: finished records are kept"
 UNFINISHED = ".sightline-*.tmp"  # short, since the name of the file that it becomes may be as long as names can be
@@ -327,7 +328,7 @@ def open_bytes(path: PathLike) -> Iterator[IO[bytes]]:
             else:
                 yield raw
     except (EOFError, zlib.error) as error:
-        raise TruncatedError("the gzip stream ends too early", where=target, fix="copy or download it again") from error
+        raise TruncatedError("the gzip stream ends too early", where=target, fix=COPY_AGAIN) from error
     except gzip.BadGzipFile as error:
         fix = "rename it without .gz, or download it again"
         raise DataError("this is not a gzip file", where=target, fix=fix) from error
@@ -362,8 +363,7 @@ def parse_json(text: str, where: PathLike) -> Any:
         place = _place(text, error.pos)
         begun = error.pos > 0 and re.fullmatch(r"[-+.\w]*\s*", text[error.pos :])  # a number or word, perhaps
         if begun or not text[error.pos :].strip() or "Unterminated" in error.msg:
-            fix = "copy or download it again"
-            raise TruncatedError(f"the JSON ends too early ({place})", where=where, fix=fix) from error
+            raise TruncatedError(f"the JSON ends too early ({place})", where=where, fix=COPY_AGAIN) from error
         raise DataError(f"not valid JSON: {error.msg} at {place}", where=where, fix="correct it there") from error
     except (RecursionError, ValueError) as error:
         why = describe_excess(error, text)

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -62,21 +61,19 @@ def _parse(line: str, where: str) -> tuple[str, Array]:
     id, boxes = value
     if type(id) not in (str, int) or id == "":
         raise DataError(f"the id must be text or a whole number, not {describe(id)}", where=where)
-    rows = [_check(box, f"{where} (image {id}, box {position})") for position, box in enumerate(boxes)]
+    rows = []
+    for position, box in enumerate(boxes):
+        place = f"{where} (image {id}, box {position})"
+        kind, score, x1, y1, x2, y2 = numbers = check_numbers(box, _FIELDS, "a box", place)
+        if kind not in range(len(COCO_80)):
+            raise DataError(f"class {kind:g} is not one of COCO's 80, counted from 0", where=place)
+        if not 0 <= score <= 1:
+            raise DataError(f"the score {score:g} is not between 0 and 1", where=place)
+        if not (0 <= x1 <= x2 <= 1000 and 0 <= y1 <= y2 <= 1000):
+            fix = "write x1 y1 x2 y2 in thousandths of the width and height"
+            raise BoxError(f"the box is {box[2:]}", where=place, fix=fix)
+        rows.append(numbers)
     return str(id), np.array(rows, np.float32).reshape(-1, len(_FIELDS))
-
-
-def _check(row: Any, where: str) -> list[float]:
-    numbers = check_numbers(row, _FIELDS, "a box", where)
-    kind, score, x1, y1, x2, y2 = numbers
-    if kind not in range(len(COCO_80)):
-        raise DataError(f"class {kind:g} is not one of COCO's 80, counted from 0", where=where)
-    if not 0 <= score <= 1:
-        raise DataError(f"the score {score:g} is not between 0 and 1", where=where)
-    if not (0 <= x1 <= x2 <= 1000 and 0 <= y1 <= y2 <= 1000):
-        fix = "write x1 y1 x2 y2 in thousandths of the width and height"
-        raise BoxError(f"the box is {row[2:]}", where=where, fix=fix)
-    return numbers
 
 
 def _count(boxes: MachineBoxes) -> Summary:

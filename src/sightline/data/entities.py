@@ -34,7 +34,7 @@ from sightline.data.records import (
     Sentence,
 )
 from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
-from sightline.files import existing_path, refuse_special
+from sightline.files import COPY_AGAIN, existing_path, refuse_special
 from sightline.text.lemmas import lemma
 
 PixelBox = tuple[int, int, int, int]
@@ -44,7 +44,6 @@ NOT_VISUAL = "0"  # the chain of phrases that name nothing one could point at
 _OPENING = re.compile(r"\[/EN#(\d+)(?:/[^/\s\]]+)+$")
 _CAPTIONS = 5  # of every photo
 _LARGEST = 4 << 20  # bytes of one file; real ones have a few thousand
-_AGAIN = "copy or download it again"
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def parse_annotation(text: str, where: str) -> Annotation:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         kind = DataError if text.rstrip().endswith("</annotation>") else TruncatedError
-        raise kind(f"not valid XML: {error}", where=where, fix=_AGAIN) from error
+        raise kind(f"not valid XML: {error}", where=where, fix=COPY_AGAIN) from error
     size = root.find("size")
     if size is None:
         raise DataError("`size` is missing", where=where)
@@ -182,7 +181,7 @@ def read_photos(path: Path, problems: Problems = STRICT) -> dict[str, EntitiesPh
         if problems.total > before:
             damaged.add(name.stem)
     if not sentences and not annotations and not damaged:
-        problems.report(TruncatedError("it holds no Sentences/<id>.txt", where=path, fix=_AGAIN))
+        problems.report(TruncatedError("it holds no Sentences/<id>.txt", where=path, fix=COPY_AGAIN))
     for id in damaged:  # reported already; its other half is not missing
         sentences.pop(id, None)
         annotations.pop(id, None)
@@ -217,7 +216,7 @@ def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
                     yield PurePosixPath(member.name), _limited(packed, path, member.name)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         what = f"the archive cannot be read to its end ({error})"
-        raise TruncatedError(what, where=path, fix=_AGAIN) from error
+        raise TruncatedError(what, where=path, fix=COPY_AGAIN) from error
 
 
 def _zipped(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -249,7 +248,7 @@ def _is_wanted(name: PurePosixPath) -> bool:
 
 def _sentences(text: str, where: str) -> tuple[EntitiesSentence, ...]:
     if not text.strip():
-        raise TruncatedError("the file is empty", where=where, fix=_AGAIN)
+        raise TruncatedError("the file is empty", where=where, fix=COPY_AGAIN)
     sentences = []
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         place = f"{where}, line {number}"

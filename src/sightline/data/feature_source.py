@@ -1,7 +1,6 @@
 """What feature files share: iteration and inspection, the parts of a scene, and files and folders made whole."""
 
 import contextlib
-import importlib
 import os
 import secrets
 import shutil
@@ -21,7 +20,6 @@ from sightline.errors import (
     CountError,
     DataError,
     DuplicateRecordError,
-    MissingExtraError,
     MissingRecordError,
     NonFiniteError,
     about,
@@ -280,14 +278,6 @@ class PerProcess(Generic[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_make": self._make, "_handle": None}
-
-
-def library(name: str, need: str) -> Any:
-    """The module `name`, which comes with the extra `train`."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingExtraError.of(name, "train", need) from error
 
 
 @contextlib.contextmanager

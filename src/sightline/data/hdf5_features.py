@@ -28,7 +28,6 @@ from sightline.data.feature_source import (
     PerProcess,
     atomic_path,
     feature_parts,
-    library,
     pixel_size,
     plain_name,
     regions_of,
@@ -39,12 +38,11 @@ from sightline.data.feature_source import (
 from sightline.data.format import Probe, Summary
 from sightline.data.numpy_files import AnyArray
 from sightline.data.records import Problems
-from sightline.errors import DataError, MissingRecordError, SightlineError, TruncatedError, about
-from sightline.files import PathLike, check_declared_size
+from sightline.errors import DataError, MissingRecordError, SightlineError, TruncatedError, about, library
+from sightline.files import COPY_AGAIN, PathLike, check_declared_size
 from sightline.scene import Scene
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-_AGAIN = "copy or download it again"
 _FEATURES = "_features"
 _M2 = re.compile(r"(?P<id>.*)_(?:features|boxes|cls_prob)", re.DOTALL)
 _PARTS = ("features", "boxes", "cls_prob")  # of an image in M2's layout
@@ -119,13 +117,13 @@ class Hdf5File:
 
 def _open(path: Path) -> Any:
     """The open `h5py.File`, or an error that tells a cut file from one that is no HDF5."""
-    h5py = library("h5py", f"reading {path.name}")
+    h5py = library("h5py", "train", f"reading {path.name}")
     try:
         return h5py.File(path, "r")
     except OSError as error:
         if "truncated" in str(error):
-            raise TruncatedError("the HDF5 file ends too early", where=path, fix=_AGAIN) from error
-        raise DataError(f"not a readable HDF5 file: {error}", where=path, fix=_AGAIN) from error
+            raise TruncatedError("the HDF5 file ends too early", where=path, fix=COPY_AGAIN) from error
+        raise DataError(f"not a readable HDF5 file: {error}", where=path, fix=COPY_AGAIN) from error
 
 
 def _elsewhere(what: str) -> DataError:
@@ -139,7 +137,7 @@ def _damage() -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, LookupError, AttributeError, TypeError, ValueError, MemoryError) as error:
-        raise DataError(f"damaged HDF5: {error}", fix=_AGAIN) from error
+        raise DataError(f"damaged HDF5: {error}", fix=COPY_AGAIN) from error
 
 
 class Hdf5Features(FeatureSource):
@@ -219,7 +217,7 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
 
     `<id>_features` carries the image size as its attribute `size`; `<id>_cls_prob` is (n, 1), the score of each region.
     """
-    h5py = library("h5py", "writing HDF5")
+    h5py = library("h5py", "train", "writing HDF5")
     with atomic_path(path) as draft, _Disk(draft, "w+") as disk:
         with h5py.File(disk, "w") as file:
             count = write_each(scenes, path, lambda scene: _put(file, scene, disk))

@@ -24,7 +24,6 @@ from sightline.data.feature_source import (
     PerProcess,
     atomic_path,
     feature_parts,
-    library,
     plain_name,
     regions_of,
     scene_format,
@@ -33,15 +32,14 @@ from sightline.data.feature_source import (
 from sightline.data.format import Probe
 from sightline.data.npz_folder import FEATURE_KEYS
 from sightline.data.numpy_files import parse_arrays
-from sightline.errors import DataError, MissingRecordError, TruncatedError, about
-from sightline.files import PathLike, existing_path, refuse_special, unwritable
+from sightline.errors import DataError, MissingRecordError, TruncatedError, about, library
+from sightline.files import COPY_AGAIN, PathLike, existing_path, refuse_special, unwritable
 from sightline.scene import Scene
 
 _MAGIC = b"\xde\xc0\xef\xbe"
 _MAGIC_AT = 16  # bytes: the header of the first page comes before it
 _FIRST_MAP = 1 << 30  # bytes; the map grows with what is written
 _RESERVED = re.compile(r"__\w+__")  # where lmdbdict, which self-critical writes with, keeps `__len__` and the like
-_AGAIN = "copy or download it again"
 
 # What follows holds for the child: it has the size of the file, looks at every key there is, and ends with a sentence
 # on standard output where something is wrong. Keys take 8 bytes at least. Overflowing values run into pages behind the
@@ -92,17 +90,17 @@ def open_lmdb(path: Path) -> Any:
 
 def _open_new(path: Path, state: FileState) -> Any:
     """A file shorter than its own page count is refused: touching the missing pages would kill Python."""
-    lmdb = library("lmdb", f"reading {path.name}")
+    lmdb = library("lmdb", "train", f"reading {path.name}")
     size = state[2]
     options = {"readonly": True, "lock": False, "readahead": False, "subdir": path.is_dir()}
     try:
         environment = lmdb.open(str(path), map_size=_map_size(size), **options)
         promised = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     except lmdb.Error as error:
-        raise DataError(f"not a readable LMDB: {error}", where=path, fix=_AGAIN) from error
+        raise DataError(f"not a readable LMDB: {error}", where=path, fix=COPY_AGAIN) from error
     try:
         if size < promised:
-            raise TruncatedError(f"the LMDB has {size} of its {promised} bytes", where=path, fix=_AGAIN)
+            raise TruncatedError(f"the LMDB has {size} of its {promised} bytes", where=path, fix=COPY_AGAIN)
         if state not in _sound:
             _read_in_child(path, size)
     except DataError:
@@ -134,7 +132,7 @@ def _read_in_child(path: Path, size: int) -> None:
         answer, code = "reading it takes too long", 0
     if answer != "sound" or code:
         what = answer if answer and not code else f"reading it ended a process with code {code}"
-        raise DataError(f"damaged LMDB: {what}", where=path, fix=_AGAIN)
+        raise DataError(f"damaged LMDB: {what}", where=path, fix=COPY_AGAIN)
 
 
 class LmdbFeatures(FeatureSource):
@@ -149,7 +147,7 @@ class LmdbFeatures(FeatureSource):
         with self._transaction() as transaction:
             value = transaction.get(self.index[id])
         if value is None:
-            raise MissingRecordError("its key leads to no value", fix=_AGAIN)
+            raise MissingRecordError("its key leads to no value", fix=COPY_AGAIN)
         arrays = parse_arrays(value, FEATURE_KEYS)
         return Scene(id, **feature_parts(next(iter(arrays.values()))), source=str(self.path))
 
@@ -168,8 +166,8 @@ class LmdbFeatures(FeatureSource):
         try:
             with environment.begin() as transaction:
                 yield transaction
-        except library("lmdb", f"reading {self.path.name}").Error as error:
-            raise DataError(f"damaged LMDB: {error}", fix=_AGAIN) from error
+        except library("lmdb", "train", f"reading {self.path.name}").Error as error:
+            raise DataError(f"damaged LMDB: {error}", fix=COPY_AGAIN) from error
 
 
 def _matches(probe: Probe) -> bool:
@@ -181,7 +179,7 @@ def _matches(probe: Probe) -> bool:
 
 def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     """Write one file: the regions of each scene as npz bytes with the key `feat`, under the scene's id."""
-    lmdb = library("lmdb", "writing LMDB")
+    lmdb = library("lmdb", "train", "writing LMDB")
 
     def put(scene: Scene) -> None:
         value = io.BytesIO()

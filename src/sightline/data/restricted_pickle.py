@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sightline.errors import DataError, TruncatedError
-from sightline.files import PathLike, open_bytes
+from sightline.files import COPY_AGAIN, PathLike, open_bytes
 
 _BROKEN = (AttributeError, ImportError, LookupError, TypeError, ValueError, MemoryError, OverflowError, RecursionError)
 _MOST_VALUES = 1000  # in a tuple and the tuples in it; keys of what we read hold four, a state of Python's `random` 628
@@ -188,17 +188,16 @@ def load(data: bytes, allowed: Mapping[str, type] = CONTAINERS, where: PathLike 
             Give an `Inert` subclass for anything that is not a container.
         where: the file's name, for messages.
     """
-    again = "copy or download it again"
     try:
         return _Unpickler(data, allowed).load()
     except (EOFError, struct.error) as error:
-        raise TruncatedError("the pickle ends too early", where=where, fix=again) from error
+        raise TruncatedError("the pickle ends too early", where=where, fix=COPY_AGAIN) from error
     except pickle.UnpicklingError as error:
         if "exhausted" in str(error):
-            raise TruncatedError("the pickle ends too early", where=where, fix=again) from error
+            raise TruncatedError("the pickle ends too early", where=where, fix=COPY_AGAIN) from error
         raise DataError(f"the pickle is refused: {error}", where=where, fix="only use files you trust") from error
     except _BROKEN as error:
-        raise DataError(f"not a readable pickle: {error}", where=where, fix=again) from error
+        raise DataError(f"not a readable pickle: {error}", where=where, fix=COPY_AGAIN) from error
 
 
 def load_path(path: PathLike, allowed: Mapping[str, type] = CONTAINERS) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sightline.errors import DataError, MissingExtraError
+from sightline.errors import DataError, library
 from sightline.files import PathLike
 from sightline.vision.find_photos import is_picture
 
@@ -73,10 +73,9 @@ def _mark(info: Any) -> Mark | None:
 
 def _place(path: PathLike) -> tuple[Any, str]:
     """The file system of a path, and the path's name in it."""
-    try:
-        from pyarrow import fs
-    except ImportError as error:
-        raise MissingExtraError.of("pyarrow", "search", "reading from object storage and parquet files") from error
+    library("pyarrow", "search", "reading from object storage and parquet files")
+    from pyarrow import fs
+
     text = os.fspath(path)
     if not is_address(text):
         return fs.LocalFileSystem(), os.path.abspath(text)  # noqa: PTH100 - resolve would follow links

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from sightline.errors import DataError, DuplicateRecordError, MissingExtraError, SightlineError
+from sightline.errors import DataError, DuplicateRecordError, SightlineError, library
 from sightline.files import PathLike
 from sightline.vision.object_storage import Mark, is_address, mark_at, open_address, storage_error
 
@@ -63,11 +63,9 @@ class PhotoTable:
     """
 
     def __init__(self, file: str) -> None:
-        try:
-            import pyarrow as pa
-            from pyarrow import parquet
-        except ImportError as error:
-            raise MissingExtraError.of("pyarrow", "search", "reading parquet files") from error
+        pa = library("pyarrow", "search", "reading parquet files")
+        from pyarrow import parquet
+
         self.where = file
         with _damage(file):
             try:
