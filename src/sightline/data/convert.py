@@ -60,7 +60,12 @@ def convert(
     origin = identify(source)
     target = _target(Path(destination), to, origin)
     if origin.scenes is not None and target.write_scenes is not None:
-        scenes = _scenes(origin, Path(source), split)
+        if split is None:
+            scenes = origin.scenes(Path(source))
+        elif origin.split_scenes is None:
+            raise ConfigError(f"features in {origin.name} have no splits", where=source, fix="leave --split out")
+        else:
+            scenes = origin.split_scenes(Path(source), split)
         write = partial(write_store, dtype=dtype) if target.name == STORE else target.write_scenes
         lost: set[str] = set()
         written = write(Path(destination), _noting(progress(scenes), target.keeps, lost))
@@ -122,13 +127,6 @@ def read_captions(origin: Format, source: Path, split: str | None) -> CaptionSet
     if origin.split_captions is not None:
         return origin.split_captions(source, split)
     return origin.captions(source).split(split)
-
-
-def _scenes(origin: Format, source: Path, split: str | None) -> SceneSource:
-    if split is not None and origin.split_scenes is None:
-        raise ConfigError(f"features in {origin.name} have no splits", where=source, fix="leave --split out")
-    assert origin.scenes is not None
-    return origin.scenes(source) if split is None or origin.split_scenes is None else origin.split_scenes(source, split)
 
 
 def _target(destination: Path, to: str | None, origin: Format) -> Format:
