@@ -20,7 +20,7 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from sightline.data.feature_source import FeatureSource, plain_name, regions_of, scene_format, write_each
+from sightline.data.feature_source import FeatureSource, plain_name, regions_of, scene_format, unique_scenes
 from sightline.data.format import Probe
 from sightline.data.records import Problems
 from sightline.errors import ByteStringError, CountError, DataError, DuplicateRecordError, TruncatedError, about
@@ -257,20 +257,20 @@ def _matches(probe: Probe) -> bool:
 
 def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     """Write a TSV (gzipped if the name ends in `.gz`). Features become float32, boxes pixels of the scene's size."""
+    count = 0
     with contextlib.ExitStack() as stack:
         file: IO[bytes] = stack.enter_context(atomic_write(path))
         if Path(path).suffix == ".gz":
             file = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0)))
-        return write_each(scenes, path, lambda scene: file.write(_line(scene)))
-
-
-def _line(scene: Scene) -> bytes:
-    scene.require("boxes", "regions", "size", by="a bottom-up TSV")
-    assert scene.size is not None
-    regions = regions_of(scene, "a bottom-up TSV")
-    head = "\t".join([plain_name(scene), *map(str, scene.size), str(len(scene))])
-    packed = (base64.b64encode(part.astype("<f4").tobytes()) for part in (scene.pixel_boxes(), regions))
-    return b"\t".join([head.encode("utf-8"), *packed]) + b"\n"
+        for scene in unique_scenes(scenes, path):
+            scene.require("boxes", "regions", "size", by="a bottom-up TSV")
+            assert scene.size is not None
+            regions = regions_of(scene, "a bottom-up TSV")
+            head = "\t".join([plain_name(scene), *map(str, scene.size), str(len(scene))])
+            packed = (base64.b64encode(part.astype("<f4").tobytes()) for part in (scene.pixel_boxes(), regions))
+            file.write(b"\t".join([head.encode("utf-8"), *packed]) + b"\n")
+            count += 1
+    return count
 
 
 FORMAT = scene_format(

@@ -188,15 +188,14 @@ def other_files(names: Iterable[str]) -> tuple[str, ...]:
     return (f"other files here, to be named one by one: {', '.join(others[:5])}{more}",) if others else ()
 
 
-def write_each(scenes: Iterable[Scene], where: PathLike, put: Callable[[Scene], object]) -> int:
-    """`put` every scene, refusing an id that comes twice; returns how many there were."""
+def unique_scenes(scenes: Iterable[Scene], where: PathLike) -> Iterator[Scene]:
+    """The scenes to be written to `where`; an id that comes twice is refused."""
     ids: set[str] = set()
     for scene in scenes:
         if scene.id in ids:
             raise DuplicateRecordError(f"image {scene.id} comes twice", where=where, fix="write each image once")
         ids.add(scene.id)
-        put(scene)
-    return len(ids)
+        yield scene
 
 
 def plain_name(scene: Scene) -> str:

@@ -33,7 +33,7 @@ from sightline.data.feature_source import (
     regions_of,
     scene_format,
     survey_scenes,
-    write_each,
+    unique_scenes,
 )
 from sightline.data.format import Probe, Summary
 from sightline.data.numpy_files import AnyArray
@@ -218,9 +218,20 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     `<id>_features` carries the image size as its attribute `size`; `<id>_cls_prob` is (n, 1), the score of each region.
     """
     h5py = library("h5py", "train", "writing HDF5")
+    count = 0
     with atomic_path(path) as draft, _Disk(draft, "w+") as disk:
         with h5py.File(disk, "w") as file:
-            count = write_each(scenes, path, lambda scene: _put(file, scene, disk))
+            for scene in unique_scenes(scenes, path):
+                id = plain_name(scene)
+                features = file.create_dataset(f"{id}{_FEATURES}", data=regions_of(scene, "M2's hdf5"))
+                if scene.size is not None:
+                    features.attrs["size"] = scene.size
+                if scene.boxes is not None:
+                    file[f"{id}_boxes"] = scene.pixel_boxes()
+                if scene.scores is not None:
+                    file[f"{id}_cls_prob"] = scene.scores[:, None]
+                disk.check()
+                count += 1
         disk.check()
     return count
 
@@ -249,18 +260,6 @@ class _Disk(io.FileIO):
     def check(self) -> None:
         if self._error is not None:
             raise self._error
-
-
-def _put(file: Any, scene: Scene, disk: _Disk) -> None:
-    id = plain_name(scene)
-    features = file.create_dataset(f"{id}{_FEATURES}", data=regions_of(scene, "M2's hdf5"))
-    if scene.size is not None:
-        features.attrs["size"] = scene.size
-    if scene.boxes is not None:
-        file[f"{id}_boxes"] = scene.pixel_boxes()
-    if scene.scores is not None:
-        file[f"{id}_cls_prob"] = scene.scores[:, None]
-    disk.check()
 
 
 def _survey(path: Path, problems: Problems) -> Summary:

@@ -27,7 +27,7 @@ from sightline.data.feature_source import (
     plain_name,
     regions_of,
     scene_format,
-    write_each,
+    unique_scenes,
 )
 from sightline.data.format import Probe
 from sightline.data.npz_folder import FEATURE_KEYS
@@ -193,10 +193,12 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
             environment.set_mapsize(2 * environment.info()["map_size"] + value.tell())
             put(scene)
 
-    options = {"subdir": False, "lock": False, "sync": False}
+    options, count = {"subdir": False, "lock": False, "sync": False}, 0
     try:
         with atomic_path(path) as draft, lmdb.open(str(draft), map_size=_FIRST_MAP, **options) as environment:
-            count = write_each(scenes, path, put)
+            for scene in unique_scenes(scenes, path):
+                put(scene)
+                count += 1
             environment.sync(True)
     except lmdb.Error as error:
         raise unwritable(path, OSError(str(error))) from error

@@ -27,7 +27,7 @@ from sightline.data.feature_source import (
     plain_name,
     regions_of,
     scene_format,
-    write_each,
+    unique_scenes,
 )
 from sightline.data.format import Probe
 from sightline.data.numpy_files import AnyArray, parse_arrays
@@ -132,32 +132,28 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     self-critical makes it, the mean of its regions: its models need the file. Read again, either is the scene's vector.
     """
     folders: dict[str, Path] = {}
+    count = 0
     with atomic_folder(path) as draft:
-
-        def put(scene: Scene) -> None:
+        for scene in unique_scenes(scenes, path):
+            id, regions = plain_name(scene), regions_of(scene, "self-critical's folders")
             if not folders:
                 for kind in ("att", "fc", "box") if scene.boxes is not None else ("att", "fc"):
                     folders[kind] = draft / f"cocobu_{kind}"
                     folders[kind].mkdir()
-            _write(scene, folders)
-
-        return write_each(scenes, path, put)
-
-
-def _write(scene: Scene, folders: dict[str, Path]) -> None:
-    id = plain_name(scene)
-    regions = regions_of(scene, "self-critical's folders")
-    arrays: dict[str, Any] = {"feat": regions}
-    if scene.size is not None:
-        arrays["image_w"], arrays["image_h"] = scene.size
-    if scene.scores is not None:
-        arrays["cls_prob"] = scene.scores[:, None]
-    np.savez_compressed(folders["att"] / f"{id}.npz", **arrays)
-    np.save(folders["fc"] / f"{id}.npy", regions.mean(axis=0) if scene.vector is None else scene.vector)
-    if scene.boxes is not None and "box" not in folders:
-        raise CountError("the first image has no boxes, and this one has", where=scene.where, fix="give all or none")
-    if "box" in folders:
-        np.save(folders["box"] / f"{id}.npy", scene.pixel_boxes())
+            arrays: dict[str, Any] = {"feat": regions}
+            if scene.size is not None:
+                arrays["image_w"], arrays["image_h"] = scene.size
+            if scene.scores is not None:
+                arrays["cls_prob"] = scene.scores[:, None]
+            np.savez_compressed(folders["att"] / f"{id}.npz", **arrays)
+            np.save(folders["fc"] / f"{id}.npy", regions.mean(axis=0) if scene.vector is None else scene.vector)
+            if scene.boxes is not None and "box" not in folders:
+                what = "the first image has no boxes, and this one has"
+                raise CountError(what, where=scene.where, fix="give all or none")
+            if "box" in folders:
+                np.save(folders["box"] / f"{id}.npy", scene.pixel_boxes())
+            count += 1
+    return count
 
 
 FORMAT = scene_format(

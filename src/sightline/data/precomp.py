@@ -25,7 +25,7 @@ from sightline.data.feature_source import (
     other_files,
     regions_of,
     survey_scenes,
-    write_each,
+    unique_scenes,
 )
 from sightline.data.format import Format, Summary
 from sightline.data.hdf5_features import Hdf5File
@@ -289,9 +289,11 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
                 header = {"descr": first.dtype.str, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, header)  # with room for any number of rows
 
-            def put(scene: Scene) -> None:
-                nonlocal first
-                row = _row(scene)
+            for scene in unique_scenes(scenes, path):
+                if scene.id != scene.id.strip() or "\n" in scene.id or not scene.id:
+                    raise DataError(f"the id {scene.id!r} is not one line of text", where=scene.where, fix="rename it")
+                only_vector = scene.vector if scene.regions is None else None
+                row = regions_of(scene, "precomp features") if only_vector is None else only_vector
                 if not ids:
                     first = row
                     write_header()
@@ -301,20 +303,10 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
                     raise CountError(f"features are {both}", where=scene.where, fix=fix)
                 file.write(np.ascontiguousarray(row).tobytes())
                 ids.append(scene.id)
-
-            count = write_each(scenes, path, put)
             file.seek(0)
             write_header()
         write_text(draft / "train_ids.txt", "".join(f"{id}\n" for id in ids))
-    return count
-
-
-def _row(scene: Scene) -> Array:
-    if scene.id != scene.id.strip() or "\n" in scene.id or not scene.id:
-        raise DataError(f"the id {scene.id!r} is not one line of text", where=scene.where, fix="rename it")
-    if scene.regions is None and scene.vector is not None:
-        return scene.vector
-    return regions_of(scene, "precomp features")
+    return len(ids)
 
 
 FORMAT = Format(
