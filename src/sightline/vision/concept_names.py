@@ -39,16 +39,8 @@ NOT_THINGS = frozenset(
     "picture photo photograph view scene landscape room kitchen market subway city traffic "  # the whole picture
     "structure equipment machine line lap".split()  # so vague that nearly everything is one
 )
-PLURALS = {  # what the plural means is another thing: "glasses" are worn
-    "glass": "glasses",
-    "headphone": "headphones",
-    "jean": "jeans",
-    "overall": "overalls",
-    "rapid": "rapids",
-    "rollerblade": "rollerblades",
-    "short": "shorts",
-    "trunk": "trunks",
-}
+# What the plural of these means is another thing: "glasses" are worn.
+SINGULARS = frozenset("glass headphone jean overall rapid rollerblade short trunk".split())
 ALIASES = {
     "bikers": "biker",
     "cellphone": "cell phone",
@@ -91,7 +83,7 @@ def name_of(words: Sequence[str], names: Container[str]) -> str | None:
         for form in _forms(last):
             phrase = " ".join([*before, form])
             name = ALIASES.get(phrase, phrase)
-            if name in names and phrase not in NOT_THINGS and name not in PLURALS:
+            if name in names and phrase not in NOT_THINGS and name not in SINGULARS:
                 return name
     return None
 
