@@ -24,17 +24,14 @@ from sightline.data.feature_source import atomic_folder
 from sightline.errors import DataError, MissingExtraError, TruncatedError
 from sightline.files import cache_dir, fingerprint, open_bytes, read_json, write_json
 from sightline.metrics.ngrams import IntArray, spans
+from sightline.text.lemmas import DETACHMENT
 
 LAYOUT = "4"  # a new one makes old caches useless
 PHRASES, STARTS, PARTNERS, SMALL = "phrases.npy", "partner-starts.npy", "partners.npy", "small.json"
 FORWARD, BACKWARD = 1, 2  # a pair stands in the table in this direction, against it, or both
 _CHUNK = 1 << 22  # bytes of text hashed at a time
-# WordNet's detachment rules; the first that gives a lemma counts.
-_ENDINGS = (
-    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
-    ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""),
-    ("er", ""), ("est", ""), ("er", "e"), ("est", "e"),
-)  # fmt: skip
+# WordNet's detachment rules, whatever the part of speech; the first that gives a lemma counts.
+_ENDINGS = tuple(dict.fromkeys((old, new) for rules in DETACHMENT.values() for old, new, _ in rules))
 _MULTIPLIER = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
 _INVERSE = pow(_MULTIPLIER, -1, 1 << 64)
 # A random number for each byte, of which hashes are sums.

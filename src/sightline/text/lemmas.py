@@ -14,7 +14,7 @@ from sightline.text import wordnet
 from sightline.text.wordnet import Pos
 
 # ending, what replaces it, and the inflection it marks
-_ENDINGS: dict[Pos, tuple[tuple[str, str, str], ...]] = {
+DETACHMENT: dict[Pos, tuple[tuple[str, str, str], ...]] = {
     "n": (
         ("s", "", "s"), ("ses", "s", "s"), ("xes", "x", "s"), ("zes", "z", "s"), ("ches", "ch", "s"),
         ("shes", "sh", "s"), ("men", "man", "s"), ("ies", "y", "s"),
@@ -93,7 +93,7 @@ def _candidates(word: str, pos: Pos) -> tuple[tuple[str, str], ...]:
     elif pos == "n" and word.endswith("ful"):
         bases += [(base + "ful", ending) for base, ending in _candidates(word[:-3], "n") if ending]
     elif not (pos == "n" and (word.endswith("ss") or len(word) <= 2)):
-        bases += [(word.removesuffix(old) + new, ending) for old, new, ending in _ENDINGS[pos] if word.endswith(old)]
+        bases += [(word.removesuffix(old) + new, ending) for old, new, ending in DETACHMENT[pos] if word.endswith(old)]
     return tuple((base, ending) for base, ending in dict.fromkeys(bases) if wordnet.has(base, pos))
 
 
