@@ -146,11 +146,15 @@ class SceneBatch(_Moves):
         if len(shapes) != len(cells):
             fix = "use features that hold the shapes of grids, or a model that reads regions alone"
             raise self._missing("grid_shape", by, fix)
-        sides = torch.tensor(shapes).to(cells.device, non_blocking=True)
-        height, width = sides[:, :, None].unbind(1)  # (B, 1) each
-        place = torch.arange(cells.shape[1], device=cells.device)
-        y, x = place // width, place % width  # (B, L)
-        return torch.stack([x / width, y / height, (x + 1) / width, (y + 1) / height], 2)
+        return cell_boxes(torch.tensor(shapes).to(cells.device, non_blocking=True), cells.shape[1])
+
+
+def cell_boxes(sides: Tensor, count: int) -> Tensor:
+    """(B, L, 4) normalised boxes of the first `count` cells of grids of heights and widths `sides` (B, 2)."""
+    height, width = sides[:, :, None].unbind(1)  # (B, 1) each
+    place = torch.arange(count, device=sides.device)
+    y, x = place // width, place % width  # (B, L)
+    return torch.stack([x / width, y / height, (x + 1) / width, (y + 1) / height], 2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from torch import nn
 
 from bundle_samples import awaken
 from sightline import SceneBatch
+from sightline.batch import cell_boxes
 from sightline.errors import ConfigError, DataError
 from sightline.jobs.extract_job import LEDGER, SceneMaker, extract
 from sightline.photo import Photo
@@ -24,7 +25,7 @@ from sightline.scene import Concept
 from sightline.vision.detector import Detector, DetectorConfig
 from sightline.vision.encoder import BoxRule, InferenceEncoder
 from sightline.vision.feature_store import FeatureStore
-from sightline.vision.grid_encoder import GridEncoder, cell_boxes
+from sightline.vision.grid_encoder import GridEncoder
 from sightline.vision.images import read_pixels
 
 torch.set_num_threads(1)
@@ -91,7 +92,7 @@ def test_a_folder_becomes_a_store_of_all_that_the_detector_sees(detector, photos
 def test_cells_of_a_grid_encoder_are_regions(grid, photos, tmp_path):
     extract(photos, tmp_path / "scenes", grid)
     scene = FeatureStore(tmp_path / "scenes")["b.jpg"]
-    assert np.array_equal(scene.boxes, cell_boxes(2, 2))
+    assert np.array_equal(scene.boxes, cell_boxes(torch.tensor([[2, 2]]), 4)[0].numpy())
     assert np.array_equal(scene.regions, scene.grid)
     assert scene.concepts == ()
     with torch.inference_mode():

@@ -5,10 +5,11 @@ import pytest
 import torch
 from PIL import Image
 
+from sightline.batch import cell_boxes
 from sightline.errors import CheckpointError, ConfigError, ImageError, MissingExtraError
 from sightline.vision.efficientnet_lite import HEAD, MEAN, SCALE, EfficientNetLite
 from sightline.vision.find_photos import walk_folder
-from sightline.vision.grid_encoder import GridEncoder, cell_boxes, imagenet_weights
+from sightline.vision.grid_encoder import GridEncoder, imagenet_weights
 from sightline.vision.images import read_pixels
 
 torch.set_num_threads(1)
@@ -111,7 +112,7 @@ def test_a_missing_package_is_named():
 
 
 def test_cells_tile_the_picture():
-    boxes = cell_boxes(2, 3)
+    (boxes,) = cell_boxes(torch.tensor([[2, 3]]), 6).numpy()
     assert boxes.shape == (6, 4)
     assert np.isclose(((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).sum(), 1)
     assert boxes[4].tolist() == pytest.approx([1 / 3, 0.5, 2 / 3, 1])

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sightline.batch import SceneBatch
+from sightline.batch import SceneBatch, cell_boxes
 from sightline.errors import MissingExtraError
 from sightline.files import fingerprint
 from sightline.vision.concept_names import CLASSES
@@ -122,13 +121,7 @@ def cell_parts(pixels: Tensor) -> dict[str, Any]:
     """The parts of a SceneBatch that follow from the size of pixels (B, 3, H, W): boxes, masks, shapes of cells."""
     count, _, *sides = pixels.shape
     height, width = (-(-side // 32) for side in sides)
-    boxes = torch.from_numpy(cell_boxes(height, width)).to(pixels.device).expand(count, -1, -1)
+    boxes = cell_boxes(torch.tensor([[height, width]]), height * width).to(pixels.device).expand(count, -1, -1)
     everywhere = torch.ones(boxes.shape[:2], dtype=torch.bool, device=pixels.device)
     shapes = ((height, width),) * count
     return {"boxes": boxes, "region_mask": everywhere, "grid_mask": everywhere, "grid_shapes": shapes}
-
-
-def cell_boxes(height: int, width: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    """(h·w, 4) normalised boxes of the cells of a grid, row by row."""
-    y, x = np.divmod(np.arange(height * width), width)
-    return np.stack([x / width, y / height, (x + 1) / width, (y + 1) / height], 1).astype(np.float32)
