@@ -69,7 +69,7 @@ def test_a_zip_archive_gives_what_the_tar_archive_gives(tmp_path: Path) -> None:
 
 
 def test_captions_are_the_tokens_without_marks(tmp_path: Path) -> None:
-    (photo,) = entities.read(write(tmp_path))
+    (photo,) = entities.FORMAT.captions(write(tmp_path))
     assert [sentence.text for sentence in photo.sentences] == ["Two men in a park .", "It shows a man with style ."]
     assert (photo.file, photo.size) == ("36979.jpg", (100, 50))
 

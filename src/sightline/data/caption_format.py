@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 
 from sightline.data.format import Format, Probe, Summary
 from sightline.data.json_records import json_id
-from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
+from sightline.data.records import (
+    STRICT,
+    CaptionedPhoto,
+    CaptionSet,
+    GroundedPhoto,
+    Problems,
+    Sentence,
+    check_caption,
+)
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import open_text
 
@@ -49,6 +57,15 @@ def join_rows(rows: Iterable[CaptionedPhoto], path: Path) -> CaptionSet:
         first.setdefault(row.id, row)
         sentences.setdefault(row.id, []).extend(row.sentences)
     return CaptionSet(tuple(replace(row, sentences=tuple(sentences[id])) for id, row in first.items()), str(path))
+
+
+def plain_captions(photos: Iterable[GroundedPhoto], path: Path) -> CaptionSet:
+    """The captions of grounded photos as plain tokens, without what is grounded. `file` is `<id>.jpg`."""
+    plain = []
+    for photo in photos:
+        sentences = tuple(Sentence(" ".join(sentence.tokens), sentence.tokens) for sentence in photo.sentences)
+        plain.append(CaptionedPhoto(photo.id, sentences, f"{photo.id}.jpg", photo.split, photo.size))
+    return CaptionSet(tuple(plain), str(path))
 
 
 def count_captions(captions: CaptionSet) -> Summary:

@@ -21,17 +21,14 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 from xml.etree import ElementTree
 
-from sightline.data.caption_format import record_format
+from sightline.data.caption_format import plain_captions, record_format
 from sightline.data.format import Probe, Summary
 from sightline.data.records import (
     STRICT,
-    CaptionedPhoto,
-    CaptionSet,
     GroundedPhoto,
     GroundedSentence,
     GroundedWord,
     Problems,
-    Sentence,
 )
 from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
 from sightline.files import COPY_AGAIN, existing_path, refuse_special
@@ -188,15 +185,6 @@ def read_photos(path: Path, problems: Problems = STRICT) -> dict[str, EntitiesPh
     return _paired(path, sentences, annotations, problems)
 
 
-def read(path: Path) -> CaptionSet:
-    """The captions as plain tokens, without their marks. `file` is `<id>.jpg`."""
-    photos = []
-    for photo in read_photos(path).values():
-        sentences = tuple(Sentence(" ".join(sentence.tokens), sentence.tokens) for sentence in photo.sentences)
-        photos.append(CaptionedPhoto(photo.id, sentences, f"{photo.id}.jpg", size=photo.size))
-    return CaptionSet(tuple(photos), str(path))
-
-
 def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     if path.is_dir():
         for file in (*sorted((path / "Annotations").iterdir()), *sorted((path / "Sentences").iterdir())):
@@ -310,7 +298,7 @@ FORMAT = record_format(
     _matches,
     read_photos,
     _count,
-    captions=read,
+    captions=lambda path: plain_captions((ground(photo, {}) for photo in read_photos(path).values()), path),
 )
 
 

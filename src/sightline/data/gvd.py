@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.data.caption_format import record_format
+from sightline.data.caption_format import plain_captions, record_format
 from sightline.data.format import Summary
 from sightline.data.json_records import (
     Record,
@@ -26,14 +26,11 @@ from sightline.data.json_records import (
 )
 from sightline.data.records import (
     STRICT,
-    CaptionedPhoto,
-    CaptionSet,
     GroundedPhoto,
     GroundedPrediction,
     GroundedSentence,
     GroundedWord,
     Problems,
-    Sentence,
 )
 from sightline.data.talk import read_talk
 from sightline.errors import BoxError, ConfigError, CountError, DataError, DuplicateRecordError, MissingRecordError
@@ -137,15 +134,6 @@ def _box(value: Any, name: str, record: Record, size: tuple[int, int] | None) ->
     return x1, y1, x2, y2
 
 
-def _plain_captions(photos: Iterable[GroundedPhoto], path: Path) -> CaptionSet:
-    """Their captions as plain tokens, without what is grounded. `file` is `<id>.jpg`."""
-    plain = []
-    for photo in photos:
-        sentences = tuple(Sentence(" ".join(sentence.tokens), sentence.tokens) for sentence in photo.sentences)
-        plain.append(CaptionedPhoto(photo.id, sentences, f"{photo.id}.jpg", photo.split, photo.size))
-    return CaptionSet(tuple(plain), str(path))
-
-
 def _count_photos(photos: Iterable[GroundedPhoto], **more: int) -> Summary:
     sentences = [photo.sentences for photo in photos]
     words = sum(len(caption.words) for captions in sentences for caption in captions)
@@ -242,7 +230,7 @@ REFERENCE = record_format(
     lambda probe: probe.json_start == "{" and probe.has_any_key(*_REFERENCE_KEYS),
     read_reference,
     lambda reference: _count_photos(reference[1].values(), classes=len(reference[0])),
-    captions=lambda path: _plain_captions(read_reference(path)[1].values(), path),
+    captions=lambda path: plain_captions(read_reference(path)[1].values(), path),
 )
 CAPTIONS = record_format(
     "gvd-captions",
@@ -250,7 +238,7 @@ CAPTIONS = record_format(
     lambda probe: probe.json_start == "[" and probe.has_key("caption", "clss", "idx"),
     read_gvd_captions,
     _count_photos,
-    captions=lambda path: _plain_captions(read_gvd_captions(path), path),
+    captions=lambda path: plain_captions(read_gvd_captions(path), path),
 )
 SPLIT = record_format(
     "split-ids",
