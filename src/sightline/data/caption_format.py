@@ -7,15 +7,7 @@ from typing import Any, TypeVar
 
 from sightline.data.format import Format, Probe, Summary
 from sightline.data.json_records import json_id
-from sightline.data.records import (
-    STRICT,
-    CaptionedPhoto,
-    CaptionSet,
-    GroundedPhoto,
-    Problems,
-    Sentence,
-    check_caption,
-)
+from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, GroundedPhoto, Problems, Sentence, check_caption
 from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import open_text
 

@@ -23,13 +23,7 @@ from xml.etree import ElementTree
 
 from sightline.data.caption_format import plain_captions, record_format
 from sightline.data.format import Probe, Summary
-from sightline.data.records import (
-    STRICT,
-    GroundedPhoto,
-    GroundedSentence,
-    GroundedWord,
-    Problems,
-)
+from sightline.data.records import STRICT, GroundedPhoto, GroundedSentence, GroundedWord, Problems
 from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
 from sightline.files import COPY_AGAIN, existing_path, refuse_special
 from sightline.text.lemmas import lemma

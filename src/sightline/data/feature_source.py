@@ -16,14 +16,7 @@ import numpy as np
 from sightline.data.format import Format, Probe, Summary
 from sightline.data.numpy_files import AnyArray
 from sightline.data.records import Problems
-from sightline.errors import (
-    CountError,
-    DataError,
-    DuplicateRecordError,
-    MissingRecordError,
-    NonFiniteError,
-    about,
-)
+from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError, NonFiniteError, about
 from sightline.files import MAKE_ROOM, PathLike, existing_path, sync_folder, unwritable
 from sightline.scene import Array, Scene, check_order, normalise_boxes
 

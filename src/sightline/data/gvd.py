@@ -24,14 +24,7 @@ from sightline.data.json_records import (
     read_object,
     report_repeated_keys,
 )
-from sightline.data.records import (
-    STRICT,
-    GroundedPhoto,
-    GroundedPrediction,
-    GroundedSentence,
-    GroundedWord,
-    Problems,
-)
+from sightline.data.records import STRICT, GroundedPhoto, GroundedPrediction, GroundedSentence, GroundedWord, Problems
 from sightline.data.talk import read_talk
 from sightline.errors import BoxError, ConfigError, CountError, DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import write_json
