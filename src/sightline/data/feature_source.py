@@ -51,10 +51,7 @@ class FeatureSource(ABC):
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of this file should know; what is left out is known once the scenes were read."""
-        reasons = {
-            "boxes": _NO_SIZE,
-            "scores": "the stored order of the regions is not by descending score",
-        }
+        reasons = {"boxes": _NO_SIZE, "scores": "the stored order of the regions is not by descending score"}
         return tuple(f"{part} of {len(ids)} images left out: {reasons[part]}" for part, ids in self._left_out.items())
 
     def each(self, problems: Problems) -> Iterator[Scene]:

@@ -30,11 +30,7 @@ _PLAIN = re.compile(r"[a-z0-9 ]*")
 _QUOTES = str.maketrans("‘’“”", "''\"\"")
 _SYMBOL = re.compile(rf"([^{_LETTERS}0-9 \t\n\x0b\f\r.'`,\-])")
 _DOTS = re.compile(r"(\.\.+)")
-_COMMAS = (
-    re.compile(r"([^0-9]),([^0-9])"),
-    re.compile(r"([0-9]),([^0-9])"),
-    re.compile(r"([^0-9]),([0-9])"),
-)
+_COMMAS = (re.compile(r"([^0-9]),([^0-9])"), re.compile(r"([0-9]),([^0-9])"), re.compile(r"([^0-9]),([0-9])"))
 _APOSTROPHES = (
     (re.compile(rf"([^{_LETTERS}])'([^{_LETTERS}])"), r"\1 ' \2"),
     (re.compile(rf"([^{_LETTERS}0-9])'([{_LETTERS}])"), r"\1 ' \2"),

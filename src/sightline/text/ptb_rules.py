@@ -280,9 +280,7 @@ RULES = (
     Rule("<", _TAG, write=_joined),
     Rule(r"_@#*<>\\", r"_+|@+|#+|\*+|<<|>>|(?:\\\*)+"),
     Rule(
-        rf"+/%&$^|~=\\<>⁄⁺、{SYMBOL}",
-        rf"[+/%&$^|~=\\<>⁄⁺、{SYMBOL}]",
-        write=lambda token: _SYMBOLS.get(token, token),
+        rf"+/%&$^|~=\\<>⁄⁺、{SYMBOL}", rf"[+/%&$^|~=\\<>⁄⁺、{SYMBOL}]", write=lambda token: _SYMBOLS.get(token, token)
     ),
     Rule("⁺²₀", "⁺?(?:²+|₀+)"),
     Rule('"&', '"|&quot;', "[A-Za-z0-9$]", "``"),

@@ -41,13 +41,7 @@ NOT_THINGS = frozenset(
 )
 # What the plural of these means is another thing: "glasses" are worn.
 SINGULARS = frozenset("glass headphone jean overall rapid rollerblade short trunk".split())
-ALIASES = {
-    "bikers": "biker",
-    "cellphone": "cell phone",
-    "racquet": "racket",
-    "ski": "skis",
-    "someone": "person",
-}
+ALIASES = {"bikers": "biker", "cellphone": "cell phone", "racquet": "racket", "ski": "skis", "someone": "person"}
 
 
 @cache

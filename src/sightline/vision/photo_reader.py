@@ -18,12 +18,7 @@ AHEAD = 64  # photos that are read before they are asked for: 20 MB at 320 × 32
 
 
 def read_batches(
-    paths: Sequence[PathLike],
-    size: int,
-    batch: int,
-    *,
-    ids: Sequence[str] | None = None,
-    progress: Progress = iter,
+    paths: Sequence[PathLike], size: int, batch: int, *, ids: Sequence[str] | None = None, progress: Progress = iter
 ) -> Iterator[list[tuple[int, Photo | SightlineError]]]:
     """Photos as they are read, at most `batch` of them together, in the order of their paths.
 
