@@ -35,7 +35,7 @@ from measured_options import parser, told
 from measured_photos import TestPhoto, flickr8k
 from measured_scores import named_by_people
 
-from sightline.grounding.noun_kinds import may_name_the_same
+from sightline.grounding.nouns import may_name_the_same
 from sightline.pipeline import Pipeline, load
 from sightline.search import query
 from sightline.search.engine import Candidate, keywords

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from measured_photos import REFERENCES, TestPhoto
 
-from sightline.grounding.noun_kinds import may_name_the_same
-from sightline.grounding.nouns import names_thing
+from sightline.grounding.nouns import may_name_the_same, names_thing
 from sightline.text import wordnet
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import Tagger

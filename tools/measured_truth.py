@@ -7,8 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from sightline.data import boxes_jsonl
-from sightline.grounding.noun_kinds import may_name_the_same
-from sightline.grounding.nouns import box_counts, noun_tags
+from sightline.grounding.nouns import box_counts, may_name_the_same, noun_tags
 from sightline.metrics.chair import mentions_all
 from sightline.text import wordnet
 from sightline.text.tagger import NOUNS

@@ -14,7 +14,7 @@ from sightline.checkpoint.bundle import Bundle
 from sightline.data.records import GroundedPhoto, GroundedSentence
 from sightline.grounding.box_chooser import BoxChooser
 from sightline.grounding.nouns import box_counts, noun_tags
-from sightline.grounding.region_names import name_regions
+from sightline.grounding.photo_evidence import name_regions
 from sightline.models.matcher import AligningMatcher
 from sightline.scene import Array, Box
 from sightline.text.vocabulary import UNK

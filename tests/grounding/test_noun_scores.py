@@ -13,9 +13,8 @@ from bundle_samples import EXAMPLES, SIZE, tiny_bundle
 from sightline.batch import TextBatch
 from sightline.checkpoint.bundle import Bundle
 from sightline.errors import ConfigError, CountError
-from sightline.grounding.noun_kinds import may_name_the_same
 from sightline.grounding.noun_scores import words_of
-from sightline.grounding.nouns import PLACES
+from sightline.grounding.nouns import PLACES, may_name_the_same
 from sightline.models.end_to_end import Reader
 from sightline.models.sim_trans import SimTransConfig
 from sightline.models.vsepp import VSEPPConfig

@@ -13,7 +13,7 @@ from bundle_samples import EXAMPLES, tiny_bundle
 from sightline.checkpoint.bundle import save_bundle
 from sightline.errors import CountError
 from sightline.grounding.calibration import SupportModel
-from sightline.grounding.noun_kinds import may_name_the_same
+from sightline.grounding.nouns import may_name_the_same
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 

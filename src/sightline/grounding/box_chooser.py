@@ -17,9 +17,8 @@ import numpy as np
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption, WordTrace
 from sightline.config import check_ranges
-from sightline.grounding.noun_kinds import known_nouns
-from sightline.grounding.nouns import box_counts, may_share, noun_tags
-from sightline.grounding.region_names import name_regions
+from sightline.grounding.nouns import box_counts, known_nouns, may_share, noun_tags
+from sightline.grounding.photo_evidence import name_regions
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import Reader
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
@@ -52,27 +51,19 @@ class BoxChooser:
 
     def point(
         self,
-        caption: Caption,
-        most: Sequence[int],
-        boxes: Array,
-        alignment: Array | None = None,
+        caption: Caption,  # its words carry attention over regions; if not, the matcher's weights count alone
+        most: Sequence[int],  # how many boxes each of its words may have
+        boxes: Array,  # (n, 4) of the scene
+        alignment: Array | None = None,  # (words, n) the matcher's weights of regions; zeros for words unknown to it
         *,
-        scores: Array | None = None,
-        named: Array | None = None,
+        scores: Array | None = None,  # (n,) how sure the detector is of each box
+        named: Array | None = None,  # (words, n) probabilities of each word's name; ones where it has no name for it
     ) -> Caption:
-        """The caption with normalised boxes and a score for each word that passes.
-
-        Args:
-            caption: its words carry attention over regions (a captioner that looks at none has the matcher's alone).
-            most: how many boxes each of its words may have.
-            boxes: (n, 4) of the scene.
-            alignment: (words, n) the matcher's weights of regions for each word; zeros where it does not know it.
-            scores: (n,) how sure the detector is of each box.
-            named: (words, n) probabilities of each word's name; ones where the detector has no name for it.
-        """
+        """The caption with normalised boxes and a score for each word that passes."""
         if not len(boxes):
             return caption
-        overlaps, weights = _overlaps(boxes), dict[int, Array]()
+        overlaps, weights = box_iou(boxes, boxes), dict[int, Array]()  # (n, n)
+        np.fill_diagonal(overlaps, 1)
         for at in np.flatnonzero(most).tolist():
             evidence = self._evidence(caption.trace[at], None if alignment is None else alignment[at])
             if evidence is not None:
@@ -144,13 +135,6 @@ def _shares(weights: Array | None) -> Array | None:
     """Weights as shares of 1; None where there are none."""
     total = 0.0 if weights is None else float(weights.sum())
     return None if weights is None or not total > 0 else weights / total
-
-
-def _overlaps(boxes: Array) -> Array:
-    """(n, n) IoU; 1 with itself."""
-    overlaps = box_iou(boxes, boxes)
-    np.fill_diagonal(overlaps, 1)
-    return overlaps
 
 
 class GroundingModels(Protocol):

@@ -16,7 +16,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import torch
 
@@ -27,20 +26,19 @@ from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
 from sightline.grounding.calibration import Signs, SupportModel
-from sightline.grounding.caption_edits import (
+from sightline.grounding.evidence import Evidence
+from sightline.grounding.noun_scores import Grounder
+from sightline.grounding.nouns import box_counts, family_of, is_one_name, noun_tags, usual_kind
+from sightline.grounding.photo_evidence import PhotoEvidence
+from sightline.grounding.wording import (
     Words,
     beginnings,
     is_alone,
     mentions,
     replaceable,
+    reword,
     with_noun,
 )
-from sightline.grounding.evidence import Evidence
-from sightline.grounding.noun_kinds import family_of, usual_kind
-from sightline.grounding.noun_scores import Grounder
-from sightline.grounding.nouns import box_counts, is_one_name, noun_tags
-from sightline.grounding.photo_evidence import PhotoEvidence
-from sightline.grounding.wording import reword
 from sightline.models.captioner import Memory, select
 from sightline.models.matcher import Embedding, GlobalMatcher
 from sightline.scene import Concept
@@ -78,16 +76,6 @@ class EncodedPhotos:
     evidence: PhotoEvidence
 
 
-class Draft(NamedTuple):
-    """A caption of the photo at a place of the batch, before its nouns are looked up."""
-
-    photo: int
-    words: Words
-    score: float
-    log_prob: float
-    origin: str
-
-
 @dataclass(frozen=True)
 class Candidate:
     """A caption that a photo may have."""
@@ -95,10 +83,10 @@ class Candidate:
     words: Words
     score: float  # by which the captioner ranked it
     log_prob: float  # of words and END
-    cosine: float  # with the photo, by the matcher; NaN without one
-    nouns: tuple[int, ...]  # places of those that name a thing
-    support: tuple[float, ...]  # of each of them
-    evidence: tuple[Evidence, ...]  # of each of them
+    cosine: float = math.nan  # with the photo, by the matcher; NaN without one
+    nouns: tuple[int, ...] = ()  # places of those that name a thing
+    support: tuple[float, ...] = ()  # of each of them
+    evidence: tuple[Evidence, ...] = ()  # of each of them
     origin: str = "beam"  # or beginning, second, swap, vague
     # The caption in which a noun was replaced. How likely the captioner finds the new one tells nothing.
     instead_of: Candidate | None = None
@@ -114,13 +102,7 @@ class Candidate:
 
 
 class CaptionChooser:
-    """Chooses among the captions of a batch of photos.
-
-    Args:
-        grounder: has the models.
-        choice: how to choose.
-        fit: what the cosine with the photo counts.
-    """
+    """Chooses among the captions of a batch of photos; `fit` is what the cosine with the photo counts."""
 
     def __init__(self, grounder: Grounder, choice: Choice, fit: float) -> None:
         self.choice, self.fit = choice, fit
@@ -136,9 +118,7 @@ class CaptionChooser:
         changes: list[tuple[int, Words, str]] = []
         for photo, candidate in enumerate(best):
             for words, origin, gain in self.other_nouns(candidate, photo, photos.evidence):
-                if self._is_sayable(words, rules) and gain > (
-                    self.choice.swap if origin == "swap" else self.choice.vague
-                ):
+                if self._is_sayable(words, rules) and gain > getattr(self.choice, origin):
                     changes.append((photo, words, origin))
                     break
         for (photo, _, _), candidate in zip(changes, self._score(changes, photos), strict=True):
@@ -194,12 +174,7 @@ class CaptionChooser:
             candidates[photo].append(candidate)
 
     def _look_again(
-        self,
-        candidates: list[list[Candidate]],
-        doubtful: Sequence[int],
-        photos: EncodedPhotos,
-        rules: Rules,
-        beam: int,
+        self, candidates: list[list[Candidate]], doubtful: list[int], photos: EncodedPhotos, rules: Rules, beam: int
     ) -> None:
         """Add a second beam of the doubtful photos, in which the nouns that were said cost what they are doubted."""
         rows = torch.tensor(doubtful, device=next(iter(photos.memory.values())).device)
@@ -221,14 +196,14 @@ class CaptionChooser:
         words = caption_words(decoded, self._vocabulary)
         scores, log_probs = decoded.scores.tolist(), decoded.log_probs.tolist()
         drafts = [
-            Draft(photo, words[row][rank], scores[row][rank], log_probs[row][rank], origin)
+            (photo, Candidate(words[row][rank], scores[row][rank], log_probs[row][rank], origin=origin))
             for row, photo in enumerate(rows)
             for rank in range(len(words[row]))
             if log_probs[row][rank] > -math.inf
         ]
         candidates: dict[int, list[Candidate]] = {photo: [] for photo in rows}
-        for draft, candidate in zip(drafts, self._weigh(drafts, photos.evidence), strict=True):
-            candidates[draft.photo].append(candidate)
+        for (photo, _), candidate in zip(drafts, self._weigh(drafts, photos.evidence), strict=True):
+            candidates[photo].append(candidate)
         return list(candidates.values())
 
     def _score(self, captions: Sequence[tuple[int, Words, str]], photos: EncodedPhotos) -> list[Candidate]:
@@ -239,29 +214,26 @@ class CaptionChooser:
         ids = TextBatch.collate([words for _, words, _ in captions], self._vocabulary).ids.to(rows.device)
         log_probs = self._captioner.log_prob(select(photos.memory, rows), ids).tolist()
         drafts = [
-            Draft(photo, words, log_prob, log_prob, origin)
+            (photo, Candidate(words, log_prob, log_prob, origin=origin))
             for (photo, words, origin), log_prob in zip(captions, log_probs, strict=True)
         ]
         return self._weigh(drafts, photos.evidence)
 
-    def _weigh(self, drafts: Sequence[Draft], evidence: PhotoEvidence) -> list[Candidate]:
-        """Captions with their cosine, their nouns, and the support of each."""
-        all_words = [draft.words for draft in drafts]
+    def _weigh(self, drafts: Sequence[tuple[int, Candidate]], evidence: PhotoEvidence) -> list[Candidate]:
+        """Captions, each of the photo at a place of the batch, with their cosine, and their nouns' support."""
+        all_words = [draft.words for _, draft in drafts]
         texts = self._embed(all_words, evidence)
         candidates = []
-        for row, (draft, tags) in enumerate(zip(drafts, noun_tags(all_words), strict=True)):
+        for row, ((photo, draft), tags) in enumerate(zip(drafts, noun_tags(all_words), strict=True)):
             nouns = [at for at, count in enumerate(box_counts(draft.words, tags)) if count]
-            known, cosine = evidence.of(draft.photo, draft.words, nouns), math.nan
+            known, cosine = evidence.of(photo, draft.words, nouns), math.nan
             if texts is not None and evidence.images is not None:
-                cosine = float(texts["vector"][row] @ evidence.images["vector"][draft.photo])
+                cosine = float(texts["vector"][row] @ evidence.images["vector"][photo])
                 if nouns and "words" in texts:
                     states = texts["words"][row, [at + 1 for at in nouns]]  # START is first
-                    cosines = evidence.region_cosines(draft.photo, states)
+                    cosines = evidence.region_cosines(photo, states)
                     known = [one._replace(region_cosine=value) for one, value in zip(known, cosines, strict=True)]
-            score, log_prob = draft.score, draft.log_prob
-            candidates.append(
-                Candidate(draft.words, score, log_prob, cosine, tuple(nouns), (), tuple(known), draft.origin)
-            )
+            candidates.append(replace(draft, cosine=cosine, nouns=tuple(nouns), evidence=tuple(known)))
         every = [one for candidate in candidates for one in candidate.evidence]
         names = [candidate.words[at] for candidate in candidates for at in candidate.nouns]
         supports = iter(self.choice.support.support(every, names).tolist())

@@ -16,10 +16,8 @@ from sightline.errors import ConfigError
 from sightline.grounding.box_chooser import GroundingModels, choose_boxes
 from sightline.grounding.calibration import SupportModel, check_least
 from sightline.grounding.evidence import Audit, AuditedNoun, Evidence, Grounding, verdict_of
-from sightline.grounding.noun_kinds import known_nouns, may_name_the_same
-from sightline.grounding.nouns import PLACES, is_one_name, names_thing, noun_tags
-from sightline.grounding.photo_evidence import NounVectors, PhotoEvidence
-from sightline.grounding.region_names import RegionNames
+from sightline.grounding.nouns import PLACES, is_one_name, known_nouns, may_name_the_same, names_thing, noun_tags
+from sightline.grounding.photo_evidence import NounVectors, PhotoEvidence, RegionNames
 from sightline.models.captioner import Captioner
 from sightline.models.matcher import Embedding, GlobalMatcher
 from sightline.photo import Photo
@@ -46,11 +44,8 @@ class NounScores:
 class Grounder:
     """Asks the models of a bundle about one photo at a time.
 
-    Args:
-        bundle: whose matcher, rule of pointing and support of nouns are used.
-        vision: the bundle's, folded for inference.
-        captioner: the bundle's, with 8-bit weights on a CPU.
-        auditing: gives the support of a noun from its evidence.
+    Vision is the bundle's, folded for inference; so is the captioner, with 8-bit weights on a CPU. `auditing` gives the
+    support of a noun from its evidence.
     """
 
     def __init__(
