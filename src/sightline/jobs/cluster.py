@@ -38,13 +38,10 @@ PATIENCE = 5.0  # seconds from one look for machines that have joined to the nex
 
 @contextlib.contextmanager
 def executor_of(address: str | None, threads: int | None = None, device: str = "auto") -> Iterator[Executor]:
-    """The executor of an address: this process if it is None, else a Ray cluster.
+    """The executor of an address: this process if it is None, else that of a Ray cluster, such as 10.0.0.7:6379.
 
-    Args:
-        address: auto for the cluster that RAY_ADDRESS or this machine knows of, and a new one on this machine if there
-            is none; or that of a cluster, such as 10.0.0.7:6379.
-        threads: CPUs of each worker; by default 1.
-        device: that the work will ask for; workers get a GPU each, unless it is cpu or there are none.
+    The address auto is that of the cluster that RAY_ADDRESS or this machine knows of, and of a new one on this machine
+    if there is none. Each worker has `threads` CPUs, and a GPU unless `device` is cpu or there are none.
     """
     if address is None:
         yield functools.partial(run_locally, device=device)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sightline.batch import MASKS, SceneBatch
 from sightline.checkpoint import model_checkpoint
@@ -88,10 +88,8 @@ def extract(
 class SceneMaker:
     """From photos to scenes: an encoder on its device, which may travel to other processes by pickle.
 
-    Args:
-        encoder: is asked for scenes, and for concepts where it has them.
-        device: where; auto is chosen anew wherever it is unpacked.
-        narrow: give features as float16 where it can hold them; boxes and scores stay float32.
+    A device of auto is chosen anew wherever it is unpacked. With `narrow`, features are float16 where that can hold
+    them; boxes and scores stay float32.
     """
 
     def __init__(self, encoder: Encoder, device: torch.device | str = "cpu", narrow: bool = True) -> None:
@@ -131,18 +129,13 @@ class SceneMaker:
     def _rows(self, batch: SceneBatch, name: str) -> list[Array]:
         """A part of each scene, without its padding."""
         part = batch.part(name, by="the feature store").float()
-        arrays = list(self._narrow(part, name).cpu().numpy())
+        if self.narrow and name not in EXACT and not (half := part.half()).isinf().any():
+            part = half  # what float16 cannot hold stays as it is: the store's error says where it is
+        arrays = list(part.cpu().numpy())
         if name not in MASKS:
             return arrays
         masks = batch.mask(name).cpu().numpy()
         return [array[mask] for array, mask in zip(arrays, masks, strict=True)]
-
-    def _narrow(self, part: Tensor, name: str) -> Tensor:
-        """A part as float16. What that cannot hold stays as it is: the store's error says where it is."""
-        if not self.narrow or name in EXACT:
-            return part
-        half = part.half()
-        return part if half.isinf().any() else half
 
 
 def vision_of(model: PathLike | None = None) -> VisionModel:

@@ -128,12 +128,8 @@ class CaptionLog(ChecksumLines):
 
     The first line, which has no checksum, names what made the captions (model and settings); captions of another making
     are forgotten. Then a line for each caption: `[id, mark, name, caption]`, the caption as `PhotoCaption.to_json` has
-    it, or null for one that no longer holds. Only places in the file are held in memory.
-
-    Args:
-        path: of the file.
-        maker: the fingerprint of what makes the captions.
-        top: the folder or address from which photos get their names, see `name`.
+    it, or null for one that no longer holds. Only places in the file are held in memory. `top` is the folder or address
+    from which photos get their names, see `name`.
     """
 
     def __init__(self, path: PathLike, maker: str, top: str = "") -> None:

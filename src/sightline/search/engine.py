@@ -106,11 +106,7 @@ class Engine(Protocol):
         """After much was written: make searching fast."""
 
     def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Candidate]:
-        """The `count` photos nearest to a vector, and the `count` whose keywords are most of some words.
+        """The `count` photos nearest to a vector of length 1, and the `count` whose `keywords` are most of some words.
 
-        Args:
-            vector: (d,) of length 1.
-            words: `keywords` of a query; none for the nearest alone.
-            count: of each kind; a photo of both kinds is there once.
-            exact: compare every vector (True), or use the approximate index (False); None for what is usual there.
+        A photo of both kinds is there once. `exact` compares every vector; False uses the approximate index.
         """

@@ -90,7 +90,7 @@ def _plan(
             todo.embed.append(photo)
         elif photo.id in complete and complete[photo.id].mark == photo.mark:
             todo.kept += 1
-        elif source := _same_bytes(photo, by_length):
+        elif (same := by_length.get(photo.mark[0])) and (source := same.get(content_hash(photo.path))):
             exists = Path(source).exists()
             if photo.id not in rows and ((exists and source not in changed) or source in moved):
                 todo.copies.add(photo.id)
@@ -101,12 +101,6 @@ def _plan(
         else:
             todo.embed.append(photo)
     return todo
-
-
-def _same_bytes(photo: PhotoRef, by_length: Mapping[int, Mapping[str, str]]) -> str | None:
-    """The path of a row of the same bytes; files of other lengths are not read."""
-    by_content = by_length.get(photo.mark[0])
-    return None if by_content is None else by_content.get(content_hash(photo.path))
 
 
 def sync(
@@ -138,10 +132,19 @@ def sync(
     """
     root = os.fspath(folder).rstrip("/") if is_address(folder) else Path(id_of(folder)).as_posix()
     listed, problems = photos_below(root)
-    photos = [PhotoRef(_name(photo.path), photo.path, photo.mark) for photo in listed]
+    names = (photo.path if is_address(photo.path) else Path(photo.path).as_posix() for photo in listed)
+    photos = [PhotoRef(os.fspath(name), photo.path, photo.mark) for name, photo in zip(names, listed, strict=True)]
     with hold_store(store) as place:
         index = engine_for(store, len(photos), engine)
-        _prepare(index, store, maker, force)
+        made_by = index.maker
+        if made_by and made_by != maker and not force:
+            raise ConfigError(
+                "this index was made with another model",
+                where=os.fspath(store),
+                fix="give that model with --model, name another place with --store, or begin again with --force",
+            )
+        if made_by != maker:
+            index.clear(maker)
         rows = index.states()
         todo = _plan(root, photos, problems, rows, captions=captions, again=force)
         if not photos and todo.gone and not force:
@@ -152,12 +155,10 @@ def sync(
             )
         renamed = _write_known(index, root, todo)
         index.write((), todo.gone.union(rows.keys() & {photo.id for photo in todo.embed}))
-        work = partial(make_rows, embed, root)
+        work, batch = partial(make_rows, embed, root), index.batch
         sink = IndexSink(index, {photo.id: photo.mark for photo in todo.embed})
         with Ledger(place / LEDGER) as ledger:
-            report = run(
-                todo.embed, work, sink, ledger, size=size, batch=index.batch, progress=progress, executor=executor
-            )
+            report = run(todo.embed, work, sink, ledger, size=size, batch=batch, progress=progress, executor=executor)
         index.tidy()
         total = len(index)
     copied, moved = len(renamed & todo.copies), len(renamed - todo.copies)
@@ -179,24 +180,18 @@ def make_rows(embed: EmbedPhotos, root: str, photos: Sequence[Photo]) -> list[Ro
     """The rows of photos that were read, in their order; the sink knows their marks."""
     rows = []
     for photo, embedding in zip(photos, embed(photos), strict=True):
-        text, concepts = None, dict[str, None]()
-        if embedding.caption is not None:
-            text = embedding.caption.text
-            concepts = dict.fromkeys(
-                concept.name for concept in embedding.caption.concepts if concept.score >= LEAST_CONCEPT_SCORE
-            )
-        content, size = content_hash(photo.path), embedding.size
-        rows.append(Row(photo.id, root, GONE, content, size, embedding.vector, text, tuple(concepts)))
+        caption, content = embedding.caption, content_hash(photo.path)
+        concepts = () if caption is None else [one.name for one in caption.concepts if one.score >= LEAST_CONCEPT_SCORE]
+        text, names = None if caption is None else caption.text, tuple(dict.fromkeys(concepts))
+        rows.append(Row(photo.id, root, GONE, content, embedding.size, embedding.vector, text, names))
     return rows
 
 
 class IndexSink:
-    """Rows to an engine, a batch at a time.
+    """Rows to an engine that has none of these photos, a batch at a time.
 
-    Args:
-        engine: takes them; it has none of these photos.
-        marks: of the photos when they were listed. The content of one that has changed since is not written down: the
-            next run looks at it again.
+    `marks` are those of the photos when they were listed. The content of one that has changed since is not written
+    down: the next run looks at it again.
     """
 
     def __init__(self, engine: Engine, marks: Mapping[str, Mark]) -> None:
@@ -227,18 +222,6 @@ class IndexSink:
             self._engine.tidy()
 
 
-def _prepare(index: Engine, store: PathLike, maker: str, force: bool) -> None:
-    made_by = index.maker
-    if made_by and made_by != maker and not force:
-        raise ConfigError(
-            "this index was made with another model",
-            where=os.fspath(store),
-            fix="give that model with --model, name another place with --store, or begin again with --force",
-        )
-    if made_by != maker:
-        index.clear(maker)
-
-
 def _write_known(index: Engine, root: str, todo: _Plan) -> set[str]:
     """Write rows of known bytes under the names they have now; return which."""
     written = set[str]()
@@ -254,10 +237,6 @@ def _write_known(index: Engine, root: str, todo: _Plan) -> set[str]:
         index.write(new, {row.path for row in new} | (todo.gone & rows.keys()))
         written |= {row.path for row in new}
     return written
-
-
-def _name(path: PathLike) -> str:
-    return os.fspath(path) if is_address(path) else Path(path).as_posix()
 
 
 def content_hash(path: PathLike) -> str:
