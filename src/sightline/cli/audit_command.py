@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sightline.cli.arguments import Folder, ModelFile
-from sightline.cli.output import print_array
 from sightline.errors import ConfigError, printable
 from sightline.files import cache_dir, existing_path, fingerprint, lock, model_file, write_json
 
@@ -70,6 +69,7 @@ def audit(
     texts = _captions(existing_path(captions), folder_of_images, split)
     with _result_folder(out, captions.absolute(), images and images.absolute(), split, threshold, model) as folder:
         from sightline.checkpoint.bundle import default_bundle
+        from sightline.export.caption_tables import json_array
         from sightline.pipeline import load
         from sightline.vision.photo_reader import progress_bar
 
@@ -81,7 +81,7 @@ def audit(
         write_json(out / "audits.json", audits, indent=1)
     flagged = [audit for audit in audits if audit["flagged"]]
     if json:
-        print_array(audits)
+        sys.stdout.writelines(json_array(audits))
     elif not quiet:
         for audit in flagged:
             print(_lines(audit))

@@ -15,11 +15,6 @@ def show(value: Any, text: str | Callable[[], object], *, json: bool, quiet: boo
         print(text, flush=True) if isinstance(text, str) else text()
 
 
-def print_array(rows: Iterable[Any]) -> None:
-    """Print one JSON array, an object a line."""
-    print("[" + ",\n ".join(json_module.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows) + "]")
-
-
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns under their heads: the first to the left, numbers to the right."""
     from rich.console import Console

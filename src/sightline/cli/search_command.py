@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from sightline.cli.arguments import Arg, ModelFile
-from sightline.cli.output import print_array
 from sightline.errors import ConfigError, printable
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to look for
@@ -58,6 +57,7 @@ def search(
         raise ConfigError("--exact and --ann exclude each other", fix="leave one of them out")
     if explain and not words.strip():
         raise ConfigError("only words can be explained", fix="leave out --explain, or give words")
+    from sightline.export.caption_tables import json_array
     from sightline.search.query import PhotoIndex, unknown_words
 
     index = PhotoIndex(store)  # before PyTorch is imported: a place without an index is refused at once
@@ -79,7 +79,7 @@ def search(
     if hits and (unknown := unknown_words(pipeline, f"{words} {avoid}")):
         print(f"The model does not know: {', '.join(unknown)}.", file=sys.stderr)
     if json:
-        print_array(hit.to_json() for hit in hits)
+        sys.stdout.writelines(json_array(hit.to_json() for hit in hits))
     else:
         good, weak = [hit for hit in hits if not hit.weak], [hit for hit in hits if hit.weak]
         for hit in good:

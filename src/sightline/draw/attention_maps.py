@@ -12,7 +12,6 @@ from sightline.draw.canvas import COLOURS, GAP, SMALL, SOFT, Photo, Sheet, Span,
 from sightline.draw.photo_boxes import outline, pixels
 from sightline.errors import ConfigError, CountError, DataError, MissingPartError, NonFiniteError
 from sightline.scene import Array, Scene, as_box
-from sightline.vision.images import open_image
 
 Over = Literal["regions", "grid"]
 
@@ -55,15 +54,12 @@ def set_panels(
     if not 1 <= columns <= checked_width(width) // 64:
         raise ConfigError(f"{columns} panels do not fit side by side into {width} pixels", fix="choose fewer columns")
     room = (width - GAP * (columns - 1)) // columns
-    fit = fit_photo(open_image(photo), room)
+    fit = fit_photo(photo, room)
     traces = zip(caption.words, caption.trace, strict=bool(caption.trace))
     weights = [(word, attention_of(word, trace, scene, over)) for word, trace in traces]
     if all(row is None for _, row in weights):
-        raise MissingPartError(
-            f"no word of this caption has attention over {over}",
-            where=caption.text,
-            fix=f"draw the caption of a model that attends to {over}, with its trace",
-        )
+        what, fix = f"no word of this caption has attention over {over}", f"draw that of a model that attends to {over}"
+        raise MissingPartError(what, where=caption.text, fix=f"{fix}, with its trace")
     maps = [_map(row, scene, over, fit.size) for _, row in weights]
     most = max(float(glow.max()) for glow in maps) if one_scale else None
     bottom = top
@@ -178,5 +174,5 @@ def representation_attention(photo: Photo, scene: Scene, correlations: Array, wi
     scene.require("boxes", by="the attention of a representation")
     assert scene.boxes is not None
     checked = check_weights(correlations, (len(scene),), f"correlations of {scene.where}")
-    fit = fit_photo(open_image(photo), checked_width(width))
+    fit = fit_photo(photo, checked_width(width))
     return overlay(fit, region_map(scene.boxes, rank_scores(checked), fit.size))

@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from sightline.errors import ConfigError
 from sightline.files import PathLike, atomic_write
+from sightline.vision.images import open_image
 
 Colour = tuple[int, int, int]
 Photo = Image.Image | PathLike
@@ -67,11 +68,12 @@ def ink_on(fill: Colour) -> Colour:
     return max((PAPER, INK), key=lambda ink: contrast(ink, fill))
 
 
-def fit_photo(photo: Image.Image, width: int) -> Image.Image:
+def fit_photo(photo: Photo, width: int) -> Image.Image:
     """`photo` scaled into a square of `width`. Slivers are widened so that they can be seen."""
-    scale = width / max(photo.size)
-    wide, high = (min(width, max(24, round(side * scale))) for side in photo.size)
-    return photo.resize((wide, high), Image.Resampling.LANCZOS, reducing_gap=3.0)
+    image = open_image(photo)
+    scale = width / max(image.size)
+    wide, high = (min(width, max(24, round(side * scale))) for side in image.size)
+    return image.resize((wide, high), Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 
 def checked_width(width: int, least: int = 160) -> int:

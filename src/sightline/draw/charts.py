@@ -13,21 +13,9 @@ import numpy as np
 from PIL import Image, ImageChops, ImageOps
 
 from sightline.caption import Caption
+from sightline.draw import canvas
 from sightline.draw.attention_maps import Over, check_weights, set_panels
-from sightline.draw.canvas import (
-    BESIDE,
-    COLOURS,
-    GAP,
-    INK,
-    LINE,
-    PAPER,
-    SOFT,
-    Colour,
-    Photo,
-    Sheet,
-    checked_width,
-    fit_photo,
-)
+from sightline.draw.canvas import BESIDE, COLOURS, GAP, INK, LINE, PAPER, SOFT, Colour, Photo, Sheet
 from sightline.draw.photo_boxes import Mark, draw_boxes, pixels
 from sightline.errors import ConfigError, DataError, MissingExtraError, MissingPartError
 from sightline.scene import Array, Box, Scene, as_box
@@ -45,6 +33,7 @@ _DPI = 100  # pixels of an inch, in which matplotlib counts sizes
 _TEXT, _NOTE = 13, 10  # of letters, in points
 _BARS = 190  # height of a chart of bars, in pixels
 _CELL = 40  # side of a cell that holds a number, in pixels
+_SQUARE = 0.47 * np.array([(-1, 1, 1, -1, -1), (-1, -1, 1, 1, -1)])  # corners of a cell, once around
 _SOURCES = {"fusion": ("v", "w"), "memory": ("M", "f")}
 
 
@@ -80,7 +69,7 @@ def _curves(series: Mapping[str, Points], title: str, x: str, width: int, height
         raise ConfigError("there is no finite point to draw", fix="give at least one series with a point")
     if not 120 <= height <= 4000:
         raise ConfigError(f"a chart {height} pixels high cannot be drawn", fix="choose a height from 120 to 4000")
-    columns = max(1, checked_width(width) // (60 + 8 * max(map(len, series))))
+    columns = max(1, canvas.checked_width(width) // (60 + 8 * max(map(len, series))))
     rows = -(-len(series) // columns)
     figure = _new_figure(width, height + 22 * rows)
     axes = figure.subplots()
@@ -133,7 +122,7 @@ def sentinel_panels(
     visual = 1 - np.array([value.item() for value in gate_values(caption, "sentinel")])
     parts = {"seen in the photo (one minus the sentinel's weight)": (visual, COLOURS[0])}
     page = Sheet()
-    bottom = page.photo(_bars(caption.words, parts, checked_width(width)), 0, 0)
+    bottom = page.photo(_bars(caption.words, parts, canvas.checked_width(width)), 0, 0)
     set_panels(page, bottom + GAP, photo, caption, scene, over, width, columns)
     return page.image()
 
@@ -145,7 +134,7 @@ def relationship_gate(photo: Photo, caption: Caption, width: int = 960) -> Image
     """
     visual = np.array([value.item() for value in gate_values(caption, "relationship")])
     parts = {"visual relationship": (visual, VISUAL), "visual-semantic relationship": (1 - visual, VISUAL_SEMANTIC)}
-    fit = fit_photo(open_image(photo), checked_width(width, BESIDE) // 3)
+    fit = canvas.fit_photo(photo, canvas.checked_width(width, BESIDE) // 3)
     left = fit.width + GAP
     page = Sheet()
     page.photo(fit, 0, 0)
@@ -185,9 +174,9 @@ def memory_weights(caption: Caption, photo: Photo | None = None, width: int = 96
     first = caption.trace[0].gates if caption.trace else {}
     heads = {name: 2 if name == "fusion" else len(np.atleast_1d(first.get(name, ()))) for name in names}
     weights = {name: gate_values(caption, name, (heads[name], 2)) for name in names}
-    a_line = max(1, (checked_width(width, BESIDE) - 80) // (2 * _CELL + 24))  # words side by side
+    a_line = max(1, (canvas.checked_width(width, BESIDE) - 80) // (2 * _CELL + 24))  # words side by side
     page = Sheet()
-    bottom = 0 if photo is None else page.photo(fit_photo(open_image(photo), width // 3), 0, 0) + GAP
+    bottom = 0 if photo is None else page.photo(canvas.fit_photo(photo, width // 3), 0, 0) + GAP
     for start in range(0, len(caption.words), a_line):
         figure = _new_figure(width, sum(_CELL * heads[name] + 36 for name in names) + 24)
         grid = figure.subplots(len(names), a_line, squeeze=False, height_ratios=[heads[name] for name in names])
@@ -241,14 +230,20 @@ def word_region_matrix(
         Mark(box, str(region), COLOURS[n % len(COLOURS)])
         for n, (region, box) in enumerate(zip(regions, boxes, strict=True))
     ]
-    fit = draw_boxes(fit_photo(full, checked_width(width) // 2), marks, 2)
+    fit = draw_boxes(canvas.fit_photo(full, canvas.checked_width(width) // 2), marks, 2)
     heights = (min(96, width // (len(regions) + 2)), _CELL * len(words))
     figure = _new_figure(width, sum(heights) + 70)
     squares, table = figure.subplots(2, height_ratios=heights)
     squares.imshow(_crops(full, boxes), extent=(-0.5, len(regions) - 0.5, 1, 0), aspect="auto")
     squares.set_axis_off()
-    _matrix(table, words, regions, weights)
-    low, high = _range(weights)
+    low, high = min(0.0, float(weights.min())), float(weights.max())
+    _cells(table, weights[:, regions], low, high)
+    table.set_xticks(range(len(regions)), [str(region) for region in regions], fontsize=_NOTE)
+    table.set_yticks(range(len(words)), [_literal(word) for word in words], fontsize=_TEXT)
+    table.tick_params(axis="y", labelcolor=_hex(INK))
+    for row, values in enumerate(weights[:, regions]):
+        if values.max() > 0:
+            table.plot(values.argmax() + _SQUARE[0], row + _SQUARE[1], color=_hex(COLOURS[4]), lw=2.5)
     note = f"{len(regions)} of {len(scene)} regions; lightest is {low:.2f}, darkest {high:.2f}"
     table.set_xlabel(note, loc="left", fontsize=_NOTE, color=_hex(SOFT))
     page = Sheet()
@@ -257,28 +252,10 @@ def word_region_matrix(
     return page.image()
 
 
-def _range(weights: Array) -> tuple[float, float]:
-    return min(0.0, float(weights.min())), float(weights.max())
-
-
 def _crops(photo: Image.Image, boxes: Sequence[Box]) -> Array:
     """(96, 102 n, 3): what is in the boxes, as squares side by side."""
     squares = [ImageOps.pad(photo.crop(pixels(box, photo.size)), (96, 96), color=LINE) for box in boxes]
     return np.concatenate([np.asarray(ImageOps.expand(square, (3, 0), PAPER)) for square in squares], axis=1)
-
-
-def _matrix(axes: Axes, words: Sequence[str], regions: list[int], weights: Array) -> None:
-    """A row a word, a column a region, each word's largest weight outlined."""
-    _cells(axes, weights[:, regions], *_range(weights))
-    axes.set_xticks(range(len(regions)), [str(region) for region in regions], fontsize=_NOTE)
-    axes.set_yticks(range(len(words)), [_literal(word) for word in words], fontsize=_TEXT)
-    axes.tick_params(axis="y", labelcolor=_hex(INK))
-    for row, values in enumerate(weights[:, regions]):
-        if values.max() > 0:
-            axes.plot(values.argmax() + _SQUARE[0], row + _SQUARE[1], color=_hex(COLOURS[4]), lw=2.5)
-
-
-_SQUARE = 0.47 * np.array([(-1, 1, 1, -1, -1), (-1, -1, 1, 1, -1)])  # corners of a cell, once around
 
 
 def _new_figure(width: int, height: int) -> Figure:

@@ -9,23 +9,9 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from sightline.caption import Caption
-from sightline.draw.canvas import (
-    COLOURS,
-    GAP,
-    PAPER,
-    SMALL,
-    Colour,
-    Photo,
-    Rectangle,
-    Sheet,
-    Span,
-    checked_width,
-    fit_photo,
-    lay_out,
-    letter,
-)
+from sightline.draw import canvas
+from sightline.draw.canvas import COLOURS, GAP, PAPER, SMALL, Colour, Photo, Rectangle, Sheet, Span
 from sightline.scene import Box, check_boxes
-from sightline.vision.images import open_image
 
 
 @dataclass(frozen=True)
@@ -43,7 +29,7 @@ def words_on_boxes(photo: Photo, caption: Caption, width: int = 720) -> Image.Im
     Words point where `WordTrace.boxes` says; `Caption.with_boxes` fills it from region attention. Of the boxes of
     a plural, the first has its label, and all have its colour.
     """
-    fit = fit_photo(open_image(photo), checked_width(width))
+    fit = canvas.fit_photo(photo, canvas.checked_width(width))
     colours = word_colours(caption)
     marks = [
         Mark(box, "" if n else word, colours[i])
@@ -91,10 +77,10 @@ def draw_boxes(photo: Image.Image, marks: Sequence[Mark], thickness: int = 3) ->
     labels: list[Rectangle] = []
     for mark, box in zip(marks, boxes, strict=True):
         if mark.label:
-            pieces, area = lay_out([Span(mark.label, mark.colour)], photo.width, SMALL)
+            pieces, area = canvas.lay_out([Span(mark.label, mark.colour)], photo.width, SMALL)
             labels.append(_free_place(box, area, photo.size, labels))
             for piece, left, top in pieces:
-                letter(image, labels[-1][0] + left, labels[-1][1] + top, piece, SMALL)
+                canvas.letter(image, labels[-1][0] + left, labels[-1][1] + top, piece, SMALL)
     return image
 
 

@@ -12,29 +12,12 @@ import numpy as np
 from PIL import Image
 
 from sightline.caption import Caption
+from sightline.draw import canvas
 from sightline.draw.attention_maps import attention_of
-from sightline.draw.canvas import (
-    BAD,
-    BESIDE,
-    COLOURS,
-    GAP,
-    GOOD,
-    LINE,
-    SMALL,
-    SOFT,
-    Colour,
-    Line,
-    Photo,
-    Sheet,
-    Span,
-    checked_width,
-    fit_photo,
-    spans,
-)
+from sightline.draw.canvas import BAD, BESIDE, COLOURS, GAP, GOOD, LINE, SMALL, SOFT, Colour, Line, Photo, Sheet, Span
 from sightline.draw.photo_boxes import Mark, draw_boxes
 from sightline.errors import ConfigError, DataError
 from sightline.scene import Array, Concept, Scene, as_box
-from sightline.vision.images import open_image
 
 _GREY: Colour = (150, 158, 170)  # of captions that are nearly right
 
@@ -74,14 +57,14 @@ def caption_results(
     page, left, top = Sheet(), _beside(width), 0
     for picture in (photo, attention):
         if picture is not None:
-            top = page.photo(fit_photo(open_image(picture), left - 24), 0, top) + 8
+            top = page.photo(canvas.fit_photo(picture, left - 24), 0, top) + 8
     top = 0
     for number, result in enumerate(results, 1):
         page.words([Span(str(number), ink=SOFT)], left, top, 30)
         if result.correct:
             page.mark(True, left + 30, top)
         grey = result.similar and not result.correct
-        words = spans(result.text, _GREY, "under") if grey else spans(result.text)
+        words = canvas.spans(result.text, _GREY, "under") if grey else canvas.spans(result.text)
         top = page.words(words, left + 60, top, width - left - 60) + GAP
     return page.image()
 
@@ -89,7 +72,7 @@ def caption_results(
 def photo_results(query: str, results: Sequence[FoundPhoto], width: int = 960) -> Image.Image:
     """VSRN's Fig. 4: a sentence as query and the photos it found, best first, framed green or red: right or wrong."""
     page = Sheet()
-    _photo_row(page, results, 0, page.words(spans(query), 0, 0, checked_width(width)) + GAP, width)
+    _photo_row(page, results, 0, page.words(canvas.spans(query), 0, 0, canvas.checked_width(width)) + GAP, width)
     return page.image()
 
 
@@ -98,32 +81,31 @@ def self_retrieval_sheet(photo: Photo, models: Sequence[SelfRetrieval], width: i
     if not models:
         raise ConfigError("no model said anything", fix="give the caption of at least one model")
     page, left, top = Sheet(), _beside(width), 0
-    page.photo(fit_photo(open_image(photo), left - 24), 0, 0)
+    page.photo(canvas.fit_photo(photo, left - 24), 0, 0)
     for model in models:
-        top = page.words(spans(model.model, SOFT), left, top, width - left, SMALL)
-        top = page.words(spans(model.caption), left, top, width - left) + 6
+        top = page.words(canvas.spans(model.model, SOFT), left, top, width - left, SMALL)
+        top = page.words(canvas.spans(model.caption), left, top, width - left) + 6
         top = _photo_row(page, model.results, left, top, width - left) + 24
     return page.image()
 
 
 def _beside(width: int) -> int:
     """The left edge of what stands beside a photo."""
-    return checked_width(width, BESIDE) * 3 // 8 + 24
+    return canvas.checked_width(width, BESIDE) * 3 // 8 + 24
 
 
 def _photo_row(page: Sheet, results: Sequence[FoundPhoto], left: int, top: int, width: int) -> int:
     _refuse_nothing(results)
     room = (width - GAP * (len(results) - 1)) // len(results)
     if room < 36:
-        raise ConfigError(
-            f"{len(results)} photos do not fit into {width} pixels", fix="show fewer, or choose a wider picture"
-        )
+        what = f"{len(results)} photos do not fit into {width} pixels"
+        raise ConfigError(what, fix="show fewer, or choose a wider picture")
     ends = []
     for number, result in enumerate(results, 1):
         at = left + (number - 1) * (room + GAP)
-        bottom = page.photo(fit_photo(open_image(result.photo), room), at, top, GOOD if result.correct else BAD)
+        bottom = page.photo(canvas.fit_photo(result.photo, room), at, top, GOOD if result.correct else BAD)
         if result.attention is not None:
-            bottom = page.photo(fit_photo(open_image(result.attention), room), at, bottom + 8)
+            bottom = page.photo(canvas.fit_photo(result.attention, room), at, bottom + 8)
         right = page.mark(result.correct, at, bottom + 4)
         ends.append(page.words([Span(str(number), ink=SOFT)], right + 4, bottom + 4, room))
     return max(ends)
@@ -162,7 +144,7 @@ class Judgement:
         """The words of a text as they were judged."""
         looks = {_bare(word): LOOKS[kind] for kind in LOOKS for word in getattr(self, kind)}
         words = []
-        for span in spans(text):
+        for span in canvas.spans(text):
             ink, line = looks.get(_bare(span.text), (span.ink, span.line))
             words.append(Span(span.text, ink=ink, line=line))
         return words
@@ -179,8 +161,9 @@ def concept_stages(
     judged, page = judgement or Judgement(), Sheet()
     left = _beside(width)
     room = width - left
-    bottom = page.photo(fit_photo(open_image(photo), left - 24), 0, 0)
-    top = page.words(spans("concepts" if concepts else "no concepts were detected", SOFT), left, 0, room, SMALL) + 4
+    bottom = page.photo(canvas.fit_photo(photo, left - 24), 0, 0)
+    title = canvas.spans("concepts" if concepts else "no concepts were detected", SOFT)
+    top = page.words(title, left, 0, room, SMALL) + 4
     bar = min(120, room // 3)
     for concept in concepts:
         page.bar(width - bar - 44, top + 10, bar, 8, LINE)
@@ -188,7 +171,7 @@ def concept_stages(
         page.words([Span(f"{concept.score:.2f}", ink=SOFT)], width - 34, top + 4, 40, SMALL)
         top = page.words(judged.words(concept.name), left, top, room - bar - 60) + 4
     for name, caption in stages.items():
-        top = page.words(spans(name, SOFT), left, top + 8, room, SMALL)
+        top = page.words(canvas.spans(name, SOFT), left, top + 8, room, SMALL)
         top = page.words(judged.words(caption), left, top, room)
     if judgement is not None:
         key = [Span(kind, ink=ink, line=line) for kind, (ink, line) in LOOKS.items()]
@@ -223,8 +206,8 @@ def side_by_side(
     shown = dict.fromkeys(captions[name].words[i] for name, rows in weights.items() for i in rows)
     colours = {word: COLOURS[n % len(COLOURS)] for n, word in enumerate(shown)}
     page, top, end = Sheet(), 0, 0
-    room = (checked_width(width) - GAP) // 2 if len(captions) > 1 else width
-    fit = fit_photo(open_image(photo), room)
+    room = (canvas.checked_width(width) - GAP) // 2 if len(captions) > 1 else width
+    fit = canvas.fit_photo(photo, room)
     for n, (name, caption) in enumerate(captions.items()):
         left = n % 2 * (room + GAP)
         top = end if n % 2 == 0 else top
@@ -235,7 +218,7 @@ def side_by_side(
             if scene.boxes is not None and row.any()
         ]
         words = [Span(word, colours[word] if i in rows else None) for i, word in enumerate(caption.words)]
-        bottom = page.words(spans(name), left, top, room) + 8
+        bottom = page.words(canvas.spans(name), left, top, room) + 8
         bottom = page.photo(draw_boxes(fit, marks), left, bottom) + 8
         bottom = page.words(words, left + 4, bottom, room - 8) + 4
         peaks = np.max([*rows.values(), np.zeros(len(scene))], axis=0)

@@ -38,6 +38,7 @@ def caption_of(record: CaptionJson) -> PhotoCaption:
     """The caption that `record` tells of; log-probabilities of words and attention are not in it."""
     size = (int(record["size"][0]), int(record["size"][1]))
     words = record["words"]
+    concepts = (Concept(one["name"], one["score"], _normalised(one["box"], size)) for one in record["concepts"])
     return PhotoCaption(
         tuple(word["word"] for word in words),
         record["log_prob"],
@@ -46,10 +47,7 @@ def caption_of(record: CaptionJson) -> PhotoCaption:
         size,
         record["confidence"],
         record["low_confidence"],
-        tuple(
-            Concept(concept["name"], concept["score"], _normalised(concept["box"], size))
-            for concept in record["concepts"]
-        ),
+        tuple(concepts),
         record.get("warning", ""),
     )
 
@@ -64,7 +62,7 @@ def sentence(caption: str) -> str:
 
 
 def _trace(word: dict[str, Any], size: tuple[int, int]) -> WordTrace:
-    further = [_normalised(box, size) for box in word.get("boxes", [])[1:]]  # older captions have only `box`
+    further = (_normalised(box, size) for box in word.get("boxes", [])[1:])  # older captions have only `box`
     others = tuple(box for box in further if box is not None)
     return WordTrace(box=_normalised(word["box"], size), score=word["score"], others=others)
 
