@@ -9,8 +9,7 @@ import torch
 
 from serve_samples import PHOTOS, index_of, served, tiny_pipeline, waited_for
 from sightline.pipeline import FEW_PHOTOS
-from sightline.serve.limits import Limits
-from sightline.serve.refusal import Refusal
+from sightline.serve.limits import Limits, Refusal
 from sightline.serve.worker import Worker
 
 torch.set_num_threads(1)

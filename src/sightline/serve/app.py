@@ -20,9 +20,8 @@ from sightline import __version__
 from sightline.pipeline import Pipeline
 from sightline.search.query import PhotoIndex
 from sightline.serve import schemas
-from sightline.serve.limits import Limits
+from sightline.serve.limits import STATUS, Limits
 from sightline.serve.middleware import Access, Guard
-from sightline.serve.refusal import STATUS
 from sightline.serve.service import Service
 from sightline.serve.uploads import describe_body
 

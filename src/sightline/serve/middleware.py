@@ -19,8 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sightline.errors import ConfigError
-from sightline.serve.limits import Limits
-from sightline.serve.refusal import Refusal
+from sightline.serve.limits import Limits, Refusal
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN_VARIABLE = "SIGHTLINE_TOKEN"
@@ -120,7 +119,9 @@ class Guard:
         try:
             headers = Headers(scope=scope)
             self.access.check(headers, scope["path"])
-            self._check_length(headers)
+            length = headers.get("content-length", "0")
+            if length.isdecimal() and (len(length) > 18 or int(length) > self.limits.body):
+                raise _too_large(self.limits.body)  # by what it says itself: none of it is received
             await _run_until_left(self.app(scope, body.receive, send_guarded), body)
         except ClientDisconnect:
             pass  # nobody is there to be answered
@@ -134,12 +135,6 @@ class Guard:
                 await JSONResponse(problem, 500)(scope, receive, send_guarded)
         finally:
             self._release(body)
-
-    def _check_length(self, headers: Headers) -> None:
-        """Refuse a body that says itself that it is too large; none of it is received."""
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and (len(length) > 18 or int(length) > self.limits.body):
-            raise _too_large(self.limits.body)
 
     def _charge(self, size: int) -> None:
         if self._flight + size > self.limits.flight:

@@ -34,8 +34,7 @@ from sightline.photo import Photo
 from sightline.pipeline import Pipeline
 from sightline.scene import Array
 from sightline.search.query import Hit, PhotoIndex, unknown_words
-from sightline.serve.limits import Limits
-from sightline.serve.refusal import Refusal
+from sightline.serve.limits import Limits, Refusal
 from sightline.serve.schemas import (
     MOST_CAPTIONS,
     AuditRequest,
@@ -53,6 +52,7 @@ from sightline.vision.images import open_image, read_pixels
 T = TypeVar("T")
 LONGEST_SIDE = 2048  # pixels of a photo that is shown
 REMEMBERED = 20_000  # hits whose photos can be asked for
+UNREADABLE = (404, "the photo can no longer be read", "index its folder again")  # of one that a search has found
 HitId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 
@@ -79,12 +79,8 @@ class Service:
     async def health(self) -> dict[str, Any]:
         """How the server is, what it can do, and what it takes on."""
         indexed = await self._indexed()
-        can = ["caption", "ground"]
-        if self.pipeline.bundle.matcher is not None:
-            can.append("audit")
-        if indexed is not None:
-            can.append("search")
-        limits = self.limits
+        has = {"audit": self.pipeline.bundle.matcher is not None, "search": indexed is not None}
+        can, limits = ["caption", "ground", *(verb for verb in has if has[verb])], self.limits
         return {
             "status": "ok",
             "version": __version__,
@@ -118,7 +114,7 @@ class Service:
                 if request.alternatives:
                     entries[-1]["alternatives"] = others
         if not readable:
-            raise _first_refusal(photos)
+            raise next(photo for photo in photos if isinstance(photo, Refusal))
         return {"captions": entries}
 
     async def ground(self, request: Annotated[GroundRequest, Depends(body_of(GroundRequest))]) -> dict[str, Any]:
@@ -157,12 +153,11 @@ class Service:
             if photo is not None and not sentence:
                 ((caption, _),) = await self._caption([photo], self.pipeline, 3, None, 0)
                 sentence = caption.text
-            hits = [
-                {"id": self.found_photos.add(hit.path, name), **hit.to_json(), "path": _printable(name)}
-                for hit, name in answer
-            ]
+            ids = [self.found_photos.add(hit.path, name) for hit, name in answer]
+            found = zip(ids, answer, strict=True)
+            hits = [{"id": id, **hit.to_json(), "path": _printable(name)} for id, (hit, name) in found]
             if request.explain:
-                reasons = await self._explain([hit["id"] for hit in hits], sentence)
+                reasons = await self._explain(ids, sentence)
                 hits = [{**hit, "why": why} for hit, why in zip(hits, reasons, strict=True)]
         unknown = unknown_words(self.pipeline, f"{request.text or ''} {request.without or ''}")
         return {"sentence": sentence, "unknown": unknown, "hits": hits}
@@ -178,13 +173,10 @@ class Service:
             photos = await self._read([upload for upload, _ in matched])
             items = [(photo, own) for photo, (_, own) in zip(photos, matched, strict=True) if isinstance(photo, Photo)]
             audits = [audit for own in await self._run("audit", self._audit_many, items) for audit in own]
-        unread = [
-            _unread(upload, photo)
-            for (upload, _), photo in zip(matched, photos, strict=True)
-            if isinstance(photo, Refusal)
-        ]
+        answers = zip(matched, photos, strict=True)
+        unread = [_unread(upload, photo) for (upload, _), photo in answers if isinstance(photo, Refusal)]
         if unread and not audits:
-            raise _first_refusal(photos)
+            raise next(photo for photo in photos if isinstance(photo, Refusal))
         return {
             "audits": audits,
             "flagged": sum(audit["flagged"] for audit in audits),
@@ -198,7 +190,7 @@ class Service:
         try:
             picture = await self._thread(lambda: _thumbnail(path, side, self.limits.pixels))
         except SightlineError as error:
-            raise _unreadable() from error
+            raise Refusal(*UNREADABLE) from error
         return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
     async def _captions_of_photos(self, request: AuditRequest) -> list[list[str]]:
@@ -247,7 +239,7 @@ class Service:
         try:
             return await self._decode(path, name)
         except Refusal as refusal:  # its words are for whoever may know the path
-            raise _unreadable() from refusal
+            raise Refusal(*UNREADABLE) from refusal
 
     async def _read(self, uploads: Sequence[Upload], pipeline: Pipeline | None = None) -> list[Photo | Refusal]:
         photos = (self._decode(upload.data, upload.name, pipeline) for upload in uploads)
@@ -363,14 +355,6 @@ async def _or_refusal(work: Awaitable[T]) -> T | Refusal:
         return await work
     except Refusal as refusal:
         return refusal
-
-
-def _first_refusal(photos: Sequence[Photo | Refusal]) -> Refusal:
-    return next(photo for photo in photos if isinstance(photo, Refusal))
-
-
-def _unreadable() -> Refusal:
-    return Refusal(404, "the photo can no longer be read", "index its folder again")
 
 
 def _name(pipeline: Pipeline) -> str:

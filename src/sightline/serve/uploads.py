@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from sightline.data.convert import any_captions
 from sightline.errors import DataError
-from sightline.serve.refusal import Refusal
+from sightline.serve.limits import Refusal
 from sightline.serve.schemas import LONGEST_NAME, CaptionsUpload, Upload
 
 M = TypeVar("M", bound=BaseModel)

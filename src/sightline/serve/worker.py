@@ -20,8 +20,7 @@ from typing import Any
 import torch
 
 from sightline.pipeline import FEW_PHOTOS
-from sightline.serve.limits import Limits
-from sightline.serve.refusal import Refusal
+from sightline.serve.limits import Limits, Refusal
 
 Run = Callable[[list[Any]], Sequence[Any]]
 FIRST_GUESS = 0.1  # seconds of one job, until some were measured
