@@ -26,9 +26,11 @@ SILENT = (Parameter.empty, None, "", ())  # defaults that tell a reader nothing
 HELP = ("-h", "--help")
 COMMON = {  # what flags do that many commands have, where their docstrings do not say
     "device": "auto, cpu, cuda, cuda:1 or mps.",
+    "dtype": "the numbers a new feature store holds; by default float16.",
     "json": "print one JSON object.",
     "model": "a model file, instead of the one that comes with Sightline.",
-    "ray": "let the workers of a Ray cluster look at the photos: auto, or its address (needs Ray).",
+    "quiet": "print only errors, and JSON if it is asked for.",
+    "ray": "let a Ray cluster, --threads CPUs a worker, look at the photos: auto, or its address (needs Ray).",
     "threads": "that the CPU computes with.",
 }
 COLUMN = 24  # where the texts of the help begin
@@ -232,15 +234,12 @@ def _help(function: Callable[..., Any], known: Sequence[Option], name: str) -> I
         for option in group:
             heads = [" ".join(filter(None, (flag, option.metavar))) for flag in option.flags] or [str(option)]
             default = option.parameter.default
-            hint = "" if default in SILENT or isinstance(default, bool) else f" (default: {_shown(default)})"
+            shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+            hint = "" if default in SILENT or isinstance(default, bool) else f" (default: {shown})"
             hint += " (several by commas or spaces)" if option.several and option.flags else ""
             text = re.sub(r"\s+", " ", texts.get(option.parameter.name, "")) + hint
             yield from _row(", ".join(heads), text, width)
     yield from _row("-h, --help", "show this, and exit", width)
-
-
-def _shown(default: object) -> str:
-    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 def _row(head: str, text: str, width: int) -> Iterator[str]:

@@ -59,7 +59,6 @@ def audit(
         threshold: flag nouns with less support than this, from 0 to 1; by default the model's own.
         out: keep results in this folder, as audits.json at the end; a later run audits only what is new.
         json: print one JSON array, an object for each caption.
-        quiet: print nothing but errors.
     """
     if threshold is not None and not 0 <= threshold <= 1:
         raise ConfigError(f"`threshold` is {threshold}", fix="give a number from 0 to 1")

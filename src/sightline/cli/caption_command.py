@@ -65,9 +65,7 @@ def caption(
         show: open the photos with their boxes; where there is no screen, print the boxes.
         beam: hypotheses that are followed at once; 1 is fastest.
         model: a model file, or the folder of a run, instead of the one that comes with Sightline.
-        threads: that the CPU computes with; with --ray, CPUs of each worker.
         json: print one JSON array, an object for each photo.
-        quiet: print no captions and no progress.
     """
     if not paths:
         raise ConfigError("no photo was named", fix="name photos or folders: `sightline caption photo.jpg`")
@@ -108,8 +106,9 @@ def caption(
         if streams:
             raise KeyboardInterrupt("Interrupted. With --out DIR, the same command could go on.") from None
         raise
-    if opener is not None and display.pictures:
-        open_with(opener, display.pictures[0] if len(display.pictures) == 1 else display.folder)
+    if opener is not None and display.pictures:  # it is not waited for
+        shown, nowhere = display.pictures[0] if len(display.pictures) == 1 else display.folder, subprocess.DEVNULL
+        subprocess.Popen([opener, shown], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
     display.end(len(photos))
     if gone := [folder for folder in folders if not os.path.isdir(folder)]:  # noqa: PTH112
         raise DataError("this folder was deleted while its photos were read", where=gone[0], fix="put it back")
@@ -170,9 +169,3 @@ def viewer() -> str | None:
     if system not in OPENERS and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return None
     return shutil.which(OPENERS.get(system, "xdg-open"))
-
-
-def open_with(program: str, path: Path) -> None:
-    """Open a picture or folder, and do not wait for it."""
-    nowhere = subprocess.DEVNULL
-    subprocess.Popen([program, str(path)], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)

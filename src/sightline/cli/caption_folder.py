@@ -230,10 +230,12 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
 
     display = files.display
     ids = [photo.id for photo in files.photos if photo.id in files.log]
-    groups = [[ids[place] for place in group] for group in alike([_words(files.log[id]) for id in ids])]
-    marks: dict[str, str] = {}
+    records = (files.log[id] for id in ids)  # what shows nothing has a warning, and is not rewritten
+    words = ["" if "warning" in record else record["caption"] for record in records]
+    groups = [[ids[place] for place in group] for group in alike([text.split() for text in words])]
+    marks: dict[str, str] = {}  # fingerprints of the photos of each group, which change when one of them does
     for group in groups:
-        marks |= dict.fromkeys(group, _mark(group, ledger))
+        marks |= dict.fromkeys(group, fingerprint(*(f"{id} {ledger.get(id)}" for id in sorted(group))))
     files.restore_first(id for id in list(files.rewrites) if files.rewrites.mark(id) != marks.get(id))
     groups = [group for group in groups if not all(id in files.rewrites for id in group)]
     again = {id for group in groups for id in group}
@@ -253,16 +255,6 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
                     display.changes.append((before.path, before.text, after.text))
                 display.step()
             files.flush()
-
-
-def _words(record: CaptionJson) -> list[str]:
-    """The words of a caption that may be rewritten; none where the photo shows nothing."""
-    return [] if "warning" in record else record["caption"].split()
-
-
-def _mark(group: list[str], ledger: Ledger) -> str:
-    """A fingerprint of the photos of a group, which changes when one of them does."""
-    return fingerprint(*(f"{id} {ledger.get(id)}" for id in sorted(group)))
 
 
 def draw_picture(caption: PhotoCaption, path: Path, display: CaptionDisplay) -> None:

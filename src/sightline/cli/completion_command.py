@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 from sightline.cli.arguments import options
@@ -34,16 +33,15 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     """
     from sightline.cli.commands import COMMANDS
 
-    flags = {name: _options(command.load()) for name, command in COMMANDS.items()}
+    flags = {
+        name: [*(option.flags[-1] for option in options(command.load()) if option.flags), "--help"]
+        for name, command in COMMANDS.items()
+    }
     if shell == "fish":
         print(_fish(flags))
     else:
         start = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
         print(start + _bash(flags))
-
-
-def _options(function: Callable[..., object]) -> list[str]:
-    return [*(option.flags[-1] for option in options(function) if option.flags), "--help"]
 
 
 def _bash(options: dict[str, list[str]]) -> str:

@@ -62,9 +62,7 @@ def convert(
         destination: where to write.
         to: the format to write; by default the destination's name tells.
         split: keep the photos of this split only.
-        dtype: the numbers a new feature store holds; by default float16.
         force: write over an existing file.
-        quiet: no progress bar, no summary.
     """
     from sightline.data import convert as converting
 
@@ -83,7 +81,6 @@ def repair(store: Path, *, json: bool = False, quiet: bool = False) -> None:
 
     Args:
         store: the folder of the store.
-        quiet: print nothing.
     """
     from sightline.vision.feature_store import FeatureStore
 

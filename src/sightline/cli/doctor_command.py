@@ -32,9 +32,6 @@ def doctor(*, json: bool = False, quiet: bool = False) -> int:
     """Show versions, device, threads, and which optional parts are present or how to get them.
 
     Exit code 1 if a required part is missing.
-
-    Args:
-        quiet: print nothing; only the exit code tells.
     """
     facts = examine()
     show(facts, lambda: _print(facts), json=json, quiet=quiet, indent=2)

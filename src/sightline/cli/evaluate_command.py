@@ -75,7 +75,6 @@ def evaluate(
         allow_missing: leave photos without features out.
         out: write the captions to this file as COCO results, for `sightline score`.
         json: print the metrics as one JSON object.
-        quiet: print nothing, unless JSON is asked for.
     """
     from rich.console import Console
     from rich.progress import track

@@ -43,9 +43,6 @@ def extract(
         model: a model file, instead of the one that comes with Sightline, or imagenet.
         boxes: regions of a photo, such as 36; or 10..100, as many as it has things.
         batch: photos that are looked at together.
-        threads: that the CPU computes with; with --ray, CPUs of each worker.
-        dtype: the numbers a new feature store holds; by default float16.
-        quiet: no progress bar, no summary.
     """
     if batch is not None and batch < 1:
         raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")

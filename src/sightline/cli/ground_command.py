@@ -33,7 +33,6 @@ def ground(
         photo: a file.
         sentence: what to look for.
         out: write the photo with its boxes to this file.
-        quiet: print nothing: the exit code, and --out, tell.
     """
     if out is not None and out.suffix.lower() not in PICTURES:
         raise ConfigError(f"{out.name!r} has no ending of a picture", where=out, fix=f"use {', '.join(PICTURES)}")

@@ -43,8 +43,6 @@ def index(
         captions: do not caption the photos; that is faster, but what captions say is not searched.
         engine: exact compares every vector, lance is for millions (needs LanceDB); by default what fits.
         force: look at all photos again; with another model, begin the whole index again.
-        threads: that the CPU computes with; with --ray, CPUs of each worker.
-        quiet: no progress bar, no summary.
     """
     from sightline.cli.pipeline_work import EmbedWork
     from sightline.jobs.cluster import executor_of

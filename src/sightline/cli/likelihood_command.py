@@ -39,7 +39,6 @@ def likelihood(
         features: where the photo's features are, in any format that holds features; without them, the photo is looked
             at.
         attention: write words, log-probabilities, attention and gates to this .npz file.
-        quiet: print nothing; for `--attention` alone.
     """
     import torch
 

@@ -23,17 +23,10 @@ class Kind(NamedTuple):
 
 GROUNDED = "Zhou et al., More Grounded Image Captioning by Distilling Image-Text Matching Model, CVPR 2020"
 OWN = "Sightline's own"
-LICENCE = "LICENSE"  # beside the model that comes with Sightline
+LICENCE = "LICENSE"  # beside the model that comes with Sightline, whose card may name none
 CARD_KEYS = ("data", "measured on", "metrics")  # what the card of a trained model says of its part
 LINE = 100  # characters
-ELSEWHERE = (
-    "name",
-    "licence",
-    "license",
-    "model",
-    "data",
-    "measured on",
-)  # keys of a card that have lines of their own
+ELSEWHERE = ("name", "licence", "license", "model", "data", "measured on")  # keys of a card with lines of their own
 KINDS = {
     "neuraltalk2": Kind("captioner", "Vinyals et al., Show and Tell, CVPR 2015", ("contrastive",)),
     "adaptive-attention": Kind("captioner", "Lu et al., Knowing When to Look, CVPR 2017", ("contrastive",)),
@@ -65,15 +58,19 @@ def models(
     Args:
         file: a checkpoint or a bundle, or the folder of a run; by default the model that comes with Sightline is told,
             and the kinds that recipes train.
-        quiet: print nothing: the exit code tells whether the file is whole.
     """
     if file is not None:
         description = describe(model_file(file))
         show(description, card_text(description), json=json, quiet=quiet, indent=2)
         return
+    from sightline.checkpoint.bundle import default_bundle
+
     shipped = None
     try:
-        shipped = describe_default()
+        path = default_bundle()
+        shipped, licence = describe(path), path.with_name(LICENCE)
+        if shipped["licence"] is None and licence.is_file():
+            shipped["licence"] = licence.read_text(encoding="utf-8").strip()
         text = card_text(shipped)
     except CheckpointError as error:
         text = str(error)
@@ -102,7 +99,6 @@ def convert(
         infos: the infos_<id>.pkl of an Up-Down model, if it does not lie beside it.
         vocabulary: the word list of a matcher (.json or .pkl).
         force: write over an existing file.
-        quiet: print nothing.
     """
     from sightline.data.convert import refuse_overwrite
 
@@ -162,17 +158,6 @@ def describe(path: Path) -> dict[str, Any]:
         "licence": card.get("licence", card.get("license")),
         "card": card,
     }
-
-
-def describe_default() -> dict[str, Any]:
-    """`describe` the model that comes with Sightline; its licence is the file beside it, if its card names none."""
-    from sightline.checkpoint.bundle import default_bundle
-
-    path = default_bundle()
-    description, licence = describe(path), path.with_name(LICENCE)
-    if description["licence"] is None and licence.is_file():
-        description["licence"] = licence.read_text(encoding="utf-8").strip()
-    return description
 
 
 def _part(part: str, model: Any, card: Any = None, vocabulary: Any = None) -> dict[str, Any]:

@@ -60,7 +60,6 @@ def score(
         out: write corpus and per-image scores to this file, as JSON.
         html: write a page that shows every image and why it scored as it did.
         json: print one JSON object, with corpus and per-image scores.
-        quiet: print nothing, unless JSON is asked for.
     """
     from rich.console import Console
 

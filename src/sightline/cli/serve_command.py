@@ -61,7 +61,6 @@ def serve(
         max_mb: megabytes of one request.
         open: open the page in a browser.
         json: when it is ready, print one JSON object: its address and its model.
-        quiet: print nothing but errors.
     """
     try:
         import uvicorn
@@ -95,27 +94,22 @@ def serve(
             index.search(pipeline, "a photo", count=1)  # an index of another model is told now, not at the first search
         other = None if compare is None else load(compare, device)
         app = make_app(pipeline, index=index, compare=other, access=access, limits=limits)
-        address = _address(host, listener)
+        name = "localhost" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{listener.getsockname()[1]}"
         page = f"{address}/?token={new_token}" if new_token else address
         as_json = {"address": address, "model": pipeline.bundle.card.get("name")}
         if new_token:
             as_json["token"] = new_token
         show(as_json, f"Sightline is at {page} (Ctrl-C stops it)", json=json, quiet=quiet)
         logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it warns of every form that a client got wrong
-        with _shown(page) if open else contextlib.nullcontext(), _until_stopped():
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # Ctrl-C and SIGTERM are no error; uvicorn raises them again when it has stopped.
+        with _shown(page) if open else contextlib.nullcontext(), contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(server_config(app, limits)).run(sockets=[listener])
     if not quiet:
         print("Stopped.", file=sys.stderr)
     return 0
-
-
-@contextlib.contextmanager
-def _until_stopped() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end what is inside, and are no error; uvicorn raises them again when it has stopped."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt):
-        yield
 
 
 @contextlib.contextmanager
@@ -140,8 +134,3 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server(place, family=family, backlog=128, dualstack_ipv6=both)
     except OSError as error:
         raise ConfigError(f"{host} port {port} cannot be used ({error.strerror})", fix="name another --port") from error
-
-
-def _address(host: str, listener: socket.socket) -> str:
-    name = "localhost" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{listener.getsockname()[1]}"

@@ -15,7 +15,6 @@ from sightline.files import MODEL, RECIPE
 from sightline.training.checkpoint_finder import RUNS
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is something to train
-    from sightline.checkpoint.model_checkpoint import Checkpoint
     from sightline.training.auto_recipe import OwnData
     from sightline.training.recipe import Recipe
     from sightline.training.run_log import Reporter
@@ -63,7 +62,6 @@ def train(
         features: own data: features of the photos; without them they are extracted.
         concepts: own data, r2m: what is in the photos, a file of named boxes.
         json: print the metrics as one JSON object.
-        quiet: tell nothing on the way.
     """
     from sightline.training.auto_recipe import OwnData
     from sightline.training.distributed import first_process
@@ -93,7 +91,11 @@ def train(
         callbacks = Callbacks(reporter.say, report, reporter.progress)
         trained = launch(chosen, folder, device, name=name, about=about, base=data_root(), callbacks=callbacks)
         if first_process():
-            _print_result(trained, folder, json, reporter)
+            metrics, split = trained.card.get("metrics") or {}, trained.card.get("measured on")
+            numbers = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+            end = f": {numbers} on {split}" if metrics else " is trained; there is nothing to measure it on."
+            as_json = {"model": str(folder / MODEL), "split": split, "metrics": metrics}
+            show(as_json, lambda: reporter.say(f"{folder / MODEL}{end}"), json=json, quiet=False)
             if own.is_given():
                 model, photos = shlex.quote(str(folder)), shlex.quote(str(images or "photo.jpg"))
                 reporter.say(f"Captions by it: `sightline caption --model {model} {photos}`.")
@@ -159,11 +161,3 @@ def _recipe_of_own_data(
     for sentence in notes:
         reporter.say(sentence)
     return chosen, folder, str(folder / RECIPE), "\n".join(notes)
-
-
-def _print_result(trained: Checkpoint, folder: Path, json: bool, reporter: Reporter) -> None:
-    metrics, split = trained.card.get("metrics") or {}, trained.card.get("measured on")
-    numbers = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
-    end = f": {numbers} on {split}" if metrics else " is trained; there is nothing to measure it on."
-    as_json = {"model": str(folder / MODEL), "split": split, "metrics": metrics}
-    show(as_json, lambda: reporter.say(f"{folder / MODEL}{end}"), json=json, quiet=False)
