@@ -36,7 +36,7 @@ from sightline.checkpoint import model_checkpoint
 from sightline.checkpoint.bundle import load_bundle, save_bundle
 from sightline.checkpoint.torch_file import read_torch
 from sightline.cli.commands import main
-from sightline.cli.search_command import line
+from sightline.cli.index_command import line
 from sightline.config import load_yaml, override
 from sightline.data import bottom_up_tsv, lmdb_features
 from sightline.data.formats import inspect

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.caption import Caption, PhotoCaption
+from sightline.caption import PhotoCaption
 from sightline.checkpoint.bundle import Bundle
 from sightline.config import check_ranges
 from sightline.decoding.copy_names import rules_with_stand_ins, split_rules, without_names, write_names
@@ -29,7 +29,6 @@ from sightline.decoding.rules import CAREFUL, Rules
 from sightline.decoding.strategies import Beam
 from sightline.errors import SightlineError
 from sightline.grounding.box_chooser import choose_boxes
-from sightline.grounding.calibration import Calibration
 from sightline.models.captioner import Captioner, Memory, select
 from sightline.photo import Photo
 from sightline.scene import Array
@@ -49,7 +48,6 @@ class CaptionModel(Protocol):
     device: torch.device
 
     def read(self, photo: Source) -> Photo: ...
-
     def scenes(self, photos: Sequence[Photo]) -> SceneBatch: ...
 
 
@@ -164,22 +162,13 @@ def _rewrite(
     captions = choose_boxes(bundle, [result.caption for result in results], scenes)
     captions = [write_names(caption, names, rules.must_include) for caption in captions]
     by_place = dict(zip(distinct, captions, strict=True))
-    return [
-        _like(before, by_place[place], bundle.calibration) for place, (before, _) in zip(originals, group, strict=True)
-    ]
-
-
-def _like(before: PhotoCaption, caption: Caption, calibration: Calibration) -> PhotoCaption:
-    """Another caption of the same photo."""
-    confidence = calibration.of(caption)
-    return replace(
-        before,
-        words=caption.words,
-        log_prob=caption.log_prob,
-        trace=caption.trace,
-        confidence=confidence,
-        low_confidence=confidence < calibration.low,
-    )
+    rewritten = []
+    for place, (before, _) in zip(originals, group, strict=True):
+        caption, confidence = by_place[place], bundle.calibration.of(by_place[place])
+        said = replace(before, words=caption.words, log_prob=caption.log_prob, trace=caption.trace)
+        low = confidence < bundle.calibration.low
+        rewritten.append(replace(said, confidence=confidence, low_confidence=low))
+    return rewritten
 
 
 def _choose_words(

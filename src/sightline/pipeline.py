@@ -437,9 +437,8 @@ class Pipeline:
     def _matcher(self) -> Reader[Matcher]:
         matcher = self.bundle.matcher
         if matcher is None or not isinstance(matcher.model, GlobalMatcher):
-            raise ConfigError(
-                "this model has no matcher of whole photos", fix="use the model that comes with Sightline"
-            )
+            fix = "use the model that comes with Sightline"
+            raise ConfigError("this model has no matcher of whole photos", fix=fix)
         return matcher
 
     def index(

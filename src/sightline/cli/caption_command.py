@@ -124,9 +124,8 @@ def _formats(names: tuple[str, ...], out: Path | None, json: bool) -> frozenset[
         raise ConfigError(f"there is no format {unknown[0]!r}", fix=f"choose of {', '.join(FORMATS)}")
     files = sorted(formats - {"xmp"})  # sidecars go beside the photos, and one table may go to standard output
     if out is None and files and (len(formats) > 1 or files[0] not in STREAMS or json):
-        raise ConfigError(
-            f"{files[0]} has no place to go", fix="name a folder with --out, or ask for csv or jsonl alone"
-        )
+        fix = "name a folder with --out, or ask for csv or jsonl alone"
+        raise ConfigError(f"{files[0]} has no place to go", fix=fix)
     return formats
 
 

@@ -35,7 +35,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "caption": Command("caption_command:caption", "Caption photos, with a box for every noun."),
     "index": Command("index_command:index", "Index photos, so that they are found again."),
-    "search": Command("search_command:search", "Find indexed photos by words, or by a photo."),
+    "search": Command("index_command:search", "Find indexed photos by words, or by a photo."),
     "ground": Command("ground_command:ground", "Show where in a photo the nouns of a sentence are."),
     "audit": Command("audit_command:audit", "Find nouns in captions that their photos do not support."),
     "serve": Command("serve_command:serve", "Show a page and answer over HTTP: caption, search, audit."),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to me
     from sightline.checkpoint.bundle import Bundle
     from sightline.checkpoint.model_checkpoint import Checkpoint
     from sightline.data.records import CaptionedPhoto
-    from sightline.decoding.strategies import Strategy
     from sightline.pipeline import Pipeline
     from sightline.training.data_config import DataConfig
     from sightline.training.evaluation import Evaluation, Measurement, WriteCaptions
@@ -80,6 +79,7 @@ def evaluate(
     from rich.progress import track
 
     from sightline.data.coco import write_results
+    from sightline.decoding.strategies import Beam, Greedy
     from sightline.devices import choose_device
     from sightline.models.captioner import Captioner
     from sightline.training.evaluation import measure
@@ -99,7 +99,9 @@ def evaluate(
             raise ConfigError("a matcher writes no captions", fix="leave --out away")
         how = recipe_evaluation(first)
         how = replace(how, grounding=data.grounding is not None and (grounding is not None or how.grounding))
-        how = how if beam is None else replace(how, strategy=_beam(how.strategy, beam))
+        if beam is not None:  # of another size, with the length penalty of the recipe's
+            like = how.strategy if isinstance(how.strategy, Beam) else Beam()
+            how = replace(how, strategy=Greedy() if beam == 1 else replace(like, size=beam))
         how = replace(how, metrics=metrics) if metrics else how
         how = how if folds is None else replace(how, folds=folds)
         how = replace(how, self_retrieval=True) if self_retrieval else how
@@ -277,15 +279,6 @@ def recipe_evaluation(checkpoint: Checkpoint) -> Evaluation:
 
     values = checkpoint.card.get("recipe", {}).get("evaluate")
     return Evaluation() if values is None else build(Evaluation, with_new_names(values), where="the checkpoint's card")
-
-
-def _beam(strategy: Strategy, size: int) -> Strategy:
-    """A beam of another size, with the length penalty of the recipe's."""
-    from sightline.decoding.strategies import Beam, Greedy
-
-    if size == 1:
-        return Greedy()
-    return replace(strategy, size=size) if isinstance(strategy, Beam) else Beam(size=size)
 
 
 def _print(measured: Measurement, split: str, out: Path | None) -> None:

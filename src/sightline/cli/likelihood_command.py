@@ -101,18 +101,12 @@ def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
     path = Path(photo)
     name = next((name for name in (photo, path.name, path.stem) if name in ids), None)
     if name is None:
-        raise MissingRecordError(
-            f"no features of {photo!r}; ids there look like {next(iter(source.ids()), 'none')!r}",
-            where=features,
-            fix="give the id of a photo whose features are there",
-        )
+        what = f"no features of {photo!r}; ids there look like {next(iter(source.ids()), 'none')!r}"
+        raise MissingRecordError(what, where=features, fix="give the id of a photo whose features are there")
     scene = source[name]
     if fingerprint and scene.fingerprint and fingerprint != scene.fingerprint:
-        raise ConfigError(
-            "the model was trained on features of another vision model",
-            where=features,
-            fix="extract the photo's features with the one it was trained on",
-        )
+        fix = "extract the photo's features with the one it was trained on"
+        raise ConfigError("the model was trained on features of another vision model", where=features, fix=fix)
     return scene
 
 

@@ -74,11 +74,8 @@ def score(
     if df is not None:
         saved = read_document_frequencies(df)
         if saved.layout == "ids":
-            raise DataError(
-                "these document frequencies are of word ids, and captions are scored as words",
-                where=df,
-                fix="give the file of words, such as coco-train-words.p",
-            )
+            what = "these document frequencies are of word ids, and captions are scored as words"
+            raise DataError(what, where=df, fix="give the file of words, such as coco-train-words.p")
         frequencies = DocumentFrequencies(saved.counts, saved.ref_len)
     if instances is not None and "chair" not in metrics:
         raise ConfigError("--instances says what is in the photos for chair alone", fix="add --metrics chair")
@@ -119,11 +116,8 @@ def _hypotheses(captions: CaptionSet, references: CaptionSet, path: Path) -> dic
     by_id: dict[str, str] = {}
     for photo in captions:
         if len(photo.sentences) != 1:
-            raise CountError(
-                f"image {photo.id} has {len(photo.sentences)} captions, and one is scored per image",
-                where=path,
-                fix="keep one caption per image; give several systems as several files",
-            )
+            what = f"image {photo.id} has {len(photo.sentences)} captions, and one is scored per image"
+            raise CountError(what, where=path, fix="keep one caption per image; give several systems as several files")
         id = reference_ids.get(photo.id, photo.id)
         if id in by_id:
             raise DuplicateRecordError(f"two captions are of image {id} of the references", where=path, fix="keep one")
@@ -149,15 +143,11 @@ def _objects(path: Path, references: CaptionSet) -> dict[str, set[str]]:
         matches = match_photos(references, map(CaptionedPhoto, boxes.ids()))
         objects = {id: {concept.name for concept in boxes[other].concepts} for id, other in matches.items()}
     else:
-        raise UnknownFormatError(
-            f"{format.name} names no objects of COCO",
-            where=path,
-            fix="give instances_*.json or a detector's boxes (`sightline data formats`)",
-        )
+        fix = "give instances_*.json or a detector's boxes (`sightline data formats`)"
+        raise UnknownFormatError(f"{format.name} names no objects of COCO", where=path, fix=fix)
     if not objects:
-        raise MissingRecordError(
-            "none of the photos with references is in this file", where=path, fix="ids must be spelled alike in both"
-        )
+        fix = "ids must be spelled alike in both"
+        raise MissingRecordError("none of the photos with references is in this file", where=path, fix=fix)
     return objects
 
 

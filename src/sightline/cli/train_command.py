@@ -130,16 +130,13 @@ def find_recipe(name: str) -> Path:
     if (SHIPPED / f"{name}.yaml").is_file():
         return SHIPPED / f"{name}.yaml"
     if name in KINDS:
-        raise ConfigError(
-            f"{name} is a kind of model, and no data is given",
-            fix=f"sightline train {name} {_DATA.get(name, _DATA[''])}, or name a recipe",
-        )
+        fix = f"sightline train {name} {_DATA.get(name, _DATA[''])}, or name a recipe"
+        raise ConfigError(f"{name} is a kind of model, and no data is given", fix=fix)
     names = [path.relative_to(SHIPPED).with_suffix("").as_posix() for path in shipped_recipes()]
     near = difflib.get_close_matches(name, [*names, *KINDS], n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise ConfigError(
-        f"no recipe {name!r}", fix=f"{hint}give a file, or one of {', '.join(names) or '(none is shipped)'}"
-    )
+    fix = f"{hint}give a file, or one of {', '.join(names) or '(none is shipped)'}"
+    raise ConfigError(f"no recipe {name!r}", fix=fix)
 
 
 def _recipe_of_own_data(
@@ -149,9 +146,8 @@ def _recipe_of_own_data(
     from sightline.training.auto_recipe import KINDS, auto_recipe
 
     if kind not in KINDS:
-        raise ConfigError(
-            f"{kind!r} is no kind of model", fix=f"with --images and the like, give one of {', '.join(KINDS)}"
-        )
+        fix = f"with --images and the like, give one of {', '.join(KINDS)}"
+        raise ConfigError(f"{kind!r} is no kind of model", fix=fix)
     if rows:
         raise ConfigError(f"{rows[0]!r} is not KEY=VALUE", fix="own data has no rows")
     source = own.images or own.captions or own.corpus or own.features

@@ -104,11 +104,8 @@ def attention_of(word: str, trace: WordTrace, scene: Scene, over: Over) -> Array
 def check_weights(weights: Array, expected: tuple[int, ...], where: str) -> Array:
     """`weights` as float64, refused unless they have the `expected` shape and all are finite."""
     if np.shape(weights) != expected:
-        raise CountError(
-            f"{' × '.join(map(str, expected))} weights were expected, and the array has shape {np.shape(weights)}",
-            where=where,
-            fix="draw with the scene that the caption was made from",
-        )
+        what = f"{' × '.join(map(str, expected))} weights were expected, and the array has shape {np.shape(weights)}"
+        raise CountError(what, where=where, fix="draw with the scene that the caption was made from")
     checked = np.asarray(weights, dtype=np.float64)
     if not np.isfinite(checked).all():
         raise NonFiniteError("the weights hold NaN or infinity", where=where, fix="check the model that made them")
@@ -121,11 +118,8 @@ def grid_shape(scene: Scene, cells: int) -> tuple[int, int]:
         return scene.grid_shape
     side = round(cells**0.5)
     if side * side != cells:
-        raise MissingPartError(
-            f"{cells} grid weights make no square, and the scene does not say its grid's shape",
-            where=scene.where,
-            fix="give the scene with its `grid` and `grid_shape`",
-        )
+        what = f"{cells} grid weights make no square, and the scene does not say its grid's shape"
+        raise MissingPartError(what, where=scene.where, fix="give the scene with its `grid` and `grid_shape`")
     return side, side
 
 

@@ -97,11 +97,9 @@ def gate_values(caption: Caption, name: str, shape: tuple[int, ...] | None = Non
     """
     if len(caption.trace) == 0 or any(name not in trace.gates for trace in caption.trace):
         has = sorted({gate for trace in caption.trace for gate in trace.gates})
-        raise MissingPartError(
-            f"not every word has the gate `{name}`; the caption has {', '.join(has) or 'no gates'}",
-            where=caption.text,
-            fix="draw the caption of a model that has this gate, with its trace",
-        )
+        what = f"not every word has the gate `{name}`; the caption has {', '.join(has) or 'no gates'}"
+        fix = "draw the caption of a model that has this gate, with its trace"
+        raise MissingPartError(what, where=caption.text, fix=fix)
     values: list[Array] = [np.asarray(trace.gates[name], dtype=np.float64) for trace in caption.trace]
     for word, value in zip(caption.words, values, strict=True):
         if not np.isfinite(value).all() or value.min() < -1e-3 or value.max() > 1 + 1e-3:

@@ -142,13 +142,10 @@ class GroundingModels(Protocol):
 
     @property
     def vision(self) -> VisionModel: ...
-
     @property
     def captioner(self) -> Reader[Captioner]: ...
-
     @property
     def matcher(self) -> Reader[Matcher] | None: ...
-
     @property
     def pointing(self) -> BoxChooser: ...
 

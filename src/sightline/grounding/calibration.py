@@ -114,10 +114,8 @@ class SupportModel:
         if not all(map(math.isfinite, (*self.weights, *self.usual, self.bias, *self.place, *self.reputation.values()))):
             raise ConfigError("an audit with coefficients that are not numbers", fix="fit it again")
         if len(self.weights) != len(self.usual) or len(self.weights) > PARTS:
-            raise ConfigError(
-                f"{len(self.weights)} weights and {len(self.usual)} usual values for {PARTS} parts of the evidence",
-                fix="fit it again",
-            )
+            what = f"{len(self.weights)} weights and {len(self.usual)} usual values for {PARTS} parts of the evidence"
+            raise ConfigError(what, fix="fit it again")
         check_least(self.least)
 
     def support(self, evidence: Sequence[Evidence], nouns: Sequence[str] | None = None) -> Floats:

@@ -123,7 +123,8 @@ def run_on_cluster(
             pass
         yield results
     finally:
-        pool.kill_all()
+        for worker in [*pool.loads, *pool.starting.values()]:
+            pool.kill(worker)
 
 
 class _WorkerPool:
@@ -172,7 +173,7 @@ class _WorkerPool:
             except self.ray.exceptions.RayTaskError:  # the work itself is wrong
                 raise
             except self.ray.exceptions.RayError:
-                self._kill(worker)
+                self.kill(worker)
                 yield from _retry(batch, waiting)
             else:
                 if worker in self.loads:
@@ -184,7 +185,7 @@ class _WorkerPool:
         try:
             self._get(reference)
         except self.ray.exceptions.RayActorError as error:
-            self._kill(worker)
+            self.kill(worker)
             self.failures += 1
             if self.failures >= STARTS:
                 what = f"{self.failures} workers could not start, the last because {str(error).splitlines()[0]}"
@@ -202,11 +203,7 @@ class _WorkerPool:
                 raise error.cause from None
             raise
 
-    def kill_all(self) -> None:
-        for worker in [*self.loads, *self.starting.values()]:
-            self._kill(worker)
-
-    def _kill(self, worker: Any) -> None:
+    def kill(self, worker: Any) -> None:
         self.loads.pop(worker, None)
         with contextlib.suppress(Exception):  # it may be gone already
             self.ray.kill(worker)

@@ -139,11 +139,9 @@ class SceneMaker:
 
 
 def vision_of(model: PathLike | None = None) -> VisionModel:
-    """A vision model in evaluation mode.
+    """The vision model of a bundle, or of the checkpoint or run of a model that was trained with one, to evaluate with.
 
-    Args:
-        model: a bundle, or the checkpoint of a model that was trained with a vision model, or its run; `imagenet` for
-            the cells of EfficientNet-Lite2 as trained on ImageNet; None for the model that comes with Sightline.
+    `imagenet` are the cells of EfficientNet-Lite2 as trained on ImageNet; None is the model that comes with Sightline.
     """
     if model is not None and os.fspath(model) == IMAGENET:
         return GridEncoder.imagenet()
@@ -152,9 +150,7 @@ def vision_of(model: PathLike | None = None) -> VisionModel:
         return load_bundle(path).vision
     loaded = model_checkpoint.load(path).model
     if not isinstance(loaded, EndToEnd):
-        raise CheckpointError(
-            f"this {loaded.config.kind} model reads features and has no eyes of its own",
-            where=path,
-            fix="give a model that was trained with a vision model, a bundle, or `imagenet`",
-        )
+        what = f"this {loaded.config.kind} model reads features and has no eyes of its own"
+        fix = "give a model that was trained with a vision model, a bundle, or `imagenet`"
+        raise CheckpointError(what, where=path, fix=fix)
     return loaded.vision

@@ -107,11 +107,8 @@ class ExactIndex:
 
     def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Candidate]:
         if exact is False:
-            raise DataError(
-                "this index has no approximate search",
-                where=self.path.parent,
-                fix="leave out --ann, or index with `--engine lance`",
-            )
+            fix = "leave out --ann, or index with `--engine lance`"
+            raise DataError("this index has no approximate search", where=self.path.parent, fix=fix)
         with self._turn, self._reading() as db:
             self._matrix.refresh(db)
             if not len(self._matrix.ids):

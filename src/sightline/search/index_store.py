@@ -54,9 +54,8 @@ def engine_at(store: PathLike) -> Engine | None:
 def open_index(store: PathLike) -> Engine:
     engine = engine_at(store)
     if engine is None or not engine.maker:
-        raise DataError(
-            "there is no photo index here", where=os.fspath(store), fix="make one with `sightline index FOLDER`"
-        )
+        fix = "make one with `sightline index FOLDER`"
+        raise DataError("there is no photo index here", where=os.fspath(store), fix=fix)
     return engine
 
 

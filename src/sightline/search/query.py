@@ -33,9 +33,7 @@ class SearchModel(Protocol):
     bundle: Bundle
 
     def vectors(self, photos: Sequence[Source]) -> Array: ...
-
     def text_vectors(self, sentences: Sequence[str]) -> Array: ...
-
     def ground(self, photo: Source, sentence: str) -> Any: ...
 
 
@@ -68,8 +66,7 @@ class Hit:
 class PhotoIndex:
     """The photos of a store, to search in. It may be written to meanwhile; each search sees what is safe there.
 
-    Args:
-        store: a folder, or an address such as s3://bucket/photos; by default the nearest `.sightline-index`.
+    A store is a folder, or an address such as s3://bucket/photos; by default the nearest `.sightline-index`.
     """
 
     def __init__(self, store: PathLike | None = None) -> None:
@@ -111,11 +108,8 @@ class PhotoIndex:
             raise ConfigError(f"{count} photos were asked for", fix="ask for 1 or more")
         engine = self._current()
         if engine.maker != model_of(pipeline.bundle):
-            raise ConfigError(
-                "this index was made with another model",
-                where=self.store,
-                fix="give that model with --model, or index again with --force",
-            )
+            fix = "give that model with --model, or index again with --force"
+            raise ConfigError("this index was made with another model", where=self.store, fix=fix)
         by_text = photo is None and bool(words.strip()) and not means_something(pipeline, words)
         query = _query_vector(pipeline, words, photo)
         if avoid.strip() and not by_text and means_something(pipeline, avoid):

@@ -138,21 +138,15 @@ def sync(
         index = engine_for(store, len(photos), engine)
         made_by = index.maker
         if made_by and made_by != maker and not force:
-            raise ConfigError(
-                "this index was made with another model",
-                where=os.fspath(store),
-                fix="give that model with --model, name another place with --store, or begin again with --force",
-            )
+            fix = "give that model with --model, name another place with --store, or begin again with --force"
+            raise ConfigError("this index was made with another model", where=os.fspath(store), fix=fix)
         if made_by != maker:
             index.clear(maker)
         rows = index.states()
         todo = _plan(root, photos, problems, rows, captions=captions, again=force)
         if not photos and todo.gone and not force:
-            raise DataError(
-                f"no photo is here, and the index has {len(todo.gone):,} of them",
-                where=root,
-                fix="check that the disk is there; if they are really gone, say so with --force",
-            )
+            fix = "check that the disk is there; if they are really gone, say so with --force"
+            raise DataError(f"no photo is here, and the index has {len(todo.gone):,} of them", where=root, fix=fix)
         renamed = _write_known(index, root, todo)
         index.write((), todo.gone.union(rows.keys() & {photo.id for photo in todo.embed}))
         work, batch = partial(make_rows, embed, root), index.batch

@@ -42,20 +42,12 @@ ROUTES: dict[str, tuple[str, type[BaseModel], type[BaseModel], tuple[int, ...]]]
 def make_app(
     pipeline: Pipeline,
     *,
-    index: PhotoIndex | None = None,
-    compare: Pipeline | None = None,
-    access: Access | None = None,
+    index: PhotoIndex | None = None,  # without one, /v1/search is refused
+    compare: Pipeline | None = None,  # another model, whose captions can be asked for as well
+    access: Access | None = None,  # by default this machine's
     limits: Limits | None = None,
 ) -> FastAPI:
-    """The application.
-
-    Args:
-        pipeline: the model.
-        index: of photos; without one, /v1/search is refused.
-        compare: another model, whose captions can be asked for as well.
-        access: who may ask; by default this machine.
-        limits: how much is taken on.
-    """
+    """The application."""
     limits, access = limits or Limits(), access or Access()
     service = Service(pipeline, limits, index, compare)
 

@@ -47,15 +47,11 @@ class Access:
 
     def __post_init__(self) -> None:
         if not self.token and self.host not in LOOPBACK:
-            raise ConfigError(
-                f"a server at {self.host} can be reached from other machines, and has no token",
-                fix=f"set {TOKEN_VARIABLE}, or leave --host out",
-            )
+            fix = f"set {TOKEN_VARIABLE}, or leave --host out"
+            raise ConfigError(f"a server at {self.host} can be reached from other machines, and has no token", fix=fix)
         if self.token and (len(self.token) < SHORTEST_TOKEN or not all("!" <= c <= "~" for c in self.token)):
-            raise ConfigError(
-                f"a token is {SHORTEST_TOKEN} or more letters, digits and signs, without spaces",
-                fix='python -c "import secrets; print(secrets.token_urlsafe())" makes one',
-            )
+            fix = 'python -c "import secrets; print(secrets.token_urlsafe())" makes one'
+            raise ConfigError(f"a token is {SHORTEST_TOKEN} or more letters, digits and signs, without spaces", fix=fix)
 
     def check(self, headers: Headers, path: str) -> None:
         """Raise the refusal of a request that may not come in."""
