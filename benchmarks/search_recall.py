@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.pipeline import Pipeline, load
-from sightline.search.index_store import open_index
-from sightline.search.query import PhotoIndex
+from sightline.search.query import PhotoIndex, open_index
 from sightline.vision.photo_reader import progress_bar
 
 RANKS = (1, 5, 10)

@@ -19,7 +19,7 @@ from sightline.distinct_captions import Contrast, gist, tell_apart
 from sightline.errors import ConfigError, DataError
 from sightline.pipeline import Pipeline, load
 from sightline.search.engine import keywords
-from sightline.search.index_store import NAME
+from sightline.search.query import NAME
 
 torch.set_num_threads(1)
 NAMES = sorted(photo.name for photo in EXAMPLES.glob("*.jpg"))

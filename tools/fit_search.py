@@ -39,8 +39,7 @@ from sightline.grounding.nouns import may_name_the_same
 from sightline.pipeline import Pipeline, load
 from sightline.search import query
 from sightline.search.engine import Candidate, keywords
-from sightline.search.index_store import open_index
-from sightline.search.query import PhotoIndex
+from sightline.search.query import PhotoIndex, open_index
 from sightline.text.lemmas import lemma
 from sightline.vision.concept_tokens import token_names
 from sightline.vision.photo_reader import progress_bar

@@ -47,7 +47,7 @@ from sightline.checkpoint.model_checkpoint import Checkpoint, load, save
 from sightline.cli import commands
 from sightline.files import UNFINISHED, sweep
 from sightline.search.exact import FILE
-from sightline.search.index_store import open_index
+from sightline.search.query import open_index
 from sightline.training.loop import train
 from sightline.training.state import load_state, states
 from sightline.vision.feature_store import FeatureStore

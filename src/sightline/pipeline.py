@@ -63,9 +63,8 @@ from sightline.vision.plain_photos import plain_photo
 
 if TYPE_CHECKING:  # what only some verbs need is imported by them: a caption is to start fast
     from sightline.distinct_captions import Contrast
-    from sightline.search.index_store import Kind
     from sightline.search.query import Hit
-    from sightline.search.sync import SyncReport
+    from sightline.search.sync import Kind, SyncReport
 
 Length = Literal["short", "normal", "long"] | int  # of captions; a number is the most words
 P = TypeVar("P", bound=Source | Photo)
@@ -465,7 +464,7 @@ class Pipeline:
         >>> pipeline.index("photos", "photos.index").total
         5
         """
-        from sightline.search.index_store import default_store, model_of
+        from sightline.search.query import default_store, model_of
         from sightline.search.sync import sync
 
         return sync(

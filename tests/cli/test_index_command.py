@@ -19,8 +19,7 @@ from interrupting import start
 from sightline.checkpoint.bundle import save_bundle
 from sightline.cli import commands
 from sightline.pipeline import Pipeline
-from sightline.search.index_store import NAME, engine_at
-from sightline.search.query import Hit, PhotoIndex
+from sightline.search.query import NAME, Hit, PhotoIndex, engine_at
 
 torch.set_num_threads(1)
 COLOURS = ("red", "green", "blue")

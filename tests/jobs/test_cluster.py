@@ -24,7 +24,7 @@ from sightline.jobs.cluster import AHEAD, LIVES, _Batch, _retry, executor_of
 from sightline.jobs.job import run
 from sightline.jobs.job_photos import PhotoRef, photos_below
 from sightline.jobs.ledger import Ledger
-from sightline.search.index_store import open_index
+from sightline.search.query import open_index
 from sightline.vision.feature_store import FeatureStore
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")

@@ -15,9 +15,8 @@ from sightline.pipeline import Pipeline
 from sightline.search import lance, query
 from sightline.search.engine import Candidate
 from sightline.search.exact import ExactIndex
-from sightline.search.index_store import model_of
 from sightline.search.lance import LanceIndex
-from sightline.search.query import AVOID_WEIGHT, CANDIDATES, CAPTION_WEIGHT, PhotoIndex, rank, weaker, without
+from sightline.search.query import AVOID_WEIGHT, CANDIDATES, CAPTION_WEIGHT, PhotoIndex, model_of, rank, weaker, without
 
 torch.set_num_threads(1)
 NEEDS_LANCE = pytest.mark.skipif(not lance.is_installed(), reason="LanceDB is not installed")
@@ -202,7 +201,7 @@ def test_a_place_without_an_index_is_told(tmp_path):
 
 def test_an_open_index_goes_on_when_it_moves_to_another_engine(pipeline, tmp_path, monkeypatch):
     pytest.importorskip("lancedb")
-    from sightline.search.index_store import engine_for, hold_store
+    from sightline.search.sync import engine_for, hold_store
 
     engine = ExactIndex(tmp_path)
     engine.clear(model_of(pipeline.bundle))

@@ -13,9 +13,10 @@ import pytest
 from search_samples import NAMES, Eyes, bring, paint
 from sightline.errors import ConfigError, DataError, MissingExtraError
 from sightline.scene import Concept
-from sightline.search import index_store, lance
+from sightline.search import lance
+from sightline.search import sync as syncing
 from sightline.search.exact import FILE, ExactIndex
-from sightline.search.index_store import engine_at
+from sightline.search.query import engine_at
 
 RED, GREEN, BLUE, DEEP_BLUE = (250, 9, 9), (9, 250, 9), (9, 9, 250), (3, 3, 200)
 NEEDS_LANCE = pytest.mark.skipif(not lance.is_installed(), reason="LanceDB is not installed")
@@ -280,23 +281,23 @@ def test_interrupted_it_keeps_what_is_done(tmp_path, monkeypatch):
 
 
 def test_two_writers_at_once_are_refused(folder, tmp_path):
-    with index_store.hold_store(tmp_path / "store"), pytest.raises(DataError, match="another process is writing"):
+    with syncing.hold_store(tmp_path / "store"), pytest.raises(DataError, match="another process is writing"):
         bring(folder, tmp_path / "store")
 
 
 @NEEDS_LANCE
 def test_an_index_that_grows_big_moves_to_lancedb_with_all_it_knows(folder, tmp_path, monkeypatch):
     assert bring(folder, tmp_path / "store")[0].engine == "exact"
-    monkeypatch.setattr(index_store, "LANCE_FROM", 4)
+    monkeypatch.setattr(syncing, "LANCE_FROM", 4)
     paint(folder / "new.png", GREEN, (5, 5))
     report, seen = bring(folder, tmp_path / "store")
     assert (report.engine, report.kept, seen) == ("lance", 3, ["new.png"])
     assert not (tmp_path / "store" / FILE).exists()
     assert nearest(tmp_path / "store", 2) == "blue.png"
     paint(tmp_path / "few" / "one.png", RED, (7, 7))
-    monkeypatch.setattr(index_store, "LANCE_FROM", 100)
+    monkeypatch.setattr(syncing, "LANCE_FROM", 100)
     bring(folder, tmp_path / "other")
-    monkeypatch.setattr(index_store, "LANCE_FROM", 4)
+    monkeypatch.setattr(syncing, "LANCE_FROM", 4)
     assert bring(tmp_path / "few", tmp_path / "other")[0].engine == "lance"  # by what it has of other folders
     with pytest.raises(ConfigError, match="one of LanceDB"):
         bring(folder, tmp_path / "store", engine="exact")
@@ -312,7 +313,7 @@ def test_an_index_moves_to_lancedb_when_that_is_asked_for(folder, tmp_path):
 @NEEDS_LANCE
 def test_a_move_that_was_killed_is_done_again_or_finished(folder, tmp_path):
     bring(folder, tmp_path / "store")
-    (tmp_path / "store" / index_store.MOVING / "photos.lance").mkdir(parents=True)  # killed while rows were copied
+    (tmp_path / "store" / syncing.MOVING / "photos.lance").mkdir(parents=True)  # killed while rows were copied
     assert engine_at(tmp_path / "store").kind == "exact"
     old = (tmp_path / "store" / FILE).read_bytes()
     assert bring(folder, tmp_path / "store", engine="lance")[0].kept == 3
@@ -324,7 +325,7 @@ def test_a_move_that_was_killed_is_done_again_or_finished(folder, tmp_path):
 
 def test_without_lancedb_big_folders_stay_exact_and_asking_for_it_is_told(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(lance, "is_installed", lambda: False)
-    monkeypatch.setattr(index_store, "LANCE_FROM", 1)
+    monkeypatch.setattr(syncing, "LANCE_FROM", 1)
     assert bring(folder, tmp_path / "store")[0].engine == "exact"
     with pytest.raises(MissingExtraError, match=r"sightline\[search\]"):
         bring(folder, tmp_path / "store", engine="lance")

@@ -19,7 +19,7 @@ from search_samples import Eyes
 from sightline.cli import commands
 from sightline.errors import DataError
 from sightline.jobs.job_photos import GONE, find_named_photos, mark_of, photos_below
-from sightline.search.index_store import open_index
+from sightline.search.query import open_index
 from sightline.search.sync import sync
 from sightline.vision.feature_store import FeatureStore
 from sightline.vision.images import open_image

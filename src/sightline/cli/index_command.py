@@ -49,7 +49,7 @@ def index(
     from sightline.cli.pipeline_work import EmbedWork
     from sightline.jobs.cluster import executor_of
     from sightline.jobs.job_photos import is_elsewhere
-    from sightline.search.index_store import default_store, model_of
+    from sightline.search.query import default_store, model_of
     from sightline.search.sync import sync
     from sightline.vision.photo_reader import progress_bar
 

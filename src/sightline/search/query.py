@@ -1,30 +1,37 @@
-"""Finding photos: by words, by a photo, without what is not wanted, by vectors and captions together."""
+"""Finding photos: by words, by a photo, without what is not wanted, by vectors and captions together; and indexes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from sightline.errors import ConfigError, DataError, SightlineError
-from sightline.files import PathLike
+from sightline.files import PathLike, fingerprint
 from sightline.scene import Array
+from sightline.search import exact, lance
 from sightline.search.engine import STOP_WORDS, Candidate, Engine, keywords
-from sightline.search.index_store import engine_at, model_of, nearest_store, open_index
+from sightline.search.exact import ExactIndex
+from sightline.search.lance import LanceIndex
 from sightline.text.vocabulary import Vocabulary, rule
 from sightline.vision.images import Source
+from sightline.vision.object_storage import is_address
 
 if TYPE_CHECKING:  # PyTorch is imported only once there is an index
     from sightline.checkpoint.bundle import Bundle
 
+NAME = ".sightline-index"
 CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
 CAPTION_WEIGHT = 0.1  # what the best caption is worth, in parts of how far apart the nearest candidates are
 MATCH_COSINE = 0.38  # of people's captions, 95 % are nearer than this to their own photo (tools/fit_search.py)
 NOUN_COSINE = 0.5  # of a single word, to which all photos are nearer: from here on most photos that are found show it
 AVOID_WEIGHT = 0.5  # how much of what is not wanted is subtracted: more also loses what is wanted
+_MODELS: WeakKeyDictionary[Bundle, str] = WeakKeyDictionary()  # names that were computed
 
 
 class SearchModel(Protocol):
@@ -238,3 +245,44 @@ def _explain(hit: Hit, pipeline: SearchModel, words: str) -> Hit:
         return replace(hit, why={"words": pipeline.ground(hit.path, words).to_json()["words"]})
     except SightlineError as error:  # the file is gone since, or can no longer be read
         return replace(hit, why={"words": [], "error": str(error)})
+
+
+def default_store() -> Path:
+    """Where an index goes if no place is named: a hidden folder in the current one."""
+    return Path.cwd() / NAME
+
+
+def nearest_store() -> Path:
+    """Where an index is looked for if no place is named: in the current folder, then in those above it."""
+    stores = [folder / NAME for folder in default_store().parents]
+    return next((store for store in stores if store.is_dir()), stores[0])
+
+
+def engine_at(store: PathLike) -> Engine | None:
+    """The engine of an index; None where there is none."""
+    if is_address(store):
+        return LanceIndex(store)
+    folder = Path(store)
+    if (folder / f"{lance.TABLE}.lance").exists():
+        return LanceIndex(folder)
+    return ExactIndex(folder) if (folder / exact.FILE).exists() else None
+
+
+def open_index(store: PathLike) -> Engine:
+    engine = engine_at(store)
+    if engine is None or not engine.maker:
+        fix = "make one with `sightline index FOLDER`"
+        raise DataError("there is no photo index here", where=os.fspath(store), fix=fix)
+    return engine
+
+
+def model_of(bundle: Bundle) -> str:
+    """A short name for the vision model and the matcher of a bundle; captions may be of any captioner."""
+    if bundle not in _MODELS:
+        matcher = bundle.matcher
+        if matcher is None:
+            raise ConfigError("this model has no matcher, and cannot search", fix="use one that has")
+        weights = (tensor.detach().float().cpu().numpy().tobytes() for tensor in matcher.model.state_dict().values())
+        words = "\n".join(matcher.vocabulary)
+        _MODELS[bundle] = fingerprint(bundle.vision.fingerprint(), matcher.text_rule, words, *weights)
+    return _MODELS[bundle]

@@ -6,28 +6,37 @@ what is in the index is done; the ledger only remembers which bad files were rep
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from sightline.errors import ConfigError, DataError, SightlineError
-from sightline.files import PathLike
+from sightline.errors import ConfigError, DataError, MissingExtraError, SightlineError
+from sightline.files import PathLike, cache_dir, fingerprint, lock, unwritable
 from sightline.jobs.job import Executor, Report, run, run_locally
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger
 from sightline.photo import Photo, PhotoEmbedding
+from sightline.search import exact, lance
 from sightline.search.engine import Engine, Row, RowState
-from sightline.search.index_store import LEDGER, Kind, engine_for, hold_store
+from sightline.search.exact import ExactIndex
+from sightline.search.lance import LanceIndex
+from sightline.search.query import engine_at
 from sightline.vision.object_storage import Mark, is_address
 from sightline.vision.photo_reader import Progress
 
+Kind = Literal["exact", "lance"]  # of engines
 EmbedPhotos = Callable[[Sequence[Photo]], Sequence[PhotoEmbedding]]
-KNOWN_AT_ONCE = 1000  # rows of photos under new names that are written at once
+ROWS_AT_ONCE = 1000  # that are written at once: of photos under new names, or of another engine
 LEAST_CONCEPT_SCORE = 0.5  # the least score of a concept by which its photo is found
 TIDY = 40  # batches from one tidying to the next
+LANCE_FROM = 100_000  # photos: from here on, comparing every vector takes longer than people like to wait
+LOCK, LEDGER, MOVING = "lock", "ledger.jsonl", ".moving"
 
 
 @dataclass
@@ -122,7 +131,7 @@ def sync(
         folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
         store: a folder, or an address such as s3://bucket/photos. One store may hold several folders of photos.
         embed: gives the vectors, and captions where they are wanted, of photos that were read.
-        maker: the fingerprint of the model (`sightline.search.index_store`).
+        maker: the fingerprint of the model (`sightline.search.query.model_of`).
         size: pixels of the squares that the model sees.
         captions: whether `embed` gives them; photos that were indexed without are then looked at again.
         engine: exact or lance; by default what fits the number of photos.
@@ -219,8 +228,8 @@ class IndexSink:
 def _write_known(index: Engine, root: str, todo: _Plan) -> set[str]:
     """Write rows of known bytes under the names they have now; return which."""
     written = set[str]()
-    for start in range(0, len(todo.known), KNOWN_AT_ONCE):
-        some = todo.known[start : start + KNOWN_AT_ONCE]
+    for start in range(0, len(todo.known), ROWS_AT_ONCE):
+        some = todo.known[start : start + ROWS_AT_ONCE]
         rows = {row.path: row for row in index.rows({source for _, source in some})}
         new: list[Row] = []
         for photo, source in some:
@@ -242,3 +251,52 @@ def content_hash(path: PathLike) -> str:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     except OSError:  # gone since it was read, or no file of its own: reading it again would cost too much
         return ""
+
+
+@contextlib.contextmanager
+def hold_store(store: PathLike) -> Iterator[Path]:
+    """Hold the store as its only writer; the folder is that of its ledger, which is on this machine in any case."""
+    folder = cache_dir() / "indexes" / fingerprint(os.fspath(store)) if is_address(store) else Path(store)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / LOCK).touch()
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    with lock(folder / LOCK):
+        yield folder
+
+
+def engine_for(store: PathLike, photos: int, kind: Kind | None = None) -> Engine:
+    """The engine to write with, whose store is held.
+
+    An index of so many photos, those that it has counted in, that exact search is slow moves to LanceDB if that is
+    installed, unless a `kind` of engine was asked for.
+    """
+    current = engine_at(store)
+    if kind == "exact" and current is not None and current.kind == "lance":
+        raise ConfigError("this index is one of LanceDB", where=os.fspath(store), fix="name another place with --store")
+    if kind == "lance" and not lance.is_installed():
+        raise MissingExtraError.of("lancedb", "search", "`--engine lance`")
+    many = max(photos, 0 if current is None else len(current)) >= LANCE_FROM
+    big = kind == "lance" or (kind is None and many and lance.is_installed())
+    if isinstance(current, ExactIndex) and big:
+        return _move(current, Path(store))
+    if current is None:
+        return LanceIndex(store) if big else ExactIndex(store)
+    if current.kind == "lance" and not is_address(store):  # what a move that was killed at its end left
+        (Path(store) / exact.FILE).unlink(missing_ok=True)
+    return current
+
+
+def _move(old: ExactIndex, folder: Path) -> Engine:
+    """The same index in LanceDB. Killed half-way, the old one is still there."""
+    shutil.rmtree(folder / MOVING, ignore_errors=True)
+    new, paths = LanceIndex(folder / MOVING), sorted(old.states())
+    new.clear(old.maker)
+    for start in range(0, len(paths), ROWS_AT_ONCE):
+        new.write(old.rows(paths[start : start + ROWS_AT_ONCE]))
+    if paths:
+        (folder / MOVING / f"{lance.TABLE}.lance").rename(folder / f"{lance.TABLE}.lance")
+    old.path.unlink()
+    shutil.rmtree(folder / MOVING, ignore_errors=True)
+    return LanceIndex(folder)
