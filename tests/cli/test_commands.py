@@ -13,7 +13,7 @@ import pytest
 
 from sightline import __version__
 from sightline.cli import commands
-from sightline.cli.arguments import bind, options
+from sightline.cli.console import bind, options
 
 
 def sightline(*arguments: str, **kwargs) -> subprocess.CompletedProcess:
@@ -262,7 +262,7 @@ HEAVY = {"numpy", "torch", "PIL", "rich", "yaml", "fastapi"}
 
 @pytest.mark.parametrize("name", commands.COMMANDS)
 def test_help_imports_nothing_heavy(name):
-    load = f"from sightline.cli import arguments, commands; commands.COMMANDS[{name!r}].load()"
+    load = f"from sightline.cli import commands, console; commands.COMMANDS[{name!r}].load()"
     code = f"import sys; {load}; print(sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

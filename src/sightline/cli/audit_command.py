@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.cli.arguments import Folder, ModelFile
+from sightline.cli.console import Folder, ModelFile
 from sightline.errors import ConfigError, printable
 from sightline.files import cache_dir, existing_path, fingerprint, lock, model_file, write_json
 

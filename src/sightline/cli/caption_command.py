@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from sightline.cli.arguments import Arg, Folder, ModelFile, RayAddress
 from sightline.cli.caption_display import STREAMS, CaptionDisplay
+from sightline.cli.console import Arg, Folder, ModelFile, RayAddress
 from sightline.cli.pipeline_work import CaptionWork
 from sightline.errors import ConfigError, DataError, SightlineError
 

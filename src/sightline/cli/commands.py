@@ -104,7 +104,7 @@ def _call(arguments: list[str]) -> Callable[[], int | None]:
     if name is None:
         return functools.partial(print, overview(arguments[0]))
     function = COMMANDS[name].load()
-    from sightline.cli.arguments import bind
+    from sightline.cli.console import bind
 
     return bind(function, name, rest)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sightline.cli.arguments import options
+from sightline.cli.console import options
 
 _BASH = """\
 _sightline() {{

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sightline.cli.arguments import Arg
-from sightline.cli.output import show
+from sightline.cli.console import Arg, show
 from sightline.errors import ConfigError, printable
 
 if TYPE_CHECKING:  # help needs neither numpy nor rich

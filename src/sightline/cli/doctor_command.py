@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from sightline import __version__
-from sightline.cli.output import show
+from sightline.cli.console import show
 from sightline.files import cache_dir
 
 REQUIRED = ("numpy", "torch", "pillow", "safetensors", "pyyaml", "rich")

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sightline.cli.arguments import Arg
-from sightline.cli.output import print_table, show
+from sightline.cli.console import Arg, print_table, show
 from sightline.errors import ConfigError, printable
 from sightline.files import existing_path, model_file
 

@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from sightline.cli.arguments import RayAddress
-from sightline.cli.output import show
+from sightline.cli.console import RayAddress, show
 from sightline.errors import ConfigError, plural, printable
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from sightline.cli.arguments import Arg, ModelFile
-from sightline.cli.output import show
+from sightline.cli.console import Arg, ModelFile, show
 from sightline.errors import ConfigError
 from sightline.files import atomic_write
 

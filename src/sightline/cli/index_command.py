@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from sightline.cli.arguments import Arg, ModelFile, RayAddress
-from sightline.cli.output import show
+from sightline.cli.console import Arg, ModelFile, RayAddress, show
 from sightline.errors import ConfigError, plural, printable
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a folder to index, or something to look for

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.cli.output import print_table, show
+from sightline.cli.console import print_table, show
 from sightline.errors import ConfigError, MissingRecordError
 from sightline.files import model_file
 

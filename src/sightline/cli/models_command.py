@@ -7,8 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from sightline.cli.arguments import Arg
-from sightline.cli.output import show
+from sightline.cli.console import Arg, show
 from sightline.errors import CheckpointError, printable
 from sightline.files import model_file
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sightline.cli.arguments import Arg
-from sightline.cli.output import show
+from sightline.cli.console import Arg, show
 from sightline.errors import ConfigError, MissingExtraError, plural
 from sightline.files import read_json, write_text
 from sightline.training.checkpoint_finder import RUNS

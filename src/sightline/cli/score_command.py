@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.cli.output import print_table, show
+from sightline.cli.console import print_table, show
 from sightline.errors import (
     ConfigError,
     CountError,

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from sightline.cli.arguments import Arg, ModelFile
-from sightline.cli.output import show
+from sightline.cli.console import Arg, ModelFile, show
 from sightline.errors import ConfigError, MissingExtraError
 
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sightline.cli.arguments import Arg
-from sightline.cli.output import show
+from sightline.cli.console import Arg, show
 from sightline.errors import ConfigError
 from sightline.files import MODEL, RECIPE
 from sightline.training.checkpoint_finder import RUNS

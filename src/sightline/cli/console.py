@@ -1,4 +1,4 @@
-"""From the words of a command line to the call of a command's function, and what is said of words that do not fit.
+"""The console: from the words of a command line to the call of a command's function, and what commands print.
 
 A command is a typed function. Keyword-only parameters are its flags, the others are positional; the docstring is its
 help. `Annotated[…, Arg(…)]` says what types and names do not.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import functools
+import json as json_module
 import os
 import re
 import shutil
 import textwrap
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -254,3 +255,24 @@ def _row(head: str, text: str, width: int) -> Iterator[str]:
 
 def _refusal(what: str, name: str, hint: str = "") -> ConfigError:
     return ConfigError(what, fix=f"{hint}`sightline {name} --help` tells how")
+
+
+def show(value: Any, text: str | Callable[[], object], *, json: bool, quiet: bool, indent: int | None = None) -> None:
+    """Print `value` as JSON, or the text; a text that takes work is a function that prints it."""
+    if json:
+        print(json_module.dumps(value, ensure_ascii=False, indent=indent), flush=True)
+    elif not quiet:
+        print(text, flush=True) if isinstance(text, str) else text()
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns under their heads: the first to the left, numbers to the right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="right" if place else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console(soft_wrap=True).print(table)
