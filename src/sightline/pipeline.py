@@ -253,11 +253,8 @@ class Pipeline:
                 continue
             confidence = float(self.bundle.calibration.confidence([signs])[0])
             low = confidence < self.bundle.calibration.low
-            captions.append(
-                PhotoCaption(
-                    caption.words, caption.log_prob, caption.trace, path, photo.size, confidence, low, concepts
-                )
-            )
+            said = caption.words, caption.log_prob, caption.trace
+            captions.append(PhotoCaption(*said, path, photo.size, confidence, low, concepts))
         return captions
 
     @torch.inference_mode()
@@ -573,7 +570,6 @@ def _rules(length: Length, rules: Rules | None) -> Rules:
 
 
 def groups(photos: Iterable[Photo], size: int) -> Iterator[list[Photo]]:
-    """Photos in lists of `size`, in their order."""
     remaining = iter(photos)
     while group := list(itertools.islice(remaining, size)):
         yield group

@@ -149,13 +149,8 @@ def _records(photos: Sequence[PhotoRef], work: CaptionWork, display: CaptionDisp
         display.problems.append(error)
         display.step()
 
-    for caption in work.load().caption_many(
-        [photo.path for photo in photos],
-        beam=work.beam,
-        rules=work.rules(),
-        bad=leave_out,
-        progress=display.progress("captioning"),
-    ):
+    paths, bar = [photo.path for photo in photos], display.progress("captioning")
+    for caption in work.load().caption_many(paths, beam=work.beam, rules=work.rules(), bad=leave_out, progress=bar):
         display.step()
         record = caption.to_json()
         display.caption(record)

@@ -73,7 +73,6 @@ class CaptionDisplay:
         self._task = self._bar.add_task(title, total=total)
 
     def step(self) -> None:
-        """Move the bar by one photo."""
         if self._bar is not None:
             self._bar.advance(self._task)
 

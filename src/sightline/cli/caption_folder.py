@@ -85,7 +85,6 @@ class Files:
         self.rewrites.drop(dropped)
 
     def flush(self) -> None:
-        """Wait until both logs are on disk."""
         self.log.flush()
         self.rewrites.flush()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,14 +106,9 @@ def evaluate(
         how = how if folds is None else replace(how, folds=folds)
         how = replace(how, self_retrieval=True) if self_retrieval else how
         console = Console(stderr=True, quiet=quiet)
-        measured = measure(
-            [member for member, _ in members],
-            data,
-            how,
-            base=base,
-            progress=lambda batches: track(batches, "writing captions", console=console, transient=True),  # type: ignore[arg-type,return-value]
-            write=None if pipeline is None or len(members) > 1 else _captions_of(pipeline, beam),
-        )
+        bar = partial(track, description="writing captions", console=console, transient=True)
+        write = None if pipeline is None or len(members) > 1 else _captions_of(pipeline, beam)
+        measured = measure([member for member, _ in members], data, how, base=base, progress=bar, write=write)
     measured = replace(measured, notes=(*measured.notes, *notes))
     name = " and ".join(data.test or data.val)
     if out is not None:
@@ -156,10 +152,8 @@ def _captions_of(pipeline: Pipeline, beam: int | None) -> WriteCaptions:
 
     def captions(scenes: SceneBatch) -> Sequence[Caption]:
         batch = scenes.part("pixels").permute(0, 2, 3, 1).cpu().numpy()
-        photos = [
-            Photo(id, id, pixels, (pixels.shape[1], pixels.shape[0]))
-            for id, pixels in zip(scenes.ids, batch, strict=True)
-        ]
+        size = batch.shape[2], batch.shape[1]
+        photos = [Photo(id, id, pixels, size) for id, pixels in zip(scenes.ids, batch, strict=True)]
         return pipeline.caption_photos(photos) if beam is None else pipeline.caption_photos(photos, beam)
 
     return captions

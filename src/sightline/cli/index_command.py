@@ -142,15 +142,9 @@ def search(
     from sightline.pipeline import load
 
     pipeline = load(model, device, threads)
+    how, captions = True if exact else False if ann else None, not vectors_only
     hits = index.search(
-        pipeline,
-        words,
-        photo=image,
-        avoid=avoid,
-        count=count,
-        captions=not vectors_only,
-        exact=True if exact else False if ann else None,
-        explain=explain,
+        pipeline, words, photo=image, avoid=avoid, count=count, captions=captions, exact=how, explain=explain
     )
     if quiet:
         return 0 if hits else 1

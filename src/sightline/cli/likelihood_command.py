@@ -111,7 +111,6 @@ def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
 
 
 def _steps(result: Likelihood) -> list[tuple[str, float | None]]:
-    """Each word and END, with their log-probabilities."""
     words, traces = (*result.caption.words, "<end>"), (*result.caption.trace, result.end)
     return [(word, trace.log_prob) for word, trace in zip(words, traces, strict=True)]
 

@@ -157,17 +157,9 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
     for row in read_rows(path):
         folder, recipe = out / name / row, read_recipe(path, row)
         results = _results(folder)
-        lines.append(
-            Line(
-                row,
-                recipe.paper,
-                results.get("metrics", {}),
-                results.get("split") or "",
-                results.get("photos", 0),
-                tuple(results.get("changes", ())),
-                why.get(f"{name}#{row}", ""),
-            )
-        )
+        measured = results.get("metrics", {}), results.get("split") or "", results.get("photos", 0)
+        changes, note = tuple(results.get("changes", ())), why.get(f"{name}#{row}", "")
+        lines.append(Line(row, recipe.paper, *measured, changes, note))
         quantities = {f"val {stage.select.metric}" for stage in recipe.stage_list()} | {"loss"}
         for (stage, quantity), points in curves_of(folder).items():
             if quantity in quantities:

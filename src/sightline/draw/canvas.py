@@ -90,7 +90,6 @@ def png(image: Image.Image) -> bytes:
 
 
 def save_png(image: Image.Image, path: PathLike) -> None:
-    """Write `image` as PNG, atomically."""
     with atomic_write(path) as file:
         file.write(png(image))
 
@@ -105,7 +104,6 @@ class Span:
     line: Line = ""
 
     def width(self, size: int) -> int:
-        """How many pixels it takes in one line."""
         shown, face = writable(self.text, size)
         return math.ceil(face.getlength(shown)) + (2 * _CHIP if self.fill else 0)
 

@@ -39,17 +39,9 @@ def caption_of(record: CaptionJson) -> PhotoCaption:
     size = (int(record["size"][0]), int(record["size"][1]))
     words = record["words"]
     concepts = (Concept(one["name"], one["score"], _normalised(one["box"], size)) for one in record["concepts"])
-    return PhotoCaption(
-        tuple(word["word"] for word in words),
-        record["log_prob"],
-        tuple(_trace(word, size) for word in words),
-        record["path"],
-        size,
-        record["confidence"],
-        record["low_confidence"],
-        tuple(concepts),
-        record.get("warning", ""),
-    )
+    said = tuple(word["word"] for word in words), record["log_prob"], tuple(_trace(word, size) for word in words)
+    sure = record["confidence"], record["low_confidence"]
+    return PhotoCaption(*said, record["path"], size, *sure, tuple(concepts), record.get("warning", ""))
 
 
 def sentence(caption: str) -> str:

@@ -171,16 +171,10 @@ def choose_boxes(
     for i, caption in enumerate(captions):
         photo = i % len(counts)
         n, most = counts[photo], box_counts(caption.words, tags[i])
-        results.append(
-            rule.point(
-                caption,
-                most,
-                boxes[photo, :n],
-                None if alignment is None else alignment[i, 1 : len(caption) + 1, :n],
-                scores=None if scores is None else scores[photo, :n],
-                named=name_regions(bundle.vision, scenes, photo, caption.words, most),
-            )
-        )
+        aligned = None if alignment is None else alignment[i, 1 : len(caption) + 1, :n]
+        sure = None if scores is None else scores[photo, :n]
+        named = name_regions(bundle.vision, scenes, photo, caption.words, most)
+        results.append(rule.point(caption, most, boxes[photo, :n], aligned, scores=sure, named=named))
     return results
 
 

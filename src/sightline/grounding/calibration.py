@@ -134,7 +134,6 @@ class SupportModel:
 
 
 def check_least(least: float) -> float:
-    """The threshold, if it is a probability."""
     if not 0 <= least <= 1:
         raise ConfigError(f"the threshold is {least}", fix="give a number from 0 to 1")
     return least

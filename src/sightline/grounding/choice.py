@@ -142,7 +142,6 @@ class CaptionChooser:
         return best
 
     def best(self, candidates: Sequence[Candidate]) -> Candidate:
-        """The candidate with the highest total score."""
         return max(candidates, key=lambda candidate: candidate.total(self.fit, self.choice.doubt))
 
     def candidates(self, photos: EncodedPhotos, decoded: DecodeResult, rules: Rules) -> list[list[Candidate]]:
@@ -281,7 +280,6 @@ def is_sure(concept: Concept) -> bool:
 
 
 def signs_of(candidate: Candidate, concepts: Sequence[Concept]) -> Signs:
-    """What speaks for the caption that was chosen."""
     missing = (concept.score for concept in concepts if not mentions(candidate.words, concept.name))
     return Signs(candidate.cosine, candidate.least, 1 - max(missing, default=0.0))
 

@@ -121,13 +121,9 @@ class Grounder:
         known = [known_nouns(words, nouns, vocabulary) for words, nouns in zip(sentences, is_noun, strict=True)]
         likelihoods = _SentenceLikelihoods(self.captioner, known, vocabulary, scene)
         evidence = self.photo_evidence(scene)
-        captions = choose_boxes(
-            self.bundle,
-            [likelihoods.caption(row, words) for row, words in enumerate(sentences)],
-            scene,
-            replace(self.bundle.pointing, least=0.0),
-            evidence.images,
-        )
+        captions = [likelihoods.caption(row, words) for row, words in enumerate(sentences)]
+        anywhere = replace(self.bundle.pointing, least=0.0)
+        captions = choose_boxes(self.bundle, captions, scene, anywhere, evidence.images)
         results = []
         for row, caption in enumerate(captions):
             words = caption.words
@@ -195,7 +191,6 @@ class _SentenceLikelihoods:
 
 
 def one_scene(scenes: SceneBatch, row: int) -> SceneBatch:
-    """One scene of a batch, as a batch."""
     parts = {item.name: getattr(scenes, item.name) for item in fields(scenes) if item.name != "fingerprint"}
     return replace(scenes, **{name: part[row : row + 1] for name, part in parts.items() if part is not None})
 

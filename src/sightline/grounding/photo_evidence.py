@@ -128,20 +128,13 @@ class PhotoEvidence:
         cosines = self._cosines(photo, {words[at] for at in nouns})
         evidence = []
         for at in nouns:
-            name_odds = name_margin = math.nan
+            noun, known = words[at], {"concept_odds": concept_odds(words[at], self.concepts[photo])}
             if self._names is not None:
                 before = words[at - 1] if at else ""
-                name_odds, name_margin = self._names.of(self.region_odds[photo], words[at], before)
-            region_cosine, photo_cosine = cosines.get(words[at], (math.nan, math.nan))
-            evidence.append(
-                Evidence(
-                    name_odds=name_odds,
-                    region_cosine=region_cosine,
-                    photo_cosine=photo_cosine,
-                    name_margin=name_margin,
-                    concept_odds=concept_odds(words[at], self.concepts[photo]),
-                )
-            )
+                known["name_odds"], known["name_margin"] = self._names.of(self.region_odds[photo], noun, before)
+            if noun in cosines:
+                known["region_cosine"], known["photo_cosine"] = cosines[noun]
+            evidence.append(Evidence(**known))
         return evidence
 
     def names_at(self, photo: int, box: Box, least: float) -> list[str]:

@@ -113,18 +113,12 @@ class SceneMaker:
         batch = self.encoder.scenes(pixels, [photo.id for photo in photos])
         concepts = self.encoder.concepts(batch) if isinstance(self.encoder, ConceptEncoder) else [()] * len(photos)
         rows: dict[str, Any] = {name: self._rows(batch, name) for name in PARTS if getattr(batch, name) is not None}
-        shapes = batch.grid_shapes or (None,) * len(photos)
-        return [
-            Scene(
-                photo.id,
-                **{name: parts[i] for name, parts in rows.items()},
-                grid_shape=shapes[i],
-                concepts=concepts[i],
-                size=photo.size,
-                fingerprint=self.fingerprint,
-            )
-            for i, photo in enumerate(photos)
-        ]
+        rows |= {"grid_shape": batch.grid_shapes or (None,) * len(photos), "concepts": concepts}
+        scenes = []
+        for i, photo in enumerate(photos):
+            parts = {name: row[i] for name, row in rows.items()}
+            scenes.append(Scene(photo.id, **parts, size=photo.size, fingerprint=self.fingerprint))
+        return scenes
 
     def _rows(self, batch: SceneBatch, name: str) -> list[Array]:
         """A part of each scene, without its padding."""

@@ -61,7 +61,6 @@ class ChecksumLines(ABC):
         return self._file.append(line), len(line)
 
     def flush(self) -> None:
-        """Wait until all lines are on disk."""
         self._file.sync()
 
 

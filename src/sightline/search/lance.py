@@ -213,7 +213,6 @@ def storage_options(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _path_in(paths: Iterable[str]) -> Iterator[str]:
-    """Conditions that hold for some paths."""
     quoted = ["'" + path.replace("'", "''") + "'" for path in paths]
     for start in range(0, len(quoted), AT_ONCE):
         yield f"path IN ({', '.join(quoted[start : start + AT_ONCE])})"

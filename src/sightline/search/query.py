@@ -219,7 +219,6 @@ def means_something(pipeline: SearchModel, text: str) -> bool:
 
 
 def _split(pipeline: SearchModel, text: str) -> tuple[list[str], Vocabulary]:
-    """The words of a text, and those that the model knows."""
     reader = pipeline.bundle.matcher or pipeline.bundle.captioner
     return rule(reader.text_rule).all_words(text), reader.vocabulary
 
@@ -259,7 +258,6 @@ def nearest_store() -> Path:
 
 
 def engine_at(store: PathLike) -> Engine | None:
-    """The engine of an index; None where there is none."""
     if is_address(store):
         return LanceIndex(store)
     folder = Path(store)

@@ -256,7 +256,6 @@ class Service:
     async def _caption(
         self, photos: Sequence[Photo], pipeline: Pipeline, beam: int, rules: Rules | None, alternatives: int
     ) -> list[tuple[PhotoCaption, list[str]]]:
-        """The captions of photos, each with other wordings."""
         run = functools.partial(_caption_many, pipeline, beam=beam, rules=rules, alternatives=alternatives)
         return await self._run(("caption", id(pipeline), beam, rules, alternatives), run, photos)
 
@@ -280,14 +279,11 @@ class Service:
         assert self.index is not None
         answers = []
         for request, photo in items:
+            words, avoid, pixels = request.text or "", request.without or "", None if photo is None else photo.pixels
+            like = () if request.like is None else (self.found_photos.by_id(request.like)[0],)
             try:
                 hits = self.index.search(
-                    self.pipeline,
-                    request.text or "",
-                    photo=None if photo is None else photo.pixels,
-                    avoid=request.without or "",
-                    count=request.k,
-                    leave_out=() if request.like is None else (self.found_photos.by_id(request.like)[0],),
+                    self.pipeline, words, photo=pixels, avoid=avoid, count=request.k, leave_out=like
                 )
                 names = self.index.relative([hit.path for hit in hits])
             except DataError as error:  # the reason of the engine, in brackets, may name files
@@ -319,7 +315,6 @@ class FoundPhotos:
         return id
 
     def by_id(self, id: str) -> tuple[str, str]:
-        """The path and the name of a photo."""
         if id not in self._photos:
             raise Refusal(404, "no photo has this id", "search again: ids hold until the server is stopped")
         return self._photos[id]

@@ -111,9 +111,7 @@ class Worker:
                 if left is None or (left > 0 and len(alike) < self.limits.batch):
                     self._change.wait(left)
                     continue
-                share = max(
-                    FEW_PHOTOS, math.ceil(len(alike) / self._idle)
-                )  # as many for each thread that has nothing to do
+                share = max(FEW_PHOTOS, math.ceil(len(alike) / self._idle))  # as many for each thread that is idle
                 batch = alike[: min(self.limits.batch, share)]
                 taken = set(map(id, batch))
                 self._jobs = deque(job for job in self._jobs if id(job) not in taken)
