@@ -228,20 +228,16 @@ class Pipeline:
             warnings.warn(left_out(errors), stacklevel=2)
 
     @torch.inference_mode()
-    def caption_photos(self, photos: Sequence[Photo], beam: int = 3, rules: Rules | None = None) -> list[PhotoCaption]:
-        """The captions of photos that were read, looked at together; beam and rules are those of `caption`."""
-        return self._caption(photos, self.scenes(photos), beam, rules)
-
-    def _caption(
+    def caption_photos(
         self,
         photos: Sequence[Photo],
-        scenes: SceneBatch,
         beam: int = 3,
         rules: Rules | None = None,
-        images: Embedding | None = None,
+        scenes: SceneBatch | None = None,  # of the photos, where they were looked at
+        images: Embedding | None = None,  # what the matcher makes of them, where that is known
     ) -> list[PhotoCaption]:
-        """Captions of scenes, with boxes and confidence; `images` is what the matcher makes of them, where known."""
-        captions = []
+        """The captions of photos that were read, looked at together; beam and rules are those of `caption`."""
+        captions, scenes = [], self.scenes(photos) if scenes is None else scenes
         with self._threads_for(len(photos)):
             choices = self.choose_captions(scenes, beam, rules, images)
         for photo, (caption, signs, concepts) in zip(photos, choices, strict=True):
@@ -411,7 +407,7 @@ class Pipeline:
             scenes = self.scenes(group)
             images = matcher.model.embed_images(scenes)
             vectors: Array = images["vector"].float().cpu().numpy()
-            texts = self._caption(group, scenes, images=images) if captions else [None] * len(group)
+            texts = self.caption_photos(group, scenes=scenes, images=images) if captions else [None] * len(group)
             for photo, vector, caption in zip(group, vectors, texts, strict=True):
                 embeddings.append(PhotoEmbedding(os.fspath(photo.path), photo.size, vector, caption))
         return embeddings

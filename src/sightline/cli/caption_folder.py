@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -37,25 +37,21 @@ class FileOptions:
     distinct: bool = False  # rewrite captions that are alike
 
 
+@dataclass(eq=False)
 class Files:
-    """The sink of the job: captions go to the log, and from there to files.
+    """The sink of the job: captions go to the log, and from there to files."""
 
-    `log` has the captions as they were first said, `rewrites` those that `--distinct` rewrote.
-    """
+    filing: FileOptions
+    log: CaptionLog  # the captions as they were first said
+    rewrites: CaptionLog  # those that `--distinct` rewrote
+    photos: Sequence[PhotoRef]
+    display: CaptionDisplay
+    _fresh: set[str] = field(default_factory=set)  # captions whose files are to be written, whatever is there
+    _written: set[str] = field(default_factory=set)  # photos whose files were written, or could not be
+    _described: set[str] = field(default_factory=set)  # photos whose sidecars are
 
-    def __init__(
-        self,
-        filing: FileOptions,
-        log: CaptionLog,
-        rewrites: CaptionLog,
-        photos: Sequence[PhotoRef],
-        display: CaptionDisplay,
-    ) -> None:
-        self.filing, self.log, self.rewrites, self.photos, self.display = filing, log, rewrites, photos, display
-        self._paths = {photo.id: str(photo.path) for photo in photos}
-        self._fresh: set[str] = set()  # captions whose files are to be written, whatever is there
-        self._written: set[str] = set()  # photos whose files were written, or could not be
-        self._described: set[str] = set()  # photos whose sidecars are
+    def __post_init__(self) -> None:
+        self._paths = {photo.id: str(photo.path) for photo in self.photos}
 
     def __contains__(self, id: object) -> bool:
         return id in self.log

@@ -108,7 +108,7 @@ def evaluate(
         console = Console(stderr=True, quiet=quiet)
         bar = partial(track, description="writing captions", console=console, transient=True)
         write = None if pipeline is None or len(members) > 1 else _captions_of(pipeline, beam)
-        measured = measure([member for member, _ in members], data, how, base=base, progress=bar, write=write)
+        measured = measure([member for member, _ in members], data, how, base=base, progress=bar, write=write)  # type: ignore[arg-type]
     measured = replace(measured, notes=(*measured.notes, *notes))
     name = " and ".join(data.test or data.val)
     if out is not None:

@@ -43,12 +43,7 @@ KINDS = {
 }
 
 
-def models(
-    file: Annotated[Path | None, Arg("[FILE]")] = None,
-    *,
-    json: bool = False,
-    quiet: bool = False,
-) -> None:
+def models(file: Annotated[Path | None, Arg("[FILE]")] = None, *, json: bool = False, quiet: bool = False) -> None:
     """Tell which models there are, or what a model file holds. Exit code 2 for a file that is damaged or no model.
 
         sightline models

@@ -27,30 +27,14 @@ def attention_panels(
     width: int = 960,
     columns: int = 4,
     one_scale: bool = False,
+    above: Image.Image | None = None,
 ) -> Image.Image:
     """One panel a word: what it attended to glows, and over regions the most attended one is outlined.
 
     Each panel is scaled to its own maximum, as in the papers' figures, and the largest weight stands under the word;
     with `one_scale` all panels share one, so that faint attention looks faint. A word without attention, or with none
-    above zero, gets the dimmed photo.
+    above zero, gets the dimmed photo. A picture may stand `above` the panels.
     """
-    page = Sheet()
-    set_panels(page, 0, photo, caption, scene, over, width, columns, one_scale)
-    return page.image()
-
-
-def set_panels(
-    page: Sheet,
-    top: int,
-    photo: Photo,
-    caption: Caption,
-    scene: Scene,
-    over: Over,
-    width: int,
-    columns: int,
-    one_scale: bool = False,
-) -> None:
-    """Set the panels of a caption on a sheet, from `top` on."""
     if not 1 <= columns <= checked_width(width) // 64:
         raise ConfigError(f"{columns} panels do not fit side by side into {width} pixels", fix="choose fewer columns")
     room = (width - GAP * (columns - 1)) // columns
@@ -62,7 +46,8 @@ def set_panels(
         raise MissingPartError(what, where=caption.text, fix=f"{fix}, with its trace")
     maps = [_map(row, scene, over, fit.size) for _, row in weights]
     most = max(float(glow.max()) for glow in maps) if one_scale else None
-    bottom = top
+    page = Sheet()
+    top = bottom = 0 if above is None else page.photo(above, 0, 0) + GAP
     for n, ((word, row), glow) in enumerate(zip(weights, maps, strict=True)):
         panel, note = overlay(fit, glow, most), "no attention"
         if row is not None and row.any():
@@ -75,6 +60,7 @@ def set_panels(
         left = n % columns * (room + GAP)
         below = page.photo(panel, left, page.words([Span(word)], left, top, room))
         bottom = max(bottom, page.words(spans(note, SOFT), left, below, room, SMALL) + GAP)
+    return page.image()
 
 
 def _map(weights: Array | None, scene: Scene, over: Over, size: tuple[int, int]) -> Array:

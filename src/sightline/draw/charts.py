@@ -14,7 +14,7 @@ from PIL import Image, ImageChops, ImageOps
 
 from sightline.caption import Caption
 from sightline.draw import canvas
-from sightline.draw.attention_maps import Over, check_weights, set_panels
+from sightline.draw.attention_maps import Over, attention_panels, check_weights
 from sightline.draw.canvas import BESIDE, COLOURS, GAP, INK, LINE, PAPER, SOFT, Colour, Photo, Sheet
 from sightline.draw.photo_boxes import Mark, draw_boxes, pixels
 from sightline.errors import ConfigError, DataError, MissingExtraError, MissingPartError
@@ -119,10 +119,8 @@ def sentinel_panels(
     """
     visual = 1 - np.array([value.item() for value in gate_values(caption, "sentinel")])
     parts = {"seen in the photo (one minus the sentinel's weight)": (visual, COLOURS[0])}
-    page = Sheet()
-    bottom = page.photo(_bars(caption.words, parts, canvas.checked_width(width)), 0, 0)
-    set_panels(page, bottom + GAP, photo, caption, scene, over, width, columns)
-    return page.image()
+    bars = _bars(caption.words, parts, canvas.checked_width(width))
+    return attention_panels(photo, caption, scene, over, width, columns, above=bars)
 
 
 def relationship_gate(photo: Photo, caption: Caption, width: int = 960) -> Image.Image:
