@@ -96,10 +96,6 @@ def load(
         threads: that a CPU computes with, in this whole process; by default as many as PyTorch chooses.
         style: an R²M model trained on your own text, or the folder of its run, whose words are used.
 
-    Returns:
-        A `Pipeline`, whose methods are `caption`, `caption_many`, `alternatives`, `distinct`, `ground`, `audit`,
-        `index` and `search`. Keep it, and give it photo after photo.
-
     >>> import sightline
     >>> pipeline = sightline.load()
     >>> caption = pipeline.caption("photos/cat.jpg")

@@ -137,13 +137,10 @@ def _audit(
     folder: Path,
     pipeline: Pipeline,
     least: float,
-    auditor: str,
+    auditor: str,  # tells this one from others: its model and threshold
     progress: Progress,
 ) -> tuple[list[AuditJson], Report]:
-    """Audit captions, given by the paths of their photos; results that are in the folder already are reused.
-
-    `auditor` tells this one from others: its model and threshold.
-    """
+    """Audit captions, given by the paths of their photos; results that are in the folder already are reused."""
     from sightline.jobs.job import run
     from sightline.jobs.job_photos import PhotoRef, mark_of
     from sightline.jobs.ledger import Ledger, RecordLog

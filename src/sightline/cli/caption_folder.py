@@ -165,10 +165,7 @@ def file_captions(
     display: CaptionDisplay,
     executor: Executor,
 ) -> int:
-    """Caption photos that were found in `sources`, and write the files; also when interrupted, of what is done by then.
-
-    Returns how many have a caption.
-    """
+    """Caption photos found in `sources`, write the files, also when interrupted, and return how many have a caption."""
     maker = work.fingerprint()
     cache = cache_dir() / "captions" / fingerprint(maker, *map(id_of, sources))
     place = cache if filing.out is None else filing.out / HIDDEN

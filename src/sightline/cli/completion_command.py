@@ -27,9 +27,6 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 
     Load it with `source <(sightline completion bash)` (or zsh), or `sightline completion fish | source`; put that line
     into your shell's start-up file to keep it.
-
-    Args:
-        shell: which shell the script is for.
     """
     from sightline.cli.commands import COMMANDS
 

@@ -33,13 +33,7 @@ def doctor(*, json: bool = False, quiet: bool = False) -> int:
 
     Exit code 1 if a required part is missing.
     """
-    facts = examine()
-    show(facts, lambda: _print(facts), json=json, quiet=quiet, indent=2)
-    return 0 if all(facts["required"].values()) and "torch_error" not in facts else 1
-
-
-def examine() -> dict[str, Any]:
-    return {
+    facts: dict[str, Any] = {
         "sightline": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -53,6 +47,8 @@ def examine() -> dict[str, Any]:
         "cache": str(cache_dir()),
         "text_encoding": sys.stdout.encoding,
     }
+    show(facts, lambda: _print(facts), json=json, quiet=quiet, indent=2)
+    return 0 if all(facts["required"].values()) and "torch_error" not in facts else 1
 
 
 def _torch() -> dict[str, Any]:

@@ -177,13 +177,10 @@ def _choose_data(
     split: str | None,
     photos: Path | None,
     changes: dict[str, Any],
-    base: Path,
-    folder: Path,
+    base: Path,  # of paths of recipes
+    folder: Path,  # for captions of photos that are new to the model
 ) -> tuple[DataConfig, list[str]]:
-    """What is measured on, and sentences about that: what the first model was trained on (`run`), or what is given.
-
-    Paths of recipes are relative to `base`; captions of photos that are new to the model go into `folder`.
-    """
+    """What is measured on, and sentences about that: what the first model was trained on (`run`), or what is given."""
     from sightline.data.caption_table import write_jsonl
     from sightline.data.records import CaptionSet
     from sightline.training.data_config import DataConfig

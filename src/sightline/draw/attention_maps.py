@@ -110,10 +110,7 @@ def grid_shape(scene: Scene, cells: int) -> tuple[int, int]:
 
 
 def region_map(boxes: Array, weights: Array, size: tuple[int, int]) -> Array:
-    """(height, width): at each pixel of a picture of `size` the sum of the weights of all regions it lies in.
-
-    `boxes` is (n, 4), normalised x1 y1 x2 y2; `weights` is (n,).
-    """
+    """(height, width): at each pixel the sum of the weights (n,) of all regions it lies in, normalised boxes (n, 4)."""
     total = np.zeros((size[1], size[0]))
     for box, weight in zip(boxes, weights, strict=True):
         left, top, right, bottom = pixels(as_box(box), size)

@@ -147,10 +147,7 @@ def writable(text: str, size: int) -> tuple[str, Font]:
 
 
 def lay_out(spans: Sequence[Span], width: int, size: int) -> tuple[list[tuple[Span, int, int]], tuple[int, int]]:
-    """Words in lines of at most `width` pixels, each with its left and top; and the size of the whole.
-
-    A word too long for a line is broken into pieces.
-    """
+    """Words, or pieces of long ones, in lines of at most `width` pixels, each with left and top; and the whole size."""
     space, height = max(3, round(size * 0.3)), round(size * 1.5)
     places: list[tuple[Span, int, int]] = []
     left = top = broadest = 0

@@ -121,10 +121,7 @@ def _csv_row(values: Iterable[object]) -> str:
 
 
 def box_table(words: Sequence[CaptionJson], none: str = "no word points at a box", indent: str = "  ") -> str:
-    """A line for each of the `words` of a caption's JSON that points somewhere: its box in pixels, how sure that is.
-
-    Further boxes of a plural follow, each on a line of its own.
-    """
+    """A line for each box that `words` of a caption's JSON point at: where it is in pixels, and how sure a word is."""
     pointing = [word for word in words if word["box"] is not None]
     if not pointing:
         return indent + none
@@ -138,10 +135,7 @@ def box_table(words: Sequence[CaptionJson], none: str = "no word points at a box
 
 
 def html_page(captions: Iterable[CaptionJson], folder: PathLike) -> Iterator[str]:
-    """A page of photos, each with its caption as alternative text, piece by piece: no request leaves it.
-
-    `folder` is where it will be, from which it leads to the photos.
-    """
+    """A page for a folder: photos, each with its caption as alternative text, piece by piece. No request leaves it."""
     yield page_start("Captions", _STYLE) + "<ul>\n"
     for record in captions:
         yield _figure(record, link(record["path"], folder))

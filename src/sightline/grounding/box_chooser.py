@@ -155,12 +155,9 @@ def choose_boxes(
     captions: Sequence[Caption],
     scenes: SceneBatch,
     rule: BoxChooser | None = None,
-    images: Embedding | None = None,
+    images: Embedding | None = None,  # what the matcher makes of the scenes, where that is known
 ) -> list[Caption]:
-    """Captions, one a scene, or several of one scene, their nouns pointing at boxes by `rule`, or the bundle's own.
-
-    `images` is what the matcher makes of the scenes, where that is known.
-    """
+    """Captions, one a scene, or several of one scene, their nouns pointing at boxes by `rule`, or the bundle's own."""
     tags = noun_tags([caption.words for caption in captions])
     rule = bundle.pointing if rule is None else rule
     boxes = scenes.part("boxes").float().cpu().numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -104,19 +105,15 @@ class RegionNames:
         return [names[id] for id in np.argsort(-odds[region]) if odds[region, id] >= least_odds]
 
 
+@dataclass(eq=False)
 class PhotoEvidence:
     """What vision and matcher know of the photos of a batch."""
 
-    def __init__(
-        self,
-        scenes: SceneBatch,
-        images: Embedding | None,  # what the matcher makes of them; None without a matcher
-        concepts: Sequence[tuple[Concept, ...]],  # of each photo
-        names: RegionNames | None,  # None where vision is no detector
-        vectors: NounVectors | None,  # None without a matcher of whole photos
-    ) -> None:
-        self.scenes, self.images, self.concepts = scenes, images, concepts
-        self._names, self._vectors = names, vectors
+    scenes: SceneBatch
+    images: Embedding | None  # what the matcher makes of them; None without a matcher
+    concepts: Sequence[tuple[Concept, ...]]  # of each photo
+    _names: RegionNames | None  # None where vision is no detector
+    _vectors: NounVectors | None  # None without a matcher of whole photos
 
     @cached_property
     def region_odds(self) -> list[Array]:

@@ -47,10 +47,7 @@ def photos_below(source: PathLike) -> Listing:
 
 
 def find_named_photos(sources: Iterable[str]) -> Listing:
-    """The photos that names on a command line mean (see `find_photos`). Their ids are absolute paths.
-
-    Names are files, folders, patterns, `-` for a list on standard input; addresses, and parquet files.
-    """
+    """The photos that names on a command line mean, as `find_photos` takes them, or of addresses and parquet files."""
     photos: dict[str, PhotoRef] = {}
     problems: list[SightlineError] = []
     for elsewhere, names in itertools.groupby(sources, is_elsewhere):

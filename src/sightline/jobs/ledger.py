@@ -21,10 +21,7 @@ from sightline.vision.object_storage import Mark
 
 
 class ChecksumLines(ABC):
-    """A file of such lines, made if it is missing. Use it in a `with` block.
-
-    Only one process at a time may hold it: the caller must lock it.
-    """
+    """A file of such lines, made if it is missing. Only one process at a time may hold it: the caller must lock it."""
 
     def __init__(self, path: PathLike) -> None:
         self.path = Path(path)
@@ -77,10 +74,7 @@ class Entry(NamedTuple):
 
 
 class Ledger(ChecksumLines):
-    """Which photos are done, as what they were, and which could not be read: entries by photo id.
-
-    A line a batch: `[[id, bytes, time of last change, error], …]`.
-    """
+    """Which photos are done, and which could not be read; a line a batch: `[[id, bytes, time of change, error], …]`."""
 
     def __init__(self, path: PathLike) -> None:
         self._entries: dict[str, Entry] = {}

@@ -143,16 +143,13 @@ class Guard:
 
 
 class IncomingBody:
-    """What a client sends; `read` says whether the application reads it.
-
-    `charge` is given the bytes of each part, and raises where there is no room for them.
-    """
+    """What a client sends; `charge` is given the bytes of each part, and raises where there is no room for them."""
 
     def __init__(self, receive: Receive, limits: Limits, charge: Callable[[int], None], *, read: bool) -> None:
         self._receive, self._limits, self._charge = receive, limits, charge
         self.charged = 0  # bytes
         self._complete = asyncio.Event()
-        if not read:
+        if not read:  # by the application
             self._complete.set()
 
     async def receive(self) -> Message:

@@ -36,10 +36,7 @@ class _Job:
 
 
 class Worker:
-    """Begins jobs in the order of their coming, those of the kind of the first together.
-
-    `batches` are worked on at once, each with a share of PyTorch's threads.
-    """
+    """Begins jobs in the order of their coming, those of one kind together; `batches` at once share the threads."""
 
     def __init__(self, limits: Limits, batches: int = 1) -> None:
         self.limits = limits
