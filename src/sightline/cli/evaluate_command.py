@@ -182,6 +182,7 @@ def _choose_data(
 ) -> tuple[DataConfig, list[str]]:
     """What is measured on, and sentences about that: what the first model was trained on (`run`), or what is given."""
     from sightline.data.caption_table import write_jsonl
+    from sightline.data.convert import any_captions
     from sightline.data.records import CaptionSet
     from sightline.training.data_config import DataConfig
 
@@ -205,7 +206,7 @@ def _choose_data(
     if photos is not None:
         lists = {test: existing_path(photos).absolute()}
         return DataConfig(captions=paths, test=(test,), splits=lists, **changes), []
-    if split != ALL and _have_splits(paths):
+    if split != ALL and any(any_captions(path).splits() for path in paths):
         return DataConfig(captions=paths, test=(test,), **changes), []
     everything = DataConfig(captions=paths, test=(ALL,), shares={ALL: 1.0}, **changes)
     if run is None or split == ALL:
@@ -223,20 +224,7 @@ def _choose_data(
 
 
 def _paths(data: DataConfig, base: Path) -> tuple[Path, ...]:
-    captions = data.captions if isinstance(data.captions, tuple) else (data.captions,)
-    return tuple(data.path(path, base).absolute() for path in captions)
-
-
-def _have_splits(captions: Sequence[Path]) -> bool:
-    from sightline.data.formats import identify
-
-    for path in captions:
-        kind = identify(path)
-        if kind.captions is None:
-            raise ConfigError(f"{kind.name} holds no captions", where=path, fix="give a file of captions")
-        if kind.captions(path).splits():
-            return True
-    return False
+    return tuple(data.path(path, base).absolute() for path in data.caption_files)
 
 
 def _new_photos(run: DataConfig, everything: DataConfig, base: Path) -> tuple[list[CaptionedPhoto], int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.cli.console import print_table, show
-from sightline.errors import ConfigError, MissingRecordError
+from sightline.errors import ConfigError, MissingRecordError, about
 from sightline.files import model_file
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a caption to judge
@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is a caption to 
     from sightline.decoding.likelihood import Likelihood
     from sightline.models.captioner import Captioner
     from sightline.models.end_to_end import Reader
-    from sightline.scene import Scene
 
 
 def likelihood(
@@ -65,9 +64,13 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
     from sightline.batch import SceneBatch
     from sightline.checkpoint.checkpoint_file import kind_of_file
     from sightline.checkpoint.model_checkpoint import load as load_checkpoint
+    from sightline.data.image_list import match_photos
+    from sightline.data.records import CaptionedPhoto
     from sightline.devices import choose_device
     from sightline.models.end_to_end import EndToEndCaptioner, Reader
     from sightline.pipeline import load, load_model
+    from sightline.training.features import open_scenes
+    from sightline.training.objective import refuse_other_vision
 
     path = None if model is None else model_file(model)
     if features is None:
@@ -84,30 +87,15 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
     else:
         bundle = load_model(path, choose_device(device))
         reader, fingerprint = bundle.captioner, bundle.vision.fingerprint()
-    scene = _scene(features, photo, fingerprint)
-    needs, kind = reader.model.needs, reader.model.config.kind
-    return reader, SceneBatch.collate([scene], reader.vocabulary, needs, by=kind)
-
-
-def _scene(features: Path, photo: str, fingerprint: str) -> Scene:
-    """The scene of a photo, by its id, its file name or its stem, as the model's vision (`fingerprint`) saw it."""
-    from sightline.data.formats import identify
-
-    format = identify(features)
-    if format.scenes is None:
-        raise ConfigError(f"{format.name} holds no features", where=features, fix="give a file or folder with features")
-    source = format.scenes(features)
-    ids = set(source.ids())
-    path = Path(photo)
-    name = next((name for name in (photo, path.name, path.stem) if name in ids), None)
-    if name is None:
+    needs, kind, source = reader.model.needs, reader.model.config.kind, open_scenes(features)
+    ids = match_photos([CaptionedPhoto(photo)], map(CaptionedPhoto, source.ids()))
+    if photo not in ids:
         what = f"no features of {photo!r}; ids there look like {next(iter(source.ids()), 'none')!r}"
         raise MissingRecordError(what, where=features, fix="give the id of a photo whose features are there")
-    scene = source[name]
-    if fingerprint and scene.fingerprint and fingerprint != scene.fingerprint:
-        fix = "extract the photo's features with the one it was trained on"
-        raise ConfigError("the model was trained on features of another vision model", where=features, fix=fix)
-    return scene
+    scene = source[ids[photo]]
+    with about(features):
+        refuse_other_vision(kind, fingerprint, scene.fingerprint)
+    return reader, SceneBatch.collate([scene], reader.vocabulary, needs, by=kind)
 
 
 def _steps(result: Likelihood) -> list[tuple[str, float | None]]:
