@@ -135,7 +135,7 @@ def test_a_terminated_conversion_leaves_no_hidden_file(tmp_path):
         "    for n, scene in enumerate(scenes):\n"
         "        yield scene\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "import sightline.cli.data_command as data; data._progress = stop\n"
+        "import sightline.vision.photo_reader as reader; reader.progress_bar = lambda title: stop\n"
         "sys.exit(cli.main(['data', 'convert', sys.argv[1], sys.argv[2]]))"
     )
     bottom_up_tsv.write_scenes(tmp_path / "a.tsv", sample_scenes())
@@ -240,7 +240,8 @@ def test_repair_drops_damaged_records_so_that_they_can_be_written_again(tmp_path
     assert commands.main(["data", "inspect", str(store)]) == 0
 
 
-def test_a_progress_bar_is_shown_while_features_pass(tmp_path, capsys):
+def test_a_progress_bar_is_shown_while_features_pass(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # which makes it a terminal
     bottom_up_tsv.write_scenes(tmp_path / "a.tsv", sample_scenes())
     assert commands.main(["data", "convert", str(tmp_path / "a.tsv"), str(tmp_path / "store")]) == 0
     shown = capsys.readouterr()

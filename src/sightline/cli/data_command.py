@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,8 +11,6 @@ from sightline.errors import ConfigError, printable
 
 if TYPE_CHECKING:  # help needs neither numpy nor rich
     from sightline.data.format import Report
-    from sightline.data.records import SceneSource
-    from sightline.scene import Scene
 
 
 def inspect(paths: tuple[Path, ...], *, json: bool = False, quiet: bool = False) -> int:
@@ -64,9 +61,10 @@ def convert(
         force: write over an existing file.
     """
     from sightline.data import convert as converting
+    from sightline.vision import photo_reader
 
     converting.refuse_overwrite(destination, force)
-    bar: converting.Progress = iter if quiet or json else _progress
+    bar: Any = iter if quiet or json else photo_reader.progress_bar("converting")
     report = converting.convert(source, destination, to, split=split, dtype=dtype, progress=bar)
     records = f"{report.records:,} {'scenes' if report.kind == 'scenes' else 'photos with captions'}"
     text = f"{printable(report.destination)}: {records} as {report.destination_format}, from {report.source_format}"
@@ -126,10 +124,3 @@ def _print_report(report: Report) -> None:
         console.print(f"  [red]problem[/red]: {plain(problem)}", highlight=False)
     if report.problem_count > len(report.problems):
         console.print(f"  [red]… and {report.problem_count - len(report.problems):,} more problems[/red]")
-
-
-def _progress(scenes: SceneSource) -> Iterable[Scene]:
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(scenes, description="converting", total=len(scenes), console=Console(stderr=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,15 +74,13 @@ def evaluate(
         out: write the captions to this file as COCO results, for `sightline score`.
         json: print the metrics as one JSON object.
     """
-    from rich.console import Console
-    from rich.progress import track
-
     from sightline.data.coco import write_results
     from sightline.decoding.strategies import Beam, Greedy
     from sightline.devices import choose_device
     from sightline.models.captioner import Captioner
     from sightline.training.evaluation import measure
     from sightline.training.launch import data_root
+    from sightline.vision.photo_reader import progress_bar
 
     place, base = choose_device(device), data_root()
     files: list[Path | None] = [model_file(path) for path in models] or [None]
@@ -105,8 +102,7 @@ def evaluate(
         how = replace(how, metrics=metrics) if metrics else how
         how = how if folds is None else replace(how, folds=folds)
         how = replace(how, self_retrieval=True) if self_retrieval else how
-        console = Console(stderr=True, quiet=quiet)
-        bar = partial(track, description="writing captions", console=console, transient=True)
+        bar = iter if quiet else progress_bar("writing captions")
         write = None if pipeline is None or len(members) > 1 else _captions_of(pipeline, beam)
         measured = measure([member for member, _ in members], data, how, base=base, progress=bar, write=write)  # type: ignore[arg-type]
     measured = replace(measured, notes=(*measured.notes, *notes))
