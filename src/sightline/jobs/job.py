@@ -56,13 +56,8 @@ class BatchResult(Generic[Result]):
     bad: list[tuple[PhotoRef, SightlineError]] = field(default_factory=list)
 
 
-class Executor(Protocol):
-    """Reads photos and works on them: `run_locally` in this process, `run_on_cluster` on others."""
-
-    def __call__(
-        self, photos: Sequence[PhotoRef], work: Work[Result], *, size: int, batch: int, progress: Progress
-    ) -> Iterator[BatchResult[Result]]:
-        """The results of all photos, at most `batch` of them at a time, in any order."""
+Executor = Callable[..., Iterator[BatchResult[Any]]]
+"""Reads photos and works on them: `run_locally` in this process, `run_on_cluster` on others; batches in any order."""
 
 
 @dataclass

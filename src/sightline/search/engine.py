@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sightline.scene import Array
 from sightline.text.lemmas import lemma
@@ -76,37 +75,3 @@ class Candidate(NamedTuple):
     caption: str | None
     cosine: float  # of its vector with the query's
     bm25: float = 0.0  # score of its keywords
-
-
-class Engine(Protocol):
-    """The rows that one model made, in one place. Many may read while one writes; readers see whole batches."""
-
-    kind: str  # exact or lance
-    batch: int  # rows that are best written together
-
-    @property
-    def maker(self) -> str:
-        """The fingerprint of the model that made the rows; "" while there are none."""
-
-    def __len__(self) -> int: ...
-
-    def states(self) -> dict[str, RowState]:
-        """What is known of every photo, by path."""
-
-    def rows(self, paths: Collection[str]) -> list[Row]:
-        """The rows of those of the photos that are in the index."""
-
-    def write(self, add: Sequence[Row], drop: Collection[str] = ()) -> None:
-        """Drop the photos of some paths, and add rows of paths that are then not there; return when that is safe."""
-
-    def clear(self, maker: str) -> None:
-        """Drop everything, for rows of another model."""
-
-    def tidy(self) -> None:
-        """After much was written: make searching fast."""
-
-    def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Candidate]:
-        """The `count` photos nearest to a vector of length 1, and the `count` whose `keywords` are most of some words.
-
-        A photo of both kinds is there once. `exact` compares every vector; False uses the approximate index.
-        """

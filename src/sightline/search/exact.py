@@ -43,9 +43,12 @@ BY_ID = ("photos", "vectors", "words", "concepts")
 
 
 class ExactIndex:
-    """An `Engine` in a folder, which is made by the first `write` or `clear`."""
+    """The rows that one model made, in a folder, which is made by the first `write` or `clear`.
 
-    kind, batch = "exact", 32
+    `LanceIndex` does the same. Many may read while one writes; readers see whole batches.
+    """
+
+    kind, batch = "exact", 32  # rows that are best written together
 
     def __init__(self, folder: PathLike) -> None:
         self.path = Path(folder) / FILE
@@ -54,6 +57,7 @@ class ExactIndex:
 
     @property
     def maker(self) -> str:
+        """The fingerprint of the model that made the rows; "" while there are none."""
         if not self.path.exists():
             return ""
         with self._reading() as db:
@@ -87,6 +91,7 @@ class ExactIndex:
         return rows
 
     def write(self, add: Sequence[Row], drop: Collection[str] = ()) -> None:
+        """Drop the photos of some paths, and add rows of paths that are then not there; return when that is safe."""
         if not add and not drop:
             return
         with self._writing() as db:
@@ -97,15 +102,20 @@ class ExactIndex:
                 _insert(db, row)
 
     def clear(self, maker: str) -> None:
+        """Drop everything, for rows of another model."""
         with self._writing() as db:
             for table in BY_ID:
                 db.execute(f"DELETE FROM {table}")
             db.execute("UPDATE state SET value = ? WHERE name = 'maker'", (maker,))
 
     def tidy(self) -> None:
-        """Nothing: what was written is as fast as the rest."""
+        """Make searching fast after much was written: nothing has to be done here."""
 
     def find(self, vector: Array, words: Sequence[str], count: int, exact: bool | None = None) -> list[Candidate]:
+        """The `count` photos nearest to a vector of length 1, and the `count` whose `keywords` are most of some words.
+
+        A photo of both kinds is there once. `exact` compares every vector; False uses the approximate index.
+        """
         if exact is False:
             fix = "leave out --ann, or index with `--engine lance`"
             raise DataError("this index has no approximate search", where=self.path.parent, fix=fix)

@@ -38,7 +38,7 @@ def is_installed() -> bool:
 
 
 class LanceIndex:
-    """An `Engine` in a folder, or at an address such as s3://bucket/name; the first `write` makes it."""
+    """What `ExactIndex` is, in a folder or at an address such as s3://bucket/name; the first `write` makes it."""
 
     kind, batch = "lance", 256
 

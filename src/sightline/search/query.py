@@ -15,7 +15,7 @@ from sightline.errors import ConfigError, DataError, SightlineError
 from sightline.files import PathLike, fingerprint
 from sightline.scene import Array
 from sightline.search import exact, lance
-from sightline.search.engine import STOP_WORDS, Candidate, Engine, keywords
+from sightline.search.engine import STOP_WORDS, Candidate, keywords
 from sightline.search.exact import ExactIndex
 from sightline.search.lance import LanceIndex
 from sightline.text.vocabulary import Vocabulary, rule
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # PyTorch is imported only once there is an index
     from sightline.checkpoint.bundle import Bundle
 
 NAME = ".sightline-index"
+Engine = ExactIndex | LanceIndex
 CANDIDATES = 100  # of vectors and of captions, from which the hits are chosen
 CAPTION_WEIGHT = 0.1  # what the best caption is worth, in parts of how far apart the nearest candidates are
 MATCH_COSINE = 0.38  # of people's captions, 95 % are nearer than this to their own photo (tools/fit_search.py)

@@ -23,10 +23,10 @@ from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_bel
 from sightline.jobs.ledger import Ledger
 from sightline.photo import Photo, PhotoEmbedding
 from sightline.search import exact, lance
-from sightline.search.engine import Engine, Row, RowState
+from sightline.search.engine import Row, RowState
 from sightline.search.exact import ExactIndex
 from sightline.search.lance import LanceIndex
-from sightline.search.query import engine_at
+from sightline.search.query import Engine, engine_at
 from sightline.vision.object_storage import Mark, is_address
 from sightline.vision.photo_reader import Progress
 
