@@ -175,7 +175,8 @@ def file_captions(
         CaptionLog(place / "distinct.jsonl", maker) as rewrites,
         Ledger(place / "ledger.jsonl") as ledger,
     ):
-        photos = _without_pictures(named, filing, log)
+        drawn = set() if filing.out is None else {id_of(filing.out / picture_name(log, id)) for id in log}
+        photos = [photo for photo in named if photo.id not in drawn]  # no pictures that an earlier run drew there
         _sweep(photos, filing, log)
         try:
             with closing(Files(filing, log, rewrites, photos, display)) as files:
@@ -208,12 +209,6 @@ def _sweep(photos: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> 
         folders |= {Path(photo.id).parent for photo in photos}
     for folder in folders:
         sweep(folder)
-
-
-def _without_pictures(named: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> list[PhotoRef]:
-    """The named photos, without pictures that an earlier run drew into the same folder."""
-    drawn = set() if filing.out is None else {id_of(filing.out / picture_name(log, id)) for id in log}
-    return [photo for photo in named if photo.id not in drawn]
 
 
 def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:

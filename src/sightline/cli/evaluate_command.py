@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from sightline.cli.console import Arg, print_table, show
 from sightline.errors import ConfigError, printable
@@ -22,10 +22,11 @@ if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to me
     from sightline.data.records import CaptionedPhoto
     from sightline.pipeline import Pipeline
     from sightline.training.data_config import DataConfig
-    from sightline.training.evaluation import Evaluation, Measurement, WriteCaptions
+    from sightline.training.evaluation import Measurement, WriteCaptions
 
 ALL = "all"  # instead of the split's name, where the captions have no splits
 TEST = "test"
+T = TypeVar("T")
 
 
 def evaluate(
@@ -74,11 +75,13 @@ def evaluate(
         out: write the captions to this file as COCO results, for `sightline score`.
         json: print the metrics as one JSON object.
     """
+    from sightline.checkpoint.checkpoint_file import kind_of_file, read_description
     from sightline.data.coco import write_results
     from sightline.decoding.strategies import Beam, Greedy
     from sightline.devices import choose_device
     from sightline.models.captioner import Captioner
-    from sightline.training.evaluation import measure
+    from sightline.training.data_config import DataConfig
+    from sightline.training.evaluation import Evaluation, measure
     from sightline.training.launch import data_root
     from sightline.vision.photo_reader import progress_bar
 
@@ -88,13 +91,17 @@ def evaluate(
     changes: dict[str, Any] = {name: existing_path(path).absolute() for name, path in paths.items() if path is not None}
     changes |= {"allow_missing": True} if allow_missing else {}
     with tempfile.TemporaryDirectory() as folder:
-        data, notes = _choose_data(_run_data(files[0]), captions, split, photos, changes, base, Path(folder))
+        card: dict[str, Any] = {}
+        if files[0] is not None and kind_of_file(files[0]) == "checkpoint":
+            card = read_description(files[0], "checkpoint")["card"]
+        run = _of_recipe(card, "data", DataConfig)
+        data, notes = _choose_data(run, captions, split, photos, changes, base, Path(folder))
         from_photos = data.features is None and data.concepts is None
         members = [_member(path, from_photos, place) for path in files]
         first, pipeline = members[0]
         if out is not None and not isinstance(first.model, Captioner):
             raise ConfigError("a matcher writes no captions", fix="leave --out away")
-        how = recipe_evaluation(first)
+        how = _of_recipe(first.card, "evaluate", Evaluation) or Evaluation()
         how = replace(how, grounding=data.grounding is not None and (grounding is not None or how.grounding))
         if beam is not None:  # of another size, with the length penalty of the recipe's
             like = how.strategy if isinstance(how.strategy, Beam) else Beam()
@@ -155,16 +162,12 @@ def _captions_of(pipeline: Pipeline, beam: int | None) -> WriteCaptions:
     return captions
 
 
-def _run_data(path: Path | None) -> DataConfig | None:
-    """The data that a model was trained on, as its recipe names it; None where its card does not tell."""
-    from sightline.checkpoint.checkpoint_file import kind_of_file, read_description
+def _of_recipe(card: dict[str, Any], part: str, kind: type[T]) -> T | None:
+    """A part of the recipe that a checkpoint was trained by; None where its card does not tell."""
     from sightline.config import build, with_new_names
-    from sightline.training.data_config import DataConfig
 
-    if path is None or kind_of_file(path) != "checkpoint":
-        return None
-    values = read_description(path, "checkpoint")["card"].get("recipe", {}).get("data")
-    return None if values is None else build(DataConfig, with_new_names(values), where="the checkpoint's card")
+    values = card.get("recipe", {}).get(part)
+    return None if values is None else build(kind, with_new_names(values), where="the checkpoint's card")
 
 
 def _choose_data(
@@ -244,15 +247,6 @@ def _new_photos(run: DataConfig, everything: DataConfig, base: Path) -> tuple[li
     photos = read_photos(replace(everything, train=(), val=()), base, [])[TEST]
     new = [photo for photo in photos if name(everything, photo) not in learned]
     return new, len(photos) - len(new)
-
-
-def recipe_evaluation(checkpoint: Checkpoint) -> Evaluation:
-    """How the recipe that a checkpoint was trained by measures it; for others, the defaults."""
-    from sightline.config import build, with_new_names
-    from sightline.training.evaluation import Evaluation
-
-    values = checkpoint.card.get("recipe", {}).get("evaluate")
-    return Evaluation() if values is None else build(Evaluation, with_new_names(values), where="the checkpoint's card")
 
 
 def _print(measured: Measurement, split: str, out: Path | None) -> None:
