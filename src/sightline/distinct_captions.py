@@ -92,14 +92,9 @@ def tell_apart(
     contrast: Contrast | None = None,
     bad: Callable[[SightlineError], None] | None = None,
 ) -> list[PhotoCaption]:
-    """Captions of a folder, in their order, those that are alike rewritten.
+    """Captions of a folder, made by a pipeline by such rules, in their order, those that are alike rewritten.
 
-    Args:
-        pipeline: the model that made them.
-        captions: with the paths of their photos, which are looked at again.
-        rules: that they were made with.
-        contrast: how to choose.
-        bad: is given the error of a photo that can no longer be read, whose caption stays.
+    Their photos are looked at again. `bad` is given the error of one that can no longer be read, whose caption stays.
     """
     results = list(captions)
     groups = alike([() if caption.warning else caption.words for caption in captions])

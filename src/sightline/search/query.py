@@ -97,20 +97,10 @@ class PhotoIndex:
         explain: bool = False,
         leave_out: Collection[str] = (),
     ) -> list[Hit]:
-        """The photos that fit best, the best first.
+        """The photos that fit best, the best first; words and a photo count alike. See `Pipeline.search`.
 
-        Words of which the model knows none find only photos whose captions say them.
-
-        Args:
-            pipeline: the model that the index was made with.
-            words: what to look for.
-            photo: what to look for; with words, both count alike.
-            avoid: what not to find.
-            count: photos, at most.
-            captions: whether what captions say counts too, besides vectors.
-            exact: compare every vector (True), or use the approximate index (False); by default what is usual there.
-            explain: look again at the hits, for where in them the words are.
-            leave_out: paths of photos that are not wanted, such as the one whose like is looked for.
+        The pipeline has the model that the index was made with. Words of which it knows none find only photos whose
+        captions say them. The paths in `leave_out` are not wanted, such as that of the photo whose like is looked for.
         """
         if count < 1:
             raise ConfigError(f"{count} photos were asked for", fix="ask for 1 or more")

@@ -127,16 +127,14 @@ def sync(
 ) -> SyncReport:
     """Index the photos below a folder: new and changed ones are looked at, moved ones renamed, missing ones dropped.
 
+    What is not told here is as for `Pipeline.index`.
+
     Args:
         folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
-        store: a folder, or an address such as s3://bucket/photos. One store may hold several folders of photos.
         embed: gives the vectors, and captions where they are wanted, of photos that were read.
         maker: the fingerprint of the model (`sightline.search.query.model_of`).
         size: pixels of the squares that the model sees.
         captions: whether `embed` gives them; photos that were indexed without are then looked at again.
-        engine: exact or lance; by default what fits the number of photos.
-        force: look at every photo of the folder again. For another model, everything else in the store is dropped.
-        progress: wraps the paths of the photos that are looked at: a progress bar.
         executor: who looks at them: this process, or a cluster (`sightline.jobs.cluster`).
     """
     root = os.fspath(folder).rstrip("/") if is_address(folder) else Path(id_of(folder)).as_posix()
