@@ -1,7 +1,5 @@
 """Which device to compute on, by the name people give, what its processor is good at, and with how many threads."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ which is the contrastive idea of Dai and Lin (NIPS 2017), where training pushes 
 image and down for others, applied to choosing. No two photos get the same caption while there are others to choose.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The frame of the HTML pages that Sightline writes: no request leaves them; colours for light and for dark."""
 
-from __future__ import annotations
-
 from html import escape
 
 _STYLE = """

@@ -9,8 +9,6 @@ a row for that, and small tensors too few to matter: both are float16, and so is
 what float16 can hold.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping

@@ -9,8 +9,6 @@ and the options. The words are in another file, which the options do not name: `
 (VSRN, VSE++). Their ids 0 to 3 are ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ vision model made the scenes it was trained on, and a card for people. Nothing i
 model that looks for itself (`sightline.models.end_to_end`) is in the same file: its weights are named `vision.…`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ R²M reads concept words. Those of a photo are the names that the detector gives
 dictionary that it was trained with: a detector that sees a *man* tells a model of COCO's classes of a *person*.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -6,8 +6,6 @@ here: archives that are compressed, which PyTorch never writes, or big-endian, w
 reach outside their storage, which it does not notice with a negative stride, or that repeat it to any size.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 import re

@@ -4,8 +4,6 @@
 cache. A run does the photos that are new or changed, then writes the files anew, each whole or not at all.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing

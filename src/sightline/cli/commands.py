@@ -1,7 +1,5 @@
 """The command line: one dict of commands, each a typed function that is imported only when it is called."""
 
-from __future__ import annotations
-
 import difflib
 import errno
 import functools

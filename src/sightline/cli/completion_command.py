@@ -1,7 +1,5 @@
 """`sightline completion`: a script that teaches the shell our commands and their options."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from sightline.cli.console import options

@@ -1,7 +1,5 @@
 """`sightline doctor`: what is installed, what is not and how to get it."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

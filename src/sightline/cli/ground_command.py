@@ -1,7 +1,5 @@
 """`sightline ground`: where in a photo the things are that a sentence names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

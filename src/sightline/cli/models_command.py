@@ -1,7 +1,5 @@
 """`sightline models`: which there are, and what a model file holds; `sightline convert`: those of other projects."""
 
-from __future__ import annotations
-
 import os
 import textwrap
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`sightline serve`: a page and an HTTP API before one model."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

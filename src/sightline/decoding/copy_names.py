@@ -6,8 +6,6 @@ place to the name afterwards.
 a selfie-stick is a stick.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,8 +1,6 @@
 """`decode`: captions as ids, by any strategy, under any rules, by any captioner; `captions`: as people read them, with
 where each word came from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """How likely a captioner finds sentences that others wrote: log p(c | I), word by word, and where it looked."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

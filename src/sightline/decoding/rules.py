@@ -1,7 +1,5 @@
 """What captions may and must say, and how people ask for it. Nothing here needs PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 

@@ -9,8 +9,6 @@ Nor is a caption whole into whose last place a noun was crammed: "a man flying t
 of rock".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The ways to decode, as recipes name them: greedy, sample, beam, diverse_beam."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Where words looked: attention over regions or over the grid, one panel a word, and the gates that go with it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

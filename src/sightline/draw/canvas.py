@@ -1,7 +1,5 @@
 """What pictures are made of, by Pillow alone: the palette, photos that fit, words in lines, sheets, PNG files."""
 
-from __future__ import annotations
-
 import io
 import math
 import unicodedata

@@ -1,7 +1,5 @@
 """Words on boxes: a photo whose boxes carry the words that point at them, and the caption in the same colours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Colour never says anything alone: right and wrong, and the judgements of words, differ in shape too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Captions as JSON has them (`PhotoCaption.to_json`), and what is made of it: tables, lines, a page. numpy only."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -8,8 +8,6 @@ Whatever else a sidecar holds is kept. A description that somebody else wrote is
 `sightline:said` remembers what Sightline wrote.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from pathlib import Path

@@ -6,8 +6,6 @@ gives it the word's name. The best region gets the word. Its score is the share 
 together with the regions that overlap it by half or more: boxes of one thing divide the evidence between them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol

@@ -12,8 +12,6 @@ model knows counts neither way. `place_probability`, that the box of a thing tha
 people would draw, is made of the share of evidence that the box has (`sightline.grounding.box_chooser`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The results of comparing a sentence with a photo: where its nouns are, and whether they are there. numpy only."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Sentences that people wrote, compared with a photo: where each noun is, and whether it is there at all."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

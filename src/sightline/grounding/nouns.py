@@ -2,8 +2,6 @@
 WordNet says of nouns: which may stand for another, which name the same thing, and what kind of thing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

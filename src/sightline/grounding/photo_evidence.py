@@ -1,7 +1,5 @@
 """Evidence for nouns from the matcher and from the detector's names of regions; the captioner has no part in it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

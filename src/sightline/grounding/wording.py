@@ -4,8 +4,6 @@ A captioner that doubts the rock says that a dog stands "on top of a field", and
 without its second half: "two monkey", "a scissors", "a guinea". `reword` mends that; what is said stays the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise

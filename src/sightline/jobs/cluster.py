@@ -6,8 +6,6 @@ photo, in case one of them killed it, and each alone with a worker, so that none
 join are used, machines that leave are not missed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -4,8 +4,6 @@ extract("photos", "scenes", encoder, device="cuda")
 FeatureStore("scenes")["2024/cat.jpg"].regions
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Sequence

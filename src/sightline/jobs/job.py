@@ -7,8 +7,6 @@ A batch is in the ledger only once it is safe in the sink. Whatever stops a run,
 no other: results that the ledger does not know are dropped first, so none is there twice.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections import deque

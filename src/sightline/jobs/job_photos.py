@@ -3,8 +3,6 @@
 A photo is a file, an object on storage (s3://bucket/cat.jpg), or a row of a parquet file (photos.parquet/cat.jpg).
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ What a stopped run left of a line is cut off; lines that are damaged count for n
 ones. So a kill costs at most the batch that was being written, and damage only the photos whose lines it hit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from abc import ABC, abstractmethod

@@ -11,8 +11,6 @@ hypotheses, N = B·K of them, the K of one image next to each other. So a beam r
 share their image's memory: features are never repeated.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any

@@ -8,8 +8,6 @@ makes the sum.
 makes three of that size: log-probabilities and two gradients. New memory is what a CPU spends most of that time on.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ the CNN at 1e-5, the language model at 5e-4). Scenes that vision made before are
 `optimiser.lrs: {vision: 1.0e-5}`, and freezes it by 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 

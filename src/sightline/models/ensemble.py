@@ -1,7 +1,5 @@
 """Several captioners of one vocabulary that say one caption: each word has the mean of the members' probabilities."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

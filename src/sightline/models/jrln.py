@@ -15,8 +15,6 @@ relationships, Eq. 5–6), weighed by a relationship gate (Eq. 7–8). The paper
 - Layer l + 1 takes V_J of layer l as V_r; V_s stays.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,8 +1,6 @@
 """Small parts that several models are built of: masked attention, batch norm, recurrences, and the text encoders of
 matchers, which give states of all words (SCAN) or one of the sentence (VSRN and VSE++)."""
 
-from __future__ import annotations
-
 from typing import Literal, Self
 
 import torch

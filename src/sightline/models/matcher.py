@@ -6,8 +6,6 @@ scores = model.similarity(images, texts)       (images, texts)
 weights = model.alignment(images, texts)       SCAN family: word × region, image b with text b
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The one list of models. A config's `kind` names it in recipes and checkpoints; its `build` makes the model."""
 
-from __future__ import annotations
-
 from sightline.models.adaptive_attention import AdaptiveAttentionConfig
 from sightline.models.jran import JRANConfig
 from sightline.models.jran_trans import JRANTransConfig

@@ -7,8 +7,6 @@
 The loop's many small kernels never wait for the host, so `torch.cuda.make_graphed_callables` can take the memory.
 """
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch

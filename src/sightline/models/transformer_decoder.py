@@ -6,8 +6,6 @@ begins with START at position 0, where fairseq begins with END at position 2; an
 computed once and shared by all of its hypotheses, where fairseq copies the image for each.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import cast

@@ -1,7 +1,5 @@
 """What the index knows of a photo, and what keeps and searches its rows: `exact` and `lance` are the two engines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple

@@ -5,8 +5,6 @@ memory; later searches read only what was added since. Every batch is one transa
 batches, and a kill loses at most the one being written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 import threading

@@ -4,8 +4,6 @@ Vectors are searched by an approximate index once there are enough of them: k-me
 and the true distances of the best. Rows that are newer than it are compared one by one, and join it in `tidy`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -4,8 +4,6 @@ It is the one resumable map (`sightline.jobs`) with an index as its sink. A row 
 what is in the index is done; the ledger only remembers which bad files were reported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

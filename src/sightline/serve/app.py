@@ -1,7 +1,5 @@
 """The server as an ASGI application: the API, the page at /, and a description of the API at /docs."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources

@@ -3,8 +3,6 @@
 The docstrings of public methods are their descriptions in the OpenAPI document.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import hashlib

@@ -3,8 +3,6 @@
 FastAPI's own `Form` takes forms only; here every address takes both, so that the reading is a dependency.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath

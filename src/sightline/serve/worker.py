@@ -5,8 +5,6 @@ eight times the time of one. On a CPU several batches are worked on at once, as 
 (`sightline.jobs.job`). How many jobs may wait is bounded by `reserve`.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

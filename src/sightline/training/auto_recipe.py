@@ -1,7 +1,5 @@
 """A recipe for one's own photos: every choice follows from the size of the data, and a sentence says so."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

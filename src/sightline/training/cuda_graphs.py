@@ -9,8 +9,6 @@ Captions that are said by chance (`SamplingGraphs`) are one graph for all words,
 after each word who is done waits for the device each time. There, captions that have ended go on as padding.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import gc

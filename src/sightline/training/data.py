@@ -1,7 +1,5 @@
 """Read the data of a recipe: from its files to pools of scenes and captions that batches draw from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

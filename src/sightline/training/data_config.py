@@ -1,7 +1,5 @@
 """What a recipe says about its data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """Several processes that train one model together: what they add up, what they agree on, and when they stop."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

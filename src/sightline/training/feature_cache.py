@@ -1,7 +1,5 @@
 """Features that a vision model makes before training: in a store on disk, or in memory where it does not learn."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor

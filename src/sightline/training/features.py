@@ -1,7 +1,5 @@
 """The scenes of a recipe's photos: features matched with captions by id, kept in memory or read from disk."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

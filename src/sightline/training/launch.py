@@ -1,7 +1,5 @@
 """From a recipe to a trained model: data, vocabulary, a seeded model, the loop, the measurement, the card."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

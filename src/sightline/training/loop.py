@@ -8,8 +8,6 @@ wherever `distributed` is called, so no such call may depend on what one process
 see the same folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import math

@@ -5,8 +5,6 @@ all words equally likely, and the first gradients then teach how often each word
 predicted from, the image among it. A bias that knows it from the start leaves the image to tell what is in it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

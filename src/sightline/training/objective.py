@@ -5,8 +5,6 @@ An objective gives sums over a batch and what to divide them by. It is a module,
 Frozen teachers are kept outside of it, in a tuple or a `Teacher`: no optimiser reaches them, and no state holds them.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

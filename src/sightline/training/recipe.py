@@ -3,8 +3,6 @@
 A figure has an `axis` too: what is drawn from left to right. Its rows are named by their place on it.
 """
 
-from __future__ import annotations
-
 import json
 import reprlib
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@ concepts is in the singular, *two dogs* mentions *dog*; the sentence itself keep
 learns to say, and it should not learn to say *two dog*.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

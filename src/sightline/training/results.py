@@ -4,8 +4,6 @@
 record says what the features learned from; for R²M that must not be captions.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

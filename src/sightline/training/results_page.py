@@ -1,7 +1,5 @@
 """What was measured beside what a paper prints: a table as Markdown, and a page that needs nothing but itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

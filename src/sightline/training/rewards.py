@@ -1,7 +1,5 @@
 """What a sampled caption is worth: the rewards of self-critical training, all samples of a batch in one call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A stage of training, as a recipe writes it: an objective, batches, an optimiser, a schedule, and when to stop."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Literal

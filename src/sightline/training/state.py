@@ -4,8 +4,6 @@ Tensors are named `model/…`, `objective/…` and `optimiser/PARAMETER/KEY`; co
 checksums of both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ positive where its IoU is above 0.5 (`POSITIVE`), the best one is the largest, a
 accuracy is measured on people's sentences, F1 on the model's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache

@@ -3,8 +3,6 @@
 A config's `kind` names it in recipes; its `build` makes the objective.
 """
 
-from __future__ import annotations
-
 from sightline.training.objectives.adversarial import AdversarialConfig
 from sightline.training.objectives.contrastive import ContrastiveConfig
 from sightline.training.objectives.cross_entropy import CrossEntropyConfig

@@ -8,8 +8,6 @@ kind. In half of these photos the old name stays as a decoy, as what a region is
 alone: so it is outside the photos that regions learned their names from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
