@@ -41,7 +41,9 @@ PICTURES = 3  # a paper
 DRAWING = "`python tools/result_pictures.py RUNS` draws them from trained rows, none of which was at hand."
 SAME_SIZE = 0.1  # a model may have so much more or fewer parameters than the one that was timed
 QUALITY = {"captions": "CIDEr", "matching": "rsum"}
-CLAIMED = ("self-retrieval R@1",)  # what rows are for, although their papers print no number of it beside them
+# what rows are for, although their papers print no number of it beside them
+CLAIMED = ("self-retrieval R@1", "attention accuracy", "attention accuracy micro", "attention oracle")
+SWEPT = ("attention accuracy", "F1_all", "F1_loc", "CIDEr")  # what is drawn over the axis of a figure
 OTHERS = (
     "CIDEr",
     "BLEU-4",
@@ -161,6 +163,7 @@ def _paper(
         if missing:
             every = "all rows" if not found else ", ".join(f"`{row}`" for row in missing)
             lacking.append(f"{path.stem.replace('-', ' ')}: {every}")
+        yield from (f"![{plot.title}](images/results/{name})" for name, plot in _sweep(paper, path, found.values()))
         curve = sorted(images.glob(f"{paper}-{path.stem}-curves-*.png"))
         yield from (f"![Curves: {one.stem}](images/results/{one.name})" for one in curve)
     if ratios:
@@ -171,6 +174,27 @@ def _paper(
         yield f"Pictures: {len(pictures)} of {PICTURES}; {DRAWING}"
     if lacking:
         yield f"Not run: {'; '.join(lacking)}."
+
+
+def _sweep(paper: str, path: Path, records: Iterable[ResultRecord]) -> Iterator[tuple[str, Plot]]:
+    """A plot for each metric of a figure whose rows are places on an axis."""
+    axis = load_yaml(path).get("axis")
+    for metric in SWEPT if axis else ():
+        values = [(float(one.row), one.metrics.mean[metric]) for one in records if metric in one.metrics.mean]
+        if len(values) > 1:  # one point is no line
+            name = f"{paper}-{path.stem}-{metric.replace(' ', '-')}.png"
+            yield name, Plot(f"{metric} against {axis}", str(axis), {"here": sorted(values)})
+
+
+def sweeps(folder: Path, recipes: Path = SHIPPED) -> dict[str, Plot]:
+    """The plots of all figures, by file name."""
+    records, names = read_records(folder), {folder: paper for paper, folder in FOLDERS.items()}
+    plots = dict[str, Plot]()
+    for path in shipped_recipes(recipes):
+        paper = names.get(path.parent.name, path.parent.name)
+        own = [one for one in records if (one.paper, one.table) == (paper, path.stem)]
+        plots |= dict(_sweep(paper, path, own))
+    return plots
 
 
 def _title(path: Path) -> str:
@@ -184,7 +208,8 @@ def _table(records: Sequence[ResultRecord]) -> Iterator[str]:
     lines = [Line(record.row, record.published, record.metrics.mean) for record in records]
     table = Table("", "", lines)
     metrics = table.metrics if any(line.paper for line in lines) else [one for one in OTHERS if one in table.metrics]
-    metrics = [*metrics, *(name for name in CLAIMED if all(name in line.results for line in lines))]
+    claimed = [name for name in CLAIMED if all(name in line.results for line in lines)]
+    metrics = list(dict.fromkeys([*metrics, *claimed]))
     head = ["row", "", *metrics, "comparable", "seeds", "minutes"]
     cells = [head, ["---", "---", *["--:"] * len(metrics), "---", "--:", "--:"]]
     for record in records:
@@ -377,7 +402,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path, text in pages.items():
         write_text(path, text)
     images.mkdir(parents=True, exist_ok=True)
-    for name, plot in plots.items():
+    for name, plot in {**plots, **sweeps(DOCS / "results")}.items():
         curves(plot.points, plot.title, plot.x, height=280).quantize(128).save(images / name, optimize=True)
     return 0
 

@@ -259,3 +259,16 @@ def test_the_benchmark_counts_and_times_a_model(kind):
     assert found["does"] == ("matching" if kind == "vsepp" else "captions")
     assert found["parameters"] > 1e6
     assert found["ms"] > 0
+
+
+def test_a_figure_is_drawn_over_its_axis_and_the_page_shows_it():
+    plots = pages.sweeps(DOCS / "results")
+    plot = plots["pos-scan-fig-3-detector-F1_loc.png"]
+    assert plot.x == "λ1"
+    assert [x for x, _ in plot.points["here"]] == [0, 0.05, 0.1, 0.2, 0.5, 1]
+    records = {one.row: one.metrics.mean["F1_loc"] for one in read_records(DOCS / "results") if "fig-3" in one.table}
+    assert [y for _, y in plot.points["here"]] == [records[row] for row in ("0", "0.05", "0.1", "0.2", "0.5", "1")]
+    text = (DOCS / "results.md").read_text()
+    for name in plots:
+        assert (DOCS / "images" / "results" / name).is_file()
+        assert f"(images/results/{name})" in text
