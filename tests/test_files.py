@@ -116,6 +116,7 @@ def test_gzip_is_read_as_if_it_were_plain(tmp_path):
     [
         ("cut.json", b'{"a": [1, 2', TruncatedError, "ends too early"),
         ("open.json", b'{"a": "no end', TruncatedError, "ends too early"),
+        ("more.json", b'{"1": "a dog"}\nx\n', DataError, "not valid JSON: Extra data at line 2, column 1"),
         ("bad.json", b'{"a": 1,\n "b": oops}', DataError, "line 2, column 7"),
         ("deep.json", b"[" * 200_000 + b"]" * 200_000, DataError, "cannot be read: it is nested too deep"),
         (

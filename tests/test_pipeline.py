@@ -142,7 +142,7 @@ def test_progress_wraps_the_paths(pipeline):
 @pytest.mark.parametrize("rounded", [True, False])
 def test_the_caption_is_what_the_models_say_unfolded_and_without_the_api(bundle, beam, strategy, rounded, monkeypatch):
     if not rounded:
-        monkeypatch.setattr("sightline.vision.fold_batch_norm.available", lambda: False)
+        monkeypatch.setattr("sightline.vision.fold_batch_norm.int8_available", lambda: False)
     eyes = fold_int8(bundle.vision) if rounded else bundle.vision
     pixels, _ = read_pixels(PHOTOS[0], SIZE)
     with torch.no_grad():
@@ -275,7 +275,7 @@ def test_load_reads_a_file_and_sets_the_threads(bundle, tmp_path):
 
 def test_an_int8_bundle_sees_nearly_the_same(bundle, tmp_path, monkeypatch):
     # a random network makes much of small changes, and those of 8-bit blocks are not meant here
-    monkeypatch.setattr("sightline.vision.fold_batch_norm.available", lambda: False)
+    monkeypatch.setattr("sightline.vision.fold_batch_norm.int8_available", lambda: False)
     save_bundle(tmp_path / "x.safetensors", bundle, "int8")
     sights = Pipeline(bundle), load(tmp_path / "x.safetensors", "cpu")
     for path in PHOTOS[:2]:

@@ -361,7 +361,8 @@ def parse_json(text: str, where: PathLike) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         place = _place(text, error.pos)
-        begun = error.pos > 0 and re.fullmatch(r"[-+.\w]*\s*", text[error.pos :])  # a number or word, perhaps
+        whole = error.pos == 0 or error.msg.startswith("Extra data")  # what follows a value was not cut
+        begun = not whole and re.fullmatch(r"[-+.\w]*\s*", text[error.pos :])  # a number or word, perhaps
         if begun or not text[error.pos :].strip() or "Unterminated" in error.msg:
             raise TruncatedError(f"the JSON ends too early ({place})", where=where, fix=COPY_AGAIN) from error
         raise DataError(f"not valid JSON: {error.msg} at {place}", where=where, fix="correct it there") from error

@@ -90,6 +90,8 @@ def load(
 ) -> Pipeline:
     """Load the model that comes with Sightline, or that of a file, ready for photos. Nothing is downloaded.
 
+    That takes a second: keep the pipeline, and give it photo after photo.
+
     Args:
         path: a model file, or the folder of a run of `sightline train`; by default the model of the package.
         device: auto, cpu, cuda, cuda:1 or mps; auto takes an accelerator where there is one.
@@ -245,8 +247,17 @@ class Pipeline:
                 continue
             confidence = float(self.bundle.calibration.confidence([signs])[0])
             low = confidence < self.bundle.calibration.low
-            said = caption.words, caption.log_prob, caption.trace
-            captions.append(PhotoCaption(*said, path, photo.size, confidence, low, concepts))
+            said = PhotoCaption(
+                caption.words,
+                caption.log_prob,
+                caption.trace,
+                path=path,
+                size=photo.size,
+                confidence=confidence,
+                low_confidence=low,
+                concepts=concepts,
+            )
+            captions.append(said)
         return captions
 
     @torch.inference_mode()

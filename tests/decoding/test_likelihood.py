@@ -183,6 +183,17 @@ def test_a_matcher_is_no_captioner(files, capsys):
     assert "cannot write captions" in capsys.readouterr().err
 
 
+def test_an_id_that_is_the_photos_own_name_is_taken_among_others_of_that_name(files, capsys):
+    with FeatureStore.writer(files / "scenes", fingerprint="eyes") as writer:
+        regions, boxes = np.ones((3, REGION_WIDTH), np.float32), np.array([[0, 0, 0.5, 0.5]] * 3, np.float32)
+        writer.add(Scene("x/cat.jpg", boxes=boxes, regions=regions, fingerprint="eyes"))
+    said = []
+    for name in ("cat.jpg", "photos/cat.jpg", "x/cat.jpg"):
+        assert run(files, name, "a dog", "--json") == 0
+        said.append(json.loads(capsys.readouterr().out)["log_prob"])
+    assert said[0] == said[1] != said[2]
+
+
 def test_features_of_other_eyes_are_refused(files, capsys):
     save(files / "model.safetensors", Checkpoint(updown(), VOCABULARY, fingerprint="other"))
     assert run(files, "cat.jpg", "a dog") == 2

@@ -14,7 +14,7 @@ from sightline.vision.fold_batch_norm import SIX, FusedConvolution, Int8Block, I
 from sightline.vision.images import read_pixels
 
 needs_int8 = pytest.mark.skipif(
-    not fold_batch_norm.available(), reason="this machine is not faster with 8-bit integers"
+    not fold_batch_norm.int8_available(), reason="this machine is not faster with 8-bit integers"
 )
 
 
@@ -173,7 +173,7 @@ def test_a_photo_is_seen_as_it_is_alone(network):
 
 @torch.inference_mode()
 def test_where_it_is_not_faster_nothing_is_rounded(network, monkeypatch):
-    monkeypatch.setattr(fold_batch_norm, "available", lambda: False)
+    monkeypatch.setattr(fold_batch_norm, "int8_available", lambda: False)
     x = torch.randn(2, 3, 64, 64)
     for found, expected in zip(fold_int8(network)(x), fold(network)(x), strict=True):
         assert torch.equal(found, expected)
@@ -191,6 +191,6 @@ def test_looking_for_it_draws_no_random_numbers():
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    fold_batch_norm.available.cache_clear()
-    fold_batch_norm.available()
+    fold_batch_norm.int8_available.cache_clear()
+    fold_batch_norm.int8_available()
     assert torch.equal(torch.rand(1), expected)

@@ -74,7 +74,11 @@ def convert(
 
 
 def repair(store: Path, *, json: bool = False, quiet: bool = False) -> None:
-    """Drop damaged records from a feature store, so that their photos can be extracted or converted again."""
+    """Drop damaged records from a feature store, so that their photos can be extracted or converted again.
+
+    Args:
+        store: the folder of the store.
+    """
     from sightline.vision.feature_store import FeatureStore
 
     dropped = FeatureStore.repair(store)

@@ -128,6 +128,7 @@ def search(
         explain: look again at the photos found, for where in them the words are.
         model: the model file that the index was made with, if not the one that comes with Sightline.
         json: print one JSON array: path, score and caption of each, and whether it is a weaker match.
+        quiet: print nothing: the exit code tells whether something was found.
     """
     if not words.strip() and image is None:
         raise ConfigError("nothing to look for", fix='say what: `sightline search "a dog on a beach"`, or use --image')

@@ -88,11 +88,13 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
         bundle = load_model(path, choose_device(device))
         reader, fingerprint = bundle.captioner, bundle.vision.fingerprint()
     needs, kind, source = reader.model.needs, reader.model.config.kind, open_scenes(features)
-    ids = match_photos([CaptionedPhoto(photo)], map(CaptionedPhoto, source.ids()))
-    if photo not in ids:
-        what = f"no features of {photo!r}; ids there look like {next(iter(source.ids()), 'none')!r}"
+    ids, asked = source.ids(), Path(photo)
+    id = next((id for id in (photo, asked.name, asked.stem) if id in set(ids)), None)
+    id = id or match_photos([CaptionedPhoto(photo)], map(CaptionedPhoto, ids)).get(photo)
+    if id is None:
+        what = f"no features of {photo!r}; ids there look like {next(iter(ids), 'none')!r}"
         raise MissingRecordError(what, where=features, fix="give the id of a photo whose features are there")
-    scene = source[ids[photo]]
+    scene = source[id]
     with about(features):
         refuse_other_vision(kind, fingerprint, scene.fingerprint)
     return reader, SceneBatch.collate([scene], reader.vocabulary, needs, by=kind)

@@ -57,6 +57,7 @@ def reproduce(
         out: rows are run in OUT/PAPER/TABLE/ROW, and with seeds above 0 in its folder seed-N.
         dry: only check the rows that would be run: build their models, look for their files, count their steps.
         json: print the results as one JSON object.
+        quiet: tell nothing on the way.
     """
     for text in settings:
         if "=" not in text:
@@ -157,9 +158,16 @@ def _table(name: str, out: Path, why: Mapping[str, str], recipes: Path) -> Table
     for row in read_rows(path):
         folder, recipe = out / name / row, read_recipe(path, row)
         results = _results(folder)
-        measured = results.get("metrics", {}), results.get("split") or "", results.get("photos", 0)
-        changes, note = tuple(results.get("changes", ())), why.get(f"{name}#{row}", "")
-        lines.append(Line(row, recipe.paper, *measured, changes, note))
+        measured = Line(
+            row,
+            recipe.paper,
+            results.get("metrics", {}),
+            split=results.get("split") or "",
+            photos=results.get("photos", 0),
+            changes=tuple(results.get("changes", ())),
+            note=why.get(f"{name}#{row}", ""),
+        )
+        lines.append(measured)
         quantities = {f"val {stage.select.metric}" for stage in recipe.stage_list()} | {"loss"}
         for (stage, quantity), points in curves_of(folder).items():
             if quantity in quantities:

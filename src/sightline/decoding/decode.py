@@ -177,7 +177,8 @@ def _with_right_articles(
                 ids[image, place, 1 : len(right) + 1] = ids.new_tensor([vocabulary.id(word) for word in right])
     if not changed:
         return decoded
-    at = rows, _ = tuple(torch.tensor(changed, device=ids.device).T)
+    rows, places = torch.tensor(changed, device=ids.device).T
+    at = (rows, places)
     log_probs, scores = decoded.log_probs.clone(), decoded.scores.clone()
     log_probs[at] = model.log_prob(select(memory, rows), ids[at]).to(log_probs.dtype)
     scores[at] += log_probs[at] - decoded.log_probs[at]

@@ -37,9 +37,17 @@ def caption_of(record: CaptionJson) -> PhotoCaption:
     size = (int(record["size"][0]), int(record["size"][1]))
     words = record["words"]
     concepts = (Concept(one["name"], one["score"], _normalised(one["box"], size)) for one in record["concepts"])
-    said = tuple(word["word"] for word in words), record["log_prob"], tuple(_trace(word, size) for word in words)
-    sure = record["confidence"], record["low_confidence"]
-    return PhotoCaption(*said, record["path"], size, *sure, tuple(concepts), record.get("warning", ""))
+    return PhotoCaption(
+        tuple(word["word"] for word in words),
+        log_prob=record["log_prob"],
+        trace=tuple(_trace(word, size) for word in words),
+        path=record["path"],
+        size=size,
+        confidence=record["confidence"],
+        low_confidence=record["low_confidence"],
+        concepts=tuple(concepts),
+        warning=record.get("warning", ""),
+    )
 
 
 def sentence(caption: str) -> str:

@@ -121,7 +121,7 @@ class PhotoIndex:
             if one.path not in leave_out and not (unwanted and unwanted <= set(keywords(one.caption or "")))
         ]
         ranked = rank_by_text(candidates) if by_text else rank(candidates)
-        least = NOUN_COSINE if len(keywords(words)) == 1 else MATCH_COSINE
+        least = NOUN_COSINE if len(keywords(words)) == 1 and not avoid.strip() else MATCH_COSINE
         weak = weaker(ranked, least if words.strip() and photo is None and not by_text else -np.inf)
         hits = [
             Hit(one.path, score, one.caption, is_weak)

@@ -248,6 +248,7 @@ class SamplingGraphs:
     def __init__(self) -> None:
         self._graphs: dict[Hashable, tuple[Memory, Tensor, Callable[[], None]]] = {}
         self._wanted = _graphs_wanted()
+        self._failure: Exception | None = None
 
     def __call__(
         self, model: Captioner, memory: Memory, max_words: int, copies: int = 1, *, greedy: bool = False
@@ -263,7 +264,7 @@ class SamplingGraphs:
             except RuntimeError as error:
                 reason = str(error).strip().partition("\n")[0]
                 warnings.warn(f"samples are drawn without a CUDA graph, which takes longer ({reason})", stacklevel=2)
-                self._wanted = False
+                self._wanted, self._failure = False, error  # which holds the broken recording, as in `Graphs`
         if key not in self._graphs:
             return None
         inputs, words, replay = self._graphs[key]

@@ -4,8 +4,8 @@ On a CPU where PyTorch has oneDNN, each convolution is one call that also does t
 weights laid out once for the pictures' shape. Lopsided padding, which oneDNN is not offered by PyTorch, becomes even
 padding under a kernel with a row or column of zeros in front: cheaper than a padded copy of the picture.
 
-On some, the backbone computes with 8-bit integers. ReLU6 gives numbers from 0 to 6: 256 steps of 6 / 255 hold them.
-What enters a block has no such ends, but batch norm tells the mean and the deviation of each of its channels, so no
+On CPUs with AVX-512 VNNI, the backbone computes with 8-bit integers. ReLU6 gives numbers from 0 to 6: 256 steps of
+6 / 255 hold them. What enters a block has no such ends, but batch norm tells the mean and the deviation of each of its channels, so no
 photos are needed to find some. The means also tell how much rounded weights shift a sum on average, and biases take
 that back (Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction", sections 4.2 and
 4.3). Sums are exact and a block's result is float32, so what is seen in a photo does not depend on the photos beside
@@ -147,7 +147,7 @@ M = TypeVar("M", bound=nn.Module)
 def fold_int8(vision: M) -> M:
     """A copy of an evaluating vision model: folded, its backbone's blocks in 8 bits where a CPU is fast at it."""
     folded = cast("M", fold(vision))
-    if next(vision.parameters()).device.type == "cpu" and available():
+    if next(vision.parameters()).device.type == "cpu" and int8_available():
         for name, module in vision.named_modules():
             if isinstance(module, EfficientNetLite):
                 _replace(module, cast("EfficientNetLite", folded.get_submodule(name)))
@@ -236,7 +236,7 @@ class Int8Convolution(FusedConvolution):
 
 
 @functools.cache
-def available() -> bool:
+def int8_available() -> bool:
     """Whether this PyTorch convolves 8-bit integers on this machine, gets it right, and is faster that way."""
     if not (has_vnni() and fuses()):
         return False

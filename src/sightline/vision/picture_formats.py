@@ -36,7 +36,9 @@ class Kind:
         """What opens such a file; a MissingExtraError where that is an extra that is not installed."""
         try:
             plugin = importlib.import_module(self.plugin)
-        except ImportError as error:  # only HEIC is read by a package of its own
+        except ImportError as error:
+            if self.format != "HEIF":  # only that is read by a package of its own
+                raise
             missing = MissingExtraError.of("pillow-heif", "heic", "reading HEIC photos")
             raise MissingExtraError(missing.what, where=where, fix=missing.fix) from error
         opener: Opener = plugin.HeifImageFile if self.format == "HEIF" else Image.OPEN[self.format][0]
