@@ -152,7 +152,7 @@ def record_of(
     folder, _, table = table.partition("/")
     paper, data = NAMES.get(folder, folder), recipe.data
     read = DataRecord(
-        tuple(path.as_posix() for path in data.caption_files),
+        tuple((data.root / path).as_posix() for path in data.caption_files),
         results["photos"],
         data.corpus.as_posix() if data.corpus is not None else "",
     )
