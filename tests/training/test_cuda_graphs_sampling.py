@@ -5,6 +5,9 @@ There is no GPU here: that a replay gives what was recorded is CUDA's part.
 
 from __future__ import annotations
 
+import weakref
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -15,6 +18,7 @@ from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Greedy
 from sightline.models.scene_trans import SceneTransConfig
 from sightline.text.vocabulary import END, PAD, START
+from sightline.training import cuda_graphs
 from sightline.training.cuda_graphs import SamplingGraphs, sample
 
 torch.set_num_threads(1)
@@ -79,6 +83,37 @@ def test_captions_have_nothing_behind_their_end_and_never_padding_or_start_befor
     assert not (words[:, 1:] == START).any()
     assert ended.any()
     assert (words != END).all(1).any()  # some were cut
+
+
+def on_cuda():
+    return {"regions": SimpleNamespace(is_cuda=True, shape=(1, 2, 3), dtype=torch.float32)}
+
+
+@pytest.mark.parametrize(("error", "kept"), [(RuntimeError, True), (torch.OutOfMemoryError, False)])
+def test_a_failed_recording_frees_the_others_and_keeps_no_memory_that_ran_out(monkeypatch, error, kept):
+    # The traceback of an error holds what the frames hold: of a broken recording CUDA asks for it, else it is waste.
+    def fail(*_):
+        raise error("no")
+
+    model, graphs = updown(), SamplingGraphs()
+    graphs._graphs["another shape"] = ({}, torch.zeros(1), lambda: None)
+    monkeypatch.setattr(cuda_graphs, "_record_samples", fail)
+    with pytest.warns(UserWarning, match="without a CUDA graph"):
+        assert graphs(model, on_cuda(), MOST) is None
+    assert graphs(model, on_cuda(), MOST) is None  # and it is not tried again
+    assert not graphs._graphs
+    assert (graphs._failure is not None) == kept
+
+
+def test_a_graph_of_one_captioner_never_answers_for_another(monkeypatch):
+    # A captioner that is gone leaves its `id` to the next one; the graph would read weights that are freed.
+    monkeypatch.setattr(cuda_graphs, "_record_samples", lambda *_: ({}, torch.full((1, 1, 2), START), lambda: None))
+    graphs = SamplingGraphs()
+    model = updown()
+    graphs(model, on_cuda(), MOST)
+    gone = weakref.ref(model)
+    del model
+    assert gone() is not None
 
 
 def test_off_cuda_there_is_no_graph():

@@ -5,8 +5,8 @@ can ask for them. A graph is recorded once for a shape and then replayed by one 
 mathematics is the same; shapes are kept few by padding the time axis, and what comes after a caption's end cannot
 change what came before it.
 
-Captions that are said by chance (`SamplingGraphs`) are one graph for all words, without gradients: a loop that asks
-after each word who is done waits for the device each time. There, captions that have ended go on as padding.
+Sampled captions (`SamplingGraphs`) are one graph for all words, without gradients: a loop that asks after each word
+which captions have ended waits for the device each time. In the graph, those that have ended go on as padding.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ Capture = Callable[[Recurrence, tuple[Tensor, ...], Any], Recurrence]
 SWITCH = "SIGHTLINE_CUDA_GRAPHS"  # an environment variable; 0 runs everything as usual
 LENGTHS = 4  # steps are padded to a multiple of this
 SHAPES = 12  # graphs that are kept for each module; other shapes run as usual
-SAMPLING_SHAPES = 4  # the same of sampling
+SAMPLING_SHAPES = 4  # sampling graphs that are kept; other shapes are decoded as usual
 WARM_UP = 2  # runs before sampling is recorded, so that libraries have what they make at first use
 GATE = "gate "  # before the name of a trace's gate, among outputs
 
@@ -240,15 +240,15 @@ def padded_steps(steps: int) -> int:
 class SamplingGraphs:
     """Samples of a captioner as graphs; None where there is none: off CUDA, or where recording failed.
 
-    A graph reads the captioner's weights where they are, so it says what the captioner would say now. Sampling draws
-    by torch's seed. Rules other than those of self-critical training (nothing but padding and START is never said) are
-    not known here.
+    A graph reads the captioner's weights where they are, so it samples from the captioner as it is now. For that, a
+    call stands within `no_gradients`, where autocast keeps no copies of weights. Draws follow from torch's seed. The
+    rules are those of self-critical training: all but padding and START may be said.
     """
 
     def __init__(self) -> None:
         self._graphs: dict[Hashable, tuple[Memory, Tensor, Callable[[], None]]] = {}
         self._wanted = _graphs_wanted()
-        self._failure: Exception | None = None
+        self._failure: RuntimeError | None = None
 
     def __call__(
         self, model: Captioner, memory: Memory, max_words: int, copies: int = 1, *, greedy: bool = False
@@ -257,26 +257,28 @@ class SamplingGraphs:
         if not (self._wanted and next(iter(memory.values())).is_cuda):
             return None
         parts = tuple((name, part.shape, part.dtype) for name, part in memory.items())
-        key = (id(model), model.training, max_words, copies, greedy, _precision("cuda"), parts)
+        key = (model, model.training, max_words, copies, greedy, _precision("cuda"), parts)
         if key not in self._graphs and len(self._graphs) < SAMPLING_SHAPES:
             try:
                 self._graphs[key] = _record_samples(model, memory, max_words, copies, greedy)
             except RuntimeError as error:
                 reason = str(error).strip().partition("\n")[0]
                 warnings.warn(f"samples are drawn without a CUDA graph, which takes longer ({reason})", stacklevel=2)
-                self._wanted, self._failure = False, error  # which holds the broken recording, as in `Graphs`
+                self._wanted, self._graphs = False, {}
+                if not isinstance(error, torch.OutOfMemoryError):
+                    self._failure = error  # as in `Graphs`
         if key not in self._graphs:
             return None
         inputs, words, replay = self._graphs[key]
         for name, part in inputs.items():
             part.copy_(memory[name])
         replay()
-        longest = int((words != PAD).any(0).any(0).sum())  # the only question to the device
+        longest = int((words != PAD).any(0).any(0).sum())  # all that waits for the device
         return words[..., :longest].clone()
 
 
 def sample(model: Captioner, memory: Memory, max_words: int, copies: int = 1, *, greedy: bool = False) -> Tensor:
-    """(B, K, max_words + 1) captions, without a question to the device."""
+    """(B, K, max_words + 1) captions, without waiting for the device; ended ones are padded."""
     count = images(memory) * copies
     state = expand(model.start(memory), count)
     first = next(iter(memory.values()))

@@ -112,7 +112,7 @@ class SelfCritical(Objective):
         for reward, values in zip(config.rewards, each, strict=True):
             parts[reward.kind] = values[:, : config.samples].sum()
         if config.cross_entropy:
-            references = self._references(batch.photos.cpu()).to(words.device)  # (B, T)
+            references = self._references(batch.photos).to(words.device)  # (B, T)
             if self.variation is not None:
                 renamed, references = self.variation.rename(images, references, config.rename)
                 memory = model.encode(renamed)
