@@ -80,6 +80,13 @@ def test_without_gradients_sums_are_written_into():
     torch.testing.assert_close(found, inputs @ weight.T)
 
 
+@pytest.mark.parametrize("gradients", [True, False])
+def test_sums_beside_a_bias_are_refused_whose_gradient_would_be_wrong(gradients):
+    weight, inputs, bias = tensors().values()
+    with torch.set_grad_enabled(gradients), pytest.raises(AssertionError):
+        LoopWeights(weight, bias=bias).times(inputs, plus=torch.zeros(5, 4, dtype=torch.float64))
+
+
 def test_autocast_computes_in_half_precision_with_gradients():
     weight = torch.randn(4, 3, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):

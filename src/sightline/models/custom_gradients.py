@@ -43,8 +43,10 @@ class LoopWeights:
     def times(self, *inputs: Tensor, plus: Tensor | None = None) -> Tensor:
         """(N, out) the sum of the products of the inputs, each (N, in), and of the bias, if there is one.
 
-        `plus` (N, out) takes the place of a bias; without gradients it is written into.
+        `plus` (N, out) stands in the place of a bias, which there must not be then; without gradients it is written
+        into.
         """
+        assert plus is None or self._bias is None
         if self._deferred:
             total: Tensor = _Use.apply(self._uses, plus, self._bias, *inputs, *self._weights)  # type: ignore[no-untyped-call]
             return total
