@@ -34,6 +34,7 @@ from sightline.training.results import (
     merge,
     read_record,
     read_records,
+    record_of,
     supervision,
     write_record,
     write_records,
@@ -147,6 +148,17 @@ def test_what_is_comparable():
     assert comparable("pos-scan", "table-4", coco) == "other features"
     assert comparable("cl", "table-4", coco) == "other split"
     assert comparable("r2m", "table-1", coco) == "other data"
+
+
+def test_files_are_named_below_the_datas_root_and_compared_wherever_that_is():
+    change = ["data.root=/big", "data.corpus=text.txt", "evaluate.metrics=[bleu]"]
+    recipe = read_recipe(SHIPPED / "jran/table-1.yaml", "line-6", change)
+    results = {"photos": 1, "split": "test", "fingerprint": "", "stage": "", "metrics": {}, "minutes": 1.0}
+    results |= {"commit": "feed", "hardware": "CPU"}
+    found = record_of(recipe, "jran/table-1#line-6", change, 0, results)
+    assert found.data.captions[0].startswith("/big/coco/")
+    assert found.data.corpus == "/big/text.txt"
+    assert found.comparable == "other features"
 
 
 def test_the_commit_is_what_the_environment_says_or_git_knows(monkeypatch):

@@ -154,7 +154,7 @@ def record_of(
     read = DataRecord(
         tuple((data.root / path).as_posix() for path in data.caption_files),
         results["photos"],
-        data.corpus.as_posix() if data.corpus is not None else "",
+        (data.root / data.corpus).as_posix() if data.corpus is not None else "",
     )
     name = data.features.as_posix() if data.features is not None and recipe.vision == CachedFeatures() else "photos"
     return ResultRecord(
@@ -193,7 +193,7 @@ def comparable(paper: str, table: str, data: DataRecord) -> Comparable:
 
     Whoever measures with a paper's own features on its own split writes `yes` by hand.
     """
-    on_coco = all(path.startswith("coco/") for path in data.captions)
+    on_coco = all("coco" in Path(path).parts for path in data.captions)
     if paper == "r2m" or not on_coco or (paper, table) in _ON_FLICKR30K:
         return "other data"  # R²M: other sentences
     return "other split" if paper == "cl" else "other features"  # CL: its own 2,000 val photos, and test2014
