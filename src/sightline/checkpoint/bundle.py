@@ -45,7 +45,6 @@ from sightline.text.vocabulary import Vocabulary
 from sightline.vision.encoder import VisionConfig, VisionModel
 
 DEFAULT = ("weights", "sightline.safetensors")  # inside the package
-SETTINGS = ("calibration", "pointing", "auditing", "choice")  # dataclasses with which the models are used
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +143,11 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
         "vision": dataclasses.asdict(bundle.vision.config),
         "captioner": _reader_header(captioner, _lines(captioner.vocabulary)),
         "matcher": matcher_header,
-        **{name: dataclasses.asdict(getattr(bundle, name)) for name in SETTINGS},
+        "calibration": dataclasses.asdict(bundle.calibration),
+        "pointing": dataclasses.asdict(bundle.pointing),
+        "auditing": dataclasses.asdict(bundle.auditing),
         "fit": bundle.fit,
+        "choice": dataclasses.asdict(bundle.choice),
         "card": bundle.card,
     }
     weights = {f"{part}.{name}": tensor for part, model in models.items() for name, tensor in plain(model).items()}
@@ -171,8 +173,17 @@ def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu"
             words = vocabulary if matcher.words is None else _vocabulary(matcher.words)
             matching: Matcher = build_part(lambda: matcher.config.build(len(words)), "matcher.")
             matcher_reader = Reader(matching, words, matcher.rule)
-    settings = {name: getattr(header, name) for name in (*SETTINGS, "fit", "card")}
-    return Bundle(vision, Reader(model, vocabulary, captioner.rule), matcher_reader, **settings)
+    return Bundle(
+        vision,
+        Reader(model, vocabulary, captioner.rule),
+        matcher_reader,
+        calibration=header.calibration,
+        pointing=header.pointing,
+        auditing=header.auditing,
+        card=header.card,
+        fit=header.fit,
+        choice=header.choice,
+    )
 
 
 def _reader_header(reader: Reader[Captioner] | Reader[Matcher], words: str | None) -> dict[str, Any]:

@@ -72,8 +72,8 @@ def doubts(sentences: Sequence[Sequence[str]]) -> list[float]:
     """
     costs = []
     for words, tags in zip(sentences, Tagger.default().tag_all(sentences), strict=True):
-        new = words[-1] == "next"  # "next to" begins something new
-        goes_on = words[-1] in TIED or (tags[-1] in CONTINUES_A_PHRASE and not new)
+        begins_anew = words[-1] == "next"  # "next to" begins something new
+        goes_on = words[-1] in TIED or (tags[-1] in CONTINUES_A_PHRASE and not begins_anew)
         if goes_on or tags[-2] not in ENDS_A_PHRASE:
             costs.append(torch.inf)
         else:

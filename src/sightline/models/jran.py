@@ -19,6 +19,7 @@ and we choose:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -59,7 +60,8 @@ class JRANConfig:
         check_config(self)
         if not (self.regions or self.grid):
             raise ConfigError("JRAN without regions and grid sees nothing", fix="switch `regions` or `grid` on")
-        if (jrln := self.jrln) is None:
+        jrln = self.jrln
+        if jrln is None:
             return
         if jrln.size != self.size:
             what = f"JRAN's `size` is {self.size} and `jrln.size` {jrln.size}"
@@ -93,12 +95,11 @@ class RelationshipAttention(nn.Module):
         return context.flatten(0, 1), eta.flatten(0, 1)
 
 
-class Decoder(nn.Module):
+class Decoder(nn.Module, ABC):
     """What the two decoders share: the word's part of the LSTM's gates, and the context's.
 
     W [x; c; h], the gates of an LSTM, is kept as a matrix for each part: W_x x + W_c c + W_h h. So what a word adds is
     computed for all words at once, and what an image adds once. `state` names the tensors that go from step to step.
-    `forward` makes one, from the word's gates (N, 4 h) to h_t (N, h), η (N, n) or None, and the new state.
     """
 
     state: tuple[str, ...]
@@ -128,6 +129,10 @@ class Decoder(nn.Module):
             return (per_image(gates, memory) + memory["context"].unsqueeze(1)).flatten(0, 1), None
         context, eta = self.attention(hidden, memory)
         return gates + self.context(context), eta
+
+    @abstractmethod
+    def forward(self, gates: Tensor, memory: Memory, state: State) -> tuple[Tensor, Tensor | None, State]:
+        """One step from the word's gates (N, 4 h): h_t (N, h), η (N, n) or None, and the new state."""
 
 
 class LSTMDecoder(Decoder):
@@ -172,7 +177,8 @@ class UpDownDecoder(Decoder):
         recurrent = self.language_recurrent(torch.cat([attention_hidden, state["hidden"]], -1))
         gates, eta = self.with_context(recurrent, attention_hidden, memory)
         hidden, cell = lstm_step(gates, state["cell"])
-        return hidden, eta, dict(zip(self.state, (attention_hidden, attention_cell, hidden, cell), strict=True))
+        state = {"attention_hidden": attention_hidden, "attention_cell": attention_cell, "hidden": hidden, "cell": cell}
+        return hidden, eta, state
 
 
 class JRAN(Captioner):

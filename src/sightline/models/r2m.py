@@ -13,6 +13,7 @@ and W_d is a matrix of its own with a bias; module ψ adds M_{t-1} to what was a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -196,11 +197,8 @@ class R2M(Captioner):
     def encode(self, scenes: SceneBatch) -> Memory:
         """Section 2.1: an LSTM over the concepts in their given order; v (B, d) is its last state, of unit length."""
         concepts, mask = scenes.part("concepts", by="R²M"), scenes.mask("concepts")
-        # asking waits for a GPU, and training leaves such images out
-        if not (self.training and mask.is_cuda) and (missing := ~mask.any(1)).any():
-            what = "R²M speaks from concepts, and this image has none that its vocabulary knows"
-            fix = "leave such images out, as the paper's training does, or keep concepts of a lower score"
-            raise DataError(what, where=f"image {scenes.ids[int(missing.nonzero()[0])]}", fix=fix)
+        if not (self.training and mask.is_cuda):  # asking waits for a GPU, and training leaves such images out
+            _refuse_without_concepts(scenes.ids, mask)
         order = (~mask).byte().argsort(dim=1, stable=True)  # real concepts first, wherever the gaps are
         embedded, ends = self.embedding(concepts.gather(1, order)), mask.sum(1) - 1
         if self.config.released_code:
@@ -250,6 +248,14 @@ class R2M(Captioner):
         projected = per_image(self.fusion.project(self.embedding(words)), memory)  # (B, K, T, …)
         f, weights = self.fusion(memory["projected"][:, None, None], projected)
         return f.flatten(0, 1), None if weights is None else weights.flatten(0, 1)
+
+
+def _refuse_without_concepts(ids: Sequence[str], mask: Tensor) -> None:
+    missing = ~mask.any(1)
+    if missing.any():
+        what = "R²M speaks from concepts, and this image has none that its vocabulary knows"
+        fix = "leave such images out, as the paper's training does, or keep concepts of a lower score"
+        raise DataError(what, where=f"image {ids[int(missing.nonzero()[0])]}", fix=fix)
 
 
 def stack_rows(first: Tensor, second: Tensor) -> Tensor:

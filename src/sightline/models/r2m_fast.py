@@ -7,7 +7,7 @@
 The loop's many small kernels never wait for the host, so `torch.cuda.make_graphed_callables` can take the memory.
 """
 
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,15 @@ from torch import Tensor, nn
 from sightline.models.captioner import State
 from sightline.models.custom_gradients import LoopWeights
 from sightline.models.r2m import R2M, RecurrentMemory
+
+
+class Weights(NamedTuple):
+    """The matrices that every step uses."""
+
+    qkv: LoopWeights  # W_q, W_k, W_v
+    mlp_in: LoopWeights
+    mlp_out: LoopWeights
+    memory_gates: LoopWeights  # U_i, U_f
 
 
 class FastRecurrentMemory(RecurrentMemory):
@@ -43,14 +52,13 @@ class FastRecurrentMemory(RecurrentMemory):
         return key, value, self.input_gates(f)
 
     def _update(
-        self, memory: Tensor, key: Tensor, value: Tensor, gates: Tensor, weights: list[LoopWeights]
+        self, memory: Tensor, key: Tensor, value: Tensor, gates: Tensor, weights: Weights
     ) -> tuple[Tensor, Tensor]:
         """M_{t-1} (N, d) and the inputs of f_t to M_t (N, d) and the weight M→M (N, H) of Eq. 5; f→M is the rest.
 
         `gates` may be written into.
         """
-        qkv_weights, mlp_in, mlp_out, memory_gates = weights
-        qkv = self.attention.norm(qkv_weights.times(memory)).unflatten(-1, (3, self.attention.heads, -1))
+        qkv = self.attention.norm(weights.qkv.times(memory)).unflatten(-1, (3, self.attention.heads, -1))
         query, memory_key, memory_value = qkv.unbind(-3)  # (N, H, d_k)
         difference = (query * (memory_key - key)).sum(-1, keepdim=True) / self.attention.root
         share = torch.sigmoid(difference)  # Eq. 5  (N, H, 1)
@@ -59,16 +67,15 @@ class FastRecurrentMemory(RecurrentMemory):
         attended = torch.lerp(value, memory_value, share).flatten(1)  # Eq. 6  (N, H·d_v)
 
         gain = self.attended_norm(memory + attended)  # module ψ
-        gain = self.gain_norm(gain + mlp_out.times(mlp_in.times(gain).relu()))
+        gain = self.gain_norm(gain + weights.mlp_out.times(weights.mlp_in.times(gain).relu()))
 
-        gates = torch.sigmoid(memory_gates.times(memory.tanh(), plus=gates))  # Eq. 7, lines 1 and 2
+        gates = torch.sigmoid(weights.memory_gates.times(memory.tanh(), plus=gates))  # Eq. 7, lines 1 and 2
         g_i, g_f = gates.chunk(2, -1)
         return g_i * gain.tanh() + g_f * memory, share[..., 0]  # Eq. 7, line 3
 
-    def _weights(self) -> list[LoopWeights]:
-        """W_q, W_k and W_v, both of the MLP, and U_i and U_f, which every step uses."""
+    def _weights(self) -> Weights:
         layers = cast("list[nn.Linear]", [self.attention.qkv, self.mlp[0], self.mlp[2], self.memory_gates])
-        return [LoopWeights(layer.weight, bias=layer.bias) for layer in layers]
+        return Weights(*(LoopWeights(layer.weight, bias=layer.bias) for layer in layers))
 
 
 class FastR2M(R2M):

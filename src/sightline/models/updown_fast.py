@@ -27,9 +27,7 @@ from sightline.text.vocabulary import PAD
 
 BLOCK = 1 << 18  # numbers of the attention's (B, K, n, a) sums that exist at the same time: 1 MB, as caches hold
 
-
-# The matrices of both LSTMs, one for each of their inputs that change with the words.
-Weights = tuple[LoopWeights, LoopWeights]
+Weights = tuple[LoopWeights, LoopWeights]  # of both LSTMs, a matrix for each input that changes with the words
 
 
 class FastUpDown(UpDown):
@@ -78,8 +76,10 @@ class FastUpDown(UpDown):
 
     def _weights(self) -> Weights:
         lstm1, lstm2 = self.attention_lstm, self.language_lstm
-        weights = LoopWeights(lstm1.weight_ih[:, : self.config.hidden_size], lstm1.weight_hh)
-        return weights, LoopWeights(lstm2.weight_ih, lstm2.weight_hh, bias=lstm2.bias_ih + lstm2.bias_hh)
+        return (
+            LoopWeights(lstm1.weight_ih[:, : self.config.hidden_size], lstm1.weight_hh),
+            LoopWeights(lstm2.weight_ih, lstm2.weight_hh, bias=lstm2.bias_ih + lstm2.bias_hh),
+        )
 
     def _cell(
         self, gates: Tensor, memory: Memory, state: State, weights: Weights, rows: ActiveRows

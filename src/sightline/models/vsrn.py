@@ -336,10 +336,13 @@ def reading_order(scenes: SceneBatch, mask: Tensor, order: Order, training: bool
     elif order == "redrawn" and training:
         key = torch.rand(mask.shape, device=mask.device)
     else:
-        generators = map(Random, scenes.ids)
-        numbers = [[generator.random() for _ in range(mask.shape[1])] for generator in generators]
-        key = torch.tensor(numbers, device=mask.device)
+        key = torch.tensor([_random_numbers(id, mask.shape[1]) for id in scenes.ids], device=mask.device)
     return key.masked_fill(~mask, torch.inf).argsort(dim=1, stable=True)
+
+
+def _random_numbers(id: str, count: int) -> list[float]:
+    generator = Random(id)
+    return [generator.random() for _ in range(count)]
 
 
 def _check_confidence(scenes: SceneBatch, mask: Tensor) -> None:

@@ -68,9 +68,11 @@ def launch(
     with processes(device) as place:
         callbacks = callbacks if callbacks is not None and first_process() else Callbacks()
         refuse_other_run(recipe, out)
-        if (out / MODEL).is_file() and "metrics" in (finished := load(out / MODEL, place)).card:
-            callbacks.say(f"{out} holds this run already, finished.")
-            return finished
+        if (out / MODEL).is_file():
+            finished = load(out / MODEL, place)
+            if "metrics" in finished.card:
+                callbacks.say(f"{out} holds this run already, finished.")
+                return finished
         base = base or data_root()
         find = Finder(out, name, recipe.start, place)
         parent = find(recipe.start) if recipe.start else None
@@ -142,7 +144,8 @@ def _with_features(
         except torch.OutOfMemoryError as error:
             fix = "stop other programs there, or set data.views=1; with data.budget=1 photos are seen at every step"
             raise LearningError(f"memory ran out while photos of {name} were looked at", fix=fix) from error
-    if names := ", ".join(name for name in pools if features[name] is not pools[name]):
+    names = ", ".join(name for name in pools if features[name] is not pools[name])
+    if names:
         callbacks.say(f"Photos of {names} have been looked at, once for all: the vision model does not learn.")
     return features
 
