@@ -1,4 +1,4 @@
-"""What the index knows of a photo, and what keeps and searches its rows: `exact` and `lance` are the two engines."""
+"""What both engines, `exact` and `lance`, know of a photo: its row, the keywords that find it, how well it fits."""
 
 from dataclasses import dataclass
 from functools import lru_cache

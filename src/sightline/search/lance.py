@@ -218,14 +218,30 @@ def _path_in(paths: Iterable[str]) -> Iterator[str]:
 
 def _row(record: Mapping[str, Any]) -> Row:
     concepts = record.get("concepts")  # a table from before lacks it
-    mark, size = (record["bytes"], record["changed"]), (record["width"], record["height"])
-    vector, names = np.asarray(record["vector"], np.float32), tuple(concepts.split("\n")) if concepts else ()
-    return Row(record["path"], record["root"], mark, record["content"], size, vector, record["caption"], names)
+    return Row(
+        path=record["path"],
+        root=record["root"],
+        mark=(record["bytes"], record["changed"]),
+        content=record["content"],
+        size=(record["width"], record["height"]),
+        vector=np.asarray(record["vector"], np.float32),
+        caption=record["caption"],
+        concepts=tuple(concepts.split("\n")) if concepts else (),
+    )
 
 
 def _columns(row: Row) -> dict[str, Any]:
-    (size, changed), (width, height) = row.mark, row.size
-    file = {"path": row.path, "root": row.root, "bytes": size, "changed": changed, "content": row.content}
-    photo = {"width": width, "height": height, "vector": row.vector.astype(np.float32)}
-    caption = {"caption": row.caption, "captioned": row.caption is not None}
-    return {**file, **photo, **caption, "words": " ".join(row.keywords()), "concepts": "\n".join(row.concepts)}
+    return {
+        "path": row.path,
+        "root": row.root,
+        "bytes": row.mark[0],
+        "changed": row.mark[1],
+        "content": row.content,
+        "width": row.size[0],
+        "height": row.size[1],
+        "vector": row.vector.astype(np.float32),
+        "caption": row.caption,
+        "captioned": row.caption is not None,
+        "words": " ".join(row.keywords()),
+        "concepts": "\n".join(row.concepts),
+    }

@@ -1,4 +1,4 @@
-"""Finding photos: by words, by a photo, without what is not wanted, by vectors and captions together; and indexes."""
+"""Finding photos by words or by a photo, by vectors and captions together; where an index is, and whose it is."""
 
 from __future__ import annotations
 
@@ -97,10 +97,20 @@ class PhotoIndex:
         explain: bool = False,
         leave_out: Collection[str] = (),
     ) -> list[Hit]:
-        """The photos that fit best, the best first; words and a photo count alike. See `Pipeline.search`.
+        """The photos that fit best, the best first.
 
-        The pipeline has the model that the index was made with. Words of which it knows none find only photos whose
-        captions say them. The paths in `leave_out` are not wanted, such as that of the photo whose like is looked for.
+        Words of which the model knows none find only photos whose captions say them.
+
+        Args:
+            pipeline: the model that the index was made with.
+            words: what to look for.
+            photo: what to look for; with words, both count alike.
+            avoid: what not to find.
+            count: photos, at most.
+            captions: whether what captions say counts too, besides vectors.
+            exact: compare every vector (True), or use the approximate index (False); by default what is usual there.
+            explain: look again at the hits, for where in them the words are.
+            leave_out: paths of photos that are not wanted, such as the one whose like is looked for.
         """
         if count < 1:
             raise ConfigError(f"{count} photos were asked for", fix="ask for 1 or more")
@@ -121,8 +131,10 @@ class PhotoIndex:
             if one.path not in leave_out and not (unwanted and unwanted <= set(keywords(one.caption or "")))
         ]
         ranked = rank_by_text(candidates) if by_text else rank(candidates)
-        least = NOUN_COSINE if len(keywords(words)) == 1 and not avoid.strip() else MATCH_COSINE
-        weak = weaker(ranked, least if words.strip() and photo is None and not by_text else -np.inf)
+        least = -np.inf  # cosines with a photo, or with words that mean nothing, are of another kind
+        if words.strip() and photo is None and not by_text:
+            least = NOUN_COSINE if len(keywords(words)) == 1 and not avoid.strip() else MATCH_COSINE
+        weak = weaker(ranked, least)
         hits = [
             Hit(one.path, score, one.caption, is_weak)
             for (one, score), is_weak in zip(ranked[:count], weak[:count], strict=True)
@@ -249,6 +261,7 @@ def nearest_store() -> Path:
 
 
 def engine_at(store: PathLike) -> Engine | None:
+    """The engine of an index; None where there is none."""
     if is_address(store):
         return LanceIndex(store)
     folder = Path(store)

@@ -97,7 +97,7 @@ def _plan(
             todo.embed.append(photo)
         elif photo.id in complete and complete[photo.id].mark == photo.mark:
             todo.kept += 1
-        elif (same := by_length.get(photo.mark[0])) and (source := same.get(content_hash(photo.path))):
+        elif source := _same_bytes(photo, by_length):
             exists = Path(source).exists()
             if photo.id not in rows and ((exists and source not in changed) or source in moved):
                 todo.copies.add(photo.id)
@@ -108,6 +108,12 @@ def _plan(
         else:
             todo.embed.append(photo)
     return todo
+
+
+def _same_bytes(photo: PhotoRef, by_length: Mapping[int, Mapping[str, str]]) -> str | None:
+    """The path of a row of the same bytes; files of other lengths are not read."""
+    by_content = by_length.get(photo.mark[0])
+    return None if by_content is None else by_content.get(content_hash(photo.path))
 
 
 def sync(
@@ -137,8 +143,7 @@ def sync(
     """
     root = os.fspath(folder).rstrip("/") if is_address(folder) else Path(id_of(folder)).as_posix()
     listed, problems = photos_below(root)
-    names = (photo.path if is_address(photo.path) else Path(photo.path).as_posix() for photo in listed)
-    photos = [PhotoRef(os.fspath(name), photo.path, photo.mark) for name, photo in zip(names, listed, strict=True)]
+    photos = [PhotoRef(_name(photo.path), photo.path, photo.mark) for photo in listed]
     with hold_store(store) as place:
         index = engine_for(store, len(photos), engine)
         made_by = index.maker
@@ -154,10 +159,12 @@ def sync(
             raise DataError(f"no photo is here, and the index has {len(todo.gone):,} of them", where=root, fix=fix)
         renamed = _write_known(index, root, todo)
         index.write((), todo.gone.union(rows.keys() & {photo.id for photo in todo.embed}))
-        work, batch = partial(make_rows, embed, root), index.batch
+        work = partial(make_rows, embed, root)
         sink = IndexSink(index, {photo.id: photo.mark for photo in todo.embed})
         with Ledger(place / LEDGER) as ledger:
-            report = run(todo.embed, work, sink, ledger, size=size, batch=batch, progress=progress, executor=executor)
+            report = run(
+                todo.embed, work, sink, ledger, size=size, batch=index.batch, progress=progress, executor=executor
+            )
         index.tidy()
         total = len(index)
     copied, moved = len(renamed & todo.copies), len(renamed - todo.copies)
@@ -179,10 +186,11 @@ def make_rows(embed: EmbedPhotos, root: str, photos: Sequence[Photo]) -> list[Ro
     """The rows of photos that were read, in their order; the sink knows their marks."""
     rows = []
     for photo, embedding in zip(photos, embed(photos), strict=True):
-        caption, content = embedding.caption, content_hash(photo.path)
-        concepts = () if caption is None else [one.name for one in caption.concepts if one.score >= LEAST_CONCEPT_SCORE]
-        text, names = None if caption is None else caption.text, tuple(dict.fromkeys(concepts))
-        rows.append(Row(photo.id, root, GONE, content, embedding.size, embedding.vector, text, names))
+        row = Row(photo.id, root, GONE, content_hash(photo.path), embedding.size, embedding.vector)
+        if (caption := embedding.caption) is not None:
+            sure = (concept.name for concept in caption.concepts if concept.score >= LEAST_CONCEPT_SCORE)
+            row = replace(row, caption=caption.text, concepts=tuple(dict.fromkeys(sure)))
+        rows.append(row)
     return rows
 
 
@@ -236,6 +244,10 @@ def _write_known(index: Engine, root: str, todo: _Plan) -> set[str]:
         index.write(new, {row.path for row in new} | (todo.gone & rows.keys()))
         written |= {row.path for row in new}
     return written
+
+
+def _name(path: PathLike) -> str:
+    return os.fspath(path) if is_address(path) else Path(path).as_posix()
 
 
 def content_hash(path: PathLike) -> str:
