@@ -60,8 +60,9 @@ class BoxChooser:
         """The caption with normalised boxes and a score for each word that passes."""
         if not len(boxes):
             return caption
-        overlaps, weights = box_iou(boxes, boxes), dict[int, Array]()  # (n, n)
-        np.fill_diagonal(overlaps, 1)
+        overlaps = box_iou(boxes, boxes)  # (n, n)
+        np.fill_diagonal(overlaps, 1)  # of boxes without area too
+        weights: dict[int, Array] = {}
         for at in np.flatnonzero(most).tolist():
             evidence = self._evidence(caption.trace[at], None if alignment is None else alignment[at])
             if evidence is not None:

@@ -30,15 +30,7 @@ from sightline.grounding.evidence import Evidence
 from sightline.grounding.noun_scores import Grounder
 from sightline.grounding.nouns import box_counts, family_of, is_one_name, noun_tags, usual_kind
 from sightline.grounding.photo_evidence import PhotoEvidence
-from sightline.grounding.wording import (
-    Words,
-    beginnings,
-    is_alone,
-    mentions,
-    replaceable,
-    reword,
-    with_noun,
-)
+from sightline.grounding.wording import Words, beginnings, is_alone, mentions, replaceable, reword, with_noun
 from sightline.models.captioner import Memory, select
 from sightline.models.matcher import Embedding, GlobalMatcher
 from sightline.scene import Concept
@@ -118,7 +110,8 @@ class CaptionChooser:
         changes: list[tuple[int, Words, str]] = []
         for photo, candidate in enumerate(best):
             for words, origin, gain in self.other_nouns(candidate, photo, photos.evidence):
-                if self._is_sayable(words, rules) and gain > getattr(self.choice, origin):
+                needed = self.choice.swap if origin == "swap" else self.choice.vague
+                if gain > needed and self._is_sayable(words, rules):
                     changes.append((photo, words, origin))
                     break
         for (photo, _, _), candidate in zip(changes, self._score(changes, photos), strict=True):

@@ -110,41 +110,43 @@ class PhotoEvidence:
     scenes: SceneBatch
     images: Embedding | None  # what the matcher makes of them; None without a matcher
     concepts: Sequence[tuple[Concept, ...]]  # of each photo
-    _names: RegionNames | None  # None where vision is no detector
-    _vectors: NounVectors | None  # None without a matcher of whole photos
+    region_names: RegionNames | None  # None where vision is no detector
+    noun_vectors: NounVectors | None  # None without a matcher of whole photos
 
     @cached_property
     def region_odds(self) -> list[Array]:
         """For each photo (n, K) log-odds that each region has each name; empty where vision is no detector."""
-        return [] if self._names is None else self._names.odds(self.scenes)
+        return [] if self.region_names is None else self.region_names.odds(self.scenes)
 
     def of(self, photo: int, words: Sequence[str], nouns: Sequence[int]) -> list[Evidence]:
         """The evidence for nouns of a caption, by their places; what the captioner thinks of them is left open."""
         cosines = self._cosines(photo, {words[at] for at in nouns})
         evidence = []
         for at in nouns:
-            noun, known = words[at], {"concept_odds": concept_odds(words[at], self.concepts[photo])}
-            if self._names is not None:
-                before = words[at - 1] if at else ""
-                known["name_odds"], known["name_margin"] = self._names.of(self.region_odds[photo], noun, before)
+            noun, before = words[at], words[at - 1] if at else ""
+            known = Evidence(concept_odds=concept_odds(noun, self.concepts[photo]))
+            if self.region_names is not None:
+                odds, margin = self.region_names.of(self.region_odds[photo], noun, before)
+                known = known._replace(name_odds=odds, name_margin=margin)
             if noun in cosines:
-                known["region_cosine"], known["photo_cosine"] = cosines[noun]
-            evidence.append(Evidence(**known))
+                best_region, whole_photo = cosines[noun]
+                known = known._replace(region_cosine=best_region, photo_cosine=whole_photo)
+            evidence.append(known)
         return evidence
 
     def names_at(self, photo: int, box: Box, least: float) -> list[str]:
         """What the detector calls the region of a box with a probability of `least`, the surest first."""
-        if self._names is None:
+        if self.region_names is None:
             return []
         boxes = self.scenes.part("boxes")[photo][self.scenes.mask("boxes")[photo]].float().cpu().numpy()
-        return self._names.at(self.region_odds[photo], boxes, box, least)
+        return self.region_names.at(self.region_odds[photo], boxes, box, least)
 
     def _cosines(self, photo: int, nouns: set[str]) -> dict[str, tuple[float, float]]:
         """`Evidence.region_cosine` and `photo_cosine` of each noun that the matcher knows."""
-        if self._vectors is None or self.images is None or not nouns:
+        if self.noun_vectors is None or self.images is None or not nouns:
             return {}
         image = self.images["vector"][photo]
-        vectors = self._vectors.of(nouns, image.device)
+        vectors = self.noun_vectors.of(nouns, image.device)
         if not vectors:
             return {}
         with_photo = (torch.stack([sentence for sentence, _ in vectors.values()]) @ image).float().tolist()
