@@ -66,13 +66,9 @@ class FusedConvolution(nn.Module):
 
     def forward(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
         """(B, inputs, H, W) to (B, outputs, H / stride, W / stride), both rounded up; `plus` is added at the end."""
-        if (
-            x.device.type == "cpu"
-            and x.dtype == self.weight.dtype == torch.float32
-            and fuses()
-            # gradients are not given by oneDNN's call
-            and not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, plus)))
-        ):
+        is_float32 = x.dtype == self.weight.dtype == torch.float32
+        learns = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, plus))
+        if x.device.type == "cpu" and is_float32 and fuses() and not learns:  # oneDNN's call gives no gradients
             return self._fused(x, plus)
         x, padding = pad_same(x, self.kernel, self.stride)
         y = F.conv2d(x, self.weight, self.bias, self.stride, padding, groups=self.groups)

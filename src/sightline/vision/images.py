@@ -202,11 +202,15 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
         return None
 
 
-def _check_size(width: int, height: int, max_pixels: int | None, where: str) -> None:
+def _pixel_limit() -> int:
     given = os.environ.get(LIMIT_VARIABLE) or str(MAX_PIXELS)
-    if max_pixels is None and not given.isdecimal():
+    if not given.isdecimal():
         raise ConfigError(f"{LIMIT_VARIABLE} is {given!r}", fix="give a whole number of pixels, such as 400000000")
-    limit = int(given) if max_pixels is None else max_pixels
+    return int(given)
+
+
+def _check_size(width: int, height: int, max_pixels: int | None, where: str) -> None:
+    limit = _pixel_limit() if max_pixels is None else max_pixels
     if width <= 0 or height <= 0:
         raise ImageError(f"the picture is {width} × {height} pixels", where=where, fix="give one with pixels")
     if width * height > limit:

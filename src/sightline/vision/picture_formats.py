@@ -14,7 +14,7 @@ import numpy.typing as npt
 import PIL
 from PIL import Image, features
 
-from sightline.errors import ImageError, MissingExtraError
+from sightline.errors import ImageError, MissingExtraError, about
 
 Array = npt.NDArray[Any]
 PAPER = (255, 255, 255)  # what is seen through transparent places
@@ -34,15 +34,10 @@ class Kind:
 
     def opener(self, where: str) -> Opener:
         """What opens such a file; a MissingExtraError where that is an extra that is not installed."""
-        try:
-            plugin = importlib.import_module(self.plugin)
-        except ImportError as error:
-            if self.format != "HEIF":  # only that is read by a package of its own
-                raise
-            missing = MissingExtraError.of("pillow-heif", "heic", "reading HEIC photos")
-            raise MissingExtraError(missing.what, where=where, fix=missing.fix) from error
-        opener: Opener = plugin.HeifImageFile if self.format == "HEIF" else Image.OPEN[self.format][0]
-        return opener
+        if self.format == "HEIF":
+            return _heif_opener(where)
+        importlib.import_module(self.plugin)
+        return Image.OPEN[self.format][0]
 
     def unreadable(self, where: str, error: Exception) -> ImageError:
         """The error for a picture of this kind that could not be decoded because of `error`."""
@@ -114,6 +109,15 @@ def _is_text(head: bytes) -> bool:
     return all(letter.isprintable() or letter.isspace() for letter in text)
 
 
+def _heif_opener(where: str) -> Opener:
+    try:
+        from pillow_heif import HeifImageFile
+    except ImportError as error:
+        with about(where):
+            raise MissingExtraError.of("pillow-heif", "heic", "reading HEIC photos") from error
+    return HeifImageFile  # type: ignore[no-any-return]
+
+
 def as_rgb(image: Image.Image) -> Image.Image:
     """The picture in RGB; itself if it is so already.
 
@@ -124,11 +128,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         image = Image.fromarray(_upper_byte(np.asarray(image)))
     elif image.mode in ("I", "F"):
-        values = np.asarray(image).astype(np.float64)  # lowest to 0, highest to 255; what is not finite is the lowest
-        finite = np.isfinite(values)
-        lowest, highest = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 0.0)
-        scaled = (np.where(finite, values, lowest) - lowest) / ((highest - lowest) or 1.0)
-        image = Image.fromarray(np.rint(scaled * 255).astype(np.uint8))
+        image = Image.fromarray(_stretched(np.asarray(image)))
     elif image.mode in ("La", "RGBa"):
         image = image.convert(image.mode.upper())
     if image.has_transparency_data:
@@ -170,3 +170,13 @@ def _eight_bit(array: Array) -> npt.NDArray[np.uint8]:
 def _upper_byte(deep: Array) -> npt.NDArray[np.uint8]:
     upper: npt.NDArray[np.uint8] = (deep >> 8).astype(np.uint8)
     return upper
+
+
+def _stretched(deep: Array) -> npt.NDArray[np.uint8]:
+    """Lowest to 0, highest to 255; what is not finite counts as the lowest."""
+    values = deep.astype(np.float64)
+    finite = np.isfinite(values)
+    lowest, highest = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 0.0)
+    scaled = (np.where(finite, values, lowest) - lowest) / ((highest - lowest) or 1.0)
+    stretched: npt.NDArray[np.uint8] = np.rint(scaled * 255).astype(np.uint8)
+    return stretched

@@ -142,8 +142,10 @@ def encode(scene: Scene, dtype: str) -> tuple[bytes, int]:
     except ValueError as error:
         what = "a concept's score or box is NaN or infinite"
         raise NonFiniteError(what, where=scene.where, fix="extract this image again") from error
-    pieces = (memoryview(text), *(array.data for _, array in arrays))
-    return b"".join(chunk for piece in pieces for chunk in (piece, bytes(-piece.nbytes % ALIGN))), len(text)
+    chunks: list[memoryview | bytes] = []
+    for data in (memoryview(text), *(array.data for _, array in arrays)):
+        chunks += [data, bytes(-data.nbytes % ALIGN)]
+    return b"".join(chunks), len(text)
 
 
 def _fit(scene: Scene, name: str, dtype: str) -> Array:
