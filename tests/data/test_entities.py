@@ -74,6 +74,11 @@ def test_captions_are_the_tokens_without_marks(tmp_path: Path) -> None:
     assert (photo.file, photo.size) == ("36979.jpg", (100, 50))
 
 
+def test_plain_captions_ask_for_no_lemma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(entities, "lemma")  # which loads WordNet, and is looked up for every phrase
+    assert len(list(entities.FORMAT.captions(write(tmp_path)).sentences())) == 2
+
+
 @given(
     st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=3), st.one_of(st.none(), st.integers(0, 999))), max_size=8)
 )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from feature_samples import assert_same_scenes, read_in_forked_process, sample_scenes, scene_lists
 from sightline.data.format import Probe
-from sightline.data.hdf5_features import FORMAT, Hdf5Features, write_scenes
+from sightline.data.hdf5_features import FORMAT, Hdf5Features, Hdf5File, write_scenes
 from sightline.errors import (
     BoxError,
     CountError,
@@ -139,6 +139,30 @@ def test_rows_without_ids_are_numbered_and_their_boxes_left_out(tmp_path: Path) 
     layout, boxes = FORMAT.inspect(path).notes
     assert "known by their row only" in layout
     assert boxes == "boxes left out: they are in pixels, and no image size is stored"
+
+
+def test_a_number_where_rows_should_be_is_told(tmp_path: Path) -> None:
+    path = file_of(tmp_path, image_features=np.float32(3))
+    with pytest.raises(DataError, match=r"x\.hdf5: no rows in a dataset 'image_features'"):
+        Hdf5Features(path).ids()
+    (problem,) = FORMAT.inspect(path).problems
+    assert "no rows in a dataset 'image_features'" in problem
+
+
+def test_damage_that_only_the_notes_meet_is_reported_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file_of(tmp_path, image_features=np.stack([REGIONS, REGIONS + 1]))
+
+    def has(self: Hdf5File, name: str) -> bool:
+        if name == "image_bb":
+            raise DataError("damaged HDF5: no such link")
+        return name == "image_features"
+
+    monkeypatch.setattr(Hdf5File, "has", has)
+    report = FORMAT.inspect(path)
+    assert report.problems == (f"{path}: damaged HDF5: no such link.",)
+    assert report.counts["images"] == 2
 
 
 def test_gvd_detections_are_counted_and_have_no_features(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 
 from sightline.data.caption_format import plain_captions, record_format
 from sightline.data.format import Probe, Summary
-from sightline.data.records import STRICT, GroundedPhoto, GroundedSentence, GroundedWord, Problems
+from sightline.data.records import STRICT, CaptionSet, GroundedPhoto, GroundedSentence, GroundedWord, Problems
 from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
 from sightline.files import COPY_AGAIN, existing_path, refuse_special
 from sightline.text.lemmas import lemma
@@ -188,17 +188,18 @@ def _files(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
                     yield PurePosixPath(file.parent.name, file.name), _limited(content, path, file.name)
         return
     try:
-        if path.suffix == ".zip":
-            yield from _zipped(path)
-            return
-        with tarfile.open(path, "r|*") as archive:
-            for member in archive:
-                packed = archive.extractfile(member) if _is_wanted(PurePosixPath(member.name)) else None
-                if packed is not None:
-                    yield PurePosixPath(member.name), _limited(packed, path, member.name)
+        yield from _zipped(path) if path.suffix == ".zip" else _tarred(path)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
         what = f"the archive cannot be read to its end ({error})"
         raise TruncatedError(what, where=path, fix=COPY_AGAIN) from error
+
+
+def _tarred(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
+    with tarfile.open(path, "r|*") as archive:
+        for member in archive:
+            content = archive.extractfile(member) if _is_wanted(PurePosixPath(member.name)) else None
+            if content is not None:
+                yield PurePosixPath(member.name), _limited(content, path, member.name)
 
 
 def _zipped(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -264,6 +265,15 @@ def _paired(
     return photos
 
 
+def read_captions(path: Path) -> CaptionSet:
+    """The captions without their marks."""
+    plain = []
+    for photo in read_photos(path).values():
+        sentences = tuple(GroundedSentence(sentence.tokens) for sentence in photo.sentences)
+        plain.append(GroundedPhoto(photo.id, sentences, photo.size))
+    return plain_captions(plain, path)
+
+
 def _count(photos: dict[str, EntitiesPhoto]) -> Summary:
     listed = photos.values()
     counts: dict[str, int | str] = {
@@ -292,7 +302,7 @@ FORMAT = record_format(
     _matches,
     read_photos,
     _count,
-    captions=lambda path: plain_captions((ground(photo, {}) for photo in read_photos(path).values()), path),
+    captions=read_captions,
 )
 
 

@@ -61,12 +61,7 @@ class FeatureSource(ABC):
             with problems:
                 with about(f"{self.path}, image {id}"):
                     scene = self.read(id)
-                for part in ("regions", "grid", "vector"):
-                    width = 0 if (array := getattr(scene, part)) is None else array.shape[-1]
-                    if width and width != (first := first_widths.setdefault(part, width)):
-                        what = f"features ({part}) are {width} wide, those of the first image {first}"
-                        fix = "keep features of different models in different files"
-                        raise CountError(what, where=scene.where, fix=fix)
+                _check_widths(scene, first_widths)
                 yield scene
 
     def __len__(self) -> int:
@@ -171,6 +166,17 @@ def _check_numbers(name: str, stored: AnyArray, dimensions: tuple[int, ...], cou
         raise NonFiniteError(f"`{name}` holds NaN or infinity", fix=fix)
 
 
+def _check_widths(scene: Scene, first: dict[str, int]) -> None:
+    """Refuse features of another width than the first ones had, which `first` remembers."""
+    for part, features in (("regions", scene.regions), ("grid", scene.grid), ("vector", scene.vector)):
+        if features is None or not features.shape[-1]:
+            continue
+        width = features.shape[-1]
+        if first.setdefault(part, width) != width:
+            what = f"features ({part}) are {width} wide, those of the first image {first[part]}"
+            raise CountError(what, where=scene.where, fix="keep features of different models in different files")
+
+
 def other_files(names: Iterable[str]) -> tuple[str, ...]:
     """The note on files of a folder that its reader has no use for."""
     others = sorted(name for name in names if not name.startswith("."))
@@ -224,7 +230,7 @@ def survey_scenes(open_source: Callable[[Path], FeatureSource], path: Path, prob
     lengths: Counter[int] = Counter()
     kinds: set[str] = set()
     notes: tuple[str, ...] = ()
-    with problems:
+    with problems, about(path):
         source = open_source(path)
         try:
             for scene in source.each(problems):

@@ -1,6 +1,6 @@
 """HDF5 files from strangers, and region features in one, in the layouts people have.
 
-Other files are never read in a file's name, and nothing that declares far more than it stores.
+A file that names other files does not make us read them, nor one that declares far more than it stores take memory.
 
 - M2: `<id>_features` (n, d), perhaps `<id>_boxes` (pixels) and `<id>_cls_prob` (n, classes).
 - self-critical: a dataset per id.
@@ -102,6 +102,12 @@ class Hdf5File:
             check_declared_size(declared, dataset.id.get_storage_size(), f"`{name}`")
             return dataset
 
+    def row_count(self, name: str) -> int:
+        dataset = self.dataset(name)
+        if dataset is None or not dataset.shape:
+            raise DataError(f"no rows in a dataset {name!r}", fix="store one row an image under it")
+        return len(dataset)
+
     def read(self, name: str, row: int | None = None) -> AnyArray:
         """The numbers of a dataset, or of one row of it; a MissingRecordError without such a dataset."""
         dataset = self.dataset(name)
@@ -160,7 +166,7 @@ class Hdf5Features(FeatureSource):
     def index(self) -> dict[str, int]:
         with about(self.path):
             if self.layout == "rows":
-                return {str(row): row for row in range(len(self._file.dataset("image_features")))}
+                return {str(row): row for row in range(self._file.row_count("image_features"))}
             names = self._file.names()
         if self.layout == "m2":
             names = [match["id"] for match in map(_M2.fullmatch, names) if match]

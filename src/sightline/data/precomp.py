@@ -47,10 +47,7 @@ class _Hdf5Rows:
     def __init__(self, path: Path) -> None:
         self._file = Hdf5File(path)
         with about(path):
-            dataset = self._file.dataset("feats")
-            if dataset is None or not dataset.shape:
-                raise DataError("no rows in a dataset 'feats'", fix="store one row an image under it")
-        self._count = len(dataset)
+            self._count = self._file.row_count("feats")
 
     def __len__(self) -> int:
         return self._count
@@ -292,8 +289,9 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
             for scene in unique_scenes(scenes, path):
                 if scene.id != scene.id.strip() or "\n" in scene.id or not scene.id:
                     raise DataError(f"the id {scene.id!r} is not one line of text", where=scene.where, fix="rename it")
-                only_vector = scene.vector if scene.regions is None else None
-                row = regions_of(scene, "precomp features") if only_vector is None else only_vector
+                row = scene.vector
+                if row is None or scene.regions is not None:
+                    row = regions_of(scene, "precomp features")
                 if not ids:
                     first = row
                     write_header()
