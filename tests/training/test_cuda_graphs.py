@@ -35,7 +35,7 @@ from sightline.training.objectives.contrastive import ContrastiveConfig
 from sightline.training.objectives.cross_entropy import CrossEntropyConfig
 from sightline.training.objectives.distillation import DistillationConfig
 from sightline.training.objectives.introspective import IntrospectiveConfig
-from sightline.training.objectives.self_critical import SelfCriticalConfig, all_units
+from sightline.training.objectives.self_critical import SelfCriticalConfig, without_dropout
 
 torch.set_num_threads(1)
 Build = Callable[[float], Captioner]
@@ -262,7 +262,7 @@ def test_what_drops_units_and_what_learns_has_a_graph_of_its_own():
         return found.detach().clone()
 
     with_dropout = hidden()
-    with all_units(model):  # which leaves the model itself in training mode
+    with without_dropout(model):  # which leaves the model itself in training mode
         first, again = hidden(), hidden()
     assert torch.equal(first, again)
     assert not torch.equal(first, with_dropout)

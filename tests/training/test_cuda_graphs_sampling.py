@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from captioner_contract import GRID_WIDTH, REGION_WIDTH, WORDS, random_scenes
-from objective_samples import adaptive, updown
+from objective_samples import adaptive, make_context, make_pool, updown
 from sightline.decoding.decode import decode
 from sightline.decoding.rules import Rules
 from sightline.decoding.strategies import Greedy
@@ -20,6 +20,7 @@ from sightline.models.scene_trans import SceneTransConfig
 from sightline.text.vocabulary import END, PAD, START
 from sightline.training import cuda_graphs
 from sightline.training.cuda_graphs import SamplingGraphs, sample
+from sightline.training.objectives.self_critical import SelfCriticalConfig
 
 torch.set_num_threads(1)
 MOST = 6  # words of a caption
@@ -57,6 +58,21 @@ def test_greedy_captions_are_those_of_decode(build):
     assert torch.equal(words[..., :width], expected[..., :width])
     assert (words[..., width:] == PAD).all()
     assert (expected[..., width:] == PAD).all()
+
+
+@torch.no_grad()
+def test_self_critical_training_scores_the_captions_of_graphs_like_decoded_ones():
+    model, scenes = updown().eval(), random_scenes(5)
+    objective = SelfCriticalConfig(samples=3, max_words=MOST).build(make_context(make_pool()))
+    decoded = objective._captions(model, scenes)
+    objective._graphs = sample  # as on a GPU, where a graph replays it
+    replayed = objective._captions(model, scenes)
+    assert replayed.shape == (5, 4, MOST + 1)
+    width = min(decoded.shape[2], replayed.shape[2])
+    assert torch.equal(replayed[:, 3, :width], decoded[:, 3, :width])  # greedy ones
+    assert not torch.equal(replayed[:, 0], replayed[:, 1])
+    objective.config = SelfCriticalConfig(samples=3, max_words=MOST, baseline="mean")
+    assert objective._captions(model, scenes).shape == (5, 3, MOST + 1)
 
 
 @captioners

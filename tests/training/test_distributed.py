@@ -168,7 +168,7 @@ def talk(send: Callable[[Any], None], folder: Path, rank: int) -> None:
     with joined(folder, rank, 3) as distributed:
         norm = nn.BatchNorm1d(2)
         norm(torch.randn(4, 2, generator=torch.Generator().manual_seed(rank)))
-        distributed.share([*norm.buffers()])
+        distributed.broadcast_tensors([*norm.buffers()])
         parameters = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
         parameters[0].grad = torch.full((2,), 10.0**rank)
         if rank == 1:
@@ -179,7 +179,7 @@ def talk(send: Callable[[Any], None], folder: Path, rank: int) -> None:
             distributed.first,
             distributed.sum(1.0, rank),
             distributed.gather(rank),
-            distributed.tell(f"from {rank}"),
+            distributed.broadcast(f"from {rank}"),
         )
         send((*told, found, norm.running_mean.tolist(), int(norm.num_batches_tracked)))
 
@@ -199,12 +199,18 @@ def leave(send: Callable[[Any], None], folder: Path) -> None:
         distributed.sum(1.0)
 
 
-@pytest.mark.parametrize("how", ["sum", "gather", "tell", "share", "add_gradients"])
+@pytest.mark.parametrize("how", ["sum", "gather", "broadcast", "broadcast_tensors", "add_gradients"])
 def test_a_process_that_has_left_is_told_by_whatever_waits_for_it(tmp_path, how):
     child = Child(leave, tmp_path)
     parameter = nn.Parameter(torch.zeros(1))
     parameter.grad = torch.ones(1)
-    waits = {"sum": 1.0, "gather": 1, "tell": 1, "share": [torch.zeros(1)], "add_gradients": [parameter]}
+    waits = {
+        "sum": 1.0,
+        "gather": 1,
+        "broadcast": 1,
+        "broadcast_tensors": [torch.zeros(1)],
+        "add_gradients": [parameter],
+    }
     with joined(tmp_path, 0, 2) as distributed:
         distributed.sum(1.0)
         assert child.told() == "done"
@@ -215,6 +221,6 @@ def test_a_process_that_has_left_is_told_by_whatever_waits_for_it(tmp_path, how)
 def test_a_team_of_one_changes_nothing():
     distributed, parameter = Distributed(), nn.Parameter(torch.zeros(2))
     distributed.add_gradients([parameter])
-    distributed.share([parameter])
+    distributed.broadcast_tensors([parameter])
     assert (distributed.rank, distributed.world, distributed.first, parameter.grad) == (0, 1, True, None)
-    assert (distributed.sum(2.0), distributed.gather("a"), distributed.tell("b")) == ([2.0], ["a"], "b")
+    assert (distributed.sum(2.0), distributed.gather("a"), distributed.broadcast("b")) == ([2.0], ["a"], "b")

@@ -7,9 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from objective_samples import VOCABULARY, make_context, make_pool
 from sightline.metrics.cider_reward import CiderDReward
-from sightline.text.vocabulary import END, PAD
-from sightline.training.rewards import DeviceCiderD
+from sightline.text.vocabulary import END, PAD, START
+from sightline.training.batches import Batch
+from sightline.training.rewards import CiderReward, DeviceCiderD
+from sightline.training.tensor_tables import Pool, TextTable
 
 SENTENCE = st.lists(st.integers(3, 7), max_size=9)
 REFERENCES = st.lists(st.lists(SENTENCE, min_size=1, max_size=4), min_size=2, max_size=5)
@@ -37,3 +40,18 @@ def test_scores_are_those_of_the_scorer_on_the_host(data):
     expected = torch.from_numpy(scorer(photos, ids.flatten(0, 1).numpy())).view(len(references), copies)
     scores = DeviceCiderD(scorer, torch.device("cpu"))(ids, torch.tensor([padded(own, longest) for own in theirs]))
     torch.testing.assert_close(scores, expected.float(), atol=1e-4, rtol=1e-5)
+
+
+def test_the_reward_compares_samples_with_the_references_of_their_photos():
+    counts = [1, 4, 2, 3]  # captions of each photo
+    whole = make_pool(photos=5, captions=2)
+    first = np.concatenate([[0], np.cumsum(counts)])
+    pool = Pool(whole.ids[:4], None, TextTable.build(whole.texts.words, VOCABULARY), first)
+    reward = CiderReward().build(make_context(pool))
+    photos = torch.tensor([3, 0, 1, 1])
+    said = [pool.texts.ids[first[photo]].tolist() for photo in photos]  # each photo's first reference
+    samples = torch.tensor([[ids, [START, 5, 6, *[PAD] * (len(ids) - 3)]] for ids in said])  # and a cut sample
+    on_host = reward(Batch(photos), samples)
+    reward._on_device = DeviceCiderD(reward._score, torch.device("cpu"))
+    torch.testing.assert_close(reward(Batch(photos), samples), on_host, atol=1e-4, rtol=1e-5)
+    assert (on_host[:, 0] > on_host[:, 1]).all()

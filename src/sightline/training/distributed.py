@@ -37,7 +37,7 @@ class Distributed:
         if self.world == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
-        with _answered():
+        with _broken_connection():
             dist.all_reduce(total, group=self._cpu)
         return total.tolist()
 
@@ -45,20 +45,20 @@ class Distributed:
         if self.world == 1:
             return [value]
         values: list[Any] = [None] * self.world
-        with _answered():
+        with _broken_connection():
             dist.all_gather_object(values, value, group=self._cpu)
         return values
 
-    def tell(self, value: Any) -> Any:
-        """Broadcast: every process gets the value that process 0 has."""
+    def broadcast(self, value: Any) -> Any:
+        """Every process gets the value that process 0 has."""
         return self.gather(value)[0]
 
-    def share(self, tensors: Sequence[Tensor]) -> None:
-        """Broadcast tensors, in place: every process gets the numbers that process 0 has."""
+    def broadcast_tensors(self, tensors: Sequence[Tensor]) -> None:
+        """In place: every process gets the numbers that process 0 has."""
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors if self.world > 1):
             same = [tensor.detach() for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.flatten() for tensor in same])
-            with _answered():
+            with _broken_connection():
                 dist.broadcast(flat, src=0)
             for tensor, part in zip(same, torch.split(flat, [tensor.numel() for tensor in same]), strict=True):
                 tensor.copy_(part.view_as(tensor))
@@ -72,14 +72,14 @@ class Distributed:
         counts = self.sum(*(float(parameter.grad is not None) for parameter in parameters))
         learned = [parameter for parameter, count in zip(parameters, counts, strict=True) if count]
         flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in learned])
-        with _answered():
+        with _broken_connection():
             dist.all_reduce(flat)
         for parameter, part in zip(learned, torch.split(flat, [p.numel() for p in learned]), strict=True):
             parameter.grad = part.view_as(parameter)
 
 
 @contextlib.contextmanager
-def _answered() -> Iterator[None]:
+def _broken_connection() -> Iterator[None]:
     """Turn the error of a broken connection into one that says what happened."""
     try:
         yield

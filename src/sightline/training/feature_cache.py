@@ -52,7 +52,7 @@ def cache_features(
                 return pool
             if following is not None:
                 coming = reader.submit(pool.scenes.batch, following)
-            scenes = [_see(folded, photos), *(_see(folded, _crop(photos, window)) for _ in range(1, views))]
+            scenes = [_encode(folded, photos), *(_encode(folded, _crop(photos, window)) for _ in range(1, views))]
             parts = {
                 name: torch.stack([getattr(view, name) for view in scenes], 1)  # (n, views, …)
                 for name in (*SCENE_PARTS, "sizes")
@@ -79,7 +79,7 @@ def _crop(scenes: SceneBatch, window: float) -> SceneBatch:
     return replace(scenes, pixels=cut_windows(windows, upright, pixels, pixels.shape[-1]))
 
 
-def _see(vision: VisionModel, photos: SceneBatch) -> SceneBatch:
+def _encode(vision: VisionModel, photos: SceneBatch) -> SceneBatch:
     pixels = photos.part("pixels")
     with torch.autocast("cuda", torch.bfloat16, enabled=pixels.is_cuda):
         scenes = vision.scenes(pixels, photos.ids, "")

@@ -97,8 +97,8 @@ def launch(
         _begin(recipe, data, out, about)
         pools = _with_features(recipe, data.pools, start.model, place, callbacks)
         context = Context(data.vocabulary, pools, find, place, recipe.seed)
-        judge = partial(_judge, recipe, data)
-        chosen = train(Run(out, start, stages, context, judge, recipe.fingerprint(), report=callbacks.report))
+        validate = partial(_validate, recipe, data)
+        chosen = train(Run(out, start, stages, context, validate, recipe.fingerprint(), report=callbacks.report))
         return _measure(recipe, data, pools, chosen, out)
 
 
@@ -119,7 +119,7 @@ def _measure(recipe: Recipe, data: Data, pools: Mapping[str, Pool], chosen: Chec
     return chosen
 
 
-def _judge(recipe: Recipe, data: Data, checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
+def _validate(recipe: Recipe, data: Data, checkpoint: Checkpoint, pool: Pool, stage: Stage) -> dict[str, float]:
     """The metrics by which the loop chooses the best model: on the val split or, for R²M, on held-out text."""
     quick = recipe.evaluate.in_training()
     if stage.select.metric == "loss" and isinstance(stage.objective, R2MTextConfig):

@@ -64,7 +64,7 @@ def train(run: Run) -> Checkpoint:
         model = copy.deepcopy(run.start.model).to(run.context.device)
         if tensors:
             restore(tensors, model, "model/")
-        distributed.share([*model.state_dict().values()])
+        distributed.broadcast_tensors([*model.state_dict().values()])
         for number in range(counters.stage, len(run.stages)):
             if number > counters.stage:
                 counters, tensors = Counters(number, lines=counters.lines, recipe=run.recipe), {}
@@ -77,7 +77,7 @@ def train(run: Run) -> Checkpoint:
                 model.load_state_dict(load(run.out / BEST.format(number)).model.state_dict())
             if distributed.first and run.stages[number].average:
                 _average(model, load(run.out / BEFORE.format(number)).model, run.stages[number].average)
-            distributed.share([*model.state_dict().values()])
+            distributed.broadcast_tensors([*model.state_dict().values()])
         chosen = replace(run.start, model=model)
         if distributed.first:
             save(run.out / "model.safetensors", chosen)
@@ -167,7 +167,7 @@ class StageTrainer:
                     if stage.optimiser.clip:
                         nn.utils.clip_grad_norm_(self.trained, stage.optimiser.clip)
                     optimiser.step()
-                    distributed.share([*model.buffers(), *objective.buffers()])  # statistics of batch norms
+                    distributed.broadcast_tensors([*model.buffers(), *objective.buffers()])  # statistics of batch norms
 
                 counters.step = step + 1
                 log.end_step(sum(len(batch.photos) for batch in batches) * distributed.world)
@@ -199,7 +199,7 @@ class StageTrainer:
         with torch.no_grad(), _enough_memory(stage, evaluating=True):
             metrics = run.evaluate(checkpoint, run.context.pools[stage.held_out()], stage)
         model.train()
-        metrics = self.distributed.tell(metrics)
+        metrics = self.distributed.broadcast(metrics)
         metric = stage.select.metric
         if metric not in metrics:
             raise LearningError(f"evaluation gives no `{metric}`", fix=f"select.metric: one of {', '.join(metrics)}")
@@ -224,7 +224,7 @@ class StageTrainer:
 
 def _resume(run: Run, distributed: Distributed) -> tuple[Counters, dict[str, Tensor]]:
     """The newest readable state of this run, or the beginning; metrics.jsonl is cut to what it knows."""
-    name = distributed.tell(newest(run.out) if distributed.first else None)
+    name = distributed.broadcast(newest(run.out) if distributed.first else None)
     counters, tensors = load_state(run.out / name) if name else (Counters(recipe=run.recipe), {})
     if counters.recipe != run.recipe:
         fix = "choose another --out, or remove it"

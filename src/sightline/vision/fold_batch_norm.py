@@ -4,12 +4,12 @@ On a CPU where PyTorch has oneDNN, each convolution is one call that also does t
 weights laid out once for the pictures' shape. Lopsided padding, which oneDNN is not offered by PyTorch, becomes even
 padding under a kernel with a row or column of zeros in front: cheaper than a padded copy of the picture.
 
-On CPUs with AVX-512 VNNI, the backbone computes with 8-bit integers. ReLU6 gives numbers from 0 to 6: 256 steps of 6 /
-255 hold them. What enters a block has no such ends, but batch norm tells the mean and the deviation of each of its
-channels, so no photos are needed to find some. The means also tell how much rounded weights shift a sum on average,
+On CPUs with AVX-512 VNNI, the backbone computes with 8-bit integers (`fold_int8`). ReLU6 gives numbers from 0 to 6,
+which 256 steps hold. What enters a block has no such ends, but batch norm tells the mean and the deviation of each of
+its channels, so no photos are needed to find some. The means also tell how much rounded weights shift a sum on average,
 and biases take that back (Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction",
-sections 4.2 and 4.3). Sums are exact and a block's result is float32, so what is seen in a photo does not depend on
-the photos beside it.
+sections 4.2 and 4.3). Sums are exact and a block's result is float32, so what is seen in a photo does not depend on the
+photos beside it.
 """
 
 import copy

@@ -573,7 +573,7 @@ def state_of(model: R2M, photos: SceneTable, held_out: Pool) -> dict[str, float]
     """How far scores spread, how long ṽ is, and how likely held-out text is."""
     objective, everything = image(max_steps=8), torch.arange(len(photos))
     batch = Batch(everything, photos.batch(everything))
-    words = objective._say(model, batch.scenes)
+    words = objective._greedy_captions(model, batch.scenes)
     hidden, _ = model.unroll(model.encode(batch.scenes), words[:, :-1])
     rebuilt = model.reconstruct(hidden, (words[:, 1:] != PAD).sum(1))
     scores = model.image_vector(batch.scenes) @ rebuilt.T

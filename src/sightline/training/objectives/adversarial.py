@@ -129,10 +129,10 @@ class Adversarial(Objective):
             memory = model.encode(images)
             drawn = decode(model, memory, Sample(copies=len(true) // len(images)), self.rules)
             rewards = self.rewards(model, memory, images, drawn.words.flatten(0, 1)) if learning else None
-        losses = self._judge(images, true, drawn, batch.negatives[0].ids)
+        losses = self._evaluator_loss(images, true, drawn, batch.negatives[0].ids)
         if rewards is None:
             return losses
-        generator = self._persuade(model, images, drawn, rewards)
+        generator = self._generator_loss(model, images, drawn, rewards)
         return Losses(losses.total + generator, {**losses.parts, "generator": generator})
 
     @torch.no_grad()
@@ -154,8 +154,7 @@ class Adversarial(Objective):
             values[:, t - 1] = torch.where(unfinished, mean, reward)
         return values
 
-    def _judge(self, images: SceneBatch, true: Tensor, drawn: DecodeResult, other: Tensor) -> Losses:
-        """The evaluator's loss."""
+    def _evaluator_loss(self, images: SceneBatch, true: Tensor, drawn: DecodeResult, other: Tensor) -> Losses:
         embedded = self.evaluator.embed(images)
         real, generated, mismatched = (
             self.evaluator(embedded, ids) for ids in (true, drawn.words.flatten(0, 1), other)
@@ -168,8 +167,7 @@ class Adversarial(Objective):
         logits = {"r true": real, "reward": generated, "r mismatched": mismatched}
         return Losses(loss, {"evaluator": loss, **{name: part.sigmoid().sum() for name, part in logits.items()}})
 
-    def _persuade(self, model: Captioner, images: SceneBatch, drawn: DecodeResult, rewards: Tensor) -> Tensor:
-        """The generator's loss."""
+    def _generator_loss(self, model: Captioner, images: SceneBatch, drawn: DecodeResult, rewards: Tensor) -> Tensor:
         words = drawn.words.flatten(0, 1)
         forced = (words[:, 1:] == END) & ~drawn.finished.flatten().unsqueeze(1)
         counted = (words[:, 1:] != PAD) & ~forced  # (N, T)

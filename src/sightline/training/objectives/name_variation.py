@@ -76,7 +76,7 @@ class NameVariation(nn.Module):
         count, device = len(names), names.device
         captions = words.view(count, -1, words.shape[1])  # (B, c, T)
         places = names.clamp(min=0)
-        able = (names >= 0) & (self.kind[places] >= 0) & self._spoken(captions, places)
+        able = (names >= 0) & (self.kind[places] >= 0) & self._in_captions(captions, places)
         lot = torch.rand(names.shape, device=device).masked_fill(~able, NONE)
         slot = lot.argmax(1, keepdim=True)  # (B, 1)
         chosen = able.any(1) & (torch.rand(count, device=device) < share)  # (B,)
@@ -88,7 +88,7 @@ class NameVariation(nn.Module):
         captions = self._replace(captions, old, new, chosen)
         return self._decoys(replace(scenes, names=renamed), old, slot, chosen), captions.view_as(words)
 
-    def _spoken(self, captions: Tensor, places: Tensor) -> Tensor:
+    def _in_captions(self, captions: Tensor, places: Tensor) -> Tensor:
         """(B, k) True where a name, or its plural, is among the words of its photo's captions (B, c, T)."""
         words = captions.flatten(1)[:, None]  # (B, 1, c · T)
         equal = (words == self.word[places][..., None]) | (words == self.plural[places][..., None])  # (B, k, c · T)

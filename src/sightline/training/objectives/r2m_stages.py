@@ -210,7 +210,7 @@ class R2MImage(Objective):
             raise ConfigError("one image has no negatives", fix="set batch.size to at least 2 per process")
         if model.training:
             images = shuffle_concepts(images)
-        words = self._say(model, images)  # (B, T + 1)
+        words = self._greedy_captions(model, images)  # (B, T + 1)
         memory = model.encode(images)
         lengths = (words[:, 1:] != PAD).sum(1)
         with self._graphs.on(model.decoder, model.reconstructor):
@@ -245,7 +245,7 @@ class R2MImage(Objective):
         scale = self.weight(batch) / self._text.weight(batch.beside)
         return {"text": losses.total * scale, "text cross-entropy": losses.parts["cross-entropy"] * scale}
 
-    def _say(self, model: R2M, images: SceneBatch) -> Tensor:
+    def _greedy_captions(self, model: R2M, images: SceneBatch) -> Tensor:
         """The most probable words, (B, T + 1) with START and END."""
         rules = Rules(max_words=self.config.max_steps - 1, suppress_unk=not self.config.released_code)
         device = images.part("concepts", by="R²M").device

@@ -101,7 +101,7 @@ class SelfCritical(Objective):
             weighted = [reward.weight * values for reward, values in zip(config.rewards, each, strict=True)]
             rewards, baseline = self._baseline(torch.stack(weighted).sum(0))  # Eq. 19
         words = captions[:, : config.samples].flatten(0, 1)  # (N, T)
-        with nullcontext() if config.dropout else all_units(model):
+        with nullcontext() if config.dropout else without_dropout(model):
             memory = model.encode(images)
             log_probs = model.sampled_log_probs(memory, words)  # (N, T - 1), 0 on padding
         tokens = (words[:, 1:] != PAD).sum()
@@ -170,7 +170,7 @@ class SelfCritical(Objective):
 
 
 @contextmanager
-def all_units(model: nn.Module) -> Iterator[None]:
+def without_dropout(model: nn.Module) -> Iterator[None]:
     """No unit is dropped within; all else trains as it did."""
     dropping = [module for module in model.modules() if isinstance(module, nn.Dropout) and module.training]
     try:
