@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from logistic_fits import fit_support
 from measure_audit import auroc
-from measured_options import parser, told
+from measured_options import parser, report
 from measured_photos import TestPhoto, coco, flickr8k
 from measured_truth import boxed_objects, unsupported
 
@@ -309,7 +309,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     if options.flickr:
         sets.append(PhotoSet(pipeline, "Flickr8k dev", flickr8k(options.data, "dev")[: options.flickr], None))
     results = fit_all(pipeline, sets, options.beam, options.cost)
-    told(results, options, _tell)
+    report(results, options, _tell)
     return results
 
 

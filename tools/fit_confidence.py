@@ -22,7 +22,7 @@ from fit_choice import PhotoSet
 from human_bar import good
 from logistic_fits import calibration_error, fit_calibration
 from measure_audit import auroc
-from measured_options import parser, told
+from measured_options import parser, report
 from measured_photos import coco, flickr8k
 from measured_truth import unsupported
 
@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     if options.flickr:
         sets.append(PhotoSet(pipeline, "Flickr8k dev", flickr8k(options.data, "dev")[: options.flickr], None))
     results = fit_all(pipeline, sets)
-    told(results, options, _tell)
+    report(results, options, _tell)
     return results
 
 

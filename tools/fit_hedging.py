@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from measure_forgetting import logits, reader
-from measured_options import parser, told
+from measured_options import parser, report
 from measured_photos import TestPhoto, flickr8k
 from torch import Tensor
 
@@ -125,7 +125,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         "temperature": temperature,
         "reliability": reliability(answers, names, temperature),
     }
-    told(results, options, _tell)
+    report(results, options, _tell)
     return results
 
 

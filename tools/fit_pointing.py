@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from measured_models import grounded_photos, look
-from measured_options import parser, told
+from measured_options import parser, report
 from measured_photos import entities_file, flickr8k
-from measured_words import Heard, hear
+from measured_words import SentenceEvidence, sentence_evidence
 
 from sightline.checkpoint.bundle import Bundle, default_bundle, load_bundle
 from sightline.data.entities import read_photos as read_entities
@@ -65,19 +65,21 @@ class Tried(NamedTuple):
         return {**self._asdict(), "f1": self.f1}
 
 
-def hear_split(bundle: Bundle, data: Path, split: str, count: int, device: torch.device) -> list[Heard]:
+def split_evidence(bundle: Bundle, data: Path, split: str, count: int, device: torch.device) -> list[SentenceEvidence]:
     """What the models make of the annotated sentences of a split's first photos."""
     photos = flickr8k(data, split)[:count]
     scenes = look(bundle, photos, device, f"{split}, looking", keep=True).scenes
-    return list(hear(bundle, photos, scenes, grounded_photos(read_entities(entities_file(data)), photos)))
+    return list(sentence_evidence(bundle, photos, scenes, grounded_photos(read_entities(entities_file(data)), photos)))
 
 
-def tried(heard: Sequence[Heard], rule: BoxChooser, leasts: Sequence[float], choosing: bool = False) -> list[Tried]:
+def tried(
+    evidence: Sequence[SentenceEvidence], rule: BoxChooser, leasts: Sequence[float], choosing: bool = False
+) -> list[Tried]:
     """What comes of a rule with several thresholds instead of its own.
 
     A word whose box is too weak leaves it to others. That is not looked into: the threshold only takes boxes away.
     """
-    scores, right = _scored(heard, dataclasses.replace(rule, least=0.0), choosing)
+    scores, right = _scored(evidence, dataclasses.replace(rule, least=0.0), choosing)
     results = []
     for least in leasts:
         shown = scores >= least
@@ -86,13 +88,13 @@ def tried(heard: Sequence[Heard], rule: BoxChooser, leasts: Sequence[float], cho
     return results
 
 
-def tried_all(heard: Sequence[Heard]) -> list[Tried]:
+def tried_all(evidence: Sequence[SentenceEvidence]) -> list[Tried]:
     """The whole grid."""
     rules = [
         BoxChooser(matcher, 0.0, objectness, name)
         for objectness, name, matcher in itertools.product(OBJECTNESS, NAME, MATCHER)
     ]
-    return [one for rule in rules for one in tried(heard, rule, LEAST)]
+    return [one for rule in rules for one in tried(evidence, rule, LEAST)]
 
 
 def chosen(grid: Sequence[Tried]) -> Tried:
@@ -104,36 +106,36 @@ def fit(options: argparse.Namespace) -> dict[str, Any]:
     """The grid on dev, the choice, and what it and the model's own numbers give on test."""
     device, model = choose_device(options.device), options.model or default_bundle()
     bundle = load_bundle(model, device)
-    heard = hear_split(bundle, options.data, "dev", options.photos, device)
-    grid = tried_all(heard)
+    evidence = split_evidence(bundle, options.data, "dev", options.photos, device)
+    grid = tried_all(evidence)
     best = chosen(grid).rule
-    test = hear_split(bundle, options.data, "test", options.photos, device)
+    test = split_evidence(bundle, options.data, "test", options.photos, device)
 
-    def told(heard: Sequence[Heard], rule: BoxChooser, choosing: bool = False) -> dict[str, float]:
-        return tried(heard, rule, [rule.least], choosing)[0].to_json()
+    def rates(evidence: Sequence[SentenceEvidence], rule: BoxChooser, choosing: bool = False) -> dict[str, float]:
+        return tried(evidence, rule, [rule.least], choosing)[0].to_json()
 
     return {
         "model": model.name,
-        "photos": {"dev": len(heard), "test": len(test)},
-        "words": {"dev": _words(heard), "test": _words(test)},
+        "photos": {"dev": len(evidence), "test": len(test)},
+        "words": {"dev": _words(evidence), "test": _words(test)},
         "pointing": dataclasses.asdict(best),
         "dev": [one.to_json() for one in grid],
-        "dev, the model's own": told(heard, bundle.pointing),
-        "dev, its own nouns": told(heard, bundle.pointing, choosing=True),
+        "dev, the model's own": rates(evidence, bundle.pointing),
+        "dev, its own nouns": rates(evidence, bundle.pointing, choosing=True),
         "test": {
-            "chosen": told(test, best),
-            "the model's own": told(test, bundle.pointing),
-            "its own nouns": told(test, bundle.pointing, choosing=True),
+            "chosen": rates(test, best),
+            "the model's own": rates(test, bundle.pointing),
+            "its own nouns": rates(test, bundle.pointing, choosing=True),
         },
     }
 
 
 def _scored(
-    heard: Sequence[Heard], rule: BoxChooser, choosing: bool
+    evidence: Sequence[SentenceEvidence], rule: BoxChooser, choosing: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """How sure each word's box is, -1 where it points nowhere, and whether the box is right."""
     scores, right = list[float](), list[bool]()
-    for photo in heard:
+    for photo in evidence:
         for sentence, places in zip(photo.truth.sentences, photo.pointed(rule, choosing), strict=True):
             for word in sentence.words:
                 box, score = places.get(word.index, (None, -1.0))
@@ -142,8 +144,8 @@ def _scored(
     return np.array(scores), np.array(right, bool)
 
 
-def _words(heard: Sequence[Heard]) -> int:
-    return sum(len(sentence.words) for photo in heard for sentence in photo.truth.sentences)
+def _words(evidence: Sequence[SentenceEvidence]) -> int:
+    return sum(len(sentence.words) for photo in evidence for sentence in photo.truth.sentences)
 
 
 def _tell(results: dict[str, Any]) -> None:
@@ -174,7 +176,7 @@ def _best_of_each(grid: Sequence[dict[str, float]]) -> list[dict[str, float]]:
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     options = parser(__doc__, 1000, "of dev and of test").parse_args(argv)
     results = fit(options)
-    told(results, options, _tell)
+    report(results, options, _tell)
     return results
 
 

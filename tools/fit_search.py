@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measured_options import parser, told
+from measured_options import parser, report
 from measured_photos import TestPhoto, flickr8k
 from measured_scores import named_by_people
 
@@ -209,7 +209,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     photos, pipeline = flickr8k(options.data, "dev")[: options.photos], load(options.model, options.device)
     with tempfile.TemporaryDirectory() as folder:
         results = fit(pipeline, photos, options.store or folder, options.captions)
-    told(results, options, _tell)
+    report(results, options, _tell)
     return results
 
 

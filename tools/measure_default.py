@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from measured_models import grounded_photos, look, matching, pointing, regions
-from measured_photos import Said, TestPhoto, coco, entities_file, flickr8k, photos_per_second
+from measured_photos import CaptionLog, TestPhoto, coco, entities_file, flickr8k, photos_per_second
 from measured_scores import caption_scores, concept_scores, confidence, peer_scores, pointed_captions
 from measured_tables import markdown
 from torch import nn
@@ -44,7 +44,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     if options.threads:
         torch.set_num_threads(options.threads)
     bundle = load_bundle(model, device)
-    pipeline, kept = Pipeline(bundle, device), Said(options.out, model)
+    pipeline, kept = Pipeline(bundle, device), CaptionLog(options.out, model)
     results: dict[str, Any] = {"model": _model(model, bundle), "machine": _machine(device), "sets": {}}
     for name in ("coco", "flickr8k"):
         if name in options.skip:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measured_photos import Said, TestPhoto, flickr8k
+from measured_photos import CaptionLog, TestPhoto, flickr8k
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.checkpoint.bundle import default_bundle, load_bundle
@@ -126,7 +126,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     model = options.model or default_bundle()
     pipeline = Pipeline(load_bundle(model))
     photos = flickr8k(options.data, options.split)[: options.photos]
-    records = Said(options.out, model).caption(pipeline, "flickr8k", photos)
+    records = CaptionLog(options.out, model).caption(pipeline, "flickr8k", photos)
     said = [caption_of({**records[photo.id], "path": str(photo.path)}) for photo in photos]
     folder = Folder(pipeline, photos)
     results: dict[str, Any] = {"model": model.name, "photos": len(photos)}

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from measured_models import groups
-from measured_options import parser, told
+from measured_options import parser, report
 from measured_photos import TestPhoto, coco, flickr8k
 from torch import Tensor
 
@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         some = photos[: options.photos]
         downloaded = logits(known, own, some, device, f"{name}, downloaded")
         results[name] = {"of": len(some), **agreement(downloaded, logits(reads, size, some, device, name))}
-    told(results, options, _tell)
+    report(results, options, _tell)
     return results
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measured_options import parser, told
-from measured_photos import TestPhoto, coco
+from measured_options import parser, report
+from measured_photos import TestPhoto, coco, refuse
 
 from sightline.metrics.scorecard import scorecard
 from sightline.pipeline import Pipeline, load
@@ -26,7 +26,7 @@ from sightline.vision.photo_reader import progress_bar
 
 def greedy(pipeline: Pipeline, photos: Sequence[TestPhoto], title: str) -> dict[str, str]:
     """The captions of photos, by id."""
-    said = pipeline.caption_many([photo.path for photo in photos], beam=1, bad=_refuse, progress=progress_bar(title))
+    said = pipeline.caption_many([photo.path for photo in photos], beam=1, bad=refuse, progress=progress_bar(title))
     return {photo.id: one.text for photo, one in zip(photos, said, strict=True)}
 
 
@@ -43,10 +43,6 @@ def gap(said: Mapping[str, str], sets: Mapping[str, Sequence[TestPhoto]]) -> dic
     return {**found, "gap": {"CIDEr-D": difference, "error": float(np.hypot(first["error"], second["error"]))}}
 
 
-def _refuse(error: Exception) -> None:
-    raise error
-
-
 def _tell(results: dict[str, Any]) -> None:
     for name, found in results.items():
         print(f"{name:6} CIDEr-D {found['CIDEr-D']:6.1f} ± {found['error']:.1f}")
@@ -60,7 +56,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     sets = {split: coco(options.data, images, split)[: options.photos] for split in ("train", "val")}
     said = {id: text for split, photos in sets.items() for id, text in greedy(pipeline, photos, split).items()}
     results = gap(said, sets)
-    told(results, options, _tell)
+    report(results, options, _tell)
     return results
 
 

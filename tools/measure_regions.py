@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from measured_models import Boxes, boxes_of, groups, regions, widened
-from measured_options import parser, told
+from measured_options import parser, report
 from measured_photos import TestPhoto, entities_file, flickr8k
 
 from sightline.data.entities import read_photos as read_entities
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     for split in SPLITS:
         photos = [photo for photo in flickr8k(options.data, split)[: options.photos] if photo.id in drawn]
         results[split] = regions(found(eyes, photos, split), [drawn[photo.id] for photo in photos])
-    told(results, options, _tell)
+    report(results, options, _tell)
     return results
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from measured_photos import REFERENCES, TestPhoto
-from measured_words import hear
+from measured_photos import REFERENCES, TestPhoto, refuse
+from measured_words import sentence_evidence
 from torch import Tensor
 
 from sightline.batch import SceneBatch, TextBatch
@@ -45,7 +45,7 @@ Boxes = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
+class VisionOutput:
     """What the model saw in photos, in their order."""
 
     images: Embedding | None  # what the matcher makes of them, or None without one of whole photos
@@ -63,7 +63,9 @@ class Looked:
 
 
 @torch.inference_mode()
-def look(bundle: Bundle, photos: Sequence[TestPhoto], device: torch.device, title: str, keep: bool = False) -> Looked:
+def look(
+    bundle: Bundle, photos: Sequence[TestPhoto], device: torch.device, title: str, keep: bool = False
+) -> VisionOutput:
     """Look at photos; what takes memory (half a megabyte a photo) is kept only where it is asked for."""
     vision, finds = fold_int8(bundle.vision), bundle.matcher
     assert isinstance(vision, Detector)
@@ -81,7 +83,7 @@ def look(bundle: Bundle, photos: Sequence[TestPhoto], device: torch.device, titl
             scenes += [SceneTable(seen).batch(torch.tensor([at])) for at in range(len(group))]
             boxes += boxes_of(wide, maps)
     joined = {name: torch.cat([part[name] for part in images]) for name in images[0]} if images else None
-    return Looked(joined, tuple(scenes), tuple(boxes))
+    return VisionOutput(joined, tuple(scenes), tuple(boxes))
 
 
 def widened(vision: Detector) -> Detector:
@@ -120,7 +122,9 @@ def coverage(boxes: Sequence[Boxes], truth: Sequence[Boxes]) -> dict[int, float]
 
 
 @torch.inference_mode()
-def matching(bundle: Bundle, looked: Looked, photos: Sequence[TestPhoto], device: torch.device) -> dict[str, float]:
+def matching(
+    bundle: Bundle, looked: VisionOutput, photos: Sequence[TestPhoto], device: torch.device
+) -> dict[str, float]:
     """Recall of captions for photos and of photos for captions: the mean of up to 4 folds of 1,000 photos.
 
     Folds are consecutive. Where there are fewer photos than one fold, all are one fold. Photos and captions are
@@ -169,7 +173,7 @@ def matching(bundle: Bundle, looked: Looked, photos: Sequence[TestPhoto], device
 
 @torch.inference_mode()
 def pointing(
-    bundle: Bundle, looked: Looked, photos: Sequence[TestPhoto], grounded: Mapping[str, GroundedPhoto]
+    bundle: Bundle, looked: VisionOutput, photos: Sequence[TestPhoto], grounded: Mapping[str, GroundedPhoto]
 ) -> dict[str, float]:
     """Do the words of people's captions point at the boxes people drew for them? Micro and by class, as GVD does.
 
@@ -187,7 +191,7 @@ def pointing(
         found[f"{name} alone"] = rates["attention accuracy micro"]
         found[f"{name} alone, by class"] = rates["attention accuracy"]
     metric, own = AttentionAccuracy(), AttentionAccuracy()
-    for one in hear(bundle, photos, looked.scenes, grounded):
+    for one in sentence_evidence(bundle, photos, looked.scenes, grounded):
         boxes = [one.pixels(box) for box in one.boxes.tolist()]
         for kept, choosing in ((metric, False), (own, True)):
             pointed = one.pointed(bundle.pointing, choosing)
@@ -207,10 +211,6 @@ def grounded_photos(annotated: Mapping[str, EntitiesPhoto], photos: Sequence[Tes
 
 def groups(photos: Sequence[TestPhoto], size: int, title: str) -> Iterator[list[Pixels]]:
     """The pixels of photos, some at a time."""
-
-    def refuse(error: Exception) -> None:
-        raise error
-
     paths: list[Path] = [photo.path for photo in photos]
     coming = (photo.pixels for photo in read_photos(paths, size, bad=refuse, progress=progress_bar(title)))
     while group := list(itertools.islice(coming, BATCH)):

@@ -25,7 +25,7 @@ def parser(about: str | None, photos: int, of: str = "") -> argparse.ArgumentPar
     return made
 
 
-def told(results: dict[str, Any], options: argparse.Namespace, tell: Callable[[dict[str, Any]], None]) -> None:
+def report(results: dict[str, Any], options: argparse.Namespace, tell: Callable[[dict[str, Any]], None]) -> None:
     """Print the results as JSON where that was asked for, else by `tell`; and write them where that was asked for."""
     if options.out is not None:
         write_json(options.out, results, indent=1)

@@ -72,7 +72,7 @@ def entities_file(data: Path) -> Path:
     return found[0]
 
 
-class Said:
+class CaptionLog:
     """What the model said, a line of JSON for each photo in `captions.jsonl`; photos that are there are not captioned
     again. The first line names the model's file, and captions of another are refused.
     """
@@ -100,7 +100,7 @@ class Said:
         ids = {str(photo.path): photo.id for photo in missing}
         with self.path.open("a", encoding="utf-8") as file:
             start = time.perf_counter()
-            for said in pipeline.caption_many([p.path for p in missing], bad=_refuse, progress=progress_bar(name)):
+            for said in pipeline.caption_many([p.path for p in missing], bad=refuse, progress=progress_bar(name)):
                 now = time.perf_counter()
                 record = {"set": name, "id": ids[said.path], "seconds": now - start, **said.to_json()}
                 record["path"] = Path(said.path).name
@@ -117,7 +117,8 @@ def photos_per_second(said: dict[str, dict[str, Any]]) -> float:
     return len(said) / seconds
 
 
-def _refuse(error: Exception) -> None:
+def refuse(error: Exception) -> None:
+    """For `bad`: a photo that cannot be read ends the measurement."""
     raise error
 
 

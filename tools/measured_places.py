@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from measured_models import grounded_photos
 from measured_photos import TestPhoto, entities_file
 
 from sightline.data.entities import read_photos as read_entities
 from sightline.pipeline import Pipeline
-from sightline.scene import Box
+from sightline.scene import box_iou
 from sightline.vision.photo_reader import progress_bar
 
 OVERLAP = 0.5  # a box is right from this IoU with one of people's on
@@ -31,15 +32,6 @@ def box_hits(pipeline: Pipeline, data: Path, photos: Sequence[TestPhoto], title:
             for word in sentence.words:
                 noun = ours.get(word.index)
                 if noun is not None and noun.box is not None and noun.share is not None:
-                    theirs = [(a / width, b / height, c / width, d / height) for a, b, c, d in word.boxes]
-                    found.append((noun.share, max(overlap(noun.box, box) for box in theirs) >= OVERLAP))
+                    theirs = np.array(word.boxes) / (width, height, width, height)  # (m, 4)
+                    found.append((noun.share, bool((box_iou(np.array([noun.box]), theirs) >= OVERLAP).any())))
     return found
-
-
-def overlap(one: Box, other: Box) -> float:
-    """Intersection over union."""
-    width = max(0.0, min(one[2], other[2]) - max(one[0], other[0]))
-    height = max(0.0, min(one[3], other[3]) - max(one[1], other[1]))
-    both = width * height
-    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
-    return both / max(areas - both, 1e-9)

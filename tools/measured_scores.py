@@ -26,12 +26,14 @@ from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS, Tagger
 from sightline.text.tokenizer import ptb_tokenize_all
 
-Said = Mapping[str, Mapping[str, Any]]
+CaptionRecords = Mapping[str, Mapping[str, Any]]
 PEERS = {"bleu.bleu.Bleu": 4, "meteor.meteor.Meteor": 1, "rouge.rouge.Rouge": 1, "cider.cider.Cider": 1}
 PEER_KEYS = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr")
 
 
-def caption_scores(photos: Sequence[TestPhoto], said: Said, spice: bool = True) -> tuple[dict[str, float], str]:
+def caption_scores(
+    photos: Sequence[TestPhoto], said: CaptionRecords, spice: bool = True
+) -> tuple[dict[str, float], str]:
     """Sightline's scores by their titles, and their signature."""
     metrics = [name for name in default_metrics() if spice or name != "spice"]
     heard = {photo.id: photo.references for photo in photos}
@@ -39,7 +41,7 @@ def caption_scores(photos: Sequence[TestPhoto], said: Said, spice: bool = True) 
     return {TITLES[key]: 100 * value for key, value in card.scores.corpus.items()}, card.signature
 
 
-def peer_scores(photos: Sequence[TestPhoto], said: Said) -> dict[str, float] | None:
+def peer_scores(photos: Sequence[TestPhoto], said: CaptionRecords) -> dict[str, float] | None:
     """pycocoevalcap's scores of the same captions by its own tokenizer; None where it or Java is not installed."""
     if importlib.util.find_spec("pycocoevalcap") is None or shutil.which("java") is None:
         return None
@@ -57,7 +59,7 @@ def peer_scores(photos: Sequence[TestPhoto], said: Said) -> dict[str, float] | N
     return {TITLES[key]: 100 * float(value) for key, value in zip(PEER_KEYS, values, strict=True)}
 
 
-def confidence(photos: Sequence[TestPhoto], said: Said) -> dict[str, float]:
+def confidence(photos: Sequence[TestPhoto], said: CaptionRecords) -> dict[str, float]:
     """Does the confidence tell how often a caption is good (`sightline.grounding.calibration`)?"""
     ids = [photo.id for photo in photos]
     spoken = ptb_tokenize_all([said[id]["caption"] for id in ids])
@@ -74,7 +76,7 @@ def confidence(photos: Sequence[TestPhoto], said: Said) -> dict[str, float]:
     }
 
 
-def concept_scores(photos: Sequence[TestPhoto], said: Said, names: Collection[str]) -> dict[str, float]:
+def concept_scores(photos: Sequence[TestPhoto], said: CaptionRecords, names: Collection[str]) -> dict[str, float]:
     """Are the concepts of a photo what people name in it? Micro precision and recall over photos.
 
     What people name are the nouns of the photo's captions, by the tagger, as lemmas, each once; two words that are one
@@ -130,7 +132,7 @@ def named_by_people(photos: Sequence[TestPhoto], names: Collection[str]) -> Iter
 
 
 def pointed_captions(
-    photos: Sequence[TestPhoto], said: Said, grounded: Mapping[str, GroundedPhoto]
+    photos: Sequence[TestPhoto], said: CaptionRecords, grounded: Mapping[str, GroundedPhoto]
 ) -> dict[str, float]:
     """Do the boxes of the model's own captions show what their nouns name? The F1 of GVD, as published and micro."""
     classes, metric, boxes, nouns = read_classes(), GroundingF1(), 0, 0

@@ -1,4 +1,4 @@
-"""What the models make of people's sentences: heard once, and then pointed at boxes by any rule."""
+"""What the models make of people's sentences: read once, and then pointed at boxes by any rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sightline.text.vocabulary import UNK
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
+class SentenceEvidence:
     """The sentences of a photo that people wrote, and the evidence for where their words are."""
 
     truth: GroundedPhoto  # the sentences, and the boxes people drew
@@ -72,9 +72,9 @@ class Heard:
 
 
 @torch.inference_mode()
-def hear(
+def sentence_evidence(
     bundle: Bundle, photos: Sequence[TestPhoto], scenes: Sequence[SceneBatch], grounded: Mapping[str, GroundedPhoto]
-) -> Iterator[Heard]:
+) -> Iterator[SentenceEvidence]:
     """What is made of the sentences of the photos that have annotated ones, each with its scene."""
     for photo, scene in zip(photos, scenes, strict=True):
         truth = grounded.get(photo.id)
@@ -86,7 +86,7 @@ def hear(
         counts = [box_counts(words, tags) for words, tags in zip(sentences, noun_tags(sentences), strict=True)]
         names = [_named(bundle, scene, own, most) for own, most in zip(truth.sentences, counts, strict=True)]
         scores = None if scene.scores is None else scene.scores[0][scene.mask("boxes")[0]].float().cpu().numpy()
-        yield Heard(truth, truth.size, boxes, captions, found, scores, names, counts)
+        yield SentenceEvidence(truth, truth.size, boxes, captions, found, scores, names, counts)
 
 
 def _named(bundle: Bundle, scene: SceneBatch, sentence: GroundedSentence, most: list[int]) -> Array | None:
@@ -117,6 +117,6 @@ def _found(bundle: Bundle, scene: SceneBatch, sentences: list[list[str]], count:
     texts = TextBatch.collate(sentences, finds.vocabulary).to(scene.part("boxes").device)
     images = finds.model.embed_images(scene)
     images = {name: part.expand(len(texts), *part.shape[1:]) for name, part in images.items()}
-    told = finds.model.alignment(images, finds.model.embed_texts(texts)) * (texts.ids != UNK)[..., None]
-    weights = told[:, 1:, :count].float().cpu().numpy()  # START is first
+    alignment = finds.model.alignment(images, finds.model.embed_texts(texts)) * (texts.ids != UNK)[..., None]
+    weights = alignment[:, 1:, :count].float().cpu().numpy()  # START is first
     return [weights[row, : len(words)] for row, words in enumerate(sentences)]

@@ -188,10 +188,9 @@ def _sweep(paper: str, path: Path, records: Iterable[ResultRecord]) -> Iterator[
 
 def sweeps(folder: Path, recipes: Path = SHIPPED) -> dict[str, Plot]:
     """The plots of all figures, by file name."""
-    records, names = read_records(folder), {folder: paper for paper, folder in FOLDERS.items()}
-    plots = dict[str, Plot]()
+    records, plots = read_records(folder), dict[str, Plot]()
     for path in shipped_recipes(recipes):
-        paper = names.get(path.parent.name, path.parent.name)
+        paper = NAMES.get(path.parent.name, path.parent.name)
         own = [one for one in records if (one.paper, one.table) == (paper, path.stem)]
         plots |= dict(_sweep(paper, path, own))
     return plots

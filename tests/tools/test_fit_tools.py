@@ -36,7 +36,7 @@ import fit_search
 import measure_gap
 import measure_regions
 from measured_photos import TestPhoto
-from measured_words import Heard
+from measured_words import SentenceEvidence
 
 torch.set_num_threads(1)
 
@@ -96,17 +96,17 @@ def test_data_has_to_be_named(tool, monkeypatch, capsys):
     assert "--data" in capsys.readouterr().err
 
 
-def heard(looked, told):
+def evidence(looked, told):
     """One word, of which the captioner looked at and the matcher found two boxes; the second one is right."""
     boxes = np.array([[0, 0, 0.4, 0.4], [0.5, 0.5, 1, 1]], np.float32)
     word = GroundedWord(0, "dog", ((100.0, 50.0, 200.0, 100.0),))
     truth = GroundedPhoto("1", (GroundedSentence(("dog",), (word,)),), (200, 100))
     caption = Caption(("dog",), 0.0, (WordTrace(regions=np.array(looked, np.float32)),))
-    return Heard(truth, (200, 100), boxes, [caption], [np.array([told], np.float32)])
+    return SentenceEvidence(truth, (200, 100), boxes, [caption], [np.array([told], np.float32)])
 
 
 def test_the_matchers_share_is_chosen_where_it_is_right():
-    photos = [heard([0.9, 0.1], [0.1, 0.9]), heard([0.6, 0.4], [0.3, 0.7])]
+    photos = [evidence([0.9, 0.1], [0.1, 0.9]), evidence([0.6, 0.4], [0.3, 0.7])]
     leasts = [0.0, 0.8, 0.95]
     grid = [one for share in (0.0, 0.5, 1.0) for one in fit_pointing.tried(photos, BoxChooser(share), leasts)]
     found = {(one.matcher, one.least): (one.right, one.shown) for one in grid}
@@ -119,7 +119,7 @@ def test_the_matchers_share_is_chosen_where_it_is_right():
 
 
 def test_boxes_that_are_mostly_wrong_are_better_not_shown():
-    photos = [heard([1, 0], [0.1, 0.9]), *[heard([1, 0], [0.55, 0.45])] * 4]
+    photos = [evidence([1, 0], [0.1, 0.9]), *[evidence([1, 0], [0.55, 0.45])] * 4]
     grid = fit_pointing.tried(photos, BoxChooser(1.0), [0.0, 0.6])
     assert [(one.right, one.shown) for one in grid] == [(20, 100), (20, 20)]
     assert fit_pointing.chosen(grid).least == 0.6
@@ -148,9 +148,9 @@ def test_what_is_told_of_the_models_own_rule_is_what_measuring_tells(data, usual
     bundle, photos, cpu = tiny_bundle(), flickr8k(data), torch.device("cpu")
     grounded = grounded_photos(read_photos(entities_file(data)), photos)
     told = pointing(bundle, look(bundle, photos, cpu, "", keep=True), photos, grounded)
-    heard = fit_pointing.hear_split(bundle, data, "test", 3, cpu)
+    evidence = fit_pointing.split_evidence(bundle, data, "test", 3, cpu)
     for name, choosing in (("shipped rule", False), ("shipped rule, its own nouns", True)):
-        own = fit_pointing.tried(heard, bundle.pointing, [0.02], choosing)[0]
+        own = fit_pointing.tried(evidence, bundle.pointing, [0.02], choosing)[0]
         assert own.right == pytest.approx(told[name])
 
 

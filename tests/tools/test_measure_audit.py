@@ -20,7 +20,6 @@ sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import measure_audit as tool
 from logistic_fits import fit_place
 from measured_photos import TestPhoto
-from measured_places import overlap
 from measured_swaps import noun_counts, swapped
 
 torch.set_num_threads(1)
@@ -68,12 +67,6 @@ def test_auroc_is_that_of_all_pairs():
     real, wrong = np.array([0.1, 0.5, 0.5, 0.9]), np.array([0.1, 0.2, 0.5, np.inf])
     pairs = [float(r > w) + 0.5 * float(r == w) for r in real for w in wrong]
     assert tool.auroc(real, wrong) == pytest.approx(np.mean(pairs))
-
-
-def test_overlap_is_intersection_over_union():
-    assert overlap((0, 0, 1, 1), (0, 0, 1, 1)) == pytest.approx(1)
-    assert overlap((0, 0, 0.5, 1), (0.25, 0, 0.75, 1)) == pytest.approx(1 / 3)
-    assert overlap((0, 0, 0.1, 0.1), (0.5, 0.5, 1, 1)) == 0
 
 
 def test_boxes_are_as_sure_as_their_shares_say():
