@@ -15,6 +15,7 @@ from sightline.grounding.box_chooser import BoxChooser
 from sightline.models.end_to_end import Reader
 from sightline.models.scene_matcher import SceneMatcherConfig
 from sightline.models.scene_trans import SceneTransConfig
+from sightline.models.word_pointer import WordPointerConfig
 from sightline.text.vocabulary import END, Vocabulary
 from sightline.vision.detector import Detector, DetectorConfig
 from sightline.vision.images import read_pixels
@@ -25,7 +26,7 @@ NAMES = ("dog", "cat", "person", "ball")
 SIZE = 64
 
 
-def tiny_bundle(seed: int = 3, matcher: bool = True, other_words: bool = False) -> Bundle:
+def tiny_bundle(seed: int = 3, matcher: bool = True, other_words: bool = False, pointer: bool = False) -> Bundle:
     """A detector of 64 pixels, a captioner of 20 words, and a matcher of the same words, or of others."""
     torch.manual_seed(seed)
     words = Vocabulary(WORDS)
@@ -36,6 +37,7 @@ def tiny_bundle(seed: int = 3, matcher: bool = True, other_words: bool = False) 
         len(words)
     )
     finds = SceneMatcherConfig(size=16, word_size=16, **sizes).build(len(known))
+    points = WordPointerConfig(word_width=16, region_width=24, size=8).build().eval() if pointer else None
     awaken(vision)
     with torch.no_grad():
         says.output.weight[END] = 0  # so that something is said
@@ -45,6 +47,7 @@ def tiny_bundle(seed: int = 3, matcher: bool = True, other_words: bool = False) 
         vision.eval(),
         Reader(says.eval(), words, "self-critical"),
         Reader(finds.eval(), known, "self-critical") if matcher else None,
+        points,
         pointing=BoxChooser(least=0.02),
         card={"name": "tiny"},
     )

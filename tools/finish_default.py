@@ -1,12 +1,13 @@
 """Put what was fitted and measured into the file that captions photos.
 
-    python tools/finish_default.py in.safetensors out.safetensors [--audit audit.json] [--measured results.json]
-        [--choice choice.json] [--confidence confidence.json] [--matcher 0.9 --least 0.1 --objectness 1 --name 0.5]
-        [--copying 4.5]
+    python tools/finish_default.py in.safetensors out.safetensors [--audit audit.json | --place audit.json]
+        [--measured results.json] [--choice choice.json] [--confidence confidence.json]
+        [--matcher 0.9 --least 0.1 --objectness 1 --name 0.5] [--copying 4.5]
 
-The audit is that of tools/measure_audit.py, the choice that of tools/fit_choice.py, the confidence that of
-tools/fit_confidence.py (on a file that has the choice), what was measured that of tools/measure_default.py; `matcher`,
-`least`, `objectness` and `name` are those of `sightline.grounding.box_chooser.BoxChooser` (tools/fit_pointing.py).
+The audit is that of tools/measure_audit.py; `place` takes from it only how sure boxes are, which changes no caption.
+The choice is that of tools/fit_choice.py, the confidence that of tools/fit_confidence.py (on a file that has the
+choice), what was measured that of tools/measure_default.py; `matcher`, `least`, `objectness` and `name` are those of
+`sightline.grounding.box_chooser.BoxChooser` (tools/fit_pointing.py).
 `copying` is added to what copied words count (`scene_trans.Copier.bias`): photos that a captioner learned from show
 what its vocabulary names anyway, and others do not (tools/measure_names.py). What is not given stays as it is.
 """
@@ -35,6 +36,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--audit", type=Path)
+    parser.add_argument("--place", type=Path)
     parser.add_argument("--measured", type=Path)
     for name in (numbers := [one.name for one in fields(BoxChooser)]):
         parser.add_argument(f"--{name}", type=float)
@@ -52,9 +54,10 @@ def main(argv: list[str] | None = None) -> None:
     if options.confidence:
         fitted = json.loads(options.confidence.read_text("utf-8"))["calibration"]
         bundle = replace(bundle, calibration=build(Calibration, fitted, where=str(options.confidence)))
-    if options.audit:
-        fitted = json.loads(options.audit.read_text("utf-8"))["auditing"]
-        bundle = replace(bundle, auditing=build(SupportModel, fitted, where=str(options.audit)))
+    if path := options.audit or options.place:
+        auditing = build(SupportModel, json.loads(path.read_text("utf-8"))["auditing"], where=str(path))
+        kept = bundle.auditing if options.place else auditing
+        bundle = replace(bundle, auditing=replace(kept, place=auditing.place))
     if options.measured:
         bundle = measured(bundle, json.loads(options.measured.read_text("utf-8"))["sets"])
     if options.copying:

@@ -8,7 +8,8 @@ whose box overlaps one of people's with an IoU above one half, both in per cent 
 
 A word that points nowhere is never right, so *right* alone would always choose the lowest `least`. What is chosen has
 the best *F1* of boxes: 2 · right / (all words + shown ones). Test photos are told of, and choose nothing. *Its own
-nouns* is the chosen rule where the model also chooses the words, as `sightline ground` does.
+nouns* is the chosen rule where the model also chooses the words, as `sightline ground` does. Of a file with a word
+pointer (tools/train_pointer.py), only `least` is chosen: the rest of the rule is for words that it does not know.
 """
 
 from __future__ import annotations
@@ -88,12 +89,14 @@ def tried(
     return results
 
 
-def tried_all(evidence: Sequence[SentenceEvidence]) -> list[Tried]:
-    """The whole grid."""
+def tried_all(evidence: Sequence[SentenceEvidence], rule: BoxChooser | None = None) -> list[Tried]:
+    """The whole grid, or all thresholds of one rule."""
     rules = [
         BoxChooser(matcher, 0.0, objectness, name)
         for objectness, name, matcher in itertools.product(OBJECTNESS, NAME, MATCHER)
     ]
+    if rule is not None:
+        rules = [rule]
     return [one for rule in rules for one in tried(evidence, rule, LEAST)]
 
 
@@ -107,7 +110,7 @@ def fit(options: argparse.Namespace) -> dict[str, Any]:
     device, model = choose_device(options.device), options.model or default_bundle()
     bundle = load_bundle(model, device)
     evidence = split_evidence(bundle, options.data, "dev", options.photos, device)
-    grid = tried_all(evidence)
+    grid = tried_all(evidence, None if bundle.pointer is None else bundle.pointing)
     best = chosen(grid).rule
     test = split_evidence(bundle, options.data, "test", options.photos, device)
 

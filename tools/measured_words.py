@@ -12,7 +12,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption, WordTrace
 from sightline.checkpoint.bundle import Bundle
 from sightline.data.records import GroundedPhoto, GroundedSentence
-from sightline.grounding.box_chooser import BoxChooser
+from sightline.grounding.box_chooser import BoxChooser, WordBoxes, point_words
 from sightline.grounding.nouns import box_counts, noun_tags
 from sightline.grounding.photo_evidence import name_regions
 from sightline.models.matcher import AligningMatcher
@@ -34,6 +34,9 @@ class SentenceEvidence:
     named: list[Array | None] | None = None
     # how many boxes the words of each sentence get where the model chooses the words
     counts: list[list[int]] | None = None
+    learned: list[dict[int, WordBoxes]] | None = (
+        None  # what the pointer makes of the words it knows, or None without one
+    )
 
     def pixels(self, box: Sequence[float]) -> Box:
         """A box in pixels of the original photo."""
@@ -60,6 +63,7 @@ class SentenceEvidence:
                 self.found[row],
                 scores=self.scores,
                 named=None if self.named is None else self.named[row],
+                learned=None if self.learned is None else self.learned[row],
             ).trace
             results.append(
                 {
@@ -82,17 +86,21 @@ def sentence_evidence(
             continue
         boxes = scene.part("boxes")[0][scene.mask("boxes")[0]].float().cpu().numpy()
         sentences = [[token.lower() for token in sentence.tokens] for sentence in truth.sentences]
-        captions, found = _captions(bundle, scene, sentences, len(boxes)), _found(bundle, scene, sentences, len(boxes))
+        captions = _captions(bundle, scene, sentences, len(boxes))
         counts = [box_counts(words, tags) for words, tags in zip(sentences, noun_tags(sentences), strict=True)]
-        names = [_named(bundle, scene, own, most) for own, most in zip(truth.sentences, counts, strict=True)]
+        wanted = [_wanted(own, most) for own, most in zip(truth.sentences, counts, strict=True)]
+        found, learned = _found(bundle, scene, sentences, wanted, len(boxes))
+        names = [
+            name_regions(bundle.vision, scene, 0, words, own) for words, own in zip(sentences, wanted, strict=True)
+        ]
         scores = None if scene.scores is None else scene.scores[0][scene.mask("boxes")[0]].float().cpu().numpy()
-        yield SentenceEvidence(truth, truth.size, boxes, captions, found, scores, names, counts)
+        yield SentenceEvidence(truth, truth.size, boxes, captions, found, scores, names, counts, learned)
 
 
-def _named(bundle: Bundle, scene: SceneBatch, sentence: GroundedSentence, most: list[int]) -> Array | None:
+def _wanted(sentence: GroundedSentence, most: list[int]) -> list[int]:
+    """1 for words that people drew boxes for, or that the model would choose."""
     annotated = {word.index for word in sentence.words}
-    wanted = [int(count or at in annotated) for at, count in enumerate(most)]
-    return name_regions(bundle.vision, scene, 0, [token.lower() for token in sentence.tokens], wanted)
+    return [int(count > 0 or at in annotated) for at, count in enumerate(most)]
 
 
 def _captions(bundle: Bundle, scene: SceneBatch, sentences: list[list[str]], count: int) -> list[Caption]:
@@ -110,13 +118,26 @@ def _captions(bundle: Bundle, scene: SceneBatch, sentences: list[list[str]], cou
     ]
 
 
-def _found(bundle: Bundle, scene: SceneBatch, sentences: list[list[str]], count: int) -> list[Array | None]:
+def _found(
+    bundle: Bundle, scene: SceneBatch, sentences: list[list[str]], wanted: list[list[int]], count: int
+) -> tuple[list[Array | None], list[dict[int, WordBoxes]] | None]:
+    """Where the matcher finds all words, and where the pointer does the wanted ones that the matcher knows."""
     finds = bundle.matcher
     if finds is None or not isinstance(finds.model, AligningMatcher):
-        return [None] * len(sentences)
+        return [None] * len(sentences), None
     texts = TextBatch.collate(sentences, finds.vocabulary).to(scene.part("boxes").device)
-    images = finds.model.embed_images(scene)
+    images, embedded = finds.model.embed_images(scene), finds.model.embed_texts(texts)
+    learned = None
+    if bundle.pointer is not None:
+        known = [
+            [at for at, is_wanted in enumerate(own) if is_wanted and int(texts.ids[row, at + 1]) != UNK]
+            for row, own in enumerate(wanted)
+        ]
+        learned = [
+            {at: WordBoxes(word.weights[:count], word.boxes[:count]) for at, word in own.items()}
+            for own in point_words(bundle.pointer, embedded["words"], known, images, scene)
+        ]
     images = {name: part.expand(len(texts), *part.shape[1:]) for name, part in images.items()}
-    alignment = finds.model.alignment(images, finds.model.embed_texts(texts)) * (texts.ids != UNK)[..., None]
+    alignment = finds.model.alignment(images, embedded) * (texts.ids != UNK)[..., None]
     weights = alignment[:, 1:, :count].float().cpu().numpy()  # START is first
-    return [weights[row, : len(words)] for row, words in enumerate(sentences)]
+    return [weights[row, : len(words)] for row, words in enumerate(sentences)], learned

@@ -49,6 +49,18 @@ def models(bundle):
     return {"vision": bundle.vision, "captioner": bundle.captioner.model, "matcher": bundle.matcher.model}
 
 
+def test_a_pointer_comes_back_and_files_without_one_have_none(bundle, tmp_path):
+    with_pointer = tiny_bundle(pointer=True)
+    save_bundle(tmp_path / "x", with_pointer, "float32")
+    loaded = load_bundle(tmp_path / "x").pointer
+    assert loaded.config == with_pointer.pointer.config
+    assert not loaded.training
+    for name, weights in with_pointer.pointer.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weights)
+    save_bundle(tmp_path / "y", bundle)
+    assert load_bundle(tmp_path / "y").pointer is None
+
+
 def test_everything_comes_back(bundle, tmp_path):
     rules = {
         "calibration": Calibration((1.5, 0.25, -0.1), 2.5, 0.4, 4392),

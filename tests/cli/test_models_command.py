@@ -100,7 +100,8 @@ def test_a_matcher_is_called_so(file, capsys):
 
 
 def test_a_bundle_tells_each_of_its_parts(tmp_path, capsys):
-    path, whole = tmp_path / "photo model ü.safetensors", tiny_bundle()
+    path, whole = tmp_path / "photo model ü.safetensors", tiny_bundle(pointer=True)
+    whole.card["pointer"] = {"data": "20 words"}
     whole.card["captioner"] = {"metrics": {"CIDEr": 109.6}, "measured on": "test"}
     save_bundle(path, whole, "int8")
     found = json.loads(told(capsys, path, "--json"))
@@ -110,12 +111,14 @@ def test_a_bundle_tells_each_of_its_parts(tmp_path, capsys):
         "vision": "detector",
         "captioner": "scene-trans",
         "matcher": "scene-matcher",
+        "pointer": "word-pointer",
     }
+    assert "trained on 20 words\n" in told(capsys, path)
     assert (parts["captioner"]["words"], parts["captioner"]["metrics"]) == (len(WORDS), {"CIDEr": 109.6})
     assert (parts["matcher"]["metrics"], parts["vision"]["words"]) == (None, None)
     assert "at the end of training, on test: CIDEr 109.6\n" in told(capsys, path)
     loaded = load_bundle(path)
-    models = loaded.vision, loaded.captioner.model, loaded.matcher.model
+    models = loaded.vision, loaded.captioner.model, loaded.matcher.model, loaded.pointer
     assert found["parameters"] == sum(map(count, models))
 
 

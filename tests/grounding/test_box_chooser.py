@@ -5,7 +5,7 @@ import pytest
 
 from sightline.caption import Caption, WordTrace
 from sightline.errors import ConfigError
-from sightline.grounding.box_chooser import BoxChooser
+from sightline.grounding.box_chooser import BoxChooser, WordBoxes
 
 BOXES = np.array([(0, 0, 0.5, 0.5), (0.05, 0, 0.5, 0.5), (0.5, 0.5, 1, 1), (0, 0, 1, 1)], np.float32)
 
@@ -148,3 +148,38 @@ def test_a_scene_without_boxes_leaves_the_caption_as_it_is():
 def test_a_number_out_of_range_is_refused(name):
     with pytest.raises(ConfigError, match=name):
         BoxChooser(**{name: 1.5})
+
+
+MOVED = BOXES + np.array([0, 0, -0.1, -0.2], np.float32)
+
+
+def learned(*weights):
+    return WordBoxes(np.array(weights, np.float32), MOVED)
+
+
+def test_what_was_learned_of_a_word_takes_the_place_of_evidence_and_moves_its_box():
+    caption, evidence = said("dog", [[0.9, 0.05, 0.05, 0]]), {"scores": np.ones(4), "named": np.ones((1, 4))}
+    known = {0: learned(0.1, 0.1, 0.7, 0.1)}
+    pointed = BoxChooser(least=0).point(caption, [1], BOXES, learned=known, **evidence).trace[0]
+    assert pointed.box == tuple(MOVED[2].tolist())
+    assert pointed.score == pytest.approx(0.7)
+    assert BoxChooser(least=0.8).point(caption, [1], BOXES, learned=known).trace[0].box is None
+
+
+def test_a_word_that_was_not_learned_has_its_evidence():
+    caption = said("dog wug", [[0, 0, 1, 0], [0.9, 0.05, 0.05, 0]])
+    dog, wug = BoxChooser(least=0).point(caption, [1, 1], BOXES, learned={0: learned(0, 0, 1, 0)}).trace
+    assert (dog.box, wug.box) == (tuple(MOVED[2].tolist()), tuple(BOXES[0].tolist()))
+
+
+def test_learned_words_that_may_have_no_box_have_none_and_take_nobodys():
+    caption = said("a dog", [[1, 0, 0, 0], [0.6, 0.1, 0.3, 0]])
+    a, dog = BoxChooser(least=0).point(caption, [0, 1], BOXES, learned={0: learned(1, 0, 0, 0)}).trace
+    assert (a.box, dog.box) == (None, (0.0, 0.0, 0.5, 0.5))
+
+
+def test_further_boxes_of_a_learned_plural_are_its_own():
+    moved = ROW + np.array([0, 0, -0.05, 0], np.float32)
+    known = {0: WordBoxes(np.array([0.4, 0.3, 0.2, 0.1], np.float32), moved)}
+    pointed = BoxChooser(least=0).point(said("dogs", [[1, 0, 0, 0]]), [9], ROW, learned=known).trace[0]
+    assert (pointed.box, *pointed.others) == tuple(tuple(box.tolist()) for box in moved[:3])

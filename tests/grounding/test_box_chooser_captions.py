@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from bundle_samples import EXAMPLES, tiny_bundle
+from sightline.batch import TextBatch
 from sightline.caption import Caption, WordTrace
 from sightline.checkpoint.bundle import load_bundle
 from sightline.grounding.box_chooser import BoxChooser, choose_boxes
@@ -45,6 +46,25 @@ def test_the_nouns_of_a_caption_point_by_scores_and_names(seen):
         assert list(boxes[0]) == pytest.approx(best[0]) or list(boxes[1]) == pytest.approx(best[1])
         if best[0] != best[1]:
             assert [list(box) for box in boxes] == [pytest.approx(one) for one in best]
+
+
+def test_words_that_the_matcher_knows_point_where_the_pointer_does(seen):
+    """Against the pointer asked by hand; a word that the matcher does not know points where the captioner looked."""
+    scenes = seen[1]
+    bundle = tiny_bundle(pointer=True)
+    looked = np.eye(scenes.boxes.shape[1], dtype=np.float32)[3]  # at the fourth region
+    known, unknown = (Caption(("a", noun), -1.0, (WordTrace(regions=looked),) * 2) for noun in ("dog", "wug"))
+    rule, count = BoxChooser(least=0, objectness=0), len(scenes)
+    with torch.inference_mode():
+        by_pointer = choose_boxes(bundle, [known] * count, scenes, rule)
+        by_captioner = choose_boxes(bundle, [unknown] * count, scenes, rule)
+        texts = TextBatch.collate([known.words] * count, bundle.matcher.vocabulary)
+        images, words = bundle.matcher.model.embed_images(scenes), bundle.matcher.model.embed_texts(texts)["words"]
+        output = bundle.pointer.point(images, words[:, 2:3], scenes)
+    for photo in range(count):
+        best = int(output.weights[photo, 0].argmax())
+        assert by_pointer[photo].trace[1].box == pytest.approx(output.boxes[photo, 0, best].tolist())
+        assert by_captioner[photo].trace[1].box == pytest.approx(scenes.boxes[photo, 3].tolist())
 
 
 def test_the_file_that_comes_with_sightline_has_the_rule_and_its_own_numbers():

@@ -43,6 +43,13 @@ def path(tmp_path):
     return tmp_path / "tiny.safetensors"
 
 
+def test_how_sure_boxes_are_can_be_all_that_is_taken_of_an_audit(finish, path, tmp_path):
+    (tmp_path / "audit.json").write_text(json.dumps({"auditing": asdict(AUDITING), "test": {}}))
+    out = tmp_path / "out.safetensors"
+    finish([str(one) for one in (path, out, "--place", tmp_path / "audit.json")])
+    assert load_bundle(out).auditing == replace(load_bundle(path).auditing, place=AUDITING.place)
+
+
 def test_all_that_is_given_is_in_the_file(finish, path, tmp_path):
     (tmp_path / "audit.json").write_text(json.dumps({"auditing": asdict(AUDITING), "test": {}}))
     (tmp_path / "results.json").write_text(json.dumps({"sets": SETS}))

@@ -35,6 +35,7 @@ import fit_pointing
 import fit_search
 import measure_gap
 import measure_regions
+import train_pointer
 from measured_photos import TestPhoto
 from measured_words import SentenceEvidence
 
@@ -152,6 +153,26 @@ def test_what_is_told_of_the_models_own_rule_is_what_measuring_tells(data, usual
     for name, choosing in (("shipped rule", False), ("shipped rule, its own nouns", True)):
         own = fit_pointing.tried(evidence, bundle.pointing, [0.02], choosing)[0]
         assert own.right == pytest.approx(told[name])
+
+
+def test_a_pointer_that_is_trained_is_put_into_the_file(usual, data, tmp_path, capsys):
+    model, out = Path(usual[usual.index("--model") + 1]), tmp_path / "out.safetensors"
+    train_pointer.main([str(out), "--data", str(data), "--model", str(model), "--epochs", "2"])
+    made, before, cpu = load_bundle(out), load_bundle(model), torch.device("cpu")
+    assert before.pointer is None
+    told = made.card["pointer"]
+    assert {**before.card, "pointer": told} == made.card
+    assert told["data"].startswith("20 words of captions of 2 training photos")
+    for ours, theirs in ((made.vision, before.vision), (made.matcher.model, before.matcher.model)):
+        assert all(torch.equal(part, theirs.state_dict()[name]) for name, part in ours.state_dict().items())
+    dev = list(train_pointer.photo_words(made, data, "dev", 9, cpu))
+    region, box = train_pointer.right_words(made.pointer, dev, cpu)
+    assert f"as stored, dev region {region:.1f}, box {box:.1f}" in capsys.readouterr().out
+    # The pointer asked here and as `sightline ground` asks it point at the same places.
+    evidence = fit_pointing.split_evidence(made, data, "dev", 9, cpu)
+    alone = [one.pointed(BoxChooser(least=0)) for one in evidence]
+    words = sum(len(sentence.words) for one in evidence for sentence in one.truth.sentences)
+    assert sum(len(sentence) for photo in alone for sentence in photo) == words
 
 
 def test_captions_count_as_much_as_finds_most():

@@ -41,6 +41,7 @@ from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import EndToEnd, Reader
 from sightline.models.matcher import Matcher
 from sightline.models.model_configs import CaptionerConfig, MatcherConfig
+from sightline.models.word_pointer import WordPointer, WordPointerConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.encoder import VisionConfig, VisionModel
 
@@ -54,6 +55,7 @@ class Bundle:
     vision: VisionModel  # from pixels to scenes
     captioner: Reader[Captioner]  # from scenes to captions
     matcher: Reader[Matcher] | None = None  # finds words in scenes; without it the captioner's attention points
+    pointer: WordPointer | None = None  # tells which box a word of the matcher means; without it a rule does
     calibration: Calibration = field(default_factory=Calibration)  # from log-probabilities to confidence
     pointing: BoxChooser = field(default_factory=BoxChooser)  # which words point at which boxes
     auditing: SupportModel = field(default_factory=SupportModel)  # how well a photo supports a noun, by both models
@@ -117,6 +119,7 @@ class _Header:
     auditing: SupportModel = field(default_factory=SupportModel)
     fit: float = 0.0
     choice: Choice = field(default_factory=Choice)
+    pointer: WordPointerConfig | None = None
 
 
 def default_bundle() -> Path:
@@ -138,6 +141,8 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
         models["matcher"] = matcher.model
         same_words = matcher.vocabulary == captioner.vocabulary
         matcher_header = _reader_header(matcher, None if same_words else _lines(matcher.vocabulary))
+    if bundle.pointer is not None:
+        models["pointer"] = bundle.pointer
     header = {
         "precision": precision,
         "vision": dataclasses.asdict(bundle.vision.config),
@@ -148,6 +153,7 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
         "auditing": dataclasses.asdict(bundle.auditing),
         "fit": bundle.fit,
         "choice": dataclasses.asdict(bundle.choice),
+        "pointer": None if bundle.pointer is None else dataclasses.asdict(bundle.pointer.config),
         "card": bundle.card,
     }
     weights = {f"{part}.{name}": tensor for part, model in models.items() for name, tensor in plain(model).items()}
@@ -165,7 +171,7 @@ def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu"
         return build_model(make, unpack(part)).to(device).eval()
 
     vocabulary = _vocabulary(captioner.words)
-    matcher_reader = None
+    matcher_reader = pointer = None
     with weights_must_fit(path):
         vision: VisionModel = build_part(lambda: header.vision.build(), "vision.")
         model: Captioner = build_part(lambda: captioner.config.build(len(vocabulary)), "captioner.")
@@ -173,10 +179,13 @@ def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu"
             words = vocabulary if matcher.words is None else _vocabulary(matcher.words)
             matching: Matcher = build_part(lambda: matcher.config.build(len(words)), "matcher.")
             matcher_reader = Reader(matching, words, matcher.rule)
+        if header.pointer is not None:
+            pointer = build_part(header.pointer.build, "pointer.")
     return Bundle(
         vision,
         Reader(model, vocabulary, captioner.rule),
         matcher_reader,
+        pointer,
         calibration=header.calibration,
         pointing=header.pointing,
         auditing=header.auditing,

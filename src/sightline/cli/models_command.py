@@ -132,6 +132,8 @@ def describe(path: Path) -> dict[str, Any]:
         for part, reader in (("captioner", loaded_bundle.captioner), ("matcher", loaded_bundle.matcher)):
             if reader is not None:
                 parts.append(_part(part, reader.model, card.get(part), reader.vocabulary))
+        if loaded_bundle.pointer is not None:
+            parts.append(_part("pointer", loaded_bundle.pointer, card.get("pointer")))
     else:
         loaded = model_checkpoint.load(path)
         card, model = loaded.card, loaded.model

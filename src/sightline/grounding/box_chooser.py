@@ -1,16 +1,18 @@
 """Where the words of a caption point: which box, or boxes, and how sure that is.
 
-A word's evidence is a share of 1 for each region: what the captioner looked at when it said the word, mixed with where
-the matcher finds the word. It is weighed by how surely a region is a thing at all, and by how probably the detector
-gives it the word's name. The best region gets the word. Its score is the share of all weighed evidence that it has
-together with the regions that overlap it by half or more: boxes of one thing divide the evidence between them.
+Each region has a share of 1 of a word. A word pointer (`sightline.models.word_pointer`) has learned these shares, and
+how far the thing reaches. Where there is none, or it does not know the word, a word's evidence is what the captioner
+looked at when it said the word, mixed with where the matcher finds the word; it is weighed by how surely a region is a
+thing at all, and by how probably the detector gives it the word's name. The best region gets the word. Its score is the
+share that it has together with the regions that overlap it by half or more: boxes of one thing divide it between them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+import torch
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.caption import Caption, WordTrace
@@ -20,6 +22,7 @@ from sightline.grounding.photo_evidence import name_regions
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import Reader
 from sightline.models.matcher import AligningMatcher, Embedding, Matcher
+from sightline.models.word_pointer import WordPointer
 from sightline.scene import Array, as_box, box_iou
 from sightline.text.tagger import NOUNS
 from sightline.text.vocabulary import UNK
@@ -27,10 +30,17 @@ from sightline.vision.encoder import VisionModel
 
 SAME = 0.5  # boxes of this IoU show the same thing
 DOUBLE = 0.7  # boxes of this IoU are as good as one box: two words do not have both
-# A plural's further boxes have at least this part of the first one's evidence, and overlap no box of the word by more
-# than this IoU. In a sweep on Flickr8k's dev photos, plurals without a number: 48 % of people's boxes found, 55 % of
-# ours right. 0.3 finds more (53 %, 52 % right) and has the better F1 by a point; fewer wrong boxes are preferred here.
+# A plural's further boxes have at least this part of the first one's share, and overlap no box of the word by more than
+# this IoU. In a sweep on Flickr8k's dev photos, plurals without a number: 35 % of people's boxes found, 53 % of ours
+# right. 0.3 finds more (38 %, 50 % right) and has the better F1 by a point; fewer wrong boxes are preferred here.
 FURTHER, APART = 0.4, 0.2
+
+
+class WordBoxes(NamedTuple):
+    """What a word pointer makes of a word."""
+
+    weights: Array  # (n,) shares of 1
+    boxes: Array  # (n, 4) the regions, as far as the thing that the word names would reach
 
 
 @dataclass(frozen=True)
@@ -56,27 +66,33 @@ class BoxChooser:
         *,
         scores: Array | None = None,  # (n,) how sure the detector is of each box
         named: Array | None = None,  # (words, n) probabilities of each word's name; ones where it has no name for it
+        learned: Mapping[int, WordBoxes] | None = None,  # of the words that a pointer knows, by their places
     ) -> Caption:
         """The caption with normalised boxes and a score for each word that passes."""
         if not len(boxes):
             return caption
         overlaps = box_iou(boxes, boxes)  # (n, n)
         np.fill_diagonal(overlaps, 1)  # of boxes without area too
-        weights: dict[int, Array] = {}
-        for at in np.flatnonzero(most).tolist():
+        learned, weights = learned or {}, dict[int, Array]()
+        places = {at: learned[at].boxes if at in learned else boxes for at in np.flatnonzero(most).tolist()}
+        for at in places:
+            if at in learned:
+                weights[at] = learned[at].weights
+                continue
             evidence = self._evidence(caption.trace[at], None if alignment is None else alignment[at])
             if evidence is not None:
                 weights[at] = self._weigh(evidence, scores, None if named is None else named[at])
-        best = self._best_regions(caption.words, weights, overlaps)
+        best = self._best_regions(caption.words, weights, places, overlaps)
         trace = list(caption.trace)
         for at, region in best.items():
-            taken = [best[other] for other in best if other != at and not may_share(caption.words, at, other)]
-            others = _further_regions(weights[at], region, taken, overlaps, most[at] - 1)
+            holders = [other for other in best if other != at and not may_share(caption.words, at, other)]
+            taken = [places[other][best[other]] for other in holders]
+            others = _further_regions(weights[at], region, taken, places[at], most[at] - 1)
             trace[at] = replace(
                 trace[at],
-                box=as_box(boxes[region]),
+                box=as_box(places[at][region]),
                 score=min(1.0, _share_around(weights[at], region, overlaps)),
-                others=tuple(as_box(boxes[other]) for other in others),
+                others=tuple(as_box(places[at][other]) for other in others),
             )
         return replace(caption, trace=tuple(trace))
 
@@ -98,15 +114,19 @@ class BoxChooser:
         shares = _shares(weighed)
         return evidence if shares is None else shares
 
-    def _best_regions(self, words: Sequence[str], weights: dict[int, Array], overlaps: Array) -> dict[int, int]:
-        """Each word's region, the surest word first; one that another word has is free only to words that may share."""
+    def _best_regions(
+        self, words: Sequence[str], weights: dict[int, Array], places: dict[int, Array], overlaps: Array
+    ) -> dict[int, int]:
+        """Each word's region, the surest word first; what another word has is free only to words that may share it."""
         best: dict[int, int] = {}
         for at in sorted(weights, key=lambda at: -float(weights[at].max())):
             free = weights[at].copy()
             while free.any():
                 region = int(free.argmax())
-                holders = [other for other, held in best.items() if overlaps[held, region] >= DOUBLE]
-                if all(may_share(words, at, other) for other in holders):
+                if all(
+                    may_share(words, at, other) or _overlap(places[at][region], places[other][held]) < DOUBLE
+                    for other, held in best.items()
+                ):
                     if _share_around(weights[at], region, overlaps) >= self.least:
                         best[at] = region
                     break
@@ -119,15 +139,21 @@ def _share_around(weights: Array, region: int, overlaps: Array) -> float:
     return float(weights[overlaps[region] >= SAME].sum())
 
 
-def _further_regions(weights: Array, first: int, taken: list[int], overlaps: Array, count: int) -> list[int]:
+def _further_regions(weights: Array, first: int, taken: list[Array], boxes: Array, count: int) -> list[int]:
     """The next best regions of a word, at most `count`: apart from each other, and none that another word has."""
     chosen = [first]
     for region in np.argsort(-weights).tolist():
         if len(chosen) > count or weights[region] < FURTHER * weights[first]:
             break
-        if (overlaps[region, chosen] <= APART).all() and (overlaps[region, taken] < DOUBLE).all():
+        apart = all(_overlap(boxes[region], boxes[other]) <= APART for other in chosen)
+        if apart and all(_overlap(boxes[region], box) < DOUBLE for box in taken):
             chosen.append(region)
     return chosen[1:]
+
+
+def _overlap(one: Array, other: Array) -> float:
+    """The IoU of two boxes; the same box twice has 1, without area too."""
+    return 1.0 if np.array_equal(one, other) else float(box_iou(one[None], other[None])[0, 0])
 
 
 def _shares(weights: Array | None) -> Array | None:
@@ -146,6 +172,8 @@ class GroundingModels(Protocol):
     @property
     def matcher(self) -> Reader[Matcher] | None: ...
     @property
+    def pointer(self) -> WordPointer | None: ...
+    @property
     def pointing(self) -> BoxChooser: ...
 
 
@@ -158,40 +186,69 @@ def choose_boxes(
 ) -> list[Caption]:
     """Captions, one a scene, or several of one scene, their nouns pointing at boxes by `rule`, or the bundle's own."""
     tags = noun_tags([caption.words for caption in captions])
+    counts = [box_counts(caption.words, own) for caption, own in zip(captions, tags, strict=True)]
     rule = bundle.pointing if rule is None else rule
     boxes = scenes.part("boxes").float().cpu().numpy()
     scores = None if scenes.scores is None else scenes.scores.float().cpu().numpy()
-    counts = scenes.mask("boxes").sum(1).tolist()
-    alignment = _alignment(bundle, captions, tags, scenes, images)
+    sizes = scenes.mask("boxes").sum(1).tolist()
+    alignment, learned = _find_words(bundle, captions, tags, counts, scenes, images)
     results = []
     for i, caption in enumerate(captions):
-        photo = i % len(counts)
-        n, most = counts[photo], box_counts(caption.words, tags[i])
+        photo = i % len(sizes)
+        n, most = sizes[photo], counts[i]
         aligned = None if alignment is None else alignment[i, 1 : len(caption) + 1, :n]
         sure = None if scores is None else scores[photo, :n]
-        named = name_regions(bundle.vision, scenes, photo, caption.words, most)
-        results.append(rule.point(caption, most, boxes[photo, :n], aligned, scores=sure, named=named))
+        own = {at: WordBoxes(word.weights[:n], word.boxes[:n]) for at, word in learned[i].items()}
+        by_rule = [0 if at in own else count for at, count in enumerate(most)]
+        named = name_regions(bundle.vision, scenes, photo, caption.words, by_rule)
+        results.append(rule.point(caption, most, boxes[photo, :n], aligned, scores=sure, named=named, learned=own))
     return results
 
 
-def _alignment(
+def _find_words(
     bundle: GroundingModels,
     captions: Sequence[Caption],
     tags: list[list[str]],
+    counts: list[list[int]],
     scenes: SceneBatch,
     images: Embedding | None,
-) -> Array | None:
-    """(B, T, n) where the matcher finds each word, START first; zeros for words that it does not know."""
-    matcher = bundle.matcher
+) -> tuple[Array | None, list[dict[int, WordBoxes]]]:
+    """Where each word is: (B, T, n) by the matcher, START first, zeros for words that it does not know; with a pointer,
+    by that instead, and of each caption's words that get boxes and that the matcher knows.
+    """
+    matcher, nothing = bundle.matcher, [dict[int, WordBoxes]() for _ in captions]
     if matcher is None or not isinstance(matcher.model, AligningMatcher):
-        return None
+        return None, nothing
     nouns = [[tag in NOUNS for tag in own_tags] for own_tags in tags]
     vocabulary = matcher.vocabulary
     words = [known_nouns(caption.words, own, vocabulary) for caption, own in zip(captions, nouns, strict=True)]
     images = matcher.model.embed_images(scenes) if images is None else images
     texts = TextBatch.collate(words, vocabulary, mark=lambda _: nouns).to(scenes.part("boxes").device)
+    embedded = matcher.model.embed_texts(texts)
+    if bundle.pointer is not None:
+        known = [
+            [at for at, count in enumerate(most) if count and int(texts.ids[row, at + 1]) != UNK]
+            for row, most in enumerate(counts)
+        ]
+        return None, point_words(bundle.pointer, embedded["words"], known, images, scenes)
     if len(captions) != len(scenes):
         images = {name: part.expand(len(captions), *part.shape[1:]) for name, part in images.items()}
-    weights = matcher.model.alignment(images, matcher.model.embed_texts(texts))
-    known: Array = (weights * (texts.ids != UNK)[..., None]).float().cpu().numpy()
-    return known
+    weights = matcher.model.alignment(images, embedded)
+    aligned: Array = (weights * (texts.ids != UNK)[..., None]).float().cpu().numpy()
+    return aligned, nothing
+
+
+def point_words(
+    pointer: WordPointer, words: torch.Tensor, wanted: Sequence[Sequence[int]], images: Embedding, scenes: SceneBatch
+) -> list[dict[int, WordBoxes]]:
+    """Where the wanted words of each sentence are, by their places, from a matcher's vectors (B, T, d), START first."""
+    most = max(map(len, wanted), default=0)
+    if not most:
+        return [{} for _ in wanted]
+    places = torch.tensor([[at + 1 for at in own] + [0] * (most - len(own)) for own in wanted], device=words.device)
+    chosen = words.gather(1, places.unsqueeze(2).expand(-1, -1, words.shape[2]))  # (B, most, d)
+    pointed = pointer.point(images, chosen, scenes)
+    weights, boxes = pointed.weights.float().cpu().numpy(), pointed.boxes.float().cpu().numpy()
+    return [
+        {at: WordBoxes(weights[row, k], boxes[row, k]) for k, at in enumerate(own)} for row, own in enumerate(wanted)
+    ]
