@@ -67,6 +67,8 @@ def test_words_that_the_matcher_knows_point_where_the_pointer_does(seen):
         assert by_captioner[photo].trace[1].box == pytest.approx(scenes.boxes[photo, 3].tolist())
 
 
-def test_the_file_that_comes_with_sightline_has_the_rule_and_its_own_numbers():
-    rule = load_bundle().pointing
+def test_the_file_that_comes_with_sightline_has_a_pointer_and_the_rule_with_its_own_numbers():
+    bundle = load_bundle()
+    rule = bundle.pointing
+    assert bundle.pointer is not None
     assert (rule.matcher, rule.least, rule.objectness, rule.name) == (0.9, 0.1, 1.0, 0.5)

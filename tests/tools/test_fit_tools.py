@@ -150,7 +150,7 @@ def test_what_is_told_of_the_models_own_rule_is_what_measuring_tells(data, usual
     grounded = grounded_photos(read_photos(entities_file(data)), photos)
     told = pointing(bundle, look(bundle, photos, cpu, "", keep=True), photos, grounded)
     evidence = fit_pointing.split_evidence(bundle, data, "test", 3, cpu)
-    for name, choosing in (("shipped rule", False), ("shipped rule, its own nouns", True)):
+    for name, choosing in (("as shipped", False), ("as shipped, its own nouns", True)):
         own = fit_pointing.tried(evidence, bundle.pointing, [0.02], choosing)[0]
         assert own.right == pytest.approx(told[name])
 
