@@ -123,6 +123,27 @@ def fits(page):
     return page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_no_full_stop_begins_a_line(visit):
+    """At every width, in a sentence whose last word points at a box."""
+    page = visit()
+    lines = page.evaluate("""async () => {
+      const { sentenceOf } = await import("/photo.js");
+      const photo = { place: () => ({ words: [] }), light: () => {} };
+      const words = ["a", "man", "in", "a"].map((word) => ({ word, box: null }));
+      words.push({ word: "field", box: [0, 0, 1, 1] });
+      const said = sentenceOf(photo, words, document.createElement("p"));
+      document.body.append(said);
+      const apart = [], word = said.querySelector("button"), stop = document.createRange();
+      stop.selectNodeContents(word.nextSibling);
+      for (let width = 60; width < 400; width += 2) {
+        said.style.width = `${width}px`;
+        if (stop.getBoundingClientRect().top > word.getBoundingClientRect().bottom) apart.push(width);
+      }
+      return [said.textContent, apart];
+    }""")
+    assert lines == ["A man in a field.", []]
+
+
 def clipboard(page):
     return page.evaluate("() => navigator.clipboard.readText()")
 

@@ -128,6 +128,8 @@ export function sentenceOf(photo, words, line, text = asSentence(words.map((one)
     said.append(text.slice(at, found), one.box ? wordButton(photo, shown, { ...one, tells: `${one.word}${sure}`, line }) : shown);
     at = found + shown.length;
   }
-  said.append(text.slice(at));
+  const stop = text.slice(at);
+  if (said.lastChild?.nodeName === "BUTTON") said.append(el("span", { className: "unbroken" }, said.lastChild, stop));
+  else said.append(stop);
   return roving(said);
 }
