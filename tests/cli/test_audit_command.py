@@ -104,6 +104,48 @@ def test_by_default_photos_are_beside_their_captions(audit, photos):
     assert len(json.loads(audit(photos / "captions.json", "--json")[1])) == 3
 
 
+@pytest.fixture
+def holiday(tmp_path):
+    """A folder with photos of one name in it and in a folder of it, and a table elsewhere."""
+    (tmp_path / "hol" / "sub").mkdir(parents=True)
+    shutil.copy(EXAMPLES / "cat.jpg", tmp_path / "hol" / "cat.jpg")
+    shutil.copy(EXAMPLES / "coffee.jpg", tmp_path / "hol" / "sub" / "cat.jpg")
+    (tmp_path / "album").mkdir()
+    (tmp_path / "album" / "captions.csv").write_text("file,caption\nhol/cat.jpg,a cat\nhol/sub/cat.jpg,a cup\n")
+    return tmp_path / "hol"
+
+
+def test_each_caption_is_audited_against_the_photo_that_its_folders_name(audit, holiday, monkeypatch):
+    monkeypatch.chdir(holiday.parent / "album")
+    told = json.loads(audit("captions.csv", "--images", "../hol", "--json")[1])
+    assert [(one["path"], one["caption"]) for one in told] == [
+        ("../hol/cat.jpg", "a cat"),
+        ("../hol/sub/cat.jpg", "a cup"),
+    ]
+
+
+def test_a_name_that_fits_several_photos_is_refused(audit, holiday, tmp_path):
+    (tmp_path / "said.csv").write_text("file,caption\nother/cat.jpg,a cat\n")
+    code, out, err = audit(tmp_path / "said.csv", "--images", holiday)
+    assert (code, out) == (2, "")
+    assert "'other/cat.jpg' may be any of cat.jpg, sub/cat.jpg" in err
+
+
+@pytest.mark.parametrize("name", ["captions.csv", "metadata.csv"])
+def test_a_folder_with_captions_has_their_photos_in_itself(audit, holiday, name):
+    (holiday / name).write_text("file_name,text\nsub/cat.jpg,a cup\n")
+    shutil.copy(EXAMPLES / "rocket.jpg", holiday.parent / "cat.jpg")
+    told = json.loads(audit(holiday, "--json")[1])
+    assert [(one["path"], one["caption"]) for one in told] == [(str(holiday / "sub/cat.jpg"), "a cup")]
+
+
+@pytest.mark.parametrize("folder", ["hol", "."])
+def test_a_folder_without_captions_is_told(audit, holiday, folder):
+    code, out, err = audit(holiday.parent / folder)
+    assert (code, out) == (2, "")
+    assert "this folder holds no captions. To fix: name a file of captions" in err
+
+
 def test_photos_that_cannot_be_read_are_told_and_stop_nothing(audit, photos, tmp_path):
     (photos / "broken.jpg").write_text("no picture")
     said = {"broken.jpg": ["a dog"], **SAID, "nowhere.jpg": ["a cat"]}

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,14 @@ from sightline.cli import commands
 from sightline.data import bottom_up_tsv
 from sightline.data.convert import convert
 from sightline.data.formats import FORMATS, identify, inspect
-from sightline.errors import ConfigError, MissingRecordError, UnknownFormatError
+from sightline.errors import ConfigError, DataError, MissingRecordError, UnknownFormatError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def written(path, scenes):
+    bottom_up_tsv.write_scenes(path, scenes)
+    return path
 
 
 def test_format_names_are_unique_and_every_caption_format_is_listed_in_its_order():
@@ -101,6 +107,56 @@ def test_links_to_folders_are_followed_and_circles_end(tmp_path, capsys):
     assert commands.main(["data", "inspect", str(data), "--json"]) == 0
     reports = [Path(report["path"]).relative_to(data).as_posix() for report in json.loads(capsys.readouterr().out)]
     assert reports == ["inner/other.bin", "inner/words.txt", "linked/other.bin", "linked/words.txt"]
+
+
+def test_what_is_no_file_or_cannot_be_read_is_refused_with_a_fix(tmp_path, capsys, monkeypatch):
+    assert commands.main(["data", "inspect", os.devnull]) == 2
+    assert "neither a file nor a folder. To fix: name a file" in capsys.readouterr().err
+    (tmp_path / "a.csv").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read all
+    assert commands.main(["data", "inspect", str(tmp_path / "a.csv")]) == 2
+    assert "no permission to read it. To fix: change its permissions" in capsys.readouterr().err
+
+
+def test_text_in_another_encoding_and_models_are_told_what_they_are(tmp_path, capsys):
+    (tmp_path / "words.md").write_bytes("Ein Café mit vielen Gästen".encode("latin-1"))
+    (tmp_path / "my model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}      ")
+    assert commands.main(["data", "inspect", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "text that is not UTF-8 (save it as UTF-8)" in told
+    assert f"`sightline models '{tmp_path}/my model.safetensors'`" in told
+
+
+def test_one_of_a_thing_is_counted_as_one(tmp_path, capsys):
+    shutil.copy(EXAMPLES / "cat.jpg", tmp_path / "cat.jpg")
+    (tmp_path / "captions.csv").write_text("file,caption\ncat.jpg,\n")
+    assert commands.main(["data", "inspect", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "1 photo, 1 caption, 1 jpg" in told
+    assert "1 caption is empty" in told
+    bottom_up_tsv.write_scenes(tmp_path / "a.tsv", sample_scenes(1))
+    assert commands.main(["data", "convert", str(tmp_path / "a.tsv"), str(tmp_path / "store")]) == 0
+    assert "1 scene as" in capsys.readouterr().out
+    assert commands.main(["data", "inspect", str(tmp_path / "a.tsv")]) == 0
+    told = capsys.readouterr().out
+    assert "1 image, " in told
+    assert "1 with boxes" in told
+
+
+@pytest.mark.parametrize("name", ["b.tsv", "b.h5", "b.lmdb", "b"])
+def test_photos_of_folders_in_folders_keep_their_ids_in_every_format(name, tmp_path):
+    scenes = [replace(scene, id=f"sub/{scene.id}.jpg") for scene in sample_scenes()]
+    convert(written(tmp_path / "a.tsv", scenes), tmp_path / "store")
+    convert(tmp_path / "store", tmp_path / name, "npz-folder" if name == "b" else None)
+    convert(tmp_path / name, tmp_path / "again")
+    assert list(FeatureStore(tmp_path / "again").ids()) == [scene.id for scene in scenes]
+
+
+def test_an_id_that_would_be_read_as_another_is_refused(tmp_path):
+    scenes = [replace(scene, id=f"sub%2F{scene.id}") for scene in sample_scenes(1)]
+    source = written(tmp_path / "a.tsv", scenes)
+    with pytest.raises(DataError, match="%2F in it, which stands for a slash"):
+        convert(source, tmp_path / "b.h5")
 
 
 def test_gzip_is_written_where_the_name_says_so(tmp_path):
@@ -233,7 +289,7 @@ def test_repair_drops_damaged_records_so_that_they_can_be_written_again(tmp_path
     assert commands.main(["data", "inspect", str(store)]) == 1
     assert f"`sightline data repair {store}`" in capsys.readouterr().out
     assert commands.main(["data", "repair", str(store)]) == 0
-    assert "1 damaged records dropped" in capsys.readouterr().out
+    assert "1 damaged record dropped" in capsys.readouterr().out
     assert commands.main(["data", "repair", str(store), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"store": str(store), "records": 0, "index_lines": 0}
     assert convert(source, store).records == 3

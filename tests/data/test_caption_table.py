@@ -11,6 +11,7 @@ from PIL import Image
 from caption_samples import write_photo
 from sightline.data import caption_table, photo_folder
 from sightline.data.format import Probe
+from sightline.data.photo_finder import PhotoFinder
 from sightline.data.records import CaptionSet
 from sightline.errors import ByteStringError, CountError, DataError, MissingRecordError, TruncatedError
 
@@ -74,15 +75,15 @@ BROKEN_CSV = [
     ("a.jpg,A dog\n", DataError, r"line 1: there is no file, .* or path among the columns a\.jpg, A dog"),
     ("", DataError, r"line 1: there is no file, .* among the columns \(none\)"),
     ("file,words\na.jpg,A dog\n", DataError, "there is no caption, title or text among the columns file, words"),
-    ("file,caption\na.jpg,A dog\nz.jpg,A cat\n", MissingRecordError, r"line 3: there is no file 'z\.jpg'"),
+    ("file,caption\na.jpg,A dog\nz.jpg,A cat\n", MissingRecordError, r"line 3: there is no photo 'z\.jpg'"),
     ("file,caption\na.jpg,A dog, and a cat\n", CountError, "line 2: 3 columns, the header has 2"),
-    ("file,caption\na.jpg\n", CountError, "line 2: 1 columns"),
+    ("file,caption\na.jpg\n", CountError, "line 2: 1 column, the header"),
     ("file,caption\na.jpg,b'A dog'\n", ByteStringError, "line 2: .*printed bytes"),
     ("file,caption\n,A dog\n", DataError, "line 2: the file is empty"),
     ("file;caption\na.jpg;A dog; and a cat\n", CountError, "line 2: 3 columns, the header has 2"),
     ("file,caption," + "x" * 200_000 + "\na.jpg,A dog\n", DataError, "line 1: not a valid table: field larger"),
     ('file,caption\na.jpg,"A dog\n', DataError, "not a valid table: unexpected end of data"),
-    ("file,caption\n" + "long name " * 100 + ",A dog\n", MissingRecordError, "line 2: there is no file"),
+    ("file,caption\n" + "long name " * 100 + ",A dog\n", MissingRecordError, "line 2: there is no photo"),
 ]
 
 
@@ -92,7 +93,7 @@ def test_broken_tables_are_refused_with_their_line(
 ) -> None:
     path = table(photos, text)
     with pytest.raises(error, match=message) as caught:
-        caption_table.read(path, check_files=True)
+        caption_table.read(path, photos_in=PhotoFinder(path.parent))
     assert str(path) in str(caught.value)
     if error is not MissingRecordError:
         assert str(caught.value) in caption_table.CSV.inspect(path).problems
@@ -120,7 +121,7 @@ def test_broken_lines_of_json_are_refused_with_their_line(
 ) -> None:
     path = table(photos, text, "captions.jsonl")
     with pytest.raises(error, match=message) as caught:
-        caption_table.read(path, check_files=True)
+        caption_table.read(path, photos_in=PhotoFinder(path.parent))
     assert str(path) in str(caught.value)
     if error is not MissingRecordError:
         assert str(caught.value) in caption_table.JSONL.inspect(path).problems
@@ -141,7 +142,7 @@ def test_captions_of_photos_elsewhere_are_read_and_noted_unless_the_folder_is_th
     path = table(photos, "file,caption\nfar/away.jpg,A dog\na.jpg,A cat\n")
     assert texts(caption_table.read(path)) == {"far/away.jpg": ["A dog"], "a.jpg": ["A cat"]}
     report = caption_table.CSV.inspect(path)
-    assert (report.problems, report.notes) == ((), ("1 of the photos are not beside it",))
+    assert (report.problems, report.notes) == ((), ("1 of the photos is not beside it",))
     assert photo_folder.FORMAT.inspect(photos).problem_count == 1
     (photos / ".sightline").mkdir()  # what `sightline caption --out` leaves
     assert photo_folder.FORMAT.inspect(photos).problem_count == 0
@@ -165,7 +166,7 @@ def test_a_folder_gives_every_photo_with_its_captions(photos: Path) -> None:
     assert texts(captions) == {"./sub/c.webp": ["A boat"], "a.jpg": ["A dog"], "b.PNG": []}
     report = photo_folder.FORMAT.inspect(photos)
     assert report.counts == {"photos": 3, "captions": 2, "jpg": 1, "png": 1, "webp": 1}
-    assert report.notes == ("1 photos have no caption",)
+    assert report.notes == ("1 photo has no caption",)
 
 
 def test_a_folder_without_captions_is_counted_by_kind(photos: Path) -> None:
@@ -264,3 +265,52 @@ def test_the_names_of_an_image_folder_lead_from_it_wherever_captions_were_writte
     with pytest.raises(MissingRecordError, match="copy the photos there"):
         caption_table.write_jsonl(elsewhere / "metadata.jsonl", caption_table.read(named))
     assert not (elsewhere / "metadata.jsonl").exists()
+
+
+def test_photos_that_are_links_or_in_linked_folders_are_in_an_image_folder(
+    photos: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    write_photo(elsewhere / "r.jpg")
+    (photos / "link.jpg").symlink_to(elsewhere / "r.jpg")
+    (photos / "linked").symlink_to(elsewhere)
+    monkeypatch.chdir(photos.parent)
+    named = table(elsewhere, f"path,caption\n{photos.name}/link.jpg,A rocket\n{photos.name}/linked/r.jpg,A rocket\n")
+    caption_table.write_jsonl(photos / "metadata.jsonl", caption_table.read(named))
+    assert set(texts(caption_table.read(photos / "metadata.jsonl"))) == {"link.jpg", "linked/r.jpg"}
+
+
+def test_a_table_beside_the_folder_of_its_photos_names_each_once(tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.jpg"):
+        write_photo(tmp_path / "photos" / name)
+    table(tmp_path, "file,caption\na.jpg,A dog\nphotos/b.jpg,A cat\n")
+    report = photo_folder.FORMAT.inspect(tmp_path)
+    assert (report.counts, report.notes, report.problems) == ({"photos": 2, "captions": 2, "jpg": 2}, (), ())
+    assert [photo.file for photo in photo_folder.read(tmp_path)] == ["photos/a.jpg", "photos/b.jpg"]
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_what_caption_wrote_names_each_photo_once_beside_its_drawing_and_in_the_folder_itself(
+    drawn: bool, tmp_path: Path
+) -> None:
+    write_photo(tmp_path / ("a.captioned.jpg" if drawn else "a.jpg"))
+    table(tmp_path, f"path,caption\n{tmp_path.name}/a.jpg,A dog\n")
+    (tmp_path / ".sightline").mkdir()
+    report = photo_folder.FORMAT.inspect(tmp_path)
+    assert (report.counts["photos"], report.notes, report.problems) == (1, (), ())
+
+
+def test_a_photo_whose_name_is_no_text_is_a_problem(photos: Path) -> None:
+    write_photo(photos / "caf\udce9.jpg")
+    report = photo_folder.FORMAT.inspect(photos)
+    assert report.counts["photos"] == 3
+    assert "is not UTF-8 text. To fix: rename it" in report.problems[0]
+
+
+@pytest.mark.parametrize("name", ["captions.csv", "mine.csv"])
+def test_a_table_that_is_not_utf8_is_claimed_and_says_how_to_save_it(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes("file;caption\na.jpg;Ein Café mit vielen Gästen\n".encode("latin-1"))
+    assert caption_table.CSV.matches(Probe(path))
+    with pytest.raises(DataError, match=r"not UTF-8 text\. To fix: save it as UTF-8 \(in a spreadsheet"):
+        caption_table.read(path)

@@ -36,6 +36,22 @@ def test_photos_are_found_in_their_folder_with_or_without_folders_of_their_own(t
         any_captions(table, images=tmp_path / "holiday")
 
 
+def test_a_photo_of_a_folder_in_the_folder_is_not_taken_for_one_of_the_same_name_above(tmp_path: Path) -> None:
+    for name in ("cat.jpg", "sub/cat.jpg"):
+        write_photo(tmp_path / "photos" / name)
+    table = tmp_path / "c.csv"
+    table.write_text("file,caption\nholiday/sub/cat.jpg,a cat\n")
+    assert [photo.file for photo in any_captions(table, images=tmp_path / "photos")] == ["sub/cat.jpg"]
+    table.write_text("file,caption\nholiday/cat.jpg,a cat\n")
+    with pytest.raises(MissingRecordError, match=r"c\.csv: 'holiday/cat\.jpg' may be any of cat\.jpg, sub/cat\.jpg"):
+        any_captions(table, images=tmp_path / "photos")
+
+
+def test_captions_without_splits_say_so(table: Path) -> None:
+    with pytest.raises(MissingRecordError, match=r"these captions have no splits.*leave --split out"):
+        any_captions(table, "test")
+
+
 def test_a_file_without_captions_is_told(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("1.jpg\n2.jpg\n")
     with pytest.raises(DataError, match="image-list holds no captions"):

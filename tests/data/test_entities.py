@@ -133,7 +133,7 @@ def test_no_caption_is_made_of_nothing(marked: str, error: type[DataError], mess
 def test_photos_without_five_captions_are_counted_in_a_note(count: int, tmp_path: Path) -> None:
     report = entities.FORMAT.inspect(write(tmp_path, marked="[/EN#1/people A man] .\n" * count))
     assert report.counts["captions"] == count
-    assert report.notes == (() if count == 5 else ("1 photos do not have 5 captions",))
+    assert report.notes == (() if count == 5 else ("1 photo does not have 5 captions",))
 
 
 def test_a_packed_member_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:

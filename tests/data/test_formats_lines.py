@@ -39,7 +39,7 @@ def test_flickr_captions_are_gathered_by_photo(tmp_path: Path) -> None:
 
 def test_a_name_that_is_no_pictures_is_noted(tmp_path: Path) -> None:
     report = text_lists.FLICKR.inspect(written(tmp_path, TOKENS + "3.jpg.1#0\tA cat .\n"))
-    assert report.notes == ("1 names are not those of pictures, such as 3.jpg.1",)
+    assert report.notes == ("1 name is not that of a picture, such as 3.jpg.1",)
     assert report.counts == {"photos": 3, "captions": 4}
 
 

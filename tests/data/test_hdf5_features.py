@@ -79,7 +79,7 @@ def test_m2_probabilities_become_scores_only_in_descending_order(tmp_path: Path)
     np.testing.assert_array_equal(source["7"].scores, np.array([0.9, 0.1], np.float32))
     assert source["8"].scores is None
     np.testing.assert_array_equal(source["8"].regions, REGIONS + 1)
-    assert any(note.startswith("scores of 1 images left out") for note in FORMAT.inspect(path).notes)
+    assert any(note.startswith("scores of 1 image left out") for note in FORMAT.inspect(path).notes)
 
 
 def test_an_image_with_probabilities_and_no_features_is_missing_not_absent(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_missing_id_names_the_file_and_the_id(tmp_path: Path) -> None:
     [
         (lambda: sample_scenes(1) * 2, DuplicateRecordError),
         (lambda: [Scene("1", vector=REGIONS[0])], MissingPartError),
-        (lambda: [Scene("test/1", regions=REGIONS)], DataError),
+        (lambda: [Scene("test\\1", regions=REGIONS)], DataError),
         (lambda: [Scene("1", boxes=PIXELS / 640, regions=REGIONS)], MissingPartError),
     ],
 )

@@ -95,7 +95,7 @@ def test_xmodaler_files_hold_size_and_boxes_and_scores_in_descending_order(tmp_p
     np.testing.assert_array_equal(source["6"].regions, REGIONS)
     report = FORMAT.inspect(tmp_path)
     assert report.counts["with scores"] == 1
-    assert report.notes == ("scores of 1 images left out: the stored order of the regions is not by descending score",)
+    assert report.notes == ("scores of 1 image left out: the stored order of the regions is not by descending score",)
 
 
 def test_an_array_is_a_vector_regions_or_a_grid_by_its_dimensions(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_empty_captions_keep_their_place_and_are_noted(tmp_path: Path) -> None:
     folder = precomp(tmp_path)
     lines(folder / "train_caps.txt", *CAPTIONS[:4], "", *CAPTIONS[5:])
     assert [len(photo.sentences) for photo in read_captions(folder)] == [5, 5]
-    assert any("1 captions are empty" in note for note in FORMAT.inspect(folder).notes)
+    assert any("1 caption is an empty line" in note for note in FORMAT.inspect(folder).notes)
 
 
 def _nan(folder: Path) -> None:

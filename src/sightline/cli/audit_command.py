@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sightline.cli.console import Folder, ModelFile
-from sightline.errors import ConfigError, printable
+from sightline.errors import ConfigError, DataError, UnknownFormatError, about, printable
 from sightline.files import cache_dir, existing_path, fingerprint, lock, model_file, write_json
 
 if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are captions to audit
@@ -53,7 +53,8 @@ def audit(
         sightline audit captions.csv --images photos/ --out audited/ --threshold 0.5
 
     Args:
-        captions: COCO captions, a Flickr token file, a Karpathy split, .jsonl or .csv of file and caption, ….
+        captions: COCO captions, a Flickr token file, a Karpathy split, .jsonl or .csv of file and caption, …; or a
+            folder of photos with captions.csv or .jsonl in it.
         images: the folder in which photos are; by default that of the captions.
         split: audit this split alone, such as test.
         threshold: flag nouns with less support than this, from 0 to 1; by default the model's own.
@@ -64,8 +65,7 @@ def audit(
         raise ConfigError(f"`threshold` is {threshold}", fix="give a number from 0 to 1")
     if out is not None and out.exists() and not out.is_dir():
         raise ConfigError("this is a file, and results go to a folder", where=out, fix="name another with --out")
-    folder_of_images = captions.parent if images is None else existing_path(images)
-    texts = _captions(existing_path(captions), folder_of_images, split)
+    texts = _captions(existing_path(captions), images and existing_path(images), split)
     with _result_folder(out, captions.absolute(), images and images.absolute(), split, threshold, model) as folder:
         from sightline.checkpoint.bundle import default_bundle
         from sightline.export.caption_tables import json_array
@@ -116,19 +116,35 @@ def _result_folder(out: Path | None, *made_of: object) -> Iterator[Path]:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _captions(path: Path, images: Path, split: str | None) -> dict[str, list[str]]:
+def _captions(path: Path, images: Path | None, split: str | None) -> dict[str, list[str]]:
     """Captions by the paths of their photos. Photos that are not there are reported when they are read.
 
-    A photo is in the folder, or where its path leads from here, or in the folder without its own folders.
+    A photo is in the folder `images`; by default beside its captions, or where its path leads from here.
     """
     from sightline.data.convert import any_captions
+    from sightline.data.photo_finder import PhotoFinder, is_file
+
+    folder = images or (path if path.is_dir() else path.parent)
+    finder = PhotoFinder(folder)
+
+    def place_of(name: str) -> Path:
+        from_here = images is None and not is_file(folder / name) and is_file(Path(name))
+        return Path(name) if from_here else folder / (finder.find(name) or name)
 
     by_photo: dict[str, list[str]] = {}
-    for photo in any_captions(path, split):
-        name = photo.file or photo.id
-        places = images / name, Path(name), images / Path(name).name
-        place = next((place for place in places if place.is_file()), places[0])
-        by_photo.setdefault(str(place), []).extend(s.text for s in photo.sentences)
+    try:
+        with about(path):
+            for photo in any_captions(path, split):
+                if photo.sentences:
+                    texts = by_photo.setdefault(str(place_of(photo.file or photo.id)), [])
+                    texts.extend(sentence.text for sentence in photo.sentences)
+    except UnknownFormatError:
+        if not path.is_dir():
+            raise
+    if not by_photo:
+        what = f"this {'folder' if path.is_dir() else 'file'} holds no captions"
+        fix = "name a file of captions, and with --images its photos; `sightline caption` makes captions"
+        raise DataError(what, where=path, fix=fix)
     return by_photo
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sightline.cli.console import Arg, show
-from sightline.errors import ConfigError, printable
+from sightline.errors import ConfigError, plural, printable
 
 if TYPE_CHECKING:  # help needs neither numpy nor rich
     from sightline.data.format import Report
+
+_SINGULAR = {"boxes": "box", "classes": "class", "categories": "category"}  # what does not only lose its s
 
 
 def inspect(paths: tuple[Path, ...], *, json: bool = False, quiet: bool = False) -> int:
@@ -66,7 +68,7 @@ def convert(
     converting.refuse_overwrite(destination, force)
     bar: Any = iter if quiet or json else photo_reader.progress_bar("converting")
     report = converting.convert(source, destination, to, split=split, dtype=dtype, progress=bar)
-    records = f"{report.records:,} {'scenes' if report.kind == 'scenes' else 'photos with captions'}"
+    records = _count(report.records, "scenes" if report.kind == "scenes" else "photos with captions")
     text = f"{printable(report.destination)}: {records} as {report.destination_format}, from {report.source_format}"
     if report.left_out:
         text += f"\nnote: {report.destination_format} does not hold {', '.join(report.left_out)}; they were left out"
@@ -82,8 +84,9 @@ def repair(store: Path, *, json: bool = False, quiet: bool = False) -> None:
     from sightline.vision.feature_store import FeatureStore
 
     dropped = FeatureStore.repair(store)
-    lines = f", and {dropped.index_lines:,} damaged lines of the index (up to 64 records each)"
-    text = f"{printable(store)}: {dropped.records:,} damaged records dropped{lines if dropped.index_lines else ''}"
+    lines = f", and {plural(dropped.index_lines, 'damaged line')} of the index (up to 64 records each)"
+    records = plural(dropped.records, "damaged record")
+    text = f"{printable(store)}: {records} dropped{lines if dropped.index_lines else ''}"
     show({"store": str(store), **dropped._asdict()}, text, json=json, quiet=quiet)
 
 
@@ -108,6 +111,14 @@ def formats(*, json: bool = False, quiet: bool = False) -> None:
     show(rows, "\n".join(lines), json=json, quiet=False, indent=2)
 
 
+def _count(number: int, name: str) -> str:
+    """`2 photos of split val`, `1 photo of split val`, `1 with boxes`."""
+    plurals = [] if number != 1 or name.startswith("with ") else [word for word in name.split() if word.endswith("s")]
+    for noun in plurals[:1]:
+        name = name.replace(noun, _SINGULAR.get(noun, noun[:-1]), 1)
+    return f"{number:,} {name}"
+
+
 def _print_report(report: Report) -> None:
     from rich.console import Console
     from rich.markup import escape
@@ -120,7 +131,7 @@ def _print_report(report: Report) -> None:
     path, about = plain(report.path), plain(report.about)
     console.print(f"[bold]{path}[/bold]  [{colour}]{report.format}[/{colour}]: {about}")
     if report.counts:
-        counts = [f"{n:,} {name}" if isinstance(n, int) else f"{name} {n}" for name, n in report.counts.items()]
+        counts = [_count(n, name) if isinstance(n, int) else f"{name} {n}" for name, n in report.counts.items()]
         console.print(f"  {plain(', '.join(counts))}", highlight=False)
     for note in report.notes:
         console.print(f"  note: {plain(note)}", highlight=False)

@@ -10,7 +10,7 @@ from sightline.data.feature_source import FeatureSource
 from sightline.data.format import Summary
 from sightline.data.json_records import check_numbers, describe
 from sightline.data.records import STRICT, Problems
-from sightline.errors import BoxError, DataError
+from sightline.errors import BoxError, DataError, plural
 from sightline.files import parse_json
 from sightline.scene import Array, Concept, Scene
 from sightline.vision.concept_names import concept_names
@@ -78,7 +78,7 @@ def _parse(line: str, where: str) -> tuple[str, Array]:
 
 def _count(boxes: MachineBoxes) -> Summary:
     empty = sum(len(boxes.rows(id)) == 0 for id in boxes.ids())
-    notes = [f"{empty} photos have no box"] if empty else []
+    notes = [f"{plural(empty, 'photo')} {'has' if empty == 1 else 'have'} no box"] if empty else []
     return {"photos": len(boxes), "boxes": boxes.box_count()}, notes
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from sightline.data.format import Format, Probe, Summary
 from sightline.data.json_records import json_id
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, GroundedPhoto, Problems, Sentence, check_caption
-from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.errors import DataError, DuplicateRecordError, MissingRecordError, plural
 from sightline.files import open_text
 
 T = TypeVar("T")
@@ -67,10 +67,10 @@ def count_captions(captions: CaptionSet) -> Summary:
     counts |= {f"photos of split {name}": count for name, count in captions.splits().items()}
     notes = []
     if empty := sum(not sentence.text.strip() for sentence in sentences):
-        notes.append(f"{empty} captions are empty")
+        notes.append(f"{plural(empty, 'caption')} {'is' if empty == 1 else 'are'} empty")
     bare = sum(not photo.sentences for photo in captions)
     if 0 < bare < len(captions):
-        notes.append(f"{bare} photos have no caption")
+        notes.append(f"{plural(bare, 'photo')} {'has' if bare == 1 else 'have'} no caption")
     return counts, notes
 
 

@@ -23,13 +23,15 @@ from sightline.data.caption_format import (
 )
 from sightline.data.format import Probe, Summary
 from sightline.data.json_records import Record, read_each
+from sightline.data.photo_finder import PhotoFinder, is_file
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
-from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError
+from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError, about, plural
 from sightline.files import open_bytes, open_text, parse_json, write_text
 
 FILE_COLUMNS = ("file", "filename", "file_name", "filepath", "image", "path")
 CAPTION_COLUMNS = ("caption", "title", "text")
 IMAGE_FOLDER = ("metadata.csv", "metadata.jsonl")  # names that Hugging Face's `datasets` looks for beside photos
+SAVE_AS_UTF8 = "save it as UTF-8 (in a spreadsheet: the type `CSV UTF-8`)"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -39,10 +41,13 @@ class _Row(NamedTuple):
     captions: tuple[str, ...]
 
 
-def read(path: Path, problems: Problems = STRICT, check_files: bool = False) -> CaptionSet:
+def read(
+    path: Path, problems: Problems = STRICT, photos_in: PhotoFinder | None = None, *, away: bool = False
+) -> CaptionSet:
     """Photos with captions, from a table, lines of JSON or one JSON list; a photo may have several rows.
 
-    The id is the file as written. `check_files` wants each photo beside the table.
+    The id is the file as written. `photos_in` is where each photo must be, unless it may be `away`; its file is the
+    path there.
     """
     rows: Iterable[_Row]
     if path.name.removesuffix(".gz").endswith(".jsonl"):
@@ -51,26 +56,18 @@ def read(path: Path, problems: Problems = STRICT, check_files: bool = False) -> 
         rows = read_each(path, problems, _json_row, "photos")
     else:
         rows = _csv_rows(path, problems)
-    photos, checked = [], set[str]()
+    photos, files = list[CaptionedPhoto](), dict[str, str]()
     for row in rows:
         if not row.file:
             problems.report(DataError("the file is empty", where=row.where, fix="name the photo, or remove the row"))
             continue
-        if check_files and row.file not in checked and not _is_file(path.parent / row.file):
-            what = f"there is no file {row.file!r} in {path.parent}"
-            fix = "names are relative to the table's folder; correct the name, or remove the row"
-            problems.report(MissingRecordError(what, where=row.where, fix=fix))
-        checked.add(row.file)
+        if photos_in is not None and row.file not in files:
+            files[row.file] = row.file
+            with Problems(collect=True) if away else problems, about(row.where):
+                files[row.file] = photos_in.require(row.file)
         sentences = tuple(Sentence(check_caption(text, row.where, problems)) for text in row.captions)
-        photos.append(CaptionedPhoto(row.file, sentences, row.file))
+        photos.append(CaptionedPhoto(row.file, sentences, files.get(row.file, row.file)))
     return join_rows(photos, path)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # too long to be a name, such as a caption in the wrong column
-        return False
 
 
 def _column(names: Iterable[str], wanted: tuple[str, ...], where: str, among: str) -> str:
@@ -86,13 +83,12 @@ def _column(names: Iterable[str], wanted: tuple[str, ...], where: str, among: st
 def _csv_rows(path: Path, problems: Problems) -> Iterator[_Row]:
     with open_bytes(path) as raw:
         if raw.read(2) in _UTF16:
-            fix = "save it as UTF-8 (in a spreadsheet: the type `CSV UTF-8`)"
-            raise DataError("this is UTF-16 text", where=path, fix=fix)
+            raise DataError("this is UTF-16 text", where=path, fix=SAVE_AS_UTF8)
     with open_text(path) as file:
         cast(io.TextIOWrapper, file).reconfigure(newline="")  # captions may hold line breaks, which csv keeps
-        first = file.readline()
-        reader = csv.reader(file, delimiter=_delimiter(first), strict=True)
         try:
+            first = file.readline()
+            reader = csv.reader(file, delimiter=_delimiter(first), strict=True)
             header = _header(first)
             among = "the columns " + (", ".join(header) or "(none)")
             file_place = header.index(_column(header, FILE_COLUMNS, line_of(path, 1), among))
@@ -102,9 +98,11 @@ def _csv_rows(path: Path, problems: Problems) -> Iterator[_Row]:
                 if len(cells) == len(header):
                     yield _Row(where, cells[file_place], (cells[caption_place],))
                     continue
-                what = f"{len(cells)} columns, the header has {len(header)}"
+                what = f"{plural(len(cells), 'column')}, the header has {len(header)}"
                 fix = 'put captions that hold the separator into "quotation marks"'
                 problems.report(CountError(what, where=where, fix=fix))
+        except UnicodeDecodeError as error:
+            raise DataError("this is not UTF-8 text", where=path, fix=SAVE_AS_UTF8) from error
         except csv.Error as error:
             problems.report(DataError(f"not a valid table: {error}", where=line_of(path, reader.line_num + 1)))
 
@@ -165,8 +163,10 @@ def _from_folder(folder: Path, file: str, source: str) -> str:
     if (folder / file).is_file() and not Path(file).is_absolute():
         return file
     for photo in (Path(file), Path(source).parent / file):  # as named here, or beside the table that named it
-        if photo.is_file() and photo.resolve().is_relative_to(folder.resolve()):
-            return photo.resolve().relative_to(folder.resolve()).as_posix()
+        if photo.is_file() and folder.is_dir():
+            for place in (photo.absolute(), photo.resolve()):  # as a link it may be there, and what it leads to is not
+                if above := next((above for above in place.parents if above.samefile(folder)), None):
+                    return place.relative_to(above).as_posix()
     fix = "copy the photos there first: `metadata` tables stand beside them"
     raise MissingRecordError(f"there is no photo {file!r} in {folder}", where=source or None, fix=fix)
 
@@ -175,7 +175,8 @@ def _is_csv(probe: Probe) -> bool:
     """A table whose header names a file and a caption column, or that is called captions.csv or captions.tsv."""
     if probe.name in ("captions.csv", "captions.tsv"):
         return True
-    lines = probe.head.decode("utf-16", "ignore").splitlines() if probe.head.startswith(_UTF16) else probe.lines
+    encoding = "utf-16" if probe.head.startswith(_UTF16) else "latin-1" if probe.is_other_text else None
+    lines = probe.head.decode(encoding, "ignore").splitlines() if encoding else probe.lines
     names = {name.strip().lower() for name in _header(lines[0])} if lines else set()
     holds_both = not names.isdisjoint(FILE_COLUMNS) and not names.isdisjoint(CAPTION_COLUMNS)
     return probe.name.endswith((".csv", ".tsv", ".txt")) and holds_both
@@ -202,8 +203,8 @@ def _count(captions: CaptionSet) -> Summary:
     """Photos may be elsewhere: scoring needs none, and auditing and training have an option for their folder."""
     counts, notes = count_captions(captions)
     folder = Path(captions.source).parent
-    away = sum(not _is_file(folder / (photo.file or photo.id)) for photo in captions)
-    return counts, [*notes, f"{away:,} of the photos are not beside it"] if away else notes
+    away = sum(not is_file(folder / (photo.file or photo.id)) for photo in captions)
+    return counts, [*notes, f"{away:,} of the photos {'is' if away == 1 else 'are'} not beside it"] if away else notes
 
 
 CSV = caption_format(

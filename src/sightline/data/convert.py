@@ -9,9 +9,10 @@ from sightline.data import caption_table
 from sightline.data.format import Format, Probe
 from sightline.data.formats import FORMATS, identify
 from sightline.data.json_captions import read_clipscore
-from sightline.data.records import CaptionedPhoto, CaptionSet, SceneSource
+from sightline.data.photo_finder import PhotoFinder
+from sightline.data.records import CaptionSet, SceneSource
 from sightline.data.store_format import write_scenes as write_store
-from sightline.errors import ConfigError, DataError, MissingRecordError, UnknownFormatError
+from sightline.errors import ConfigError, DataError, UnknownFormatError, about
 from sightline.files import PathLike
 from sightline.scene import Scene
 from sightline.vision.store_layout import NAME as STORE
@@ -93,7 +94,7 @@ def any_captions(path: Path, split: str | None = None, *, images: Path | None = 
     """The captions of a file, or of one split of it.
 
     A JSON object that no format claims is read as id to caption(s), a JSON list as what `sightline caption` writes.
-    `images` is where the photos of a table must be; their files are then relative to it.
+    `images` is where the photos of a table must be; their files are then relative to it, as `PhotoFinder` has it.
     """
     try:
         format = identify(path)
@@ -107,17 +108,9 @@ def any_captions(path: Path, split: str | None = None, *, images: Path | None = 
     captions = read_captions(format, path, split)
     if images is None or format not in caption_table.FORMATS:
         return captions
-    return replace(captions, photos=tuple(_below(images, photo, path) for photo in captions))
-
-
-def _below(images: Path, photo: CaptionedPhoto, path: Path) -> CaptionedPhoto:
-    """The photo with its file in the folder `images`: where its name leads from there, or without its own folders."""
-    file = photo.file or photo.id
-    for name in (file, Path(file).name):
-        if (images / name).is_file():
-            return replace(photo, file=name)
-    fix = "names are relative to the folder of photos; correct the name, or remove the row"
-    raise MissingRecordError(f"there is no photo {photo.file!r} in {images}", where=path, fix=fix)
+    finder = PhotoFinder(images)
+    with about(path):
+        return replace(captions, photos=tuple(replace(p, file=finder.require(p.file or p.id)) for p in captions))
 
 
 def read_captions(origin: Format, source: Path, split: str | None) -> CaptionSet:

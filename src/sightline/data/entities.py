@@ -24,7 +24,7 @@ from xml.etree import ElementTree
 from sightline.data.caption_format import plain_captions, record_format
 from sightline.data.format import Probe, Summary
 from sightline.data.records import STRICT, CaptionSet, GroundedPhoto, GroundedSentence, GroundedWord, Problems
-from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError
+from sightline.errors import BoxError, DataError, MissingRecordError, TruncatedError, plural
 from sightline.files import COPY_AGAIN, existing_path, refuse_special
 from sightline.text.lemmas import lemma
 
@@ -284,7 +284,8 @@ def _count(photos: dict[str, EntitiesPhoto]) -> Summary:
         "boxes": sum(photo.box_count for photo in listed),
     }
     odd = sum(len(photo.sentences) != _CAPTIONS for photo in listed)
-    return counts, [f"{odd} photos do not have {_CAPTIONS} captions"] if odd else []
+    do = "does" if odd == 1 else "do"
+    return counts, [f"{plural(odd, 'photo')} {do} not have {_CAPTIONS} captions"] if odd else []
 
 
 def _matches(probe: Probe) -> bool:

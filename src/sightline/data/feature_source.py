@@ -16,13 +16,22 @@ import numpy as np
 from sightline.data.format import Format, Probe, Summary
 from sightline.data.numpy_files import AnyArray
 from sightline.data.records import Problems
-from sightline.errors import CountError, DataError, DuplicateRecordError, MissingRecordError, NonFiniteError, about
+from sightline.errors import (
+    CountError,
+    DataError,
+    DuplicateRecordError,
+    MissingRecordError,
+    NonFiniteError,
+    about,
+    plural,
+)
 from sightline.files import MAKE_ROOM, PathLike, existing_path, sync_folder, unwritable
 from sightline.scene import Array, Scene, check_order, normalise_boxes
 
 Size = tuple[int, int]
 T = TypeVar("T")
 _NO_SIZE = "they are in pixels, and no image size is stored"
+_SLASH = "%2F"  # as addresses spell it
 BOXES_LEFT_OUT = f"boxes left out: {_NO_SIZE}"
 
 
@@ -52,7 +61,9 @@ class FeatureSource(ABC):
     def notes(self) -> tuple[str, ...]:
         """What a reader of this file should know; what is left out is known once the scenes were read."""
         reasons = {"boxes": _NO_SIZE, "scores": "the stored order of the regions is not by descending score"}
-        return tuple(f"{part} of {len(ids)} images left out: {reasons[part]}" for part, ids in self._left_out.items())
+        return tuple(
+            f"{part} of {plural(len(ids), 'image')} left out: {reasons[part]}" for part, ids in self._left_out.items()
+        )
 
     def each(self, problems: Problems) -> Iterator[Scene]:
         """Every scene in file order; what is wrong with one goes to `problems`."""
@@ -195,11 +206,28 @@ def unique_scenes(scenes: Iterable[Scene], where: PathLike) -> Iterator[Scene]:
 
 
 def plain_name(scene: Scene) -> str:
-    """The scene's id, refused where it cannot name a file or dataset."""
-    if not scene.id or scene.id.startswith(".") or any(c in scene.id for c in "/\\\0\t\r\n"):
-        fix = "use ids without slashes, tabs or a leading dot"
+    """The scene's id, refused where it cannot name a record."""
+    if not scene.id or scene.id.startswith(".") or any(c in scene.id for c in "\\\0\t\r\n"):
+        fix = "use ids without backslashes, tabs or a leading dot"
         raise DataError(f"the id {scene.id!r} cannot name a record", where=scene.where, fix=fix)
     return scene.id
+
+
+def flat_name(scene: Scene) -> str:
+    """`plain_name` where a slash would be a folder: `sub/cat.jpg` is `sub%2Fcat.jpg`, which `id_of` reads."""
+    if _SLASH in scene.id:
+        what = f"the id {scene.id!r} has {_SLASH} in it, which stands for a slash"
+        raise DataError(what, where=scene.where, fix="rename the photo, and extract it again")
+    return plain_name(scene).replace("/", _SLASH)
+
+
+def id_of(flat: str) -> str:
+    """The id that `flat_name` wrote.
+
+    >>> id_of("sub%2Fcat.jpg")
+    'sub/cat.jpg'
+    """
+    return flat.replace(_SLASH, "/")
 
 
 def regions_of(scene: Scene, by: str) -> Array:

@@ -66,6 +66,11 @@ class Probe:
         except UnicodeDecodeError as error:  # a character cut at the end of the head is still text
             return None if error.start < len(self.head) - 4 else self.head[: error.start].decode("utf-8-sig")
 
+    @property
+    def is_other_text(self) -> bool:
+        """Whether this is text in another encoding than UTF-8, such as Latin-1: no byte is a control character."""
+        return self.text is None and not self.is_folder and not re.search(rb"[\x00-\x08\x0e-\x1f]", self.head)
+
     @cached_property
     def lines(self) -> list[str]:
         """The whole lines of the head, at most 50 (the last, possibly cut, line is left out if there are others)."""

@@ -1,5 +1,7 @@
 """Every format Sightline reads, which of them a file is in, what the file holds, and what is wrong with it."""
 
+import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,14 +77,18 @@ def identify(path: PathLike) -> Format:
     probe = Probe(existing_path(path))
     format = _match(probe)
     if format is None:
-        what = f"{_looks_like(probe)}, in no format Sightline reads"
-        raise UnknownFormatError(what, where=path, fix="`sightline data formats` lists the formats")
+        raise UnknownFormatError(_unknown(probe), where=path, fix="`sightline data formats` lists the formats")
     return format
 
 
 def inspect(path: PathLike) -> Iterator[Report]:
     """Reports on a file or folder; a folder in no format of its own gives the reports of what is inside it."""
-    yield from _inspect(existing_path(path))
+    path = existing_path(path)
+    if not path.is_file() and not path.is_dir():
+        raise DataError("this is neither a file nor a folder", where=path, fix="name a file or a folder")
+    if not os.access(path, os.R_OK):
+        raise DataError("no permission to read it", where=path, fix="change its permissions")
+    yield from _inspect(path)
 
 
 def _inspect(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Report]:
@@ -105,7 +111,7 @@ def _inspect(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Report]:
         elif probe.damage is not None:
             yield _unreadable(path, probe.damage)
         else:
-            yield Report(str(path), "unknown", f"{_looks_like(probe)}, in no format Sightline reads")
+            yield Report(str(path), "unknown", _unknown(probe))
     except Exception as error:  # so broken that counting was not possible, or a defect of ours
         yield _unreadable(path, error, format)
 
@@ -115,7 +121,8 @@ def _unreadable(path: Path, error: Exception, format: Format | None = None) -> R
     if isinstance(error, SightlineError):
         problem = str(error)
     elif isinstance(error, OSError):
-        problem = f"{path}: {error.strerror or error}."
+        fix = "change its permissions, or leave it out"
+        problem = str(DataError(error.strerror or str(error), where=path, fix=fix))
     name, about = (format.name, format.about) if format else ("unknown", "It cannot be read")
     return Report(str(path), name, about, problems=(problem,), problem_count=1)
 
@@ -128,6 +135,13 @@ def _chosen(entries: list[str]) -> list[str]:
 
 def _match(probe: Probe) -> Format | None:
     return next((format for format in FORMATS if format.matches(probe)), None)
+
+
+def _unknown(probe: Probe) -> str:
+    """What is told about a file that no format claims."""
+    if probe.name.endswith(".safetensors"):
+        return f"numbers of a model, and no data: `sightline models {shlex.quote(str(probe.path))}` tells about it"
+    return f"{_looks_like(probe)}, in no format Sightline reads"
 
 
 def _looks_like(probe: Probe) -> str:
@@ -144,4 +158,6 @@ def _looks_like(probe: Probe) -> str:
         return f"a JSON list of {len(probe.json)} items"
     if picture := kind_of(probe.head):
         return f"a {picture.name} picture (name its folder to inspect photos)"
+    if probe.is_other_text:
+        return "text that is not UTF-8 (save it as UTF-8)"
     return "a binary file" if probe.text is None else "a text file"

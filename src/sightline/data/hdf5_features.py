@@ -28,8 +28,9 @@ from sightline.data.feature_source import (
     PerProcess,
     atomic_path,
     feature_parts,
+    flat_name,
+    id_of,
     pixel_size,
-    plain_name,
     regions_of,
     scene_format,
     survey_scenes,
@@ -163,24 +164,26 @@ class Hdf5Features(FeatureSource):
                 raise DataError(what, fix=fix)
 
     @cached_property
-    def index(self) -> dict[str, int]:
+    def index(self) -> dict[str, int | str]:
+        """The row of each image, or how its datasets spell its id."""
         with about(self.path):
             if self.layout == "rows":
                 return {str(row): row for row in range(self._file.row_count("image_features"))}
             names = self._file.names()
         if self.layout == "m2":
             names = [match["id"] for match in map(_M2.fullmatch, names) if match]
-        return {id: place for place, id in enumerate(dict.fromkeys(names))}
+        return {id_of(name): name for name in names}
 
     def notes(self) -> tuple[str, ...]:
         unplaced = (BOXES_LEFT_OUT,) if self.layout == "rows" and self._file.has("image_bb") else ()
         return (_LAYOUTS[self.layout], *super().notes(), *unplaced)
 
     def read(self, id: str) -> Scene:
-        if self.layout == "rows":
-            features = self._file.read("image_features", self.index[id])
+        stored = self.index[id]
+        if isinstance(stored, int):
+            features = self._file.read("image_features", stored)
             return Scene(id, **feature_parts(features), source=str(self.path))
-        names = {part: f"{id}_{part}" for part in _PARTS} if self.layout == "m2" else {"features": id}
+        names = {part: f"{stored}_{part}" for part in _PARTS} if self.layout == "m2" else {"features": stored}
         datasets = {part: self._file.dataset(name) for part, name in names.items()}
         with _damage():
             arrays = {part: np.asarray(dataset[()]) for part, dataset in datasets.items() if dataset is not None}
@@ -228,14 +231,14 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     with atomic_path(path) as draft, _Disk(draft, "w+") as disk:
         with h5py.File(disk, "w") as file:
             for scene in unique_scenes(scenes, path):
-                id = plain_name(scene)
-                features = file.create_dataset(f"{id}{_FEATURES}", data=regions_of(scene, "M2's hdf5"))
+                name = flat_name(scene)
+                features = file.create_dataset(f"{name}{_FEATURES}", data=regions_of(scene, "M2's hdf5"))
                 if scene.size is not None:
                     features.attrs["size"] = scene.size
                 if scene.boxes is not None:
-                    file[f"{id}_boxes"] = scene.pixel_boxes()
+                    file[f"{name}_boxes"] = scene.pixel_boxes()
                 if scene.scores is not None:
-                    file[f"{id}_cls_prob"] = scene.scores[:, None]
+                    file[f"{name}_cls_prob"] = scene.scores[:, None]
                 disk.check()
                 count += 1
         disk.check()

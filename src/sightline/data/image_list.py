@@ -1,7 +1,7 @@
 """Lists of photos, a file name or an id per line: Flickr8k's `Flickr_8k.trainImages.txt`, Entities' `train.txt`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from posixpath import basename, normpath, splitext
@@ -9,12 +9,13 @@ from posixpath import basename, normpath, splitext
 from sightline.data.caption_format import mostly, parse_unique_lines, record_format
 from sightline.data.format import Probe
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
-from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
+from sightline.errors import DataError, DuplicateRecordError, MissingRecordError, plural
 from sightline.files import open_text
 from sightline.vision.find_photos import SUFFIXES
 
 _COCO_NAME = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)$")
 _FLICKR_NAME = re.compile(r"(\d+)_[0-9a-f]{10}$")
+_MOST = 6  # photos of one name that are told
 
 
 def read_names(path: Path, problems: Problems = STRICT) -> list[str]:
@@ -46,29 +47,48 @@ def photo_number(name: str) -> str:
 def match_photos(photos: Iterable[CaptionedPhoto], others: Iterable[CaptionedPhoto]) -> dict[str, str]:
     """Photo id to the id of the same photo among `others`, where there is one and no more.
 
-    The same photo has the same id, or the same file: with its folders, without them, without its suffix, or by the
-    number that COCO or Flickr gave it. The first of these that says something decides.
+    The same photo has the same id, or the same file: with its folders, with as many of the last ones as both name,
+    without them, without its suffix, or by the number that COCO or Flickr gave it. The first of these that says
+    something decides.
 
-    >>> match_photos([CaptionedPhoto("val/000000030034.jpg"), CaptionedPhoto("cat.jpg")],
-    ...              [CaptionedPhoto("30034"), CaptionedPhoto("examples/cat.jpg")])
-    {'val/000000030034.jpg': '30034', 'cat.jpg': 'examples/cat.jpg'}
+    >>> match_photos([CaptionedPhoto("val/000000030034.jpg"), CaptionedPhoto("cat.jpg"), CaptionedPhoto("x/sub/1.jpg")],
+    ...              [CaptionedPhoto(id) for id in ("30034", "examples/cat.jpg", "sub/1.jpg", "1.jpg")])
+    {'val/000000030034.jpg': '30034', 'cat.jpg': 'examples/cat.jpg', 'x/sub/1.jpg': 'sub/1.jpg'}
     """
-    places: tuple[dict[str, str | None], ...] = tuple({} for _ in range(5))
-    for other in others:
-        for place, name in zip(places, _names(other), strict=True):
-            place[name] = None if place.get(name, other.id) != other.id else other.id
-    matched: dict[str, str] = {}
-    for photo in photos:
-        ids = (place.get(name) for place, name in zip(places, _names(photo), strict=True))
-        if (id := next(filter(None, ids), None)) is not None:
-            matched[photo.id] = id
-    return matched
+    index = PhotoIndex(others)
+    candidates = ((photo.id, index.candidates(photo)) for photo in photos)
+    return {id: found[0] for id, found in candidates if len(found) == 1}
 
 
-def _names(photo: CaptionedPhoto) -> tuple[str, ...]:
-    file = photo.file or photo.id
+class PhotoIndex:
+    """Photos by all that they may be called."""
+
+    def __init__(self, photos: Iterable[CaptionedPhoto]) -> None:
+        self._ids: dict[tuple[str, str], list[str]] = {}
+        for photo in photos:
+            for name in _names(photo):
+                ids = self._ids.setdefault(name, [])
+                if len(ids) < _MOST and photo.id not in ids:
+                    ids.append(photo.id)
+
+    def candidates(self, photo: CaptionedPhoto) -> list[str]:
+        """The ids of the photos that this may be: one, where a name of it is that of one alone; else the first few."""
+        found = [ids for name in _names(photo) if (ids := self._ids.get(name))]
+        return next((ids for ids in found if len(ids) == 1), found[0] if found else [])
+
+
+def _names(photo: CaptionedPhoto) -> Iterator[tuple[str, str]]:
+    """What a photo may be called, and what kind of name that is; those that say more come first."""
+    file = normpath(photo.file or photo.id)
     name = basename(file)
-    return photo.id, normpath(file), name, splitext(name)[0], photo_number(name)
+    yield "id", photo.id
+    yield "path", file
+    folders = [folder for folder in file.split("/")[:-1] if folder not in ("", "..")]
+    for start in range(len(folders)):
+        yield "end", "/".join([*folders[start:], name])
+    yield "name", name
+    yield "stem", splitext(name)[0]
+    yield "number", photo_number(name)
 
 
 def with_splits(captions: CaptionSet, lists: Mapping[str, Path]) -> CaptionSet:
@@ -92,7 +112,8 @@ def with_splits(captions: CaptionSet, lists: Mapping[str, Path]) -> CaptionSet:
         photos.append(replace(photo, split=None if listed is None else split_of.pop(listed)))
     if split_of:
         name, split = next(iter(split_of.items()))
-        what = f"{len(split_of)} photos of the lists are not here, such as {name} of {split}"
+        are = "is" if len(split_of) == 1 else "are"
+        what = f"{plural(len(split_of), 'photo')} of the lists {are} not here, such as {name} of {split}"
         fix = "read the captions that the lists were made for"
         raise MissingRecordError(what, where=captions.source or None, fix=fix)
     return CaptionSet(tuple(photos), captions.source)

@@ -22,9 +22,10 @@ from sightline.data.feature_source import (
     atomic_folder,
     existing_folder,
     feature_parts,
+    flat_name,
+    id_of,
     other_files,
     pixel_size,
-    plain_name,
     regions_of,
     scene_format,
     unique_scenes,
@@ -60,6 +61,7 @@ class NpzFolder(FeatureSource):
 
     def read(self, id: str) -> Scene:
         path = self.folder / self.index[id]
+        beside = f"{path.stem}.npy"
         with about(f"{path}, image {id}"):
             arrays = _load(path, WANTED)
             key = next((key for key in FEATURE_KEYS if key in arrays), None)
@@ -67,12 +69,12 @@ class NpzFolder(FeatureSource):
                 raise MissingRecordError("no features in it", fix="store them under `feat` or `features`")
             boxes, probabilities, size = arrays.get("boxes"), arrays.get("cls_prob"), None
             if self._boxes is not None:
-                boxes = _load(self._boxes / f"{id}.npy", ("boxes",))["boxes"]
+                boxes = _load(self._boxes / beside, ("boxes",))["boxes"]
             if "image_w" in arrays and "image_h" in arrays:
                 size = pixel_size(arrays["image_w"], arrays["image_h"])
             parts = self.parts(id, arrays[key], boxes=boxes, probabilities=probabilities, size=size)
         if self._vectors is not None:
-            vector_path = self._vectors / f"{id}.npy"
+            vector_path = self._vectors / beside
             with about(f"{vector_path}, image {id}"):
                 vector = _load(vector_path, ("vector",))["vector"]
                 if vector.ndim != 1:
@@ -90,7 +92,7 @@ class NpzFolder(FeatureSource):
         """The name of each image's file."""
         files: dict[str, str] = {}
         for name in sorted(entry.name for entry in self.folder.iterdir()):
-            id = Path(name).stem
+            id = id_of(Path(name).stem)
             if Path(name).suffix not in _SUFFIXES or name.startswith("."):
                 continue
             if id in files:
@@ -135,7 +137,7 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
     count = 0
     with atomic_folder(path) as draft:
         for scene in unique_scenes(scenes, path):
-            id, regions = plain_name(scene), regions_of(scene, "self-critical's folders")
+            name, regions = flat_name(scene), regions_of(scene, "self-critical's folders")
             if not folders:
                 for kind in ("att", "fc", "box") if scene.boxes is not None else ("att", "fc"):
                     folders[kind] = draft / f"cocobu_{kind}"
@@ -145,13 +147,13 @@ def write_scenes(path: PathLike, scenes: Iterable[Scene]) -> int:
                 arrays["image_w"], arrays["image_h"] = scene.size
             if scene.scores is not None:
                 arrays["cls_prob"] = scene.scores[:, None]
-            np.savez_compressed(folders["att"] / f"{id}.npz", **arrays)
-            np.save(folders["fc"] / f"{id}.npy", regions.mean(axis=0) if scene.vector is None else scene.vector)
+            np.savez_compressed(folders["att"] / f"{name}.npz", **arrays)
+            np.save(folders["fc"] / f"{name}.npy", regions.mean(axis=0) if scene.vector is None else scene.vector)
             if scene.boxes is not None and "box" not in folders:
                 what = "the first image has no boxes, and this one has"
                 raise CountError(what, where=scene.where, fix="give all or none")
             if "box" in folders:
-                np.save(folders["box"] / f"{id}.npy", scene.pixel_boxes())
+                np.save(folders["box"] / f"{name}.npy", scene.pixel_boxes())
             count += 1
     return count
 

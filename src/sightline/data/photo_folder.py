@@ -1,12 +1,12 @@
 """A plain folder of photos, with or without a table of captions in it."""
 
-import os
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
 from sightline.data import caption_table
 from sightline.data.caption_format import caption_format, count_captions
 from sightline.data.format import Probe, Summary
+from sightline.data.photo_finder import PhotoFinder
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, TruncatedError
 from sightline.vision.find_photos import is_picture
@@ -15,17 +15,12 @@ from sightline.vision.picture_formats import kind_of
 TABLES = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json", *caption_table.IMAGE_FOLDER)
 
 OUTPUT = ".sightline"  # where a folder that `sightline caption --out` writes to keeps its log
+_DRAWN = ".captioned."  # in the names of the pictures that it draws there
 
 
 def photo_files(folder: Path) -> list[str]:
     """Every picture below `folder`, relative to it and sorted; hidden files and folders are left out."""
-    pictures: list[str] = []
-    for here, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        below = Path(here).relative_to(folder).as_posix()
-        prefix = "" if below == "." else f"{below}/"
-        pictures += (prefix + name for name in files if is_picture(name))
-    return sorted(pictures)
+    return PhotoFinder(folder).files
 
 
 def table_of(folder: Path) -> Path | None:
@@ -33,22 +28,22 @@ def table_of(folder: Path) -> Path | None:
 
 
 def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
-    """Every photo of the folder, with its captions where the table has some. The id is the path inside the folder.
+    """Every photo of the folder, with its captions where the table has some. The file is the path inside the folder.
 
-    A file that is called a picture and begins like none is an error, and so is a photo of the table that is not there,
-    unless `sightline caption` wrote the table here about photos elsewhere.
+    The id is what the table says, or the file. A file that is called a picture and begins like none is an error, and so
+    is a photo of the table that is not there, unless `sightline caption` wrote the table here about photos elsewhere;
+    what it has drawn there is no photo.
     """
-    table = table_of(path)
-    captions = CaptionSet(())
-    if table is not None:
-        captions = caption_table.read(table, problems, check_files=not (path / OUTPUT).is_dir())
-    with_captions = {PurePosixPath(photo.id).as_posix() for photo in captions}  # `./a.jpg` is `a.jpg`
-    files = photo_files(path)
-    for file in files:
+    table, finder, output = table_of(path), PhotoFinder(path), (path / OUTPUT).is_dir()
+    captions = CaptionSet(()) if table is None else caption_table.read(table, problems, finder, away=output)
+    with_captions = {PurePosixPath(photo.file or photo.id).as_posix() for photo in captions}  # `./a.jpg` is `a.jpg`
+    for error in finder.paths.problems:
+        problems.report(DataError(error.what, where=error.where, fix=error.fix))
+    for file in finder.files:
         with problems:
             _check_picture(path / file)
-    bare = tuple(CaptionedPhoto(file, (), file) for file in files if file not in with_captions)
-    return CaptionSet((*captions.photos, *bare), str(path))
+    bare = [file for file in finder.files if file not in with_captions and not (output and _DRAWN in file)]
+    return CaptionSet((*captions.photos, *(CaptionedPhoto(file, (), file) for file in bare)), str(path))
 
 
 def _count(captions: CaptionSet) -> Summary:

@@ -267,7 +267,8 @@ def _survey(path: Path, problems: Problems) -> Summary:
     texts = [sentence.text for sentence in read_captions(path, problems).sentences()]
     counts |= {"captions": len(texts), "splits": ", ".join(f"{name} {len(ids[name])}" for name in ids)}
     if empty := texts.count(""):
-        notes.append(f"{empty} captions are empty lines; they are kept, so that the others stay with their images")
+        them = "caption is an empty line, which is" if empty == 1 else "captions are empty lines, which are"
+        notes.append(f"{empty:,} {them} kept, so that the others stay with their images")
     return counts, notes
 
 

@@ -67,9 +67,10 @@ class CaptionSet:
         return dict(Counter(photo.split for photo in self.photos if photo.split is not None))
 
     def split(self, name: str) -> CaptionSet:
-        if name not in (names := self.splits()):
-            fix = f"choose one of {', '.join(names) or '(none: no photo has a split)'}"
-            raise MissingRecordError(f"no split {name!r}", where=self.source, fix=fix)
+        if not (names := self.splits()):
+            raise MissingRecordError("these captions have no splits", where=self.source, fix="leave --split out")
+        if name not in names:
+            raise MissingRecordError(f"no split {name!r}", where=self.source, fix=f"choose one of {', '.join(names)}")
         return replace(self, photos=tuple(photo for photo in self.photos if photo.split == name))
 
     def sentences(self) -> Iterator[Sentence]:

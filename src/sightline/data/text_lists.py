@@ -20,7 +20,7 @@ from sightline.data.caption_format import (
 )
 from sightline.data.format import Probe, Summary
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems, Sentence, check_caption
-from sightline.errors import DataError
+from sightline.errors import DataError, plural
 from sightline.vision.find_photos import SUFFIXES
 
 _TOKEN = re.compile(r"([^\t]+)#(\d+)\t(.*)$")
@@ -47,7 +47,10 @@ def read_flickr(path: Path, problems: Problems = STRICT) -> CaptionSet:
 def _count_flickr(captions: CaptionSet) -> Summary:
     counts, notes = count_captions(captions)
     odd = [photo.id for photo in captions if not photo.id.lower().endswith(SUFFIXES)]
-    return counts, [f"{len(odd)} names are not those of pictures, such as {odd[0]}", *notes] if odd else notes
+    if odd:
+        verb = "is not that of a picture" if len(odd) == 1 else "are not those of pictures"
+        notes = [f"{plural(len(odd), 'name')} {verb}, such as {odd[0]}", *notes]
+    return counts, notes
 
 
 def read_conceptual(path: Path, problems: Problems = STRICT) -> CaptionSet:
