@@ -15,11 +15,11 @@ import stat
 import sys
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from sightline.errors import CheckpointError, DataError, NameTooLongError, TruncatedError
+from sightline.errors import CheckpointError, ConfigError, DataError, NameTooLongError, TruncatedError
 
 PathLike = str | os.PathLike[str]
 SMALL = 16 << 20  # bytes that any file may declare or unpack to, however small it is itself
@@ -90,6 +90,14 @@ def unwritable(path: PathLike, error: OSError, fix: str = MAKE_ROOM) -> DataErro
     if error.errno == errno.ENAMETOOLONG:
         return NameTooLongError("the name of this file is too long to be written", where=path, fix="use a shorter name")
     return DataError(f"cannot write: {os.strerror(error.errno) if error.errno else error}", where=path, fix=fix)
+
+
+def refuse_to_replace(target: PathLike, sources: Iterable[PathLike]) -> None:
+    """Refuse to write to a file that is read as well, by whatever name or link; `sources` need not exist."""
+    for source in sources:
+        with contextlib.suppress(OSError):
+            if os.path.samefile(target, source):  # noqa: PTH121 - any text may be a path
+                raise ConfigError("this file is read, and would be replaced", where=target, fix="write to another file")
 
 
 class AppendFile:

@@ -207,6 +207,98 @@ def test_pictures_in_the_folder_of_photos_are_not_captioned(caption, photos):
     assert len(rows(photos / "captions.csv")) == 2
 
 
+@pytest.mark.parametrize("before", [[], ["--format", "csv"]], ids=["new", "where the picture has a name already"])
+def test_a_picture_never_replaces_a_file_that_sightline_did_not_write(caption, photos, before):
+    if before:
+        caption(photos, "--out", photos, *before)
+    mine = draw_photo(photos / "cat.captioned.jpg")
+    content = mine.read_bytes()
+    for _ in range(2):
+        code, _, err = caption(photos, "--out", photos)
+        assert code == 0
+        assert f"{mine}: this file is not known to be Sightline's, and stays" in err
+        assert mine.read_bytes() == content
+        told = {
+            Path(row["path"]).name: row.get("picture") for row in json.loads((photos / "captions.json").read_text())
+        }
+        assert told.keys() == {"cat.jpg", mine.name, "a\n<1>.jpg"}  # it is a photo like others
+        assert (told["cat.jpg"], told[mine.name]) == (None, "cat.captioned.captioned.jpg")
+
+
+def test_a_table_that_sightline_did_not_write_is_refused_before_a_model_is_loaded(caption, photos, monkeypatch):
+    mine = photos / "captions.json"
+    mine.write_text("mine")
+    monkeypatch.setitem(sys.modules, "sightline.pipeline", None)  # whoever loads a model fails
+    code, _, err = caption(photos, "--out", photos, "--format", "json")
+    assert (code, mine.read_text()) == (2, "mine")
+    assert f"{mine}: this file is not known to be Sightline's" in err
+
+
+def test_files_of_a_folder_without_a_ledger_of_files_are_sightlines_own(caption, photos):
+    """As versions before 0.2 left them."""
+    caption(photos, "--out", photos)
+    (photos / ".sightline" / "files.jsonl").unlink()
+    drawn = {path: path.stat().st_mtime_ns for path in photos.rglob("*.captioned.jpg")}
+    code, out, err = caption(photos, "--out", photos)
+    assert (code, out) == (0, "")
+    assert "left out" not in err
+    assert {path: path.stat().st_mtime_ns for path in photos.rglob("*.captioned.jpg")} == drawn
+    caption(photos, "--out", photos, "--force")
+    assert {path: path.stat().st_mtime_ns for path in photos.rglob("*.captioned.jpg")} != drawn
+
+
+def test_all_tables_of_a_folder_tell_the_same_whichever_a_run_names(caption, photos, tmp_path):
+    out = tmp_path / "out"
+    caption(photos, "--out", out, "--format", "json,csv,html,pictures")
+    _, _, err = caption(photos, "--out", out, "--format", "csv", "--must-include", "dog")
+    said = [row["caption"] for row in rows(out / "captions.csv")]
+    assert all("dog" in caption.split() for caption in said)
+    told = json.loads((out / "captions.json").read_text())
+    assert [photo["caption"] for photo in told] == said
+    assert all(f'alt="{caption.capitalize()}."' in (out / "captions.html").read_text() for caption in said)
+    assert "2 pictures of earlier captions stayed: cat.captioned.jpg, dépôt neuf/a" in err
+    assert not any("picture" in photo for photo in told)
+    assert not (out / "captions.jsonl").exists()
+    drawn = (out / "cat.captioned.jpg").stat().st_mtime_ns
+    _, _, err = caption(photos, "--out", out, "--format", "pictures", "--must-include", "dog")
+    assert "2 pictures are in" in err
+    assert "earlier" not in err
+    assert (out / "cat.captioned.jpg").stat().st_mtime_ns > drawn
+    assert all("picture" in photo for photo in json.loads((out / "captions.json").read_text()))
+
+
+def test_pictures_of_photos_that_are_gone_stay_and_are_told(caption, photos, tmp_path):
+    out = tmp_path / "out"
+    caption(photos, "--out", out)
+    (photos / "cat.jpg").unlink()
+    _, _, err = caption(photos, "--out", out)
+    assert "1 picture of photos that are gone stayed: cat.captioned.jpg" in err
+    (out / "cat.captioned.jpg").unlink()
+    assert "gone" not in caption(photos, "--out", out)[2]
+
+
+def test_files_are_written_though_nobody_reads_the_lines(model, photos, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "sightline", "caption", str(photos), "--out", str(out), *HARD]
+    running = start([*command, "--model", str(model), "--device", "cpu", "--threads", "1"])
+    running.stdout.close()  # as `head` does
+    running.stdout = None
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 0
+    assert "2 pictures are in" in err
+    assert len(json.loads((out / "captions.json").read_text())) == 2
+
+
+def test_an_empty_name_of_a_folder_is_refused(caption, photos, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for empty in (["--out", ""], ["--out="]):
+        code, _, err = caption(photos, *empty)
+        assert code == 2
+        assert "--out is empty" in err
+    assert not list(Path().iterdir())
+
+
 def test_sidecars_are_written_once_and_what_others_wrote_stays(caption, photos):
     sidecar = sidecar_of(photos / "cat.jpg")
     sidecar.write_text("not XMP")

@@ -52,6 +52,18 @@ def test_the_picture_shows_photo_and_sentence(ground, tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["boxes.png"]
 
 
+def test_the_photo_itself_is_never_replaced_by_its_picture(ground, tmp_path):
+    photo, link = tmp_path / "cat.jpg", tmp_path / "link.jpg"
+    shutil.copy(CAT, photo)
+    link.symlink_to(photo)
+    for out in (photo, link):
+        code, _, err = ground(photo, "a dog", "--out", out)
+        assert code == 2
+        assert "this file is read, and would be replaced" in err
+    assert photo.read_bytes() == CAT.read_bytes()
+    assert link.is_symlink()
+
+
 def test_a_sentence_without_nouns_finds_nothing(ground):
     assert ground(CAT, "very quickly", "--quiet") == (1, "", "")
     code, out, _ = ground(CAT, "very quickly")

@@ -70,6 +70,17 @@ def test_what_caption_wrote_is_scored_without_its_photos(kind, tmp_path, command
     assert (report.counts["captions"], report.problems) == (2, ())
 
 
+@pytest.mark.parametrize("flag", ["--out", "--html"])
+def test_files_that_are_read_are_never_replaced(flag, refs, tmp_path, capsys):
+    hyps = results(tmp_path, HYPOTHESES)
+    (tmp_path / "link.json").symlink_to(refs)
+    before = refs.read_bytes(), hyps.read_bytes()
+    for target in (refs, hyps, tmp_path / "link.json"):
+        assert run("--refs", refs, "--hyps", hyps, flag, target, metrics=["rouge"]) == 2
+        assert "this file is read, and would be replaced" in capsys.readouterr().err
+    assert (refs.read_bytes(), hyps.read_bytes()) == before
+
+
 def test_two_captions_of_one_photo_are_told(tmp_path, capsys):
     refs, hyps = tmp_path / "refs.json", tmp_path / "said.csv"
     refs.write_text('{"cat.jpg": ["a cat on a bed"]}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import sys
@@ -123,6 +124,33 @@ def test_a_second_run_goes_on_and_sees_what_changed(detector, photos, tmp_path):
     assert (store / LEDGER).is_file()
 
 
+def test_a_photo_of_another_folder_never_takes_the_place_of_one_of_the_same_path(detector, photos, tmp_path):
+    store, other = tmp_path / "scenes", tmp_path / "other"
+    extract(photos, store, detector)
+    before = FeatureStore(store)["a.png"].vector.copy()
+    (other / "more").mkdir(parents=True)
+    Image.new("RGB", (44, 44), "red").save(other / "a.png")
+    with pytest.raises(DataError, match=re.escape(f"that of {photos / 'a.png'}, and {other / 'a.png'} would replace")):
+        extract(other, store, detector)
+    assert np.array_equal(FeatureStore(store)["a.png"].vector, before)
+    (other / "a.png").rename(other / "more" / "a.png")  # of another path, it goes in beside the others
+    assert extract(other, store, detector).made == 1
+    Image.new("RGB", (55, 55), "blue").save(photos / "a.png")
+    assert extract(photos, store, detector).made == 1
+    photos.rename(tmp_path / "moved")
+    Image.new("RGB", (66, 66), "green").save(tmp_path / "moved" / "a.png")
+    report = extract(tmp_path / "moved", store, detector)
+    assert (report.made, report.kept) == (1, 2)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
+def test_a_name_that_is_no_text_is_told_once(detector, photos, tmp_path):
+    (photos / os.fsdecode(b"caf\xe9.jpg")).touch()
+    reports = [extract(photos, tmp_path / "scenes", detector) for _ in range(2)]
+    assert [len(report.bad) for report in reports] == [1, 1]
+    assert [len(report.news) for report in reports] == [1, 0]
+
+
 def test_a_repaired_store_gets_its_lost_scenes_back(detector, photos, tmp_path):
     store = tmp_path / "scenes"
     extract(photos, store, detector)
@@ -194,6 +222,12 @@ def test_a_range_of_boxes_follows_the_scores(detector, photos, tmp_path):
 def test_a_rule_that_makes_no_sense_is_refused(text):
     with pytest.raises(ConfigError, match=r"36.*10\.\.100"):
         BoxRule.parse(text)
+
+
+def test_a_refused_number_of_boxes_is_told_with_the_limits():
+    for text, told in (("0", "0 boxes were asked for. To fix: give 1 or more"), ("99999", "give a number up to 9999 ")):
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            BoxRule.parse(text)
 
 
 def test_rules_are_written_as_people_write_them():

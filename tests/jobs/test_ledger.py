@@ -6,7 +6,7 @@ import pytest
 
 from sightline.caption import PhotoCaption
 from sightline.jobs.job_photos import id_of
-from sightline.jobs.ledger import CaptionLog
+from sightline.jobs.ledger import CaptionLog, FileLedger, FileRecord
 
 
 def said(path, *words):
@@ -64,3 +64,18 @@ def test_cut_and_damaged_lines_count_for_nothing(path, tmp_path):
         log.add(said(tmp_path / "c.jpg", "c"))
     with CaptionLog(path, "made") as log:
         assert [log[id]["caption"] for id in log] == ["a", "c"]
+
+
+def test_a_file_is_sightlines_own_from_its_record_on_until_it_is_not_there(path, tmp_path):
+    (tmp_path / "mine.jpg").touch()
+    with FileLedger(path, tmp_path) as own:
+        own.record("drawn.jpg", "photo.jpg", "mark")
+        own.record("captions.csv")
+        assert [own.is_foreign(name) for name in ("mine.jpg", "drawn.jpg", "no.jpg")] == [True, False, False]
+    (tmp_path / "drawn.jpg").touch()
+    with FileLedger(path, tmp_path) as own:
+        assert list(own) == ["drawn.jpg"]
+        assert own["drawn.jpg"] == FileRecord("photo.jpg", "mark")
+    with FileLedger(path, tmp_path) as own:
+        (tmp_path / "captions.csv").touch()  # by somebody else
+        assert own.is_foreign("captions.csv")

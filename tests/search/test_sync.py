@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,6 +183,13 @@ def test_bad_files_stop_nothing_and_are_told_once(folder, tmp_path):
     assert (report.made, len(report.bad), len(report.news)) == (3, 1, 1)
     report, _ = bring(folder, tmp_path / "store")
     assert (report.kept, len(report.bad), len(report.news)) == (3, 1, 0)
+
+
+def test_a_name_that_is_no_text_is_told_once(folder, tmp_path):
+    shutil.copy(folder / "red.png", os.fsencode(folder) + b"/caf\xe9.png")
+    for news in (1, 0):
+        report, _ = bring(folder, tmp_path / "store")
+        assert (report.total, len(report.bad), len(report.news)) == (3, 1, news)
 
 
 def test_a_photo_that_goes_bad_is_no_longer_found(folder, tmp_path):

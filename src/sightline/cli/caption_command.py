@@ -85,7 +85,7 @@ def caption(
     streams = out is None and formats <= set(STREAMS)
     opener = viewer() if show else None
     form = "json" if json else "".join(formats) if streams else ""
-    display = CaptionDisplay(problems, form, quiet, boxes=show and opener is None)
+    display = CaptionDisplay(problems, form, quiet, boxes=show and opener is None, files=not streams)
     try:
         if not photos or (streams and opener is None and not distinct):
             count = _stream(photos, work, display)

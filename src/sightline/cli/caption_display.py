@@ -24,11 +24,19 @@ class CaptionDisplay:
     The bar is on the terminal that the lines are on, or on standard error where they go to a file.
     """
 
-    def __init__(self, problems: list[SightlineError], form: str = "", quiet: bool = False, boxes: bool = False):
+    def __init__(
+        self,
+        problems: list[SightlineError],
+        form: str = "",
+        quiet: bool = False,
+        boxes: bool = False,
+        files: bool = False,
+    ) -> None:
         self.problems = problems  # of photos that are left out
         self.form = form  # what standard output is to hold, one of `STREAMS`; "" for lines that people read
         self.quiet = quiet
         self.boxes = boxes  # whether the boxes of each caption are printed, too
+        self.files = files  # whether captions go to files, for which the work goes on though nobody reads the lines
         self.stdout: TextIO = sys.stdout  # as it is now: a bar takes its place
         self.count = 0  # captions that were shown
         self.pictures: list[Path] = []  # files that were drawn
@@ -80,8 +88,13 @@ class CaptionDisplay:
         """Print a line, or several, above the bar; control characters must be escaped already."""
         if self._bar is not None and file is self._bar.console.file:
             self._bar.console.print(text, soft_wrap=True, markup=False, highlight=False, emoji=False)
-        else:
+            return
+        try:
             print(text, file=file, flush=True)
+        except BrokenPipeError:  # the reader, such as `head`, has seen enough
+            if not self.files:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
 
     def caption(self, record: CaptionJson) -> None:
         """Print what is said of a photo, on one line, and its boxes; a warning waits for the end."""

@@ -1,9 +1,11 @@
 """Captions that go to files: made once, kept in a log, and written from it in every format that is asked for.
 
 `OUT/.sightline` holds the log of captions and the ledger of photos; sidecars without an OUT have theirs in the user's
-cache. A run does the photos that are new or changed, then writes the files anew, each whole or not at all.
+cache. A run does the photos that are new or changed, then writes the files anew, each whole or not at all. It
+replaces no file of OUT that Sightline did not write, which a second ledger tells.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -14,15 +16,17 @@ from pathlib import Path
 from sightline.caption import PhotoCaption
 from sightline.cli.caption_display import CaptionDisplay
 from sightline.cli.pipeline_work import BATCH, CaptionWork
-from sightline.errors import NameTooLongError, SightlineError, plural
+from sightline.errors import ConfigError, DataError, NameTooLongError, SightlineError, plural
 from sightline.export.caption_tables import TABLES, CaptionJson, caption_of, csv_lines, html_page, sentence
 from sightline.export.sidecar import sidecar_of, write_sidecar
 from sightline.files import atomic_write, cache_dir, fingerprint, hold_interrupts, lock, sweep
 from sightline.jobs.job import Executor, run
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, top_of
-from sightline.jobs.ledger import CaptionLog, Ledger
+from sightline.jobs.ledger import CaptionLog, FileLedger, Ledger
 
 HIDDEN = ".sightline"
+PAGE = "html"
+SHOWN = 3  # names of pictures that a line has
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Files:
     filing: FileOptions
     log: CaptionLog  # the captions as they were first said
     rewrites: CaptionLog  # those that `--distinct` rewrote
+    own: FileLedger  # the files of the folder that Sightline wrote
     photos: Sequence[PhotoRef]
     display: CaptionDisplay
     _fresh: set[str] = field(default_factory=set)  # captions whose files are to be written, whatever is there
@@ -106,46 +111,80 @@ class Files:
             self.display.print_data(map(self.caption_json, ids))
 
     def _write_tables(self) -> None:
+        """Write the tables that are asked for, and those of earlier runs: all of a folder tell the same."""
         out = self.filing.out
         if out is None or not len(self.log):
             return
-        tables: dict[str, Callable[[Iterator[CaptionJson]], Iterable[str]]] = {
-            **TABLES,
-            "csv": partial(csv_lines, pictures="pictures" in self.filing.formats),
-            "html": partial(html_page, folder=out),
-        }
-        for name, table in tables.items():
-            if name in self.filing.formats:
-                with atomic_write(out / f"captions.{name}") as file:
-                    file.writelines(piece.encode() for piece in table(self._all()))
+        for name in (*TABLES, PAGE):
+            wanted, file_name = name in self.filing.formats, table_name(name)
+            if not wanted and file_name not in self.own:
+                continue
+            pictures = "pictures" in self.filing.formats if wanted else any(self.own[one].photo for one in self.own)
+            tables: dict[str, Callable[[Iterator[CaptionJson]], Iterable[str]]] = {
+                **TABLES,
+                "csv": partial(csv_lines, pictures=pictures),
+                PAGE: partial(html_page, folder=out),
+            }
+            self.own.record(file_name)
+            self.own.flush()
+            with atomic_write(out / file_name) as file:
+                file.writelines(piece.encode() for piece in tables[name](self._all(pictures)))
 
-    def _all(self) -> Iterator[CaptionJson]:
+    def _all(self, pictures: bool) -> Iterator[CaptionJson]:
         """The captions of this run, and of earlier ones whose photos are still there; and where their pictures are."""
         ids = [id for id in self._paths if id in self.log]
         ids += [id for id in self.log if id not in self._paths and mark_of(id) != GONE]
         for id in ids:
-            record, picture = self.caption_json(id), self._picture(id)
-            if picture is not None and "pictures" in self.filing.formats and _exists(picture):
-                record["picture"] = picture_name(self.log, id)
+            record, name = self.caption_json(id), picture_name(self.log, id)
+            if pictures and self._is_shown(record, name) and _exists(self.own.folder / name):
+                record["picture"] = name
             yield record
 
-    def _picture(self, id: str) -> Path | None:
-        return None if self.filing.out is None else self.filing.out / picture_name(self.log, id)
+    def _is_shown(self, record: CaptionJson, name: str) -> bool:
+        """True if the picture of that name was drawn with this caption."""
+        return name in self.own and self.own[name].caption == caption_mark(record)
+
+    def outdated_pictures(self) -> Iterator[str]:
+        """A line about pictures whose photos are gone, and one about those that show an earlier caption."""
+        gone, old = list[str](), list[str]()
+        for name in self.own:
+            if id := self.own[name].photo:
+                if id not in self._paths and mark_of(id) == GONE:
+                    gone.append(name)
+                elif id not in self.log or not self._is_shown(self.caption_json(id), name):
+                    old.append(name)
+        for names, what in ((gone, "photos that are gone"), (old, "earlier captions")):
+            if names:
+                more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+                yield f"{plural(len(names), 'picture')} of {what} stayed: {', '.join(names[:SHOWN])}{more}"
 
     def _write(self, id: str) -> None:
         """Write the files of one photo: all if its caption is new, else those that are missing."""
         if id in self._written:
             return
         self._written.add(id)
-        record, fresh, picture = self.caption_json(id), id in self._fresh, self._picture(id)
+        record, fresh = self.caption_json(id), id in self._fresh
         if fresh:
             self.display.caption(record)
         self._describe(id)
-        if "pictures" in self.filing.formats and picture is not None:
-            if not fresh and _exists(picture):
-                self.display.pictures.append(picture)
-            else:
-                draw_picture(caption_of(record), picture, self.display)
+        if "pictures" in self.filing.formats and self.filing.out is not None:
+            self._draw(id, record, fresh)
+
+    def _draw(self, id: str, record: CaptionJson, fresh: bool) -> None:
+        """Draw a photo, unless its picture is there; a file in its place that Sightline did not write stays."""
+        name = picture_name(self.log, id)
+        picture = self.own.folder / name
+        if not fresh and self._is_shown(record, name) and _exists(picture):
+            self.display.pictures.append(picture)
+        elif self.own.is_foreign(name):
+            what = f"this file is not known to be Sightline's, and stays; {record['path']} has no picture"
+            fix = "name another folder with --out, or move this file away"
+            self.display.problems.append(DataError(what, where=picture, fix=fix))
+        else:
+            self.own.record(name, id)
+            self.own.flush()
+            if draw_picture(caption_of(record), picture, self.display):
+                self.own.record(name, id, caption_mark(record))
 
     def _describe(self, id: str) -> None:
         wanted = "xmp" in self.filing.formats and id not in self._described
@@ -172,12 +211,16 @@ def file_captions(
         CaptionLog(place / "captions.jsonl", maker, top_of(sources)) as log,
         CaptionLog(place / "distinct.jsonl", maker) as rewrites,
         Ledger(place / "ledger.jsonl") as ledger,
+        FileLedger(place / "files.jsonl", filing.out or place) as own,
     ):
-        drawn = set() if filing.out is None else {id_of(filing.out / picture_name(log, id)) for id in log}
+        if own.is_new and filing.out is not None:
+            _adopt(own, log, rewrites)
+        _refuse_foreign_tables(filing, own)
+        drawn = {id_of(own.folder / name) for name in own}
         photos = [photo for photo in named if photo.id not in drawn]  # no pictures that an earlier run drew there
         _sweep(photos, filing, log)
         try:
-            with closing(Files(filing, log, rewrites, photos, display)) as files:
+            with closing(Files(filing, log, rewrites, own, photos, display)) as files:
                 if filing.force:
                     files.drop(photo.id for photo in photos)
                 if not filing.distinct:
@@ -191,11 +234,33 @@ def file_captions(
             count = sum(photo.id in log for photo in photos)
             done = f"{count:,} of {len(named):,} photos are done and written"
             raise KeyboardInterrupt(f"Interrupted. {done}; run the same command again to go on.") from None
-    if report.kept:
-        display.notes.append(f"{report.made:,} captioned now, {report.kept:,} done before")
-    if log.forgot:
-        display.notes.append(f"dropped {plural(log.forgot, 'caption')} of another model or other settings")
+        if report.kept:
+            display.notes.append(f"{report.made:,} captioned now, {report.kept:,} done before")
+        if log.forgot:
+            display.notes.append(f"dropped {plural(log.forgot, 'caption')} of another model or other settings")
+        display.notes += files.outdated_pictures()
     return report.made + report.kept
+
+
+def _adopt(own: FileLedger, log: CaptionLog, rewrites: CaptionLog) -> None:
+    """Write down what a Sightline that kept no ledger of files wrote: where photos have names, so have pictures."""
+    names = list(log.names())
+    for id, _ in names:
+        if own.is_foreign(name := picture_name(log, id)):
+            said = rewrites if id in rewrites else log
+            own.record(name, id, caption_mark(said[id]) if id in said else "")
+    for name in map(table_name, (*TABLES, PAGE)):
+        if names and own.is_foreign(name):
+            own.record(name)
+
+
+def _refuse_foreign_tables(filing: FileOptions, own: FileLedger) -> None:
+    for name in map(table_name, sorted(filing.formats.intersection((*TABLES, PAGE)))):
+        if own.is_foreign(name):
+            what = "this file is not known to be Sightline's, and would be replaced"
+            raise ConfigError(
+                what, where=own.folder / name, fix="name another folder with --out, or move this file away"
+            )
 
 
 def _sweep(photos: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> None:
@@ -242,8 +307,8 @@ def _rewrite(files: Files, work: CaptionWork, ledger: Ledger) -> None:
             files.flush()
 
 
-def draw_picture(caption: PhotoCaption, path: Path, display: CaptionDisplay) -> None:
-    """Draw a photo with its boxes. One that cannot be read, or whose picture has too long a name, is left out."""
+def draw_picture(caption: PhotoCaption, path: Path, display: CaptionDisplay) -> bool:
+    """Draw a photo with its boxes; False, and a problem, if it cannot be read or its picture has too long a name."""
     from sightline.draw.photo_boxes import words_on_boxes
     from sightline.vision.images import open_image
 
@@ -251,19 +316,29 @@ def draw_picture(caption: PhotoCaption, path: Path, display: CaptionDisplay) -> 
         photo = open_image(caption.path)
     except SightlineError as error:
         display.problems.append(error)
-        return
+        return False
     picture = words_on_boxes(photo, caption)
     try:
         with atomic_write(path) as file:
             picture.save(file, "JPEG", quality=92, subsampling=0)  # PNG would take longer than the caption
     except NameTooLongError as error:
         display.problems.append(error)
-        return
+        return False
     display.pictures.append(path)
+    return True
 
 
 def picture_name(log: CaptionLog, id: str) -> str:
     return f"{log.name(id)}.captioned.jpg"
+
+
+def table_name(format: str) -> str:
+    return f"captions.{format}"
+
+
+def caption_mark(record: CaptionJson) -> str:
+    """By which another caption of a photo is noticed, or other boxes, but not another way to the photo."""
+    return fingerprint(json.dumps({**record, "path": "", "picture": ""}))
 
 
 def _exists(path: Path) -> bool:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from sightline.cli.console import Arg, ModelFile, show
 from sightline.errors import ConfigError
-from sightline.files import atomic_write
+from sightline.files import atomic_write, refuse_to_replace
 
 PICTURES = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
 
@@ -33,6 +33,8 @@ def ground(
     """
     if out is not None and out.suffix.lower() not in PICTURES:
         raise ConfigError(f"{out.name!r} has no ending of a picture", where=out, fix=f"use {', '.join(PICTURES)}")
+    if out is not None:
+        refuse_to_replace(out, [photo])
     if not sentence.strip():
         raise ConfigError("the sentence is empty", fix="say what to look for")
     from sightline.draw.photo_boxes import words_on_boxes

@@ -17,7 +17,7 @@ from sightline.errors import (
     UnknownFormatError,
     printable,
 )
-from sightline.files import existing_path, write_json
+from sightline.files import existing_path, refuse_to_replace, write_json
 
 if TYPE_CHECKING:  # help needs neither numpy nor rich
     from rich.console import Console
@@ -68,6 +68,8 @@ def score(
     from sightline.metrics.cider import DocumentFrequencies
     from sightline.metrics.scorecard import scorecard
 
+    for target in filter(None, (out, html)):
+        refuse_to_replace(target, filter(None, (refs, *hyps, df, instances)))
     photos = any_captions(existing_path(refs), split)
     references = {photo.id: [sentence.text for sentence in photo.sentences] for photo in photos}
     frequencies = None
@@ -90,12 +92,12 @@ def score(
     as_json = _as_json(systems)
     if out is not None:
         write_json(out, as_json)
-    show(as_json, lambda: _print(systems, metrics), json=json, quiet=quiet)
     if html is not None:
         from sightline.metrics.report import write_report
 
         with console.status("writing the page"):
             write_report(html, systems)
+    show(as_json, lambda: _print(systems, metrics), json=json, quiet=quiet)  # last: its reader may stop early
 
 
 @contextmanager

@@ -19,11 +19,11 @@ from sightline.checkpoint import model_checkpoint
 from sightline.checkpoint.bundle import default_bundle, load_bundle
 from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.devices import choose_device
-from sightline.errors import CheckpointError
+from sightline.errors import CheckpointError, DataError
 from sightline.files import PathLike, model_file
-from sightline.jobs.job import Executor, Report, run, run_locally
-from sightline.jobs.job_photos import photos_below
-from sightline.jobs.ledger import Ledger
+from sightline.jobs.job import Executor, Report, run, run_locally, select_news
+from sightline.jobs.job_photos import PhotoRef, id_of, mark_of, photos_below
+from sightline.jobs.ledger import Ledger, RecordLog
 from sightline.models.end_to_end import EndToEnd
 from sightline.photo import Photo
 from sightline.scene import Array, Scene
@@ -35,6 +35,7 @@ from sightline.vision.store_layout import EXACT, PARTS
 
 Precision = Literal["float16", "float32"]
 LEDGER = "ledger.jsonl"
+FOLDERS = "folders.jsonl"  # those whose photos are in a store
 IMAGENET = "imagenet"  # the name of a vision model without a file
 BATCH_ON_CPU = 16  # more take memory, and hardly less time
 BATCH_ON_GPU = 64  # and on any other accelerator
@@ -54,7 +55,8 @@ def extract(
     """Write the scenes of every photo below `folder` into a feature store.
 
     A scene's id is the photo's path below the folder. Photos that are there already are skipped, unless they changed
-    since. Files that cannot be read are left out, and the report lists them.
+    since. Files that cannot be read are left out, and the report lists them. A photo of the same path below another
+    folder, whose scene is in the store, is an error.
 
     Args:
         folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
@@ -76,11 +78,31 @@ def extract(
     with (
         FeatureStore.writer(store, fingerprint=encoder.fingerprint(), dtype=dtype, flush_every=max(batch, 1)) as writer,
         Ledger(Path(store) / LEDGER) as ledger,
+        RecordLog(Path(store) / FOLDERS) as folders,
     ):
+        _refuse_other_photos(photos, id_of(folder), folders, ledger, store)
         work = SceneMaker(encoder, device, narrow=writer.settings.dtype == "float16")
         report = run(photos, work, writer, ledger, size=encoder.size, batch=batch, progress=progress, executor=executor)
-    report.bad, report.news = problems + report.bad, problems + report.news
+        report.bad, report.news = problems + report.bad, select_news(problems, ledger) + report.news
     return report
+
+
+def _refuse_other_photos(
+    photos: Sequence[PhotoRef], folder: str, folders: RecordLog, ledger: Ledger, store: PathLike
+) -> None:
+    """Refuse photos whose ids another folder's photos have: those that the ledger knows, and that are as they were."""
+    for photo in photos:
+        entry = ledger.get(photo.id)
+        if entry is None or entry.error or entry.mark == photo.mark:
+            continue
+        for other in folders.records:
+            if other != folder and mark_of(path := f"{other.rstrip('/')}/{photo.id}") == entry.mark:
+                what = f"the scene of {photo.id} is that of {path}, and {photo.path} would replace it"
+                fix = "write to another folder, or extract the folder that both are in"
+                raise DataError(what, where=store, fix=fix)
+    if folder not in folders:
+        folders.add((folder, None))
+        folders.flush()
 
 
 class SceneMaker:

@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from sightline.errors import ConfigError, CountError, SightlineError
 from sightline.files import hold_interrupts
-from sightline.jobs.job_photos import PhotoRef
+from sightline.jobs.job_photos import GONE, PhotoRef
 from sightline.jobs.ledger import Entry, Ledger
 from sightline.photo import Photo
 from sightline.vision.photo_reader import Progress, left_out, read_batches
@@ -204,3 +204,11 @@ def run(
     report.news = [errors[photo] for photo in todo if photo.id in new]
     ledger.record(new)
     return report
+
+
+def select_news(problems: Sequence[SightlineError], ledger: Ledger) -> list[SightlineError]:
+    """The errors of what could not be listed that no earlier run has reported, which the ledger then knows, too."""
+    entries = {f"{error.where}": Entry(GONE, error.what) for error in problems}
+    new = {where: entry for where, entry in entries.items() if ledger.get(where) != entry}
+    ledger.record(new)
+    return [error for error in problems if f"{error.where}" in new]

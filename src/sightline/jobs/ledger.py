@@ -92,6 +92,55 @@ class Ledger(ChecksumLines):
         self._entries.update({id: Entry((size, time), error) for id, size, time, error in row})
 
 
+class FileRecord(NamedTuple):
+    """What is in a file that Sightline wrote."""
+
+    photo: str = ""  # the id of the photo that a picture shows; "" for a table
+    caption: str = ""  # the fingerprint of the caption that a picture shows; "" while it is written
+
+
+class FileLedger(ChecksumLines):
+    """The files of a folder that Sightline wrote, by name: no other may be replaced. A line each, the latest holds:
+    `[name, photo, caption]`, or `[name]` for one that is no longer there.
+    """
+
+    def __init__(self, path: PathLike, folder: Path) -> None:
+        self.folder = folder
+        self._records: dict[str, FileRecord] = {}
+        super().__init__(path)
+        for name in [name for name in self if not self._exists(name)]:  # whoever puts a file there wrote it
+            self._write([name])
+            del self._records[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._records
+
+    def __getitem__(self, name: str) -> FileRecord:
+        return self._records[name]
+
+    def is_foreign(self, name: str) -> bool:
+        """True if there is a file of that name, and Sightline did not write it."""
+        return name not in self and self._exists(name)
+
+    def record(self, name: str, photo: str = "", caption: str = "") -> None:
+        """Write down that a file is Sightline's: before it is written, since a kill may come in between."""
+        self._records[name] = FileRecord(photo, caption)
+        self._write([name, photo, caption])
+
+    def _exists(self, name: str) -> bool:
+        return os.path.lexists(self.folder / name)
+
+    def _learn(self, row: Any, start: int, size: int) -> None:
+        name, *rest = row
+        if rest:
+            self._records[name] = FileRecord(*rest)
+        else:
+            self._records.pop(name, None)
+
+
 class RecordLog(ChecksumLines):
     """JSON by photo id, a line each: `[id, record]`. Dropped ones are about to be made again."""
 
@@ -170,6 +219,10 @@ class CaptionLog(ChecksumLines):
     def mark(self, id: str) -> str:
         """The mark that the caption was added with; "" without one."""
         return self._places[id][2] if id in self._places else ""
+
+    def names(self) -> Iterable[tuple[str, str]]:
+        """The id and name of every photo that has, or had, a caption here."""
+        return self._names.items()
 
     def name(self, id: str) -> str:
         """A unique name: the photo's path below `top`, without its ending, numbered where several photos share it."""

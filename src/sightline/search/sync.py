@@ -16,7 +16,7 @@ from typing import Literal
 
 from sightline.errors import ConfigError, DataError, MissingExtraError, SightlineError
 from sightline.files import PathLike, cache_dir, fingerprint, lock, unwritable
-from sightline.jobs.job import Executor, Report, run, run_locally
+from sightline.jobs.job import Executor, Report, run, run_locally, select_news
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger
 from sightline.photo import Photo, PhotoEmbedding
@@ -165,6 +165,7 @@ def sync(
             report = run(
                 todo.embed, work, sink, ledger, size=size, batch=index.batch, progress=progress, executor=executor
             )
+            news = [*select_news(problems, ledger), *report.news]
         index.tidy()
         total = len(index)
     copied, moved = len(renamed & todo.copies), len(renamed - todo.copies)
@@ -173,7 +174,7 @@ def sync(
         made=report.made + copied,
         kept=todo.kept + moved,
         bad=[*problems, *report.bad],
-        news=[*problems, *report.news],
+        news=news,
         copied=copied,
         moved=moved,
         gone=len(todo.gone - {source for _, source in todo.known}),
