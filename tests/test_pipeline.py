@@ -350,3 +350,15 @@ def test_called_it_answers_as_an_image_to_text_pipeline_of_transformers_does(pip
         assert len(pipeline(image, length=6)) == 1
     assert pipeline([PHOTOS[0], PHOTOS[0]], length=6) == [[{"generated_text": caption}]] * 2
     assert pipeline([]) == []
+
+
+def test_a_model_that_says_nothing_warns(bundle):
+    """A few steps of training teach END before any word: an empty caption is no answer, whatever its probability."""
+    certain = Pipeline(replace(bundle, calibration=Calibration(low=0.0)))
+    said = certain.caption(PHOTOS[0], rules=Rules(must_not=tuple(WORDS)))
+    assert said.words == ()
+    assert said.low_confidence
+    assert said.to_json()["warning"] == "the model says nothing about it; train it for longer"
+    said = certain.caption(PHOTOS[0], rules=SOME)
+    assert not said.warning
+    assert not said.low_confidence

@@ -74,6 +74,7 @@ BATCH_ON_GPU = 64  # the same, to index them on an accelerator
 # one photo takes 51 ms with one thread and 65 with two. Jobs give several photos to as many threads as there are.
 FEW_PHOTOS = 2
 GRID_POOLS = (1, 2)  # sides of the squares of grid cells that features are means of: of `extract`, and of `train`
+SILENT = "the model says nothing about it; train it for longer"  # of one that ends captions before they begin
 WIDE_BEAM = 10  # hypotheses, at least, where captions have little room: whole sentences are rare among the first few
 
 
@@ -246,7 +247,7 @@ class Pipeline:
                 captions.append(PhotoCaption(words, path=path, size=photo.size, low_confidence=True, warning=warning))
                 continue
             confidence = float(self.bundle.calibration.confidence([signs])[0])
-            low = confidence < self.bundle.calibration.low
+            low = confidence < self.bundle.calibration.low or not caption.words
             said = PhotoCaption(
                 caption.words,
                 caption.log_prob,
@@ -256,6 +257,7 @@ class Pipeline:
                 confidence=confidence,
                 low_confidence=low,
                 concepts=concepts,
+                warning="" if caption.words else SILENT,
             )
             captions.append(said)
         return captions

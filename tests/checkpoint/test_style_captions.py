@@ -13,6 +13,7 @@ from sightline.checkpoint.model_checkpoint import Checkpoint
 from sightline.checkpoint.style_captions import StyleCaptioner, concept_words, general_words, with_style
 from sightline.cli import commands
 from sightline.data.concept_dictionary import ConceptDictionary
+from sightline.decoding.rules import Rules
 from sightline.errors import CheckpointError
 from sightline.models.r2m import R2MConfig
 from sightline.models.updown import UpDownConfig
@@ -61,12 +62,20 @@ def test_the_command_speaks_in_a_style_and_can_tell_apart_in_it(bundle, tmp_path
 
 
 def test_nouns_of_a_style_point_where_the_matcher_finds_them(bundle, tmp_path):
-    from sightline.decoding.rules import Rules
-
     said = Pipeline(with_style(bundle, style_file(tmp_path))).caption(
         PHOTO, rules=Rules(max_words=6, must_include=("dog",))
     )
     assert said.trace[said.words.index("dog")].box is not None
+
+
+def test_a_caption_has_no_full_stop_of_its_own(bundle, tmp_path):
+    """Alt text adds one: `a dog .` would end in two."""
+    pipeline = Pipeline(with_style(bundle, style_file(tmp_path, [*WORDS, "."])))
+    rules = Rules(max_words=3, must_include=("a dog .",))  # it can say nothing else
+    said, other = pipeline.caption(PHOTO, rules=rules), pipeline.alternatives(PHOTO, rules=rules)[0]
+    assert said.words == other.words == ("a", "dog")
+    assert len(said.trace) == 2
+    assert said.log_prob == pytest.approx(other.log_prob)
 
 
 def test_names_become_the_concept_words_that_the_style_knows():
@@ -132,7 +141,7 @@ def test_what_cannot_be_a_style_is_told(bundle, tmp_path):
         with_style(bundle, style_file(tmp_path, ["verily", "throne"]))
     other = UpDownConfig(region_width=8, word_size=4, hidden_size=4, attention_size=4).build(5).eval()
     model_checkpoint.save(tmp_path / "updown.safetensors", Checkpoint(other, Vocabulary(["a"])))
-    with pytest.raises(CheckpointError, match="a style is an r2m model, and this is a updown model"):
+    with pytest.raises(CheckpointError, match="a style is an r2m model, and this is an updown model"):
         with_style(bundle, tmp_path / "updown.safetensors")
     save_bundle(tmp_path / "bundle.safetensors", bundle)
     with pytest.raises(CheckpointError, match="this is a bundle, and a checkpoint was expected"):

@@ -52,6 +52,15 @@ def test_every_command_takes_json_and_quiet(name):
     assert {"json", "quiet"} <= set(inspect.signature(commands.COMMANDS[name].load()).parameters)
 
 
+@pytest.mark.parametrize("asked", ["help", "--help", "-h"])
+def test_help_of_a_command_may_be_asked_for_before_it(asked, capsys):
+    shown = help_of("data inspect", capsys)
+    with pytest.raises(SystemExit) as stop:
+        commands.main([asked, "data", "inspect"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == shown
+
+
 def test_version_is_the_package_version(capsys):
     assert commands.main(["--version"]) == 0
     assert capsys.readouterr().out.strip() == f"sightline {__version__}"
@@ -159,7 +168,25 @@ def test_that_there_is_no_index_is_told_without_torch(command, tmp_path):
         ),
         ("caption a.jpg --no-json", "`sightline caption` has no --no-json. To fix: did you mean --json? "),
         ("search cat -x", "`sightline search` does not know what to do with '-x'. "),
-        ("ground a.jpg dog cat", "`sightline ground` does not know what to do with 'cat'. "),
+        ("search --top 3 cat", "`sightline search` has no --top. To fix: `sightline search --help`"),
+        ("caption a.jpg --bogus", "`sightline caption` has no --bogus. To fix: `sightline caption --help`"),
+        ("caption a.jpg --output=x", "`sightline caption` has no --output. To fix: did you mean --out? "),
+        (
+            "ground a.jpg dog cat",
+            "`sightline ground` does not know what to do with 'cat'. To fix: put the words in quotes: "
+            '`sightline ground a.jpg "dog cat"`; ',
+        ),
+        (
+            "search a cat",
+            "`sightline search` does not know what to do with 'cat'. To fix: put the words in quotes: "
+            '`sightline search "a cat"`; ',
+        ),
+        ("index a b", "`sightline index` does not know what to do with 'b'. To fix: name one folder at a time; "),
+        ("doctor now", "`sightline doctor` does not know what to do with 'now'. To fix: `sightline doctor --help`"),
+        (
+            "caption -dash.jpg",
+            "`sightline caption` does not know what to do with '-dash.jpg'. To fix: write ./-dash.jpg, ",
+        ),
         ("score", "`sightline score` needs --refs PATH and --hyps PATH …. "),
         ("score --refs a --hyps", "--hyps needs a value: --hyps PATH …. "),
         ("search cat -k --json", "-k needs a value: -k N. "),
@@ -171,10 +198,10 @@ def test_that_there_is_no_index_is_told_without_torch(command, tmp_path):
         ("caption a.jpg --beam three", "--beam takes a whole number, not 'three'. "),
         ("caption a.jpg --threads=1.5", "--threads takes a whole number, not '1.5'. "),
         ("audit a.json --threshold high", "--threshold takes a number, not 'high'. "),
-        ("index photos --engine lanse", "--engine takes exact or lance, not 'lanse'. "),
+        ("index photos --engine lanse", "--engine is 'lanse'. To fix: choose exact or lance; "),
         ("search cup --not -dash", "-dash looks like a flag. To fix: write --not=-dash, "),
         ("search cup -x", "`sightline search` does not "),
-        ("completion tcsh", "shell takes bash or zsh or fish, not 'tcsh'. "),
+        ("completion tcsh", "shell is 'tcsh'. To fix: choose bash, zsh or fish; "),
     ],
 )
 def test_words_that_do_not_fit_get_a_sentence_and_exit_code_2(command, sentence, capsys):

@@ -105,6 +105,10 @@ def test_a_run_is_measured_on_the_photos_it_held_out(home, capsys, kind):
 def test_the_csv_that_train_took_means_the_same(home, capsys, monkeypatch):
     monkeypatch.chdir(home)
     assert measured(home, capsys, "run", "--captions", "captions.csv") == measured(home, capsys, "run")
+    everything = measured(home, capsys, "run", "--split", "all")
+    assert (everything["split"], everything["photos"]) == ("all", 15)
+    again = measured(home, capsys, "run", "--split", "all", "--captions", "captions.csv")
+    assert everything["metrics"] == pytest.approx(again["metrics"], rel=1e-3)  # that one looks at the photos again
     val = measured(home, capsys, "run", "--split", "val")
     assert val["split"] == "val"
     assert val["metrics"] != measured(home, capsys, "run")["metrics"]
@@ -137,6 +141,21 @@ def test_of_another_table_photos_are_left_out_that_the_run_has_learned_from(home
     code, _, err = run(capsys, "evaluate", home / "run", "--captions", learned)
     assert code == 2
     assert "the run has learned from all" in err
+
+
+def test_a_file_that_is_read_is_not_written_over(home, capsys, tmp_path):
+    table = Path(shutil.copy(home / "captions.csv", tmp_path))
+    for same in (table, tmp_path / "elsewhere" / ".." / "captions.csv"):
+        code, _, err = run(capsys, "evaluate", home / "run", "--captions", table, "--out", same)
+        assert code == 2
+        assert "choose another name for --out" in err
+    assert table.read_bytes() == (home / "captions.csv").read_bytes()
+
+
+def test_captions_of_photos_that_are_elsewhere_ask_for_their_folder(home, capsys):
+    code, _, err = run(capsys, "evaluate", home / "run", "--captions", EXAMPLES)
+    assert code == 2
+    assert "To fix: name the folder of the photos with --images, or check" in err
 
 
 def _learned(home: Path) -> set[str]:
@@ -180,6 +199,10 @@ def test_likelihood_takes_a_run_and_the_shipped_model(home, capsys):
     assert json.loads(out)["log_prob"] == pytest.approx(caption.log_prob, abs=0.5)  # that one computes in 8 bits
     by_file = run(capsys, "likelihood", photo, caption.text, "--json", "--model", default_bundle())
     assert by_file == (0, out, "")
+    for eyes in ([], ["--model", default_bundle()]):  # in a store there are no names for it to copy
+        code, _, err = run(capsys, "likelihood", photo, "a cat", "--features", home / "run" / "features", *eyes)
+        assert code == 2
+        assert "this model looks at photos itself. To fix: leave --features out" in err
     for kind in ("run", "jran"):
         features = ["--features", home / kind / "features"]
         seen, read = (

@@ -198,7 +198,7 @@ def test_a_start_that_does_not_fit_is_refused(recipe, root):
     start = launch(chosen, root / "a", "cpu")
     path = str(root / "a")
     for changes, message in (
-        (["model.hidden_size=12"], "weights do not fit this updown"),
+        (["model.hidden_size=12"], "is an updown model whose weights do not fit this updown"),
         (["data.rule=contrastive"], "by the rule neuraltalk2, and the recipe by contrastive"),
     ):
         wrong = read_recipe(recipe, "short", [f"start={path}", *changes])

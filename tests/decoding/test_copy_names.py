@@ -48,6 +48,7 @@ def test_a_common_noun_is_what_wordnet_says_it_is_and_a_compound_what_its_last_w
         ("qwertyish", "say what it is, such as qwertyish=dog"),
         ("Rex=wolf", "'wolf', which was to stand in for a name"),
         ("=dog", "NAME=KIND"),
+        ("Rex=", "NAME=KIND"),
     ],
 )
 def test_a_word_that_nobody_knows_is_asked_about(phrase, words):

@@ -217,6 +217,8 @@ def test_a_model_with_eyes_looks_at_the_photo_itself(tmp_path, capsys):
     options = ["--model", str(tmp_path / "model.safetensors"), "--attention", str(tmp_path / "a.npz"), "--json"]
     assert main(["likelihood", str(tmp_path / "photo.png"), "a dog", *options]) == 0
     told = json.loads(capsys.readouterr().out)
+    assert main(["likelihood", "photo.png", "a dog", *options, "--features", str(tmp_path / "scenes")]) == 2
+    assert "looks at photos itself" in capsys.readouterr().err
     pixels, _ = read_pixels(tmp_path / "photo.png", 64)
     scenes = model.vision.scenes(torch.from_numpy(pixels).permute(2, 0, 1)[None], ["photo"])
     words = torch.tensor([VOCABULARY.encode(["a", "dog"])])

@@ -69,10 +69,11 @@ def test_one_line_trains_a_captioner_and_says_what_it_decided(photos, capsys):
         "Photos are shared out by a hash of their names: 90 %",
         "There are 80 sentences; words that occur at least once are learned.",
         "The model is updown with 128 units a layer.",
-        "batches of 4 photos with 2 captions each",
+        "With your changes, training takes 2 epochs of cross-entropy in batches of 4 photos with 2 captions each.",
         "model.safetensors: loss",
     ):
         assert sentence in told
+    assert "40 epochs" not in told
     out = photos / "runs" / "updown-photos"
     trained = load(out / "model.safetensors")
     assert trained.model.config.region_width == 6
@@ -238,6 +239,24 @@ def test_few_sentences_choose_no_model(photos, corpus):
     corpus.write_text(corpus.read_text() * 20)
     many, _ = auto_recipe("r2m", OwnData(corpus=corpus), photos / "out")
     assert [(stage.select.every, stage.select.patience) for stage in many.stages.values()] == [(1, 3), (1, 3)]
+
+
+def test_what_is_told_of_stages_is_what_was_asked_for(photos, corpus):
+    given = own(photos, corpus=corpus, captions=None)
+    _, told = auto_recipe("r2m", given, photos / "out", ["stages.photos.steps=7", "stages.text-reconstruction=null"])
+    expected = (
+        "With your changes, training takes 30 epochs of text in batches of 8 sentences, then at most 7 steps of photos "
+        "in batches of 36 photos, then at most 100 steps of photos-reconstruction in batches of 36 photos."
+    )
+    assert expected in told
+    assert not any("The text stages take" in sentence for sentence in told)
+
+
+def test_one_sentence_is_counted_as_one(photos):
+    (photos / "text.txt").write_text("a dog and a cat stand on the grass\n")
+    _, told = auto_recipe("r2m", OwnData(corpus=photos / "text.txt"), photos / "out")
+    assert "There is 1 sentence; words that occur at least once are learned." in told
+    assert any("1 sentence is too little to choose by." in sentence for sentence in told)
 
 
 def test_short_sentences_are_kept_where_most_are_short(photos):

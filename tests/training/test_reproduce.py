@@ -342,6 +342,18 @@ def test_the_command_runs_shipped_rows_tells_and_writes(tmp_path, capsys, monkey
         "    matching: 30 epochs of 1 step",
         "vsrn/table-3#SCAN  (measures row:SCAN-t2i and row:SCAN-i2t)",
     ]
+    assert main([*arguments, "--dry", "--json"]) == 0
+    dry = json.loads(capsys.readouterr().out)
+    assert list(dry) == [f"vsrn/table-3#{row}" for row in ("VSE++", "SCAN-t2i", "SCAN-i2t", "SCAN")]
+    assert dry["vsrn/table-3#VSE++"] == {
+        "plan": "trains vsepp: matching",
+        "stages": {"matching": "30 epochs of 1 step"},
+        "wrong": [],
+        "missing": [],
+        "seeds": [0],
+    }
+    assert main([*arguments, "--dry", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
     assert main([*arguments, "--json", *SMALL]) == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)
@@ -375,6 +387,9 @@ def test_missing_features_and_old_keys_are_told_with_what_to_do(tmp_path, capsys
     way = "data.images=FOLDER data.encoder=detector"
     assert main([*arguments, "--dry"]) == 1
     assert f"features/flickr8k-detector (made on the way with {way})" in capsys.readouterr().out
+    assert main([*arguments, "--dry", "--json"]) == 1
+    (told,) = json.loads(capsys.readouterr().out).values()
+    assert [Path(path).name for path in told["missing"]] == ["flickr8k-detector"]
     assert main([*arguments, "--device", "cpu"]) == 1
     assert f"add {way}, and it is made on the way" in capsys.readouterr().err
     assert main([*arguments, "stages.matching.optimiser.rate=1e-3", "--dry"]) == 2

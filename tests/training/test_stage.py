@@ -114,6 +114,7 @@ def test_patience_is_spent_after_so_many_evaluations():
         (lambda: Selection(every=0, start=True), "the first would always be chosen"),
         (lambda: Stage(CrossEntropyConfig(), "xe", accumulate=0), "`stages.xe.accumulate` is 0"),
         (lambda: Stage(CrossEntropyConfig(), "xe", epochs=0), "`stages.xe.epochs` is 0"),
+        (lambda: Stage(CrossEntropyConfig(), epochs=0), "^`epochs` is 0"),  # of a recipe, which says which stage it is
         (lambda: Stage(CrossEntropyConfig(), "xe", average=1), "`stages.xe.average` is 1"),
     ],
 )

@@ -4,7 +4,7 @@ R²M reads concept words. Those of a photo are the names that the detector gives
 dictionary that it was trained with: a detector that sees a *man* tells a model of COCO's classes of a *person*.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from sightline.models.captioner import Captioner, Memory, WrappedCaptioner
 from sightline.models.end_to_end import Reader
 from sightline.models.r2m import R2M
 from sightline.scene import Concept, Scene
+from sightline.text.grammar import indefinite_article
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.concept_names import relations
 from sightline.vision.concept_tokens import token_names
@@ -37,7 +38,8 @@ def with_style(bundle: Bundle, path: PathLike, device: torch.device | str = "cpu
     path = model_file(path)
     style, vision = model_checkpoint.load(path, device), bundle.vision
     if not isinstance(style.model, R2M):
-        what = f"a style is an r2m model, and this is a {style.model.config.kind} model"
+        kind = style.model.config.kind
+        what = f"a style is an r2m model, and this is {indefinite_article(kind) or 'a'} {kind} model"
         fix = "train one on your text: `sightline train r2m`; models with eyes of their own go to --model"
         raise CheckpointError(what, where=path, fix=fix)
     if not isinstance(vision, Detector):
@@ -49,7 +51,7 @@ def with_style(bundle: Bundle, path: PathLike, device: torch.device | str = "cpu
         what = "the model knows none of the things that the detector has names for"
         raise CheckpointError(what, where=path, fix="train it with a dictionary of those names (data.dictionary)")
     captioner = StyleCaptioner(style.model, vision, words, style.vocabulary).eval()
-    reader = Reader[Captioner](captioner, style.vocabulary, style.text_rule)
+    reader = Reader[Captioner](captioner, StyleVocabulary(style.vocabulary), style.text_rule)
     return replace(bundle, captioner=reader, calibration=Calibration(), fit=0.0, choice=Choice())
 
 
@@ -83,6 +85,20 @@ def general_words(words: dict[str, str]) -> dict[str, set[str]]:
     for name, row in zip(names, implied, strict=True):
         general[words[name]] |= {words[names[other]] for other in row.nonzero()[0]} - {words[name]}
     return general
+
+
+class StyleVocabulary(Vocabulary):
+    """The words of a style. The full stop that ends its sentences is no part of a caption: alt text adds its own.
+
+    >>> words = StyleVocabulary(["a", "dog", "."])
+    >>> words.decode(words.encode(["a", "dog", "."]))
+    ['a', 'dog']
+    """
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Words up to the first end or pad, without a full stop at the end."""
+        words = super().decode(ids)
+        return words[:-1] if words[-1:] == ["."] else words
 
 
 class StyleCaptioner(WrappedCaptioner):

@@ -94,6 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _call(arguments: list[str]) -> Callable[[], int | None]:
     """The call that the arguments ask for; a command's function is imported, and its arguments are read."""
+    if arguments[1:] and arguments[0] in ("--help", "-h", "help"):
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("--help", "-h", "help"):
         return functools.partial(print, overview())
     if arguments[0] in ("--version", "-V"):

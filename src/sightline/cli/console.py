@@ -11,6 +11,7 @@ import functools
 import json as json_module
 import os
 import re
+import shlex
 import shutil
 import textwrap
 import types
@@ -34,6 +35,7 @@ COMMON = {  # what flags do that many commands have, where their docstrings do n
     "ray": "let a Ray cluster, --threads CPUs a worker, look at the photos: auto, or its address (needs Ray).",
     "threads": "that the CPU computes with.",
 }
+SENTENCES = ("words", "sentence", "caption")  # positional parameters that are several words of a language
 COLUMN = 24  # where the texts of the help begin
 
 
@@ -97,16 +99,20 @@ class Option(NamedTuple):
         return not (positional and self.type is str and looks_like_path(word))
 
     def _read(self, word: str, name: str) -> Any:
+        shown = (self.flags or (self.parameter.name,))[0]
+        if self.type is Path and not word:  # Path("") would be the current folder
+            raise _refusal(
+                f"{shown} is empty", name, "name a file or a folder (a variable of the shell may be unset); "
+            )
         if get_origin(self.type) is Literal:
-            if word in get_args(self.type):
+            *choices, last = get_args(self.type)
+            if word in (*choices, last):
                 return word
-            expected = " or ".join(get_args(self.type))
-        else:
-            try:
-                return self.type(word)
-            except ValueError:
-                expected = NUMBERS[self.type][1]
-        raise _refusal(f"{(self.flags or (self.parameter.name,))[0]} takes {expected}, not {word!r}", name)
+            raise _refusal(f"{shown} is {word!r}", name, f"choose {', '.join(choices)} or {last}; ")
+        try:
+            return self.type(word)
+        except ValueError:
+            raise _refusal(f"{shown} takes {NUMBERS[self.type][1]}, not {word!r}", name) from None
 
 
 def looks_like_path(word: str) -> bool:
@@ -185,10 +191,13 @@ def _group(known: Sequence[Option], name: str, words: Sequence[str]) -> dict[str
         option = by_flag.get(flag.replace("_", "-"))
         if option is None:
             if word.startswith("--"):
-                near = difflib.get_close_matches(flag, [*by_flag, "--help"], n=1)
-                raise _refusal(f"`sightline {name}` has no {flag}", name, f"did you mean {near[0]}? " if near else "")
+                flags = [known_flag[2:] for known_flag in (*by_flag, "--help") if known_flag.startswith("--")]
+                near = difflib.get_close_matches(flag[2:], flags, n=1)
+                hint = f"did you mean --{near[0]}? " if near else ""
+                raise _refusal(f"`sightline {name}` has no {flag}", name, hint)
             if _is_flag(word):
-                raise _refusal(f"`sightline {name}` does not know what to do with {word!r}", name)
+                hint = f"write ./{word}, if it is a file; " if looks_like_path(word) else ""
+                raise _refusal(f"`sightline {name}` does not know what to do with {word!r}", name, hint)
             loose.append(word)
             continue
         group = groups.setdefault(option.parameter.name, [])
@@ -205,13 +214,27 @@ def _group(known: Sequence[Option], name: str, words: Sequence[str]) -> dict[str
         group.append(rest.popleft())
         while option.several and rest and option.goes_on(rest[0], positional):
             group.append(rest.popleft())
+    given = loose
     for option in positional:
         if loose or option.several:
             count = len(loose) if option.several else 1
             groups[option.parameter.name], loose = loose[:count], loose[count:]
     if loose:
-        raise _refusal(f"`sightline {name}` does not know what to do with {loose[0]!r}", name)
+        hint = _hint_of_more(name, positional, given)
+        raise _refusal(f"`sightline {name}` does not know what to do with {loose[0]!r}", name, hint)
     return groups
+
+
+def _hint_of_more(name: str, positional: Sequence[Option], given: Sequence[str]) -> str:
+    """What somebody meant who gave more words than a command takes: most likely a sentence without quotes."""
+    last = positional[-1].parameter.name if positional else ""
+    if last == "folder":
+        return "name one folder at a time; "
+    if last not in SENTENCES:
+        return ""
+    first = len(positional) - 1
+    words = [*map(shlex.quote, given[:first]), f'"{" ".join(given[first:])}"']
+    return f"put the words in quotes: `sightline {name} {' '.join(words)}`; "
 
 
 def _is_flag(word: str) -> bool:

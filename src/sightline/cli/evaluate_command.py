@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from sightline.cli.console import Arg, print_table, show
-from sightline.errors import ConfigError, printable
+from sightline.errors import ConfigError, MissingRecordError, printable
 from sightline.files import existing_path, model_file
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to measure
@@ -85,6 +85,9 @@ def evaluate(
     from sightline.training.launch import data_root
     from sightline.vision.photo_reader import progress_bar
 
+    inputs = [path for path in (*models, *captions, features, photos, concepts, grounding) if path is not None]
+    if out is not None and any(out.resolve() == path.resolve() for path in inputs):
+        raise ConfigError("this is read, and --out would replace it", where=out, fix="choose another name for --out")
     place, base = choose_device(device), data_root()
     files: list[Path | None] = [model_file(path) for path in models] or [None]
     paths = {"features": features, "images": images, "concepts": concepts, "grounding": grounding}
@@ -111,7 +114,12 @@ def evaluate(
         how = replace(how, self_retrieval=True) if self_retrieval else how
         bar = iter if quiet else progress_bar("writing captions")
         write = None if pipeline is None or len(members) > 1 else _captions_of(pipeline, beam)
-        measured = measure([member for member, _ in members], data, how, base=base, progress=bar, write=write)  # type: ignore[arg-type]
+        try:
+            measured = measure([member for member, _ in members], data, how, base=base, progress=bar, write=write)  # type: ignore[arg-type]
+        except MissingRecordError as error:
+            if images is None and error.where == str(data.images):
+                error.fix = f"name the folder of the photos with --images, or {error.fix}"
+            raise
     measured = replace(measured, notes=(*measured.notes, *notes))
     name = " and ".join(data.test or data.val)
     if out is not None:
@@ -187,12 +195,15 @@ def _choose_data(
 
     which = "say by which: --captions captions.csv --images photos/"
     paths = tuple(existing_path(path).absolute() for path in captions)
-    if run is not None and photos is None and split != ALL and (not paths or paths == _paths(run, base)):
+    is_own = run is not None and (not paths or (split != ALL and paths == _paths(run, base)))
+    if run is not None and is_own and photos is None:
         if not _paths(run, base):
             what = "the run has learned without captions of photos, and has none to measure by"
             raise ConfigError(what, fix=which)
         if run.features is not None and not run.path(run.features, base).exists():
             changes = {"features": None, "encoder": "", **changes}
+        if split == ALL:
+            changes = {"splits": {}, "shares": {ALL: 1.0}, **changes}
         return replace(run, **changes, test=run.test if split is None else (split,)), []
     if not paths:
         raise ConfigError("there are no captions to measure by", fix=which)

@@ -35,8 +35,8 @@ def likelihood(
         photo: the photo's file or its id in the features.
         caption: the sentence; it is split into words as the model's training captions were.
         model: the folder of a run, or a model file; by default the model that comes with Sightline.
-        features: where the photo's features are, in any format that holds features; without them, the photo is looked
-            at.
+        features: where the photo's features are, in any format that holds features, for a model that was trained on
+            features; without them, the photo is looked at.
         attention: write words, log-probabilities, attention and gates to this .npz file.
     """
     import torch
@@ -67,8 +67,8 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
     from sightline.data.image_list import match_photos
     from sightline.data.records import CaptionedPhoto
     from sightline.devices import choose_device
-    from sightline.models.end_to_end import EndToEndCaptioner, Reader
-    from sightline.pipeline import load, load_model
+    from sightline.models.end_to_end import EndToEnd, Reader
+    from sightline.pipeline import load
     from sightline.training.features import open_scenes
     from sightline.training.objective import refuse_other_vision
 
@@ -78,15 +78,15 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
         with torch.inference_mode():
             scenes = pipeline.scenes([pipeline.read(photo)])
         return replace(pipeline.bundle.captioner, model=pipeline.captioner), scenes
-    if path is not None and kind_of_file(path) == "checkpoint":
-        checkpoint = load_checkpoint(path, choose_device(device))
-        captioner, fingerprint = checkpoint.captioner(path), checkpoint.fingerprint
-        if isinstance(captioner, EndToEndCaptioner):
-            captioner = captioner.reader
-        reader = Reader(captioner, checkpoint.vocabulary, checkpoint.text_rule)
-    else:
-        bundle = load_model(path, choose_device(device))
-        reader, fingerprint = bundle.captioner, bundle.vision.fingerprint()
+    fix = "leave --features out, and give the photo's file"
+    looks_itself = ConfigError("this model looks at photos itself", where=path, fix=fix)
+    if path is None or kind_of_file(path) != "checkpoint":  # it may copy names, which no store holds
+        raise looks_itself
+    checkpoint = load_checkpoint(path, choose_device(device))
+    captioner = checkpoint.captioner(path)
+    if isinstance(captioner, EndToEnd):
+        raise looks_itself
+    reader = Reader(captioner, checkpoint.vocabulary, checkpoint.text_rule)
     needs, kind, source = reader.model.needs, reader.model.config.kind, open_scenes(features)
     ids, asked = source.ids(), Path(photo)
     id = next((id for id in (photo, asked.name, asked.stem) if id in set(ids)), None)
@@ -96,7 +96,7 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
         raise MissingRecordError(what, where=features, fix="give the id of a photo whose features are there")
     scene = source[id]
     with about(features):
-        refuse_other_vision(kind, fingerprint, scene.fingerprint)
+        refuse_other_vision(kind, checkpoint.fingerprint, scene.fingerprint)
     return reader, SceneBatch.collate([scene], reader.vocabulary, needs, by=kind)
 
 

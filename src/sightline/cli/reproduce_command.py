@@ -19,7 +19,7 @@ from sightline.training.results_page import Line, Points, Table, curves_of, html
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a row to run
     from sightline.training.launch import Callbacks
     from sightline.training.recipe import Recipe
-    from sightline.training.reproduce import Outcome, Row
+    from sightline.training.reproduce import Check, Outcome, Row
 
 LEGEND = 680  # pixels for the names of one chart's lines
 LINES = 7  # of one chart: as many as there are distinct colours
@@ -56,7 +56,7 @@ def reproduce(
         seeds: each is added to the seed of a row's recipe, and the row is run with it.
         out: rows are run in OUT/PAPER/TABLE/ROW, and with seeds above 0 in its folder seed-N.
         dry: only check the rows that would be run: build their models, look for their files, count their steps.
-        json: print the results as one JSON object.
+        json: print the results as one JSON object; with --dry what would be run.
         quiet: tell nothing on the way.
     """
     for text in settings:
@@ -74,7 +74,7 @@ def reproduce(
     chosen = choose(paper, table, rows)
     planned = plan(chosen, settings)
     if dry:
-        return _check(planned, seeds)
+        return _check(planned, seeds, json, quiet)
     with Reporter(quiet or not first_process()) as reporter:
         callbacks = Callbacks(reporter.say, reporter.report, reporter.progress)
 
@@ -103,30 +103,41 @@ def reproduce(
     return int(any(outcome.state in ("failed", "not run") for outcome in outcomes))
 
 
-def _check(planned: Sequence[Row], seeds: Sequence[int]) -> int:
-    """Print what would be run and what is in its way; 1 where something is."""
-    from sightline.training.data_config import way_to_make
+def _check(planned: Sequence[Row], seeds: Sequence[int], json: bool, quiet: bool) -> int:
+    """Tell what would be run and what is in its way; 1 where something is."""
     from sightline.training.launch import data_root
     from sightline.training.reproduce import Checker
 
     checker = Checker(data_root())
-    good = True
-    missing: Counter[Path] = Counter()
-    for row in planned:
-        check = checker(row.recipe, row.table.partition("/")[0])
-        good = good and check.good
+    checks = [(row, checker(row.recipe, row.table.partition("/")[0])) for row in planned]
+    as_json = {
+        row.address: {
+            "plan": _plan_text(row.recipe),
+            "stages": check.stages,
+            "wrong": check.wrong,
+            "missing": list(map(str, check.missing)),
+            "seeds": seeds,
+        }
+        for row, check in checks
+    }
+    show(as_json, lambda: _print_checks(checks, seeds), json=json, quiet=quiet)
+    return 0 if all(check.good for _, check in checks) else 1
+
+
+def _print_checks(checks: Sequence[tuple[Row, Check]], seeds: Sequence[int]) -> None:
+    from sightline.training.data_config import way_to_make
+
+    for row, check in checks:
         print(f"{row.address}  ({_plan_text(row.recipe)})")
         for name, length in check.stages.items():
             print(f"    {name}: {length}")
         for sentence in check.wrong:
             print(f"    wrong: {sentence}")
-        missing.update(check.missing)
     if len(seeds) > 1:
         print(f"each with the seeds {', '.join(map(str, seeds))}")
-    for path, rows in missing.items():
+    for path, rows in Counter(path for _, check in checks for path in check.missing).items():
         way = way_to_make(path)
         print(f"missing, for {plural(rows, 'row')}: {path}" + (f" (made on the way with {way})" if way else ""))
-    return 0 if good else 1
 
 
 def write_pages(paper: str, out: Path, outcomes: Sequence[Outcome] = (), recipes: Path | None = None) -> Path:

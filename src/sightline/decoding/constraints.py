@@ -126,7 +126,7 @@ class WordRules:
         count = sum(map(len, wanted))
         if count > self.rules.max_words:
             what = f"`must_include` has {count} words, and captions have at most {self.rules.max_words}"
-            raise ConfigError(what, fix="raise max_words or ask for fewer words")
+            raise ConfigError(what, fix="ask for fewer words, or allow longer captions (--length, max_words)")
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,7 @@ def split_rules(rules: Rules, vocabulary: Vocabulary) -> tuple[Rules, tuple[Copy
         words = tuple(name.split())
         if not equals and all(_is_known(word, vocabulary) for word in words):
             phrases.append(phrase)
-        elif not words:
+        elif not words or (equals and not kind.strip()):
             raise ConfigError(f"`must_include` has {phrase!r}", fix="write a name, or NAME=KIND such as Rex=dog")
         elif equals:
             names.append(CopyName(words, (_kind(kind.strip(), vocabulary),)))

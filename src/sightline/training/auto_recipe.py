@@ -15,6 +15,7 @@ from sightline.training.data_config import DETECTOR, DataConfig
 from sightline.training.features import open_scenes
 from sightline.training.recipe import Recipe
 from sightline.training.recipe_captions import read_captions, read_corpus
+from sightline.training.stage import Stage
 
 KINDS = {config().kind: config for config in get_args(CaptionerConfig)}
 SHARES = {"train": 0.9, "val": 0.05, "test": 0.05}  # of photos without splits
@@ -50,6 +51,7 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
     if kind == "r2m" and own.corpus is not None and own == OwnData(corpus=own.corpus):
         sentences = _corpus(own)
         data |= _corpus_settings(own, sentences, notes)
+        training = len(notes)  # the place of the note that tells how long it takes
         stages, size = _text_stages(len(sentences), 0, False, notes)
     elif own.images is None and own.features is None:
         raise ConfigError("neither photos nor features are given", fix="add --images photos/ or --features FILE")
@@ -71,9 +73,11 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
         if kind == "r2m":
             sentences = _corpus(own)
             data |= _corpus_settings(own, sentences, notes)
+            training = len(notes)
             stages, size = _text_stages(len(sentences), photos, photos > 0 or own.features is not None, notes)
         elif captions:
             data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, notes), "vocabulary": "train"}
+            training = len(notes)
             stages, size = _caption_stages(photos, captions, notes)
         else:
             fix = "add --captions FILE, or train r2m with --corpus text.txt, which needs no captions of photos"
@@ -84,7 +88,19 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
         "stages": stages,
         "evaluate": {"metrics": ["bleu", "rouge", "cider"]},
     }
-    return build(Recipe, override(values, changes), where="your data"), notes
+    recipe = build(Recipe, override(values, changes), where="your data")
+    if any(change.startswith("stages.") for change in changes):
+        notes[training] = f"With your changes, training takes {', then '.join(map(_length, recipe.stage_list()))}."
+    return recipe, notes
+
+
+def _length(stage: Stage) -> str:
+    """How long a stage takes, in batches of what."""
+    batch, most = stage.batch, "at most " if stage.select.patience else ""
+    time = plural(stage.steps, "step") if stage.steps else plural(stage.epochs, "epoch")
+    things = "sentence" if batch.pool == "corpus" else "pair" if batch.of == "pairs" else "photo"
+    each = f" with {plural(batch.captions, 'caption')} each" if things == "photo" and batch.of == "images" else ""
+    return f"{most}{time} of {stage.name} in batches of {plural(batch.size, things)}{each}"
 
 
 def _count(own: OwnData) -> tuple[int, int]:
@@ -198,7 +214,8 @@ def _text_stages(sentences: int, photos: int, on_photos: bool, notes: list[str])
         written = {"epochs": TEXT_EPOCHS[0], "optimiser": {"lr": 2e-3, "clip": 10.0}}
         rebuilt = {"epochs": TEXT_EPOCHS[1], "optimiser": {"lr": 1e-3, "clip": 10.0}}
         note = f"The text stages take {TEXT_EPOCHS[0]} and {TEXT_EPOCHS[1]} epochs in batches of {batch} sentences."
-        note += f" The last model is kept: {plural(sentences, 'sentence')} are few to choose by."
+        few = "1 sentence is too little" if sentences == 1 else f"{plural(sentences, 'sentence')} are few"
+        note += f" The last model is kept: {few} to choose by."
     else:
         note = f"Each text stage takes at most {epochs} epochs in batches of {batch} sentences, and stops when held-out"
         note += " sentences have not become likelier for 3 epochs."
@@ -229,5 +246,6 @@ def _size(sentences: int) -> int:
 
 def _min_count(sentences: int, notes: list[str]) -> int:
     count = 1 if sentences < 1_000 else 2 if sentences < 10_000 else 3 if sentences < 50_000 else 5
-    notes.append(f"There are {plural(sentences, 'sentence')}; words that occur at least {times(count)} are learned.")
+    are = "is" if sentences == 1 else "are"
+    notes.append(f"There {are} {plural(sentences, 'sentence')}; words that occur at least {times(count)} are learned.")
     return count

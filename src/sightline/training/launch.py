@@ -19,6 +19,7 @@ from sightline.errors import CheckpointError, ConfigError, LearningError
 from sightline.files import MODEL, RECIPE, read_json, write_json, write_text
 from sightline.metrics.bootstrap import PerImage
 from sightline.models.end_to_end import EndToEnd
+from sightline.text.grammar import indefinite_article
 from sightline.training.checkpoint_finder import Finder
 from sightline.training.data import Data, build_data
 from sightline.training.distributed import first_process, processes
@@ -194,9 +195,10 @@ def _model(recipe: Recipe, data: Data, parent: Checkpoint | None, find: Finder) 
     wanted = {name: part.shape for name, part in receiver.state_dict().items()}
     wrong = [name for name in {**wanted, **shapes} if wanted.get(name) != shapes.get(name)]
     if wrong:
+        kind = parent.model.config.kind
         raise CheckpointError(
-            f"{recipe.start} is a {parent.model.config.kind} model whose weights do not fit this {recipe.model.kind}: "
-            f"{', '.join(wrong[:3])}",
+            f"{recipe.start} is {indefinite_article(kind) or 'a'} {kind} model whose weights do not fit this "
+            f"{recipe.model.kind}: {', '.join(wrong[:3])}",
             fix="give it the same kind and sizes as the recipe's model",
         )
     receiver.load_state_dict(weights)

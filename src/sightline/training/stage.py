@@ -132,7 +132,7 @@ class Stage:
     average: float = 0.0
 
     def __post_init__(self) -> None:
-        where = f"stages.{self.name}."
+        where = "" if self.name == "train" else f"stages.{self.name}."  # a recipe names it once it is built
         check_ranges(self, where, steps="[0, ∞)", average="[0, 1)", accumulate="[1, ∞)", epochs="[1, ∞)")
 
     def held_out(self) -> str:

@@ -69,7 +69,8 @@ class BoxRule:
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
-            raise ConfigError(f"{self.least} to {self.most} boxes were asked for", fix="give 36, or 10..100")
+            boxes = f"{self.least} boxes" if self.is_fixed else f"{self.least} to {self.most} boxes"
+            raise ConfigError(f"{boxes} were asked for", fix="give 1 or more, such as 36, or a range such as 10..100")
         if not 0 <= self.score <= 1:
             raise ConfigError(f"the score of boxes is {self.score}", fix="give 0 to 1")
 
@@ -82,7 +83,8 @@ class BoxRule:
         """
         match = re.fullmatch(r"(\d{1,4})(?:\.\.(\d{1,4}))?", text.strip(), re.ASCII)
         if match is None:
-            raise ConfigError(f"`boxes` is {text!r}", fix="give a number such as 36, or a range such as 10..100")
+            fix = "give a number up to 9999 such as 36, or a range such as 10..100"
+            raise ConfigError(f"`boxes` is {text!r}", fix=fix)
         return cls(int(match[1]), int(match[2] or match[1]))
 
     @property
