@@ -130,8 +130,8 @@ def _found(
     learned = None
     if bundle.pointer is not None:
         known = [
-            [at for at, is_wanted in enumerate(own) if is_wanted and int(texts.ids[row, at + 1]) != UNK]
-            for row, own in enumerate(wanted)
+            [at for at, is_wanted in enumerate(own) if is_wanted and ids[at + 1] != UNK]
+            for ids, own in zip(texts.ids.tolist(), wanted, strict=True)
         ]
         learned = [
             {at: WordBoxes(word.weights[:count], word.boxes[:count]) for at, word in own.items()}

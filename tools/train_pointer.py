@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from sightline.batch import SceneBatch, TextBatch
 from sightline.checkpoint.bundle import Bundle, default_bundle, load_bundle, save_bundle
+from sightline.checkpoint.checkpoint_file import read_description
 from sightline.data.entities import read_photos
 from sightline.data.records import GroundedPhoto
 from sightline.models.scene_matcher import SceneMatcher
@@ -57,8 +58,8 @@ class PhotoWords:
 def photo_words(bundle: Bundle, data: Path, split: str, count: int, device: torch.device) -> Iterator[PhotoWords]:
     """The photos of a split of Flickr8k that have annotated words of the matcher's vocabulary."""
     matcher = bundle.matcher
-    assert matcher is not None
-    assert isinstance(matcher.model, SceneMatcher)
+    if matcher is None or not isinstance(matcher.model, SceneMatcher):
+        raise SystemExit("a word pointer reads what a scene-matcher knows of words, and the file has none")
     photos = flickr8k(data, split)[:count]
     truths = grounded_photos(read_photos(entities_file(data)), photos)
     for start in progress_bar(f"{split}, looking")(range(0, len(photos), CHUNK)):
@@ -195,6 +196,8 @@ def train(
         for first in range(0, len(photos), BATCH):
             batch = WordBatch.of([photos[row] for row in order[first : first + BATCH]], device)
             loss = loss_of(pointer.point({"regions": batch.regions}, batch.words, batch.scenes), batch)
+            if not loss.isfinite():  # no region is right for any word of the batch
+                continue
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(pointer.parameters(), CLIP)
@@ -233,7 +236,8 @@ def main(argv: list[str] | None = None) -> None:
         "measured on": "Flickr8k's dev photos",
         "metrics": {"words whose region is right": region, "words whose box is right": box},
     }
-    save_bundle(options.out, replace(bundle, pointer=pointer, card={**bundle.card, "pointer": told}))
+    precision = read_description(options.model or default_bundle(), "bundle")["precision"]
+    save_bundle(options.out, replace(bundle, pointer=pointer, card={**bundle.card, "pointer": told}), precision)
     stored = load_bundle(options.out, device).pointer
     assert stored is not None
     region, box = right_words(stored, dev, device)

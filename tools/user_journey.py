@@ -63,9 +63,10 @@ class Journey:
         return printed
 
     def json(self, command: str, codes: Sequence[int] = (0,)) -> Any:
-        """What a command with --json prints, progress left out."""
+        """What a command with --json prints, progress and warnings left out."""
         printed = self.run(f"{command} --json --quiet", codes)
-        return json.loads(printed[min(printed.find(mark) for mark in "{[" if mark in printed) :])
+        start = min(printed.find(mark) for mark in "{[" if mark in printed)
+        return json.JSONDecoder().raw_decode(printed, start)[0]
 
     def expect(self, holds: bool, sentence: str) -> None:
         """Stop where something does not hold."""

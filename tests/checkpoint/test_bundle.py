@@ -20,6 +20,7 @@ from sightline.grounding.calibration import Calibration, SupportModel
 from sightline.models.end_to_end import Reader, end_to_end
 from sightline.models.r2m import R2MConfig
 from sightline.models.vsepp import VSEPPConfig
+from sightline.models.word_pointer import WordPointerConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.grid_encoder import GridEncoder
 
@@ -59,6 +60,15 @@ def test_a_pointer_comes_back_and_files_without_one_have_none(bundle, tmp_path):
         assert torch.equal(loaded.state_dict()[name], weights)
     save_bundle(tmp_path / "y", bundle)
     assert load_bundle(tmp_path / "y").pointer is None
+
+
+@pytest.mark.parametrize("part", ["matcher", "size"])
+def test_a_pointer_of_another_matcher_is_refused(part, tmp_path):
+    whole = tiny_bundle(pointer=True)
+    other = WordPointerConfig(word_width=8, region_width=24, size=8).build()
+    save_bundle(tmp_path / "x", replace(whole, matcher=None) if part == "matcher" else replace(whole, pointer=other))
+    with pytest.raises(CheckpointError, match="its word pointer was not made for its matcher"):
+        load_bundle(tmp_path / "x")
 
 
 def test_everything_comes_back(bundle, tmp_path):

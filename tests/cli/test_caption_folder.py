@@ -247,24 +247,36 @@ def test_files_of_a_folder_without_a_ledger_of_files_are_sightlines_own(caption,
     assert {path: path.stat().st_mtime_ns for path in photos.rglob("*.captioned.jpg")} != drawn
 
 
-def test_all_tables_of_a_folder_tell_the_same_whichever_a_run_names(caption, photos, tmp_path):
+def test_files_that_a_run_does_not_write_anew_are_told(caption, photos, tmp_path):
     out = tmp_path / "out"
     caption(photos, "--out", out, "--format", "json,csv,html,pictures")
+    before = (out / "captions.json").read_bytes()
     _, _, err = caption(photos, "--out", out, "--format", "csv", "--must-include", "dog")
-    said = [row["caption"] for row in rows(out / "captions.csv")]
-    assert all("dog" in caption.split() for caption in said)
-    told = json.loads((out / "captions.json").read_text())
-    assert [photo["caption"] for photo in told] == said
-    assert all(f'alt="{caption.capitalize()}."' in (out / "captions.html").read_text() for caption in said)
+    assert all("dog" in row["caption"].split() for row in rows(out / "captions.csv"))
+    assert (out / "captions.json").read_bytes() == before
+    assert "captions.html and captions.json stayed as an earlier run wrote them" in err
     assert "2 pictures of earlier captions stayed: cat.captioned.jpg, dépôt neuf/a" in err
-    assert not any("picture" in photo for photo in told)
-    assert not (out / "captions.jsonl").exists()
     drawn = (out / "cat.captioned.jpg").stat().st_mtime_ns
-    _, _, err = caption(photos, "--out", out, "--format", "pictures", "--must-include", "dog")
-    assert "2 pictures are in" in err
-    assert "earlier" not in err
+    _, _, err = caption(photos, "--out", out, "--format", "pictures,json,html", "--must-include", "dog", "--force")
+    assert "pictures of earlier" not in err
+    assert "captions.csv stayed as an earlier run wrote it" in err
     assert (out / "cat.captioned.jpg").stat().st_mtime_ns > drawn
     assert all("picture" in photo for photo in json.loads((out / "captions.json").read_text()))
+
+
+def test_a_table_of_its_user_stays_where_an_earlier_sightline_wrote_others(caption, photos, tmp_path):
+    out = tmp_path / "out"
+    caption(photos, "--out", out, "--format", "csv")
+    (out / ".sightline" / "files.jsonl").unlink()  # as before there was a ledger of files
+    (out / "captions.json").write_text("mine")
+    assert caption(photos, "--out", out, "--format", "csv")[0] == 0
+    assert (out / "captions.json").read_text() == "mine"
+
+
+def test_what_is_refused_leaves_no_trace(caption, photos):
+    (photos / "captions.csv").write_text("mine")
+    assert caption(photos, "--out", photos, "--format", "csv")[0] == 2
+    assert not (photos / ".sightline").exists()
 
 
 def test_pictures_of_photos_that_are_gone_stay_and_are_told(caption, photos, tmp_path):

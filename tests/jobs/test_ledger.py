@@ -68,6 +68,16 @@ def test_cut_and_damaged_lines_count_for_nothing(path, tmp_path):
 
 def test_a_file_is_sightlines_own_from_its_record_on_until_it_is_not_there(path, tmp_path):
     (tmp_path / "mine.jpg").touch()
+    (tmp_path / "old.csv").touch()
+    with FileLedger(path, tmp_path) as own:
+        assert not own.has_lines
+    with FileLedger(path, tmp_path) as own:  # nothing was adopted before a kill
+        assert not own.has_lines
+        own.adopt({"old.csv": FileRecord()})
+    with FileLedger(path, tmp_path) as own:
+        assert own.has_lines
+        assert not own.is_foreign("old.csv")
+    (tmp_path / "old.csv").unlink()
     with FileLedger(path, tmp_path) as own:
         own.record("drawn.jpg", "photo.jpg", "mark")
         own.record("captions.csv")

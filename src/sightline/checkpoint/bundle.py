@@ -41,6 +41,7 @@ from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import EndToEnd, Reader
 from sightline.models.matcher import Matcher
 from sightline.models.model_configs import CaptionerConfig, MatcherConfig
+from sightline.models.scene_matcher import SceneMatcher
 from sightline.models.word_pointer import WordPointer, WordPointerConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.encoder import VisionConfig, VisionModel
@@ -181,6 +182,12 @@ def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu"
             matcher_reader = Reader(matching, words, matcher.rule)
         if header.pointer is not None:
             pointer = build_part(header.pointer.build, "pointer.")
+    if pointer is not None:
+        finds = None if matcher_reader is None else matcher_reader.model
+        widths = (pointer.config.word_width, pointer.config.region_width)
+        if not isinstance(finds, SceneMatcher) or widths != (finds.config.size, finds.config.region_width):
+            fix = "train the pointer of this matcher: tools/train_pointer.py"
+            raise CheckpointError("its word pointer was not made for its matcher", where=path, fix=fix)
     return Bundle(
         vision,
         Reader(model, vocabulary, captioner.rule),

@@ -22,7 +22,7 @@ from sightline.export.sidecar import sidecar_of, write_sidecar
 from sightline.files import atomic_write, cache_dir, fingerprint, hold_interrupts, lock, sweep
 from sightline.jobs.job import Executor, run
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, top_of
-from sightline.jobs.ledger import CaptionLog, FileLedger, Ledger
+from sightline.jobs.ledger import CaptionLog, FileLedger, FileRecord, Ledger
 
 HIDDEN = ".sightline"
 PAGE = "html"
@@ -111,24 +111,20 @@ class Files:
             self.display.print_data(map(self.caption_json, ids))
 
     def _write_tables(self) -> None:
-        """Write the tables that are asked for, and those of earlier runs: all of a folder tell the same."""
-        out = self.filing.out
+        out, pictures = self.filing.out, "pictures" in self.filing.formats
         if out is None or not len(self.log):
             return
-        for name in (*TABLES, PAGE):
-            wanted, file_name = name in self.filing.formats, table_name(name)
-            if not wanted and file_name not in self.own:
-                continue
-            pictures = "pictures" in self.filing.formats if wanted else any(self.own[one].photo for one in self.own)
-            tables: dict[str, Callable[[Iterator[CaptionJson]], Iterable[str]]] = {
-                **TABLES,
-                "csv": partial(csv_lines, pictures=pictures),
-                PAGE: partial(html_page, folder=out),
-            }
-            self.own.record(file_name)
-            self.own.flush()
-            with atomic_write(out / file_name) as file:
-                file.writelines(piece.encode() for piece in tables[name](self._all(pictures)))
+        tables: dict[str, Callable[[Iterator[CaptionJson]], Iterable[str]]] = {
+            **TABLES,
+            "csv": partial(csv_lines, pictures=pictures),
+            PAGE: partial(html_page, folder=out),
+        }
+        for name, table in tables.items():
+            if name in self.filing.formats:
+                self.own.record(table_name(name))
+                self.own.flush()
+                with atomic_write(out / table_name(name)) as file:
+                    file.writelines(piece.encode() for piece in table(self._all(pictures)))
 
     def _all(self, pictures: bool) -> Iterator[CaptionJson]:
         """The captions of this run, and of earlier ones whose photos are still there; and where their pictures are."""
@@ -144,8 +140,12 @@ class Files:
         """True if the picture of that name was drawn with this caption."""
         return name in self.own and self.own[name].caption == caption_mark(record)
 
-    def outdated_pictures(self) -> Iterator[str]:
-        """A line about pictures whose photos are gone, and one about those that show an earlier caption."""
+    def other_files(self, changed: bool) -> Iterator[str]:
+        """Lines about files of earlier runs: tables that lack what has changed, and pictures that show what was."""
+        wanted = set(map(table_name, self.filing.formats))
+        tables = sorted(name for name in self.own if not self.own[name].photo and name not in wanted)
+        if changed and tables:
+            yield f"{' and '.join(tables)} stayed as an earlier run wrote {'it' if len(tables) == 1 else 'them'}"
         gone, old = list[str](), list[str]()
         for name in self.own:
             if id := self.own[name].photo:
@@ -206,6 +206,8 @@ def file_captions(
     maker = work.fingerprint()
     cache = cache_dir() / "captions" / fingerprint(maker, *map(id_of, sources))
     place = cache if filing.out is None else filing.out / HIDDEN
+    if (out := filing.out) is not None and not place.exists():  # nothing is made in the folder of something else
+        _refuse_tables(filing, out, partial(_exists_in, out))
     with (
         lock(place / "lock"),
         CaptionLog(place / "captions.jsonl", maker, top_of(sources)) as log,
@@ -213,9 +215,9 @@ def file_captions(
         Ledger(place / "ledger.jsonl") as ledger,
         FileLedger(place / "files.jsonl", filing.out or place) as own,
     ):
-        if own.is_new and filing.out is not None:
-            _adopt(own, log, rewrites)
-        _refuse_foreign_tables(filing, own)
+        if not own.has_lines and filing.out is not None:
+            own.adopt(_files_of_before(own, log, rewrites))
+        _refuse_tables(filing, own.folder, own.is_foreign)
         drawn = {id_of(own.folder / name) for name in own}
         photos = [photo for photo in named if photo.id not in drawn]  # no pictures that an earlier run drew there
         _sweep(photos, filing, log)
@@ -238,29 +240,31 @@ def file_captions(
             display.notes.append(f"{report.made:,} captioned now, {report.kept:,} done before")
         if log.forgot:
             display.notes.append(f"dropped {plural(log.forgot, 'caption')} of another model or other settings")
-        display.notes += files.outdated_pictures()
+        display.notes += files.other_files(changed=bool(report.made or log.forgot))
     return report.made + report.kept
 
 
-def _adopt(own: FileLedger, log: CaptionLog, rewrites: CaptionLog) -> None:
-    """Write down what a Sightline that kept no ledger of files wrote: where photos have names, so have pictures."""
-    names = list(log.names())
+def _files_of_before(own: FileLedger, log: CaptionLog, rewrites: CaptionLog) -> dict[str, FileRecord]:
+    """What a Sightline that kept no ledger of files wrote: where photos have names, so have pictures."""
+    names, files = list(log.names()), dict[str, FileRecord]()
     for id, _ in names:
         if own.is_foreign(name := picture_name(log, id)):
             said = rewrites if id in rewrites else log
-            own.record(name, id, caption_mark(said[id]) if id in said else "")
-    for name in map(table_name, (*TABLES, PAGE)):
-        if names and own.is_foreign(name):
-            own.record(name)
+            files[name] = FileRecord(id, caption_mark(said[id]) if id in said else "")
+    tables = map(table_name, (*TABLES, PAGE))
+    return files | {name: FileRecord() for name in tables if names and own.is_foreign(name)}
 
 
-def _refuse_foreign_tables(filing: FileOptions, own: FileLedger) -> None:
+def _exists_in(folder: Path, name: str) -> bool:
+    return _exists(folder / name)
+
+
+def _refuse_tables(filing: FileOptions, folder: Path, is_foreign: Callable[[str], bool]) -> None:
     for name in map(table_name, sorted(filing.formats.intersection((*TABLES, PAGE)))):
-        if own.is_foreign(name):
+        if is_foreign(name):
             what = "this file is not known to be Sightline's, and would be replaced"
-            raise ConfigError(
-                what, where=own.folder / name, fix="name another folder with --out, or move this file away"
-            )
+            fix = "name another folder with --out, or move this file away"
+            raise ConfigError(what, where=folder / name, fix=fix)
 
 
 def _sweep(photos: Sequence[PhotoRef], filing: FileOptions, log: CaptionLog) -> None:

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path, PurePath
 
-from sightline.data.image_list import PhotoIndex
-from sightline.data.records import CaptionedPhoto
 from sightline.errors import MissingRecordError, some
 from sightline.vision.find_photos import PhotoPaths, walk_folder
 
@@ -15,8 +13,9 @@ class PhotoFinder:
     """The photos below a folder, by the names that captions give them.
 
     The longest end of a name that leads to a photo from here decides: of `holiday/sub/cat.jpg` the whole, then
-    `sub/cat.jpg`. A bare `cat.jpg` says little: it counts where it is the whole name, where the folder before it is
-    this one, and where one photo alone fits below, as `match_photos` has it.
+    `sub/cat.jpg`; then `sub/cat.jpg` in any folder. A bare `cat.jpg` says little: it counts where the folder before it
+    is this one, where it is the whole name and one photo alone is called so, and for a photo of this folder itself that
+    no other is called like.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,15 +32,23 @@ class PhotoFinder:
         return sorted(path.relative_to(self.folder).as_posix() for path in self.paths.photos)
 
     @cached_property
-    def _index(self) -> PhotoIndex:
-        return PhotoIndex(map(CaptionedPhoto, self.files))
+    def _by_name(self) -> dict[str, list[str]]:
+        files: dict[str, list[str]] = {}
+        for file in self.files:
+            files.setdefault(PurePath(file).name, []).append(file)
+        return files
 
     def find(self, name: str) -> str | None:
         """The path of the photo from the folder on, None if there is none; an error if several fit equally well."""
         end = next((end for end in self._ends(name) if is_file(self.folder / end)), None)
         if end is not None:
             return self._from_here(end)
-        candidates = self._index.candidates(CaptionedPhoto(name))
+        path = PurePath(name)
+        candidates = self._by_name.get(path.name, [])
+        if len(path.parts) > 1:  # a photo of another folder is not meant
+            known = [PurePath(file).parent.name for file in candidates]
+            same = [file for file, folder in zip(candidates, known, strict=True) if folder == path.parent.name]
+            candidates = same or (candidates if path.name in candidates else [])
         if len(candidates) > 1:
             fix = "give the name its folders, so that it fits one of them"
             raise MissingRecordError(f"{name!r} may be any of {some(candidates)} in {self.folder}", fix=fix)

@@ -37,7 +37,7 @@ def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
     table, finder, output = table_of(path), PhotoFinder(path), (path / OUTPUT).is_dir()
     captions = CaptionSet(()) if table is None else caption_table.read(table, problems, finder, away=output)
     with_captions = {PurePosixPath(photo.file or photo.id).as_posix() for photo in captions}  # `./a.jpg` is `a.jpg`
-    for error in finder.paths.problems:
+    for error in finder.paths.problems if problems is not STRICT else ():  # which stop no other photo
         problems.report(DataError(error.what, where=error.where, fix=error.fix))
     for file in finder.files:
         with problems:

@@ -1,10 +1,10 @@
 """Where the words of a caption point: which box, or boxes, and how sure that is.
 
 Each region has a share of 1 of a word. A word pointer (`sightline.models.word_pointer`) has learned these shares, and
-how far the thing reaches. Where there is none, or it does not know the word, a word's evidence is what the captioner
-looked at when it said the word, mixed with where the matcher finds the word; it is weighed by how surely a region is a
-thing at all, and by how probably the detector gives it the word's name. The best region gets the word. Its score is the
-share that it has together with the regions that overlap it by half or more: boxes of one thing divide it between them.
+how far the thing reaches. Where there is none, or the matcher does not know the word, they are evidence: what the
+captioner looked at when it said the word, mixed with where the matcher finds it, and weighed by how surely a region is
+a thing at all, and by how probably the detector gives it the word's name. The best region gets the word. Its score is
+the share that it has together with the regions that overlap it by half or more: boxes of one thing divide it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -225,10 +225,10 @@ def _find_words(
     images = matcher.model.embed_images(scenes) if images is None else images
     texts = TextBatch.collate(words, vocabulary, mark=lambda _: nouns).to(scenes.part("boxes").device)
     embedded = matcher.model.embed_texts(texts)
-    if bundle.pointer is not None:
+    if bundle.pointer is not None and scenes.scores is not None:
         known = [
-            [at for at, count in enumerate(most) if count and int(texts.ids[row, at + 1]) != UNK]
-            for row, most in enumerate(counts)
+            [at for at, count in enumerate(most) if count and ids[at + 1] != UNK]
+            for ids, most in zip(texts.ids.tolist(), counts, strict=True)
         ]
         return None, point_words(bundle.pointer, embedded["words"], known, images, scenes)
     if len(captions) != len(scenes):

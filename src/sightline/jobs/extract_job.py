@@ -22,7 +22,7 @@ from sightline.devices import choose_device
 from sightline.errors import CheckpointError, DataError
 from sightline.files import PathLike, model_file
 from sightline.jobs.job import Executor, Report, run, run_locally, select_news
-from sightline.jobs.job_photos import PhotoRef, id_of, mark_of, photos_below
+from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger, RecordLog
 from sightline.models.end_to_end import EndToEnd
 from sightline.photo import Photo
@@ -93,7 +93,7 @@ def _refuse_other_photos(
     """Refuse photos whose ids another folder's photos have: those that the ledger knows, and that are as they were."""
     for photo in photos:
         entry = ledger.get(photo.id)
-        if entry is None or entry.error or entry.mark == photo.mark:
+        if entry is None or entry.error or entry.mark in (photo.mark, GONE):
             continue
         for other in folders.records:
             if other != folder and mark_of(path := f"{other.rstrip('/')}/{photo.id}") == entry.mark:

@@ -101,8 +101,11 @@ class FileRecord(NamedTuple):
 
 class FileLedger(ChecksumLines):
     """The files of a folder that Sightline wrote, by name: no other may be replaced. A line each, the latest holds:
-    `[name, photo, caption]`, or `[name]` for one that is no longer there.
+    `[name, photo, caption]`, or `[name]` for one that is no longer there. The first line lists, in the same form, those
+    that were there before the ledger was.
     """
+
+    has_lines = False
 
     def __init__(self, path: PathLike, folder: Path) -> None:
         self.folder = folder
@@ -125,6 +128,13 @@ class FileLedger(ChecksumLines):
         """True if there is a file of that name, and Sightline did not write it."""
         return name not in self and self._exists(name)
 
+    def adopt(self, files: Mapping[str, FileRecord]) -> None:
+        """Begin with files that are Sightline's though no ledger tells: one line, whole or not at all."""
+        self._records.update(files)
+        self._write([[name, *record] for name, record in files.items()])
+        self.flush()
+        self.has_lines = True
+
     def record(self, name: str, photo: str = "", caption: str = "") -> None:
         """Write down that a file is Sightline's: before it is written, since a kill may come in between."""
         self._records[name] = FileRecord(photo, caption)
@@ -134,6 +144,10 @@ class FileLedger(ChecksumLines):
         return os.path.lexists(self.folder / name)
 
     def _learn(self, row: Any, start: int, size: int) -> None:
+        self.has_lines = True
+        if not row or isinstance(row[0], list):
+            self._records.update((name, FileRecord(*rest)) for name, *rest in row)
+            return
         name, *rest = row
         if rest:
             self._records[name] = FileRecord(*rest)
