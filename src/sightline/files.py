@@ -96,7 +96,7 @@ def refuse_to_replace(target: PathLike, sources: Iterable[PathLike]) -> None:
     """Refuse to write to a file that is read as well, by whatever name or link; `sources` need not exist."""
     for source in sources:
         with contextlib.suppress(OSError):
-            if os.path.samefile(target, source):  # noqa: PTH121 - any text may be a path
+            if os.path.samefile(os.path.realpath(target), source):  # noqa: PTH121 - any text may be a path
                 raise ConfigError("this file is read, and would be replaced", where=target, fix="write to another file")
 
 

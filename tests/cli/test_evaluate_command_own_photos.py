@@ -148,7 +148,7 @@ def test_a_file_that_is_read_is_not_written_over(home, capsys, tmp_path):
     for same in (table, tmp_path / "elsewhere" / ".." / "captions.csv"):
         code, _, err = run(capsys, "evaluate", home / "run", "--captions", table, "--out", same)
         assert code == 2
-        assert "choose another name for --out" in err
+        assert "this file is read, and would be replaced" in err
     assert table.read_bytes() == (home / "captions.csv").read_bytes()
 
 

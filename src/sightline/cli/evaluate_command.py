@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from sightline.cli.console import Arg, print_table, show
 from sightline.errors import ConfigError, MissingRecordError, printable
-from sightline.files import existing_path, model_file
+from sightline.files import existing_path, model_file, refuse_to_replace
 
 if TYPE_CHECKING:  # what brings PyTorch is imported once there is a model to measure
     import torch
@@ -86,8 +86,8 @@ def evaluate(
     from sightline.vision.photo_reader import progress_bar
 
     inputs = [path for path in (*models, *captions, features, photos, concepts, grounding) if path is not None]
-    if out is not None and any(out.resolve() == path.resolve() for path in inputs):
-        raise ConfigError("this is read, and --out would replace it", where=out, fix="choose another name for --out")
+    if out is not None:
+        refuse_to_replace(out, inputs)
     place, base = choose_device(device), data_root()
     files: list[Path | None] = [model_file(path) for path in models] or [None]
     paths = {"features": features, "images": images, "concepts": concepts, "grounding": grounding}

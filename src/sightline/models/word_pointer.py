@@ -1,9 +1,9 @@
 """Which region a word means, and how far the thing reaches: learned from boxes that people drew for words.
 
-The matcher's local read-out finds regions that look like a word. People's boxes tell more: how large a shirt is beside
-its man, that a crowd is all of them. So the pointer reads the matcher's vector of the word (which knows the sentence),
-each region, how well both fit, and where the region is. Word and region meet in a product. What comes of it gives each
-region a weight, and moves its sides to those of the thing that the word names.
+The matcher's local read-out finds regions that look like a word. People's boxes also tell how far the thing reaches
+that the word names. The pointer reads the matcher's vector of the word (which knows the sentence), each region, how
+well both fit, and where the region is. Word and region meet in a product. What comes of it gives each region a
+weight, and moves its sides.
 """
 
 from __future__ import annotations
