@@ -27,7 +27,7 @@ from sightline.models.updown import UpDownConfig
 from sightline.text.vocabulary import Vocabulary
 from sightline.vision.detector import DetectorConfig
 from sightline.vision.feature_store import FeatureStore
-from sightline.vision.grid_encoder import GridEncoder
+from sightline.vision.grid_encoder import ImageNetEncoder
 
 torch.set_num_threads(1)
 WORDS = Vocabulary(["dog", "cat"])
@@ -140,8 +140,8 @@ def test_the_shipped_bundle_is_the_default(model, photos, tmp_path, monkeypatch)
 
 def test_imagenet_is_the_grid_encoder(photos, tmp_path, monkeypatch, capsys):
     """With random weights in place of ImageNet's, which a package of its own holds."""
-    encoder = GridEncoder("lite0", 64).eval()
-    monkeypatch.setattr(GridEncoder, "imagenet", lambda: encoder)
+    encoder = ImageNetEncoder("lite0", 64).eval()
+    monkeypatch.setattr(ImageNetEncoder, "imagenet", lambda: encoder)
     arguments = command(Path("imagenet"), photos, "--out", tmp_path / "scenes")
     assert commands.main(arguments) == 0
     assert FeatureStore(tmp_path / "scenes").fingerprint == encoder.fingerprint()

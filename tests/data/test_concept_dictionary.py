@@ -102,6 +102,35 @@ def test_the_entities_dictionary_knows_its_head_nouns_for_themselves():
         entities.of_class("toaster")
 
 
+@pytest.mark.parametrize(
+    ("sentence", "concepts"),
+    [
+        ("a man throws a tennis ball on the beach", ["person", "ball", "beach"]),
+        ("a lake below the mountains", ["lake", "mountain"]),
+        ("an old water tower", ["tower"]),
+        ("towers in a city", ["tower"]),
+        ("a mountain bike", ["bicycle"]),  # COCO's words stay COCO's
+        ("a beagle on a leash", ["dog"]),
+        ("landscapes and clothing", []),  # kinds of classes
+    ],
+)
+def test_the_imagenet_dictionary_knows_cocos_words_and_names_of_classes(sentence, concepts):
+    assert ConceptDictionary.imagenet().find(sentence.split()) == concepts
+
+
+def test_of_the_imagenet_dictionary_only_cocos_words_are_always_in_a_vocabulary():
+    assert ConceptDictionary.imagenet().words == DICTIONARY.words
+
+
+def test_a_concept_without_a_word_in_the_vocabulary_is_none():
+    known = ConceptDictionary.imagenet().within({"person", "beach", "animal"})
+    assert known.find("two men and a dog on a beach by a lake".split()) == ["person", "beach"]
+    names = {"lake": 0.9, "dog": 0.8, "beach": 0.7, "person": 0.6}
+    scene = Scene("1", concepts=tuple(Concept(name, score) for name, score in names.items()))
+    assert [c.name for c in known.of_scene(scene)] == ["beach", "person"]
+    assert known.words == ("person",)
+
+
 def test_wrong_dictionaries_are_refused(tmp_path):
     path = tmp_path / "d.tsv"
     for line in ("dog\tdog", "dog\tbig dog\tdog", "dog\t\tdog"):

@@ -337,6 +337,28 @@ def test_concepts_may_come_from_a_file_of_boxes(root):
     assert alone.pools["train"].ids == used
 
 
+def test_concepts_of_several_files_are_a_photos_together(root):
+    first, second = (
+        [[name.split("_")[0], [[number, score, 0, 0, 500, 500]]] for name in names(20)]
+        for number, score in ((16, 0.5), (0, 0.9))  # a dog, a person
+    )
+    (root / "dogs.jsonl").write_text("\n".join(map(json.dumps, first)) + "\n")
+    (root / "people.jsonl").write_text("\n".join(map(json.dumps, second)) + "\n")
+    (root / "nothing.jsonl").write_text("\n".join(json.dumps([name, []]) for name, _ in first) + "\n")
+    (root / "text.txt").write_text("\n".join(["a dog stands on the green grass today"] * 4) + "\n")
+    changes = {"corpus": "text.txt", "vocabulary": "corpus", "rule": "r2m"}
+    both = config(**changes, concepts=("dogs.jsonl", "people.jsonl", "nothing.jsonl"))
+    data = build_data(both, R2MConfig(vector_width=6), [Stage(R2MImageConfig())], base=root)
+    scenes = data.pools["train"].scenes.batch(torch.tensor([0]))
+    assert [data.vocabulary.word(i) for i in scenes.concepts[0].tolist()] == ["person", "dog"]  # the surest first
+    sure = build_data(replace(both, min_score=0.6), R2MConfig(vector_width=6), [Stage(R2MImageConfig())], base=root)
+    scenes = sure.pools["train"].scenes.batch(torch.tensor([0]))
+    assert [sure.vocabulary.word(i) for i in scenes.concepts[0].tolist()] == ["person"]
+    warnings = [note for note in data.notes if note.startswith("Warning")]
+    assert len(warnings) == 1
+    assert "nothing.jsonl names nothing in 19 photos" in warnings[0]
+
+
 def test_photos_that_are_measured_get_the_surest_concept_and_are_never_left_out(root):
     """Unsure boxes, no box and no line: such photos are no training, but they are part of a test."""
     every = names(20)

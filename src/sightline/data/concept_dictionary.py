@@ -9,7 +9,7 @@ the classes, though a word in them does: *table tennis*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from sightline.errors import DataError, DuplicateRecordError, MissingRecordError
 from sightline.files import PathLike, open_text
 from sightline.scene import Concept, Scene
 from sightline.text.phrase_table import PhraseTable
-from sightline.vision.concept_names import concept_names, imagenet_chains
+from sightline.vision.concept_names import concept_names, imagenet_chains, imagenet_classes
 
 COCO = Path(__file__).parent / "concept_dictionary.tsv"
 NONE = "-"
@@ -33,6 +33,7 @@ class Entry:
     name: str
     concept: str
     phrases: tuple[str, ...]  # with `/n` behind those that count only as nouns
+    always: bool = True  # vocabularies hold the word, however rare it is in their text
 
 
 class ConceptDictionary:
@@ -44,10 +45,11 @@ class ConceptDictionary:
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = tuple(entries)
         self._of_class: dict[str, str] = {}
         self._of_phrase: dict[str, str] = {}
         phrases: list[str] = []
-        for entry in entries:
+        for entry in self._entries:
             if entry.name in self._of_class:
                 raise DuplicateRecordError(f"the class {entry.name!r} appears twice")
             if entry.name != NONE:
@@ -57,7 +59,8 @@ class ConceptDictionary:
                     what = f"{phrase!r} means both {self._of_phrase[phrase]} and {entry.concept}"
                     raise DuplicateRecordError(what, fix="list it for one of them")
             phrases += entry.phrases
-        self.words = tuple(dict.fromkeys(self._of_class.values()))
+        # concept words that vocabularies always hold
+        self.words = tuple(dict.fromkeys(e.concept for e in self._entries if e.always and e.concept != NONE))
         self._table = PhraseTable(phrases)
 
     @classmethod
@@ -97,6 +100,30 @@ class ConceptDictionary:
             entries.append(Entry(name, entry.concept, phrases))
         return cls(entries)
 
+    @classmethod
+    def imagenet(cls) -> ConceptDictionary:
+        """COCO's 80 classes and, each for itself, the everyday names of ImageNet's 1,000 that mean none of them.
+
+        For concepts of a COCO detector and of an ImageNet backbone together; neither has seen a caption. A name of
+        several words goes by its last one (a water tower is a *tower*). What a class is a kind of (vehicle, clothing)
+        has no word: it says little of a photo.
+        """
+        entries = _entries(COCO)
+        taken = {phrase for entry in entries for phrase in (entry.name, *map(_plain, entry.phrases))}
+        for name in dict.fromkeys(each.name for each in imagenet_classes()):
+            word = name.split()[-1]
+            phrases = tuple(f"{phrase}/n" for phrase in dict.fromkeys((name, word)) if phrase not in taken)
+            taken.update(map(_plain, phrases))
+            if f"{name}/n" in phrases:
+                entries.append(Entry(name, word, phrases, always=False))
+        return cls(entries)
+
+    def within(self, vocabulary: Container[str]) -> ConceptDictionary:
+        """The dictionary without the concepts that a vocabulary has no word for."""
+        return ConceptDictionary(
+            entry if entry.concept in vocabulary else replace(entry, concept=NONE) for entry in self._entries
+        )
+
     def of_class(self, name: str) -> str:
         if name not in self._of_class:
             fix = "use the dictionary of the detector that found it, or add a line for the class"
@@ -116,7 +143,7 @@ class ConceptDictionary:
                 break
             ours = concept.name in concept_names() or concept.name in imagenet_chains()
             word = self.word_of(concept.name) if ours else self.of_class(concept.name)
-            if word:
+            if word and word != NONE:
                 best.setdefault(word, replace(concept, name=word))
         return tuple(best.values())[:MOST]
 
@@ -162,4 +189,5 @@ NAMED = {  # by what a recipe calls them
     "coco": ConceptDictionary.coco,
     "entities": ConceptDictionary.entities,
     "detector": ConceptDictionary.detector,
+    "imagenet": ConceptDictionary.imagenet,
 }

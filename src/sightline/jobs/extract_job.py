@@ -29,7 +29,7 @@ from sightline.photo import Photo
 from sightline.scene import Array, Scene
 from sightline.vision.encoder import ConceptEncoder, Encoder, InferenceEncoder, VisionModel
 from sightline.vision.feature_store import FeatureStore
-from sightline.vision.grid_encoder import GridEncoder
+from sightline.vision.grid_encoder import ImageNetEncoder
 from sightline.vision.photo_reader import Progress
 from sightline.vision.store_layout import EXACT, PARTS
 
@@ -155,10 +155,10 @@ class SceneMaker:
 def vision_of(model: PathLike | None = None) -> VisionModel:
     """The vision model of a bundle, or of the checkpoint or run of a model that was trained with one, to evaluate with.
 
-    `imagenet` are the cells of EfficientNet-Lite2 as trained on ImageNet; None is the model that comes with Sightline.
+    `imagenet` is EfficientNet-Lite2 as trained on ImageNet, its cells and classes; None is the model of the package.
     """
     if model is not None and os.fspath(model) == IMAGENET:
-        return GridEncoder.imagenet()
+        return ImageNetEncoder.imagenet()
     path = default_bundle() if model is None else model_file(model)
     if kind_of_file(path) == "bundle":
         return load_bundle(path).vision

@@ -97,6 +97,8 @@ def build_data(
         vocabulary = choose_vocabulary(config.vocabulary, splitter, photos, corpus, always, notes)
     else:
         notes.append(f"The {len(vocabulary.words):,} words are those of the model it starts from.")
+    if dictionary is not None:
+        dictionary = dictionary.within(vocabulary)
     fingerprint = ""
     if not isinstance(vision, CachedFeatures):
         pools = pixel_pools(config, photos, vision.size, notes, cells=isinstance(vision, Grid))

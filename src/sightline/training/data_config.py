@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from sightline.config import check_ranges
+from sightline.data.concept_dictionary import MIN_SCORE
 from sightline.errors import ConfigError
 from sightline.text.vocabulary import rule as named_rule
 
@@ -50,10 +51,13 @@ class DataConfig:
     # cells stand for regions; `detector`, the vision model that comes with Sightline, with 36 regions and its grid
     # cells averaged 2 · 2; or a vision model of your own, named like a recipe's `start`
     encoder: str = ""
-    concepts: Path | None = None  # where the concepts of photos come from, if not from features: a file of named boxes
-    # from a detector's classes to concept words: `coco`, `entities`, `detector` (the names of Sightline's own), or a
-    # file like concept_dictionary.tsv
+    # where the concepts of photos come from, if not from features: a file of named boxes, a feature store with
+    # concepts, or several of them, whose concepts a photo has together
+    concepts: Path | tuple[Path, ...] | None = None
+    # from names to concept words: `coco`, `imagenet` (COCO's and the names of ImageNet's classes), `entities`,
+    # `detector` (the names of Sightline's own), or a file like concept_dictionary.tsv
     dictionary: str = "coco"
+    min_score: float = MIN_SCORE  # concepts of photos that are less sure are left out
     corpus: Path | None = None  # sentences without photos, for the text stages of R2M
     sentiment: Sentiment = ""  # of a corpus that tells it (SentiCap), the sentences to take; empty takes all
     # a SentiCap file: captions are also measured by how many of its words with sentiment they use
@@ -89,9 +93,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         named_rule(self.rule)
         check_ranges(self, "data.", min_count="[0, ∞)", min_words="[0, ∞)", max_words="[0, ∞)", max_photos="[0, ∞)")
-        check_ranges(
-            self, "data.", unknown="[0, 1]", held_out="[0, 1)", budget="(0, ∞)", views="[1, ∞)", window="(0, 1]"
-        )
+        check_ranges(self, "data.", min_score="[0, 1]", unknown="[0, 1]", held_out="[0, 1)", window="(0, 1]")
+        check_ranges(self, "data.", budget="(0, ∞)", views="[1, ∞)")
         if self.splits and self.shares:
             raise ConfigError("both data.splits and data.shares are given", fix="give one of them")
         if self.vocabulary == "corpus" and self.corpus is None:
@@ -110,6 +113,12 @@ class DataConfig:
     @property
     def caption_files(self) -> tuple[Path, ...]:
         return self.captions if isinstance(self.captions, tuple) else (self.captions,)
+
+    @property
+    def concept_files(self) -> tuple[Path, ...]:
+        if self.concepts is None:
+            return ()
+        return self.concepts if isinstance(self.concepts, tuple) else (self.concepts,)
 
     def path(self, value: Path, base: Path = Path()) -> Path:
         return base / self.root / value

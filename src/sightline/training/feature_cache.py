@@ -130,9 +130,9 @@ def extract(
 
 def _vision(name: str, find: Callable[[str], Checkpoint]) -> VisionModel:
     if name in BACKBONES:
-        from sightline.vision.grid_encoder import GridEncoder
+        from sightline.vision.grid_encoder import ImageNetEncoder
 
-        return GridEncoder.imagenet(cast("Variant", name), SIZE)
+        return ImageNetEncoder.imagenet(cast("Variant", name), SIZE)
     if name == DETECTOR:
         from sightline.jobs.extract_job import vision_of
 

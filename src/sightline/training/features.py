@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from sightline.training.data_config import DataConfig, way_to_make
 from sightline.training.tensor_tables import PARTS, Pool, SceneStream, SceneTable, parts_of
 
 SAMPLES = 16  # scenes by which the memory of all is estimated
+ENOUGH = 100  # photos, in one of which something must be named
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +28,10 @@ class PhotoScenes:
 
     features: SceneSource | None  # where scenes come from; None where photos have concepts alone
     feature_of: Mapping[str, str]  # the id of a photo there
-    named: SceneSource | None = None  # where concepts come from, if not from the features
-    named_of: Mapping[str, str] = field(default_factory=dict)  # the id of a photo there
+    # where concepts come from, if not from the features, and the id of a photo there; of several, a photo has all
+    named: tuple[tuple[SceneSource, Mapping[str, str]], ...] = ()
     dictionary: ConceptDictionary | None = None  # from what is named there to concepts; None leaves scenes as they are
+    min_score: float = MIN_SCORE  # of a sure concept
     unsure: Mapping[str, Concept] = field(default_factory=dict)  # the concept of photos that have no sure one
 
     def __getitem__(self, id: str) -> Scene:
@@ -39,14 +42,15 @@ class PhotoScenes:
 
     def concepts_of(self, id: str) -> tuple[Concept, ...]:
         """The concepts of a photo: the sure ones, else what `unsure` says, else none."""
-        return self.rank_concepts(id, MIN_SCORE) or ((self.unsure[id],) if id in self.unsure else ())
+        return self.rank_concepts(id, self.min_score) or ((self.unsure[id],) if id in self.unsure else ())
 
     def rank_concepts(self, id: str, min_score: float = 0.0) -> tuple[Concept, ...]:
         """The concepts of a photo with this score or more, the surest first."""
-        named, place = (self.named, self.named_of) if self.named is not None else (self.features, self.feature_of)
-        if self.dictionary is None or named is None or id not in place:
+        if self.dictionary is None:
             return ()
-        return self.dictionary.of_scene(named[place[id]], min_score)
+        sources = self.named or (() if self.features is None else ((self.features, self.feature_of),))
+        concepts = [concept for scenes, of in sources if id in of for concept in scenes[of[id]].concepts]
+        return self.dictionary.of_scene(Scene(id, concepts=tuple(concepts)), min_score)
 
 
 def feature_pools(
@@ -63,7 +67,7 @@ def feature_pools(
     """
     if not photos:
         return {}
-    if config.features is None and (config.concepts is None or set(needs) != {"concepts"}):
+    if config.features is None and (not config.concept_files or set(needs) != {"concepts"}):
         what = f"the model reads {', '.join(needs)} of photos, and there are no features"
         raise ConfigError(what, fix="give data.features; `sightline data formats` lists the formats that hold features")
     source = _source(config, photos, dictionary, notes)
@@ -90,7 +94,8 @@ def _source(
 ) -> PhotoScenes:
     """Features and concepts of all photos, matched with them by their names."""
     listed = [photo for part in photos.values() for photo in part]
-    source = PhotoScenes(None, {photo.id: photo.id for photo in listed}, dictionary=dictionary)
+    ids = {photo.id: photo.id for photo in listed}
+    source = PhotoScenes(None, ids, dictionary=dictionary, min_score=config.min_score)
     if config.features is not None:
         path = config.path(config.features)
         if not path.exists() and (way := way_to_make(path)):
@@ -101,12 +106,15 @@ def _source(
         source = replace(source, features=features, feature_of=feature_of)
         all_there = f"All {plural(len(listed), 'photo')} have features in {path}."
         notes.append(f"{missing}. They are left out." if missing else all_there)
-    if dictionary is not None and config.concepts is not None:
-        path = config.path(config.concepts)
-        named = open_scenes(path)
-        named_of = match_some(listed, named.ids(), path, fix="captions and concepts must name photos alike")
-        source = replace(source, named=named, named_of=named_of)
     if dictionary is not None:
+        named = []
+        for path in map(config.path, config.concept_files):
+            scenes = open_scenes(path)
+            named_of = match_some(listed, scenes.ids(), path, fix="captions and concepts must name photos alike")
+            if not any(scenes[id].concepts for id in islice(named_of.values(), ENOUGH)):
+                notes.append(f"Warning: {path} names nothing in {plural(min(len(named_of), ENOUGH), 'photo')}.")
+            named.append((scenes, named_of))
+        source = replace(source, named=tuple(named))
         source = replace(source, unsure=_unsure(photos, source, notes))
     return source
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from sightline import __version__
 from sightline.config import RENAMED, build, override
+from sightline.data.concept_dictionary import NAMED
 from sightline.devices import choose_device
 from sightline.errors import ConfigError, SightlineError, plural
 from sightline.files import MODEL, read_json, write_json
@@ -340,10 +341,10 @@ def files_of(recipe: Recipe) -> Iterator[Path]:
     data = recipe.data
     yield from captions_of(data)
     features = None if data.encoder else data.features
-    read = (data.images, data.boxes, features, data.concepts, data.corpus, data.grounding)
+    read = (data.images, data.boxes, features, *data.concept_files, data.corpus, data.grounding)
     boxed = () if data.boxed is None else (data.boxed.images, data.boxed.boxes, data.boxed.photos)
     yield from (path for path in (*read, *boxed) if path is not None)
-    if data.dictionary not in ("coco", "entities"):
+    if data.dictionary not in NAMED:
         yield Path(data.dictionary)
     for name in (recipe.start, *recipe.measure):
         if name and not name.startswith(("row:", "recipe:")):

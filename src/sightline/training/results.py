@@ -319,10 +319,16 @@ def supervision(recipe: Recipe, fingerprint: str = "", base: Path = Path()) -> s
     features = card.read_text(encoding="utf-8").strip() if card.is_file() else listed
     if fingerprint in SHIPPED_VISION or data.encoder == ENCODER:
         features = DETECTOR  # whatever the store is called
-    if data.concepts is None or not features:
+    if not data.concept_files or not features:
         return features
-    concepts = CONCEPTS.get(data.concepts.as_posix(), "")
-    return f"{features}; concepts: {concepts}" if concepts else ""
+    concepts = [_learned_concepts(path) for path in data.concept_files]
+    return f"{features}; concepts: {', '.join(concepts)}" if all(concepts) else ""
+
+
+def _learned_concepts(path: Path) -> str:
+    """What a source of concepts learned from; "" where that is unknown."""
+    store = next((f"names of classes by {source}" for end, source in STORES.items() if path.name.endswith(end)), "")
+    return CONCEPTS.get(path.as_posix(), store)
 
 
 def refuse_captions(paper: str, learned_from: str) -> None:

@@ -24,9 +24,9 @@ AHEAD = 0.3  # of regions' names are ImageNet's by so much: regions have many na
 LEAST = 0.3  # how sure a region's name must be, as for `Detector.concepts`
 
 # Logits of ImageNet's classes are divided by it. Fitted on those of the shipped vision model, which has learned them
-# from EfficientNet-Lite2 and is less sure than it is right (`tools/fit_hedging.py` tells 0.89 of EfficientNet-Lite2
-# itself).
+# from EfficientNet-Lite2 and is less sure than it is right.
 TEMPERATURE = 0.75
+DOWNLOADED_TEMPERATURE = 0.89  # the same for EfficientNet-Lite2 as downloaded (`tools/fit_hedging.py` tells both)
 # The share of the probability of its subject (the most general name above it: animal, vehicle, building) that makes a
 # name sure; else a more general one is taken. More than a half, so that it is one name.
 SURE = 0.6

@@ -93,7 +93,11 @@ class EfficientNetLite(nn.Module):
 
     def classify(self, cells: Tensor) -> Tensor:
         """The head's (B, 1280, h, w) to (B, classes) logits."""
-        return self._classes()(cells.mean((2, 3)))  # type: ignore[no-any-return]
+        return self.classify_vector(cells.mean((2, 3)))
+
+    def classify_vector(self, vector: Tensor) -> Tensor:
+        """The mean of the head's cells (B, 1280) to (B, classes) logits."""
+        return self._classes()(vector)  # type: ignore[no-any-return]
 
     def classify_cells(self, cells: Tensor) -> Tensor:
         """The head's (B, 1280, h, w) to (B, h · w, classes): what each cell alone would be called."""

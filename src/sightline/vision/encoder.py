@@ -21,7 +21,7 @@ from sightline.files import fingerprint
 from sightline.scene import Concept
 from sightline.vision.detector import Detector, DetectorConfig
 from sightline.vision.fold_batch_norm import fold
-from sightline.vision.grid_encoder import GridConfig, GridEncoder
+from sightline.vision.grid_encoder import GridConfig, GridEncoder, ImageNetEncoder
 
 VisionConfig = GridConfig | DetectorConfig  # what a checkpoint that looks for itself can hold
 VisionModel = GridEncoder | Detector
@@ -145,7 +145,9 @@ class InferenceEncoder(nn.Module):
 
     def concepts(self, scenes: SceneBatch) -> Sequence[tuple[Concept, ...]]:
         """What is in each photo, where the model has names for it."""
-        return self.vision.concepts(scenes) if isinstance(self.vision, Detector) else [()] * len(scenes)
+        if isinstance(self.vision, Detector | ImageNetEncoder):
+            return self.vision.concepts(scenes)
+        return [()] * len(scenes)
 
 
 def scenes_fingerprint(vision: str, pool: int = 1, rule: BoxRule | None = None) -> str:

@@ -1,7 +1,8 @@
 """EfficientNet-Lite as downloaded: `GridEncoder` makes scenes of its last map, `ImageNetClassifier` reads its classes.
 
 Each cell of the map is a grid feature, and a region whose box is where the cell is; the global vector is their mean.
-This backbone has never seen a caption, which is what unpaired captioning (R2M) asks of it.
+`ImageNetEncoder` makes the same scenes, and names what its classes say of the whole photo. This backbone has never seen
+a caption, which is what unpaired captioning (R2M) asks of it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from torch import Tensor, nn
 from sightline.batch import SceneBatch, cell_boxes
 from sightline.errors import MissingExtraError
 from sightline.files import fingerprint
+from sightline.scene import Concept
 from sightline.vision.concept_names import CLASSES
+from sightline.vision.concept_tokens import (
+    DOWNLOADED_TEMPERATURE,
+    MOST_OF_IMAGENET,
+    hedged_probabilities,
+    imagenet_forest,
+)
 from sightline.vision.efficientnet_lite import MEAN, SCALE, EfficientNetLite, Variant
 
 
@@ -70,6 +78,27 @@ class GridEncoder(nn.Module):
     def fingerprint(self) -> str:
         weights = self.backbone.head.convolution.weight.detach().float().cpu().numpy().tobytes()
         return fingerprint("grid-encoder", self.variant, str(self.size), weights)
+
+
+class ImageNetEncoder(GridEncoder):
+    """A `GridEncoder` that names what is in a photo, as specifically as its 1,000 classes are sure of it."""
+
+    def __init__(self, variant: Variant = "lite2", size: int = 224) -> None:
+        super().__init__(variant, size)
+        self.backbone = EfficientNetLite(variant, CLASSES)
+
+    def concepts(self, scenes: SceneBatch) -> list[tuple[Concept, ...]]:
+        """The names of each photo, the surest first, with their probabilities and without boxes."""
+        likely = hedged_probabilities(self.backbone.classify_vector(scenes.part("vector")), DOWNLOADED_TEMPERATURE)
+        scores, names = likely.topk(MOST_OF_IMAGENET, 1)
+        chains = imagenet_forest().chains
+        return [
+            tuple(Concept(chains[name][0], score) for score, name in zip(*row, strict=True) if score > 0)
+            for row in zip(scores.tolist(), names.tolist(), strict=True)
+        ]
+
+    def fingerprint(self) -> str:
+        return fingerprint("imagenet-encoder", super().fingerprint())
 
 
 class ImageNetClassifier(nn.Module):
