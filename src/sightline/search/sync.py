@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from sightline.errors import ConfigError, DataError, MissingExtraError, SightlineError
-from sightline.files import PathLike, cache_dir, fingerprint, lock, unwritable
-from sightline.jobs.job import Executor, Report, run, run_locally, select_news
+from sightline.files import PathLike, cache_dir, fingerprint, lock
+from sightline.jobs.job import Executor, Report, run, run_locally
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger
 from sightline.photo import Photo, PhotoEmbedding
@@ -163,9 +163,16 @@ def sync(
         sink = IndexSink(index, {photo.id: photo.mark for photo in todo.embed})
         with Ledger(place / LEDGER) as ledger:
             report = run(
-                todo.embed, work, sink, ledger, size=size, batch=index.batch, progress=progress, executor=executor
+                todo.embed,
+                work,
+                sink,
+                ledger,
+                size=size,
+                batch=index.batch,
+                progress=progress,
+                executor=executor,
+                problems=problems,
             )
-            news = [*select_news(problems, ledger), *report.news]
         index.tidy()
         total = len(index)
     copied, moved = len(renamed & todo.copies), len(renamed - todo.copies)
@@ -173,8 +180,8 @@ def sync(
         photos=len(photos),
         made=report.made + copied,
         kept=todo.kept + moved,
-        bad=[*problems, *report.bad],
-        news=news,
+        bad=report.bad,
+        news=report.news,
         copied=copied,
         moved=moved,
         gone=len(todo.gone - {source for _, source in todo.known}),
@@ -266,11 +273,6 @@ def content_hash(path: PathLike) -> str:
 def hold_store(store: PathLike) -> Iterator[Path]:
     """Hold the store as its only writer; the folder is that of its ledger, which is on this machine in any case."""
     folder = cache_dir() / "indexes" / fingerprint(os.fspath(store)) if is_address(store) else Path(store)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / LOCK).touch()
-    except OSError as error:
-        raise unwritable(folder, error) from error
     with lock(folder / LOCK):
         yield folder
 
