@@ -88,7 +88,7 @@ def _plan(
     todo.gone = {path for path in missing if not path.startswith(unread)}
     complete = {path: row for path, row in rows.items() if row.captioned or not captions}
     changed = {photo.id for photo in photos if photo.id in rows and rows[photo.id].mark != photo.mark}
-    by_length, moved = dict[int, dict[str, str]](), set[str]()
+    by_length, moved = dict[int, dict[str, str]](), set[str]()  # of files: paths by content; sources that have moved
     for path, row in complete.items():
         if row.content:
             by_length.setdefault(row.mark[0], {})[row.content] = path
@@ -97,7 +97,7 @@ def _plan(
             todo.embed.append(photo)
         elif photo.id in complete and complete[photo.id].mark == photo.mark:
             todo.kept += 1
-        elif source := _same_bytes(photo, by_length):
+        elif (known := by_length.get(photo.mark[0])) and (source := known.get(content_hash(photo.path))):
             exists = Path(source).exists()
             if photo.id not in rows and ((exists and source not in changed) or source in moved):
                 todo.copies.add(photo.id)
@@ -108,12 +108,6 @@ def _plan(
         else:
             todo.embed.append(photo)
     return todo
-
-
-def _same_bytes(photo: PhotoRef, by_length: Mapping[int, Mapping[str, str]]) -> str | None:
-    """The path of a row of the same bytes; files of other lengths are not read."""
-    by_content = by_length.get(photo.mark[0])
-    return None if by_content is None else by_content.get(content_hash(photo.path))
 
 
 def sync(
