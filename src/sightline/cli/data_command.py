@@ -58,7 +58,7 @@ def convert(
     Args:
         source: a file or folder in any format that `sightline data formats` lists.
         destination: where to write.
-        to: the format to write; by default the destination's name tells.
+        to: the format to write; by default the one that the destination's name ends like.
         split: keep the photos of this split only.
         force: write over an existing file.
     """

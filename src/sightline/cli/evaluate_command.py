@@ -62,8 +62,8 @@ def evaluate(
         captions: references, one file or several, in any format with captions; by default those of the run.
         features: of the photos, in any format with features; the vision model must be the one of training.
         images: the folder of photos; by default that of the run, or where the captions are.
-        split: of the captions, by default test. Captions without splits are all used, and it is said, or those of
-            --photos; photos that the run has learned from are left out, unless --split all asks for them.
+        split: of the captions, by default test. Captions without splits are all used, or those of --photos, but for
+            photos that the run has learned from, and a note says so; --split all takes every photo.
         photos: a list of the split's photos, for captions without splits.
         concepts: r2m: what is in the photos, a file of named boxes.
         grounding: Flickr30k Entities; measures whether words point at the right boxes too.

@@ -122,7 +122,7 @@ def search(
         avoid: what not to find.
         store: where the index is; by default .sightline-index in the current folder, or in the nearest above it.
         count: photos to find, at most.
-        vectors_only: pay no heed to what captions say.
+        vectors_only: ignore what captions say.
         exact: compare every vector.
         ann: use the approximate index of LanceDB.
         explain: look again at the photos found, for where in them the words are.

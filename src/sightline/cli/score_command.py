@@ -80,7 +80,7 @@ def score(
             raise DataError(what, where=df, fix="give the file of words, such as coco-train-words.p")
         frequencies = DocumentFrequencies(saved.counts, saved.ref_len)
     if instances is not None and "chair" not in metrics:
-        raise ConfigError("--instances says what is in the photos for chair alone", fix="add --metrics chair")
+        raise ConfigError("--instances is for the metric chair alone", fix="add --metrics chair")
     objects = None if instances is None else _objects(existing_path(instances), photos)
     console = Console(stderr=True, quiet=quiet)
     systems: dict[str, Scorecard] = {}

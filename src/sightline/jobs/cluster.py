@@ -53,7 +53,7 @@ def executor_of(address: str | None, threads: int | None = None, device: str = "
             ray.init(None if address == "auto" else address, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, RuntimeError, ValueError) as error:
             what = f"no Ray cluster answers ({str(error).partition(chr(10))[0]})"
-            fix = "start one with `ray start --head`, which tells its address, or use `--ray auto`"
+            fix = "start one with `ray start --head`, which prints its address, or use `--ray auto`"
             raise ClusterError(what, where=address, fix=fix) from error
     try:
         yield functools.partial(run_on_cluster, cpus=threads or 1, gpus=device != "cpu")

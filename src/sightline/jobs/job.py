@@ -82,8 +82,8 @@ class Report:
         if self.news:
             print(left_out(self.news), file=sys.stderr)
         if before := len(self.bad) - len(self.news):
-            many = "1 file that was told before is" if before == 1 else f"{before:,} files that were told before are"
-            print(f"{many} still left out; --json lists all", file=sys.stderr)
+            which = "1 file reported before is" if before == 1 else f"{before:,} files reported before are"
+            print(f"{which} still left out; --json lists all", file=sys.stderr)
         if not self.photos:
             print("No photo was found there. To fix: name a folder that has some.", file=sys.stderr)
 

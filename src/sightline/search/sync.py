@@ -125,7 +125,7 @@ def sync(
 ) -> SyncReport:
     """Index the photos below a folder: new and changed ones are looked at, moved ones renamed, missing ones dropped.
 
-    What is not told here is as for `Pipeline.index`.
+    What is not described here is as for `Pipeline.index`.
 
     Args:
         folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
