@@ -213,15 +213,11 @@ def _choose_data(
             images = run.path(run.images, base)
         changes = {"images": images, **changes}
     test = split or TEST
-    if photos is not None:
-        lists = {test: existing_path(photos).absolute()}
+    lists = {} if photos is None else {test: existing_path(photos).absolute()}
+    if lists or (split != ALL and any(any_captions(path).splits() for path in paths)):
         return DataConfig(captions=paths, test=(test,), splits=lists, **changes), []
-    if split != ALL and any(any_captions(path).splits() for path in paths):
-        return DataConfig(captions=paths, test=(test,), **changes), []
     everything = DataConfig(captions=paths, test=(ALL,), shares={ALL: 1.0}, **changes)
-    if run is None or split == ALL:
-        return everything, []
-    new, learned = _new_photos(run, everything, base)
+    new, learned = ([], 0) if run is None or split == ALL else _new_photos(run, everything, base)
     if not learned:
         return everything, []
     if not new:

@@ -70,8 +70,8 @@ def index(
             progress=iter if quiet else progress_bar("indexing"),
             executor=executor,
         )
-    as_json = report.to_json(time.monotonic() - began, "copied", "moved", "gone", "total", "engine")
-    show({"store": place, **as_json}, f"{printable(place)}: {summary(report)}", json=json, quiet=quiet)
+    as_json = {"store": place, **report.to_json(time.monotonic() - began)}
+    show(as_json, f"{printable(place)}: {summary(report)}", json=json, quiet=quiet)
     report.print_problems()
     return 0 if report.made or report.kept else 1
 

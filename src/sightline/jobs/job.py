@@ -68,13 +68,13 @@ class Report:
     bad: list[SightlineError] = field(default_factory=list)  # why each of the others has no result
     news: list[SightlineError] = field(default_factory=list)  # those of `bad` that no earlier run has reported
 
-    def to_json(self, seconds: float, *more: str) -> dict[str, Any]:
-        """Counts (`more` names further ones), duration, and each file that was left out."""
+    def to_json(self, seconds: float) -> dict[str, Any]:
+        """Counts, duration, and each file that was left out."""
         new = {id(error) for error in self.news}
         bad = [
             {"path": error.where, "error": error.what, "fix": error.fix, "new": id(error) in new} for error in self.bad
         ]
-        counts = {name: getattr(self, name) for name in ("photos", "made", "kept", *more)}
+        counts = {name: value for name, value in vars(self).items() if name not in ("bad", "news")}
         return {**counts, "seconds": round(seconds, 3), "bad": bad}
 
     def print_problems(self) -> None:
