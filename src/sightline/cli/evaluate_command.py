@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from sightline.cli.console import Arg, print_table, show
+from sightline.cli.console import Arg, plain_console, print_table, show
 from sightline.errors import ConfigError, MissingRecordError, printable
 from sightline.files import existing_path, model_file, refuse_to_replace
 
@@ -257,11 +257,9 @@ def _new_photos(run: DataConfig, everything: DataConfig, base: Path) -> tuple[li
 
 
 def _print(measured: Measurement, split: str, out: Path | None) -> None:
-    from rich.console import Console
-
     print_table(("", split), [(name, f"{value:.2f}") for name, value in measured.metrics.items()])
-    console = Console(soft_wrap=True, highlight=False)
+    console = plain_console()
     for sentence in measured.notes:
-        console.print(printable(sentence), style="dim", markup=False)
+        console.print(printable(sentence), style="dim")
     if out is not None:
-        console.print(printable(f"captions: {out}"), markup=False)
+        console.print(printable(f"captions: {out}"))
