@@ -201,19 +201,18 @@ def file_captions(
     executor: Executor,
 ) -> int:
     """Caption photos found in `sources`, write the files, also when interrupted, and return how many have a caption."""
-    maker = work.fingerprint()
-    cache = cache_dir() / "captions" / fingerprint(maker, *map(id_of, sources))
-    place = cache if filing.out is None else filing.out / HIDDEN
-    if (out := filing.out) is not None and not place.exists():  # nothing is made in the folder of something else
+    maker, out = work.fingerprint(), filing.out
+    place = out / HIDDEN if out else cache_dir() / "captions" / fingerprint(maker, *map(id_of, sources))
+    if out and not place.exists():  # nothing is made in the folder of something else
         _refuse_tables(filing, out, ())
     with (
         lock(place / "lock"),
         CaptionLog(place / "captions.jsonl", maker, top_of(sources)) as log,
         CaptionLog(place / "distinct.jsonl", maker) as rewrites,
         Ledger(place / "ledger.jsonl") as ledger,
-        FileLedger(place / "files.jsonl", filing.out or place) as own,
+        FileLedger(place / "files.jsonl", out or place) as own,
     ):
-        if not own.has_lines and filing.out is not None:
+        if out and not own.has_lines:
             own.adopt(_files_of_before(own, log, rewrites))
         _refuse_tables(filing, own.folder, own)
         drawn = {id_of(own.folder / name) for name in own}
@@ -232,7 +231,7 @@ def file_captions(
                     _rewrite(files, work, ledger)
         except KeyboardInterrupt:
             count = sum(photo.id in log for photo in photos)
-            done = f"{count:,} of {len(named):,} photos are done and written"
+            done = f"{count:,} of {len(photos):,} photos are done and written"
             raise KeyboardInterrupt(f"Interrupted. {done}; run the same command again to go on.") from None
         if report.kept:
             display.notes.append(f"{report.made:,} captioned now, {report.kept:,} done before")
