@@ -207,6 +207,19 @@ def test_pictures_in_the_folder_of_photos_are_not_captioned(caption, photos):
     assert len(rows(photos / "captions.csv")) == 2
 
 
+def test_an_interrupt_counts_no_pictures_that_an_earlier_run_drew(caption, photos, monkeypatch):
+    caption(photos, "--out", photos, "--format", "pictures")
+    draw_photo(photos / "new.png", (64, 64))
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CaptionLog, "add", interrupt)
+    code, _, err = caption(photos, "--out", photos, "--format", "pictures")
+    assert code == 130
+    assert "2 of 3 photos are done and written" in err
+
+
 @pytest.mark.parametrize("before", [[], ["--format", "csv"]], ids=["new", "where the picture has a name already"])
 def test_a_picture_never_replaces_a_file_that_sightline_did_not_write(caption, photos, before):
     if before:

@@ -103,7 +103,7 @@ def test_json_tells_all_and_bad_files_are_told_once(model, photos, tmp_path, cap
     assert commands.main([*arguments, "--json"]) == 0
     shown = capsys.readouterr()
     assert [bad["new"] for bad in json.loads(shown.out)["bad"]] == [False]
-    assert shown.err == "1 file that was told before is still left out; --json lists all\n"
+    assert shown.err == "1 file reported before is still left out; --json lists all\n"
 
 
 def test_quiet_says_nothing_of_what_went_well(model, photos, tmp_path, capsys):

@@ -172,7 +172,7 @@ def test_json_of_an_index_tells_all_and_bad_files_are_told_once(model, photos, t
     assert commands.main(command(model, "index", photos, "--store", tmp_path / "store", "--json")) == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out)["kept"] == 3
-    assert shown.err == "1 file that was told before is still left out; --json lists all\n"
+    assert shown.err == "1 file reported before is still left out; --json lists all\n"
 
 
 def test_another_model_is_refused_by_both_and_force_begins_again(model, photos, tmp_path, capsys):

@@ -96,7 +96,7 @@ def test_a_matcher_is_called_so(file, capsys):
     shown = told(capsys, file)
     assert "matcher  vsepp" in shown
     assert "a model without a name" in shown
-    assert "licence  not told in the file" in shown
+    assert "licence  not named in the file" in shown
 
 
 def test_a_bundle_tells_each_of_its_parts(tmp_path, capsys):

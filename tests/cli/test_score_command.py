@@ -366,3 +366,10 @@ def test_a_file_name_with_a_line_break_stays_one_line(tmp_path, capsys):
     assert commands.main(asked) == 0
     (note,) = [line for line in capsys.readouterr().out.splitlines() if "were not scored" in line]
     assert note.endswith("a\\nb.jpg")
+
+
+def test_a_table_shows_names_of_files_as_they_are(tmp_path, refs, capsys):
+    names = ["mine[beta]", "a:cat:", "red\x1b[31m"]
+    paths = [results(tmp_path, HYPOTHESES, f"{name}.json") for name in names]
+    assert run("--refs", refs, "--hyps", *paths, metrics=["bleu"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["mine[beta]", "a:cat:", "red\\x1b[31m"]

@@ -181,7 +181,7 @@ def test_files_that_cannot_help_are_refused(tmp_path, files, capsys):
     assert commands.main([*files, "--instances", str(strange)]) == 2
     assert "none of the photos with references is in this file" in capsys.readouterr().err
     assert commands.main([*files[:-1], "bleu", "--instances", str(strange)]) == 2
-    assert "for chair alone" in capsys.readouterr().err
+    assert "for the metric chair alone" in capsys.readouterr().err
     captions = tmp_path / "captions.json"
     captions.write_text(json.dumps([{"image_id": 1, "caption": "a"}]))
     assert commands.main([*files, "--instances", str(captions)]) == 2

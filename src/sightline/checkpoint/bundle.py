@@ -9,7 +9,6 @@ Weights are named `vision.…`, `captioner.…` and `matcher.…`, and are store
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
@@ -25,8 +24,7 @@ from sightline.checkpoint.checkpoint_file import (
     build_model,
     pack,
     plain,
-    read_header,
-    read_tensors,
+    read_file,
     unpack,
     weights_must_fit,
     write_file,
@@ -106,21 +104,19 @@ class _Matcher:
     words: str | None  # None for the captioner's
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Header:
-    layout: int
     precision: Precision
     vision: VisionConfig
     captioner: _Captioner
     matcher: _Matcher | None
     calibration: Calibration
     pointing: BoxChooser
-    card: dict[str, Any]
-    checksum: int
     auditing: SupportModel = field(default_factory=SupportModel)
     fit: float = 0.0
     choice: Choice = field(default_factory=Choice)
     pointer: WordPointerConfig | None = None
+    card: dict[str, Any]
 
 
 def default_bundle() -> Path:
@@ -140,23 +136,23 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
     matcher_header = None
     if matcher is not None:
         models["matcher"] = matcher.model
-        same_words = matcher.vocabulary == captioner.vocabulary
-        matcher_header = _reader_header(matcher, None if same_words else _lines(matcher.vocabulary))
+        words = None if matcher.vocabulary == captioner.vocabulary else _lines(matcher.vocabulary)
+        matcher_header = _Matcher(matcher.model.config, matcher.text_rule, words)
     if bundle.pointer is not None:
         models["pointer"] = bundle.pointer
-    header = {
-        "precision": precision,
-        "vision": dataclasses.asdict(bundle.vision.config),
-        "captioner": _reader_header(captioner, _lines(captioner.vocabulary)),
-        "matcher": matcher_header,
-        "calibration": dataclasses.asdict(bundle.calibration),
-        "pointing": dataclasses.asdict(bundle.pointing),
-        "auditing": dataclasses.asdict(bundle.auditing),
-        "fit": bundle.fit,
-        "choice": dataclasses.asdict(bundle.choice),
-        "pointer": None if bundle.pointer is None else dataclasses.asdict(bundle.pointer.config),
-        "card": bundle.card,
-    }
+    header = _Header(
+        precision=precision,
+        vision=bundle.vision.config,
+        captioner=_Captioner(captioner.model.config, captioner.text_rule, _lines(captioner.vocabulary)),
+        matcher=matcher_header,
+        calibration=bundle.calibration,
+        pointing=bundle.pointing,
+        auditing=bundle.auditing,
+        fit=bundle.fit,
+        choice=bundle.choice,
+        pointer=None if bundle.pointer is None else bundle.pointer.config,
+        card=bundle.card,
+    )
     weights = {f"{part}.{name}": tensor for part, model in models.items() for name, tensor in plain(model).items()}
     write_file(path, pack(weights, precision), header, "bundle")
 
@@ -164,8 +160,8 @@ def save_bundle(path: PathLike, bundle: Bundle, precision: Precision = "int8") -
 def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu") -> Bundle:
     """Read a bundle, by default the one that comes with Sightline; its models are in evaluation mode, in float32."""
     path = default_bundle() if path is None else path
-    header = read_header(path, _Header, "bundle")
-    packed, captioner, matcher = read_tensors(path, header.checksum), header.captioner, header.matcher
+    header, packed = read_file(path, _Header, "bundle")
+    captioner, matcher = header.captioner, header.matcher
 
     def build_part(make: Callable[[], Module], prefix: str) -> Module:
         part = {name.removeprefix(prefix): tensor for name, tensor in packed.items() if name.startswith(prefix)}
@@ -200,10 +196,6 @@ def load_bundle(path: PathLike | None = None, device: torch.device | str = "cpu"
         fit=header.fit,
         choice=header.choice,
     )
-
-
-def _reader_header(reader: Reader[Captioner] | Reader[Matcher], words: str | None) -> dict[str, Any]:
-    return {"config": dataclasses.asdict(reader.model.config), "rule": reader.text_rule, "words": words}
 
 
 def _lines(vocabulary: Vocabulary) -> str:

@@ -12,6 +12,7 @@ what float16 can hold.
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import IO, Any, Literal, TypeVar
 
 import torch
@@ -39,10 +40,10 @@ USES = {
 }
 
 
-def write_file(path: PathLike, weights: dict[str, Tensor], description: Mapping[str, Any], holds: FileKind) -> None:
-    """Write weights and their description; the file is whole or not there."""
-    header = {"layout": LAYOUT, **description, "holds": holds, "checksum": checksum_of(weights)}
-    text = json.dumps(header, ensure_ascii=False)
+def write_file(path: PathLike, weights: dict[str, Tensor], header: Any, holds: FileKind) -> None:
+    """Write weights and their description, a dataclass; the file is whole or not there."""
+    description = {"layout": LAYOUT, **asdict(header), "holds": holds, "checksum": checksum_of(weights)}
+    text = json.dumps(description, ensure_ascii=False)
     with atomic_write(path) as file:
         write_tensors(file, weights, {"sightline": text, "checksum": str(checksum(text.encode()))})
 
@@ -72,12 +73,21 @@ def read_description(path: PathLike, holds: FileKind) -> dict[str, Any]:
     return description
 
 
-def read_header(path: PathLike, header: type[Header], holds: FileKind) -> Header:
+def read_file(path: PathLike, header: type[Header], holds: FileKind) -> tuple[Header, dict[str, Tensor]]:
+    """What `write_file` wrote: the description as a dataclass, and the weights."""
+    description = read_description(path, holds)
+    expected = description.pop("checksum", None)
     try:
-        return build(header, read_description(path, holds), where=str(path))
+        built = build(header, {name: description[name] for name in description if name != "layout"}, where=str(path))
     except ConfigError as error:
         what = f"this version cannot read its {'models' if holds == 'bundle' else 'model'}: {error.what}"
         raise CheckpointError(what, where=path, fix="use the version that saved it") from error
+    with safe_open(path, "pt") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+    if checksum_of(weights) != expected:
+        what = "its weights are damaged (they do not have the checksum of its description)"
+        raise CheckpointError(what, where=path, fix="copy or download the file again")
+    return built, weights
 
 
 def kind_of_file(path: PathLike) -> str:
@@ -103,15 +113,6 @@ def _description(path: PathLike, wanted: str) -> dict[str, Any]:
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         what = "the file holds weights but not Sightline's description of them"
         raise CheckpointError(what, where=path, fix="give a file that Sightline saved") from error
-
-
-def read_tensors(path: PathLike, expected: int) -> dict[str, Tensor]:
-    """The weights of a file whose description tells the checksum `expected`."""
-    with safe_open(path, "pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
-    if checksum_of(weights) != expected:
-        raise CheckpointError("its weights are damaged", where=path, fix="copy or download the file again")
-    return weights
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ vision model made the scenes it was trained on, and a card for people. Nothing i
 model that looks for itself (`sightline.models.end_to_end`) is in the same file: its weights are named `vision.…`.
 """
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +13,7 @@ import torch
 from sightline.checkpoint.checkpoint_file import (
     build_model,
     plain,
-    read_header,
-    read_tensors,
+    read_file,
     weights_must_fit,
     write_file,
 )
@@ -53,17 +51,15 @@ class Checkpoint:
         raise CheckpointError(what, where=where or None, fix="give a matcher's checkpoint, such as scan or vsrn")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Header:
-    layout: int
     model: ModelConfig
-    words: list[str]
+    words: tuple[str, ...]
     text_rule: str
     preprocessing: dict[str, Any]
     fingerprint: str
-    card: dict[str, Any]
-    checksum: int
     vision: VisionConfig | None = None
+    card: dict[str, Any]
 
 
 def save(path: PathLike, checkpoint: Checkpoint) -> None:
@@ -73,22 +69,22 @@ def save(path: PathLike, checkpoint: Checkpoint) -> None:
         what = f"a model of {model.vocab_size} ids with a vocabulary of {len(checkpoint.vocabulary)}"
         raise CheckpointError(what, where=path, fix="build the model with len(vocabulary)")
     vision = model.vision if isinstance(model, EndToEnd) else None
-    header = {
-        "model": dataclasses.asdict(model.config),
-        "words": checkpoint.vocabulary.words,
-        "text_rule": checkpoint.text_rule,
-        "preprocessing": checkpoint.preprocessing,
-        "fingerprint": checkpoint.fingerprint if vision is None else vision.fingerprint(),
-        "vision": None if vision is None else dataclasses.asdict(vision.config),
-        "card": checkpoint.card,
-    }
+    header = _Header(
+        model=model.config,
+        words=checkpoint.vocabulary.words,
+        text_rule=checkpoint.text_rule,
+        preprocessing=checkpoint.preprocessing,
+        fingerprint=checkpoint.fingerprint if vision is None else vision.fingerprint(),
+        vision=None if vision is None else vision.config,
+        card=checkpoint.card,
+    )
     write_file(path, plain(model), header, "checkpoint")
 
 
 def load(path: PathLike, device: torch.device | str = "cpu") -> Checkpoint:
     """Read a checkpoint; its model is in evaluation mode on `device`."""
-    header = read_header(path, _Header, "checkpoint")
-    weights, vocabulary = read_tensors(path, header.checksum), Vocabulary(header.words)
+    header, weights = read_file(path, _Header, "checkpoint")
+    vocabulary = Vocabulary(header.words)
 
     def make() -> Captioner | Matcher:
         model: Captioner | Matcher = header.model.build(len(vocabulary))

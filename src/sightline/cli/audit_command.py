@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sightline.cli.console import Folder, ModelFile
+from sightline.cli.pipeline_work import BATCH
 from sightline.errors import ConfigError, DataError, UnknownFormatError, about, printable
 from sightline.files import cache_dir, existing_path, fingerprint, lock, model_file, write_json
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:  # everything that brings PyTorch is imported once there are c
     from sightline.pipeline import Pipeline
     from sightline.vision.photo_reader import Progress
 
-BATCH = 8  # photos that are audited together, and that a kill can cost
 AuditJson = dict[str, Any]
 
 

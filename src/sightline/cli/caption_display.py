@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -18,34 +19,27 @@ if TYPE_CHECKING:  # it brings numpy and Pillow, for which help need not wait
 STREAMS = ("csv", "jsonl", "json")  # tables that can go to standard output
 
 
+@dataclass(eq=False)
 class CaptionDisplay:
     """Lines on standard output. On a terminal a bar with counts and the time left stays below them. Use it in a `with`.
 
     The bar is on the terminal that the lines are on, or on standard error where they go to a file.
     """
 
-    def __init__(
-        self,
-        problems: list[SightlineError],
-        form: str = "",
-        quiet: bool = False,
-        boxes: bool = False,
-        files: bool = False,
-    ) -> None:
-        self.problems = problems  # of photos that are left out
-        self.form = form  # what standard output is to hold, one of `STREAMS`; "" for lines that people read
-        self.quiet = quiet
-        self.boxes = boxes  # whether the boxes of each caption are printed, too
-        self.files = files  # whether captions go to files, for which the work goes on though nobody reads the lines
-        self.stdout: TextIO = sys.stdout  # as it is now: a bar takes its place
-        self.count = 0  # captions that were shown
-        self.pictures: list[Path] = []  # files that were drawn
-        self.alike = 0  # captions that `--distinct` found alike
-        self.changes: list[tuple[str, str, str]] = []  # those that it rewrote: path, before, after
-        self.notes: list[str] = []  # further lines for the end
-        self._warnings: list[str] = []
-        self._bar: Any = None
-        self._task: Any = None
+    problems: list[SightlineError]  # of photos that are left out
+    form: str = ""  # what standard output is to hold, one of `STREAMS`; "" for lines that people read
+    quiet: bool = False
+    boxes: bool = False  # whether the boxes of each caption are printed, too
+    files: bool = False  # whether captions go to files, for which the work goes on though nobody reads the lines
+    stdout: TextIO = field(default_factory=lambda: sys.stdout)  # as it is now: a bar takes its place
+    count: int = 0  # captions that were shown
+    pictures: list[Path] = field(default_factory=list)  # files that were drawn
+    alike: int = 0  # captions that `--distinct` found alike
+    changes: list[tuple[str, str, str]] = field(default_factory=list)  # those that it rewrote: path, before, after
+    notes: list[str] = field(default_factory=list)  # further lines for the end
+    _warnings: list[str] = field(default_factory=list)
+    _bar: Any = None
+    _task: Any = None
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,7 @@ replaces no file of OUT that Sightline did not write, which a second ledger tell
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,8 +50,7 @@ class Files:
     photos: Sequence[PhotoRef]
     display: CaptionDisplay
     _fresh: set[str] = field(default_factory=set)  # captions whose files are to be written, whatever is there
-    _written: set[str] = field(default_factory=set)  # photos whose files were written, or could not be
-    _described: set[str] = field(default_factory=set)  # photos whose sidecars are
+    _written: set[str] = field(default_factory=set)  # photos whose sidecars are written; pictures may be under way
 
     def __post_init__(self) -> None:
         self._paths = {photo.id: str(photo.path) for photo in self.photos}
@@ -105,7 +104,8 @@ class Files:
         finally:
             with hold_interrupts():
                 for id in ids:
-                    self._describe(id)
+                    if id not in self._written:
+                        self._describe(id)
                 self._write_tables()
         if self.display.form:
             self.display.print_data(map(self.caption_json, ids))
@@ -162,11 +162,11 @@ class Files:
         """Write the files of one photo: all if its caption is new, else those that are missing."""
         if id in self._written:
             return
-        self._written.add(id)
         record, fresh = self.caption_json(id), id in self._fresh
         if fresh:
             self.display.caption(record)
         self._describe(id)
+        self._written.add(id)
         if "pictures" in self.filing.formats and self.filing.out is not None:
             self._draw(id, record, fresh)
 
@@ -187,11 +187,9 @@ class Files:
                 self.own.record(name, id, caption_mark(record))
 
     def _describe(self, id: str) -> None:
-        wanted = "xmp" in self.filing.formats and id not in self._described
-        if wanted and (id in self._fresh or not _exists(sidecar_of(id))):
+        if "xmp" in self.filing.formats and (id in self._fresh or not _exists(sidecar_of(id))):
             text = sentence(self.caption_json(id)["caption"])
             write_sidecar(id, text, replace=self.filing.force, bad=self.display.problems.append)
-        self._described.add(id)
 
 
 def file_captions(
@@ -203,21 +201,20 @@ def file_captions(
     executor: Executor,
 ) -> int:
     """Caption photos found in `sources`, write the files, also when interrupted, and return how many have a caption."""
-    maker = work.fingerprint()
-    cache = cache_dir() / "captions" / fingerprint(maker, *map(id_of, sources))
-    place = cache if filing.out is None else filing.out / HIDDEN
-    if (out := filing.out) is not None and not place.exists():  # nothing is made in the folder of something else
-        _refuse_tables(filing, out, partial(_exists_in, out))
+    maker, out = work.fingerprint(), filing.out
+    place = out / HIDDEN if out else cache_dir() / "captions" / fingerprint(maker, *map(id_of, sources))
+    if out and not place.exists():  # nothing is made in the folder of something else
+        _refuse_tables(filing, out, ())
     with (
         lock(place / "lock"),
         CaptionLog(place / "captions.jsonl", maker, top_of(sources)) as log,
         CaptionLog(place / "distinct.jsonl", maker) as rewrites,
         Ledger(place / "ledger.jsonl") as ledger,
-        FileLedger(place / "files.jsonl", filing.out or place) as own,
+        FileLedger(place / "files.jsonl", out or place) as own,
     ):
-        if not own.has_lines and filing.out is not None:
+        if out and not own.has_lines:
             own.adopt(_files_of_before(own, log, rewrites))
-        _refuse_tables(filing, own.folder, own.is_foreign)
+        _refuse_tables(filing, own.folder, own)
         drawn = {id_of(own.folder / name) for name in own}
         photos = [photo for photo in named if photo.id not in drawn]  # no pictures that an earlier run drew there
         _sweep(photos, filing, log)
@@ -234,7 +231,7 @@ def file_captions(
                     _rewrite(files, work, ledger)
         except KeyboardInterrupt:
             count = sum(photo.id in log for photo in photos)
-            done = f"{count:,} of {len(named):,} photos are done and written"
+            done = f"{count:,} of {len(photos):,} photos are done and written"
             raise KeyboardInterrupt(f"Interrupted. {done}; run the same command again to go on.") from None
         if report.kept:
             display.notes.append(f"{report.made:,} captioned now, {report.kept:,} done before")
@@ -255,13 +252,10 @@ def _files_of_before(own: FileLedger, log: CaptionLog, rewrites: CaptionLog) -> 
     return files | {name: FileRecord() for name in tables if names and own.is_foreign(name)}
 
 
-def _exists_in(folder: Path, name: str) -> bool:
-    return _exists(folder / name)
-
-
-def _refuse_tables(filing: FileOptions, folder: Path, is_foreign: Callable[[str], bool]) -> None:
+def _refuse_tables(filing: FileOptions, folder: Path, own: Container[str]) -> None:
+    """Refuse to replace a table that is there and is none of Sightline's `own`."""
     for name in map(table_name, sorted(filing.formats.intersection((*TABLES, PAGE)))):
-        if is_foreign(name):
+        if name not in own and os.path.lexists(folder / name):
             what = "this file is not known to be Sightline's, and would be replaced"
             fix = "name another folder with --out, or move this file away"
             raise ConfigError(what, where=folder / name, fix=fix)

@@ -19,9 +19,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from sightline.errors import ConfigError
+from sightline.errors import ConfigError, printable
+
+if TYPE_CHECKING:  # help need not wait for rich
+    from rich.console import Console
 
 NUMBERS = {int: ("N", "a whole number"), float: ("NUMBER", "a number")}
 SILENT = (Parameter.empty, None, "", ())  # defaults that tell a reader nothing
@@ -288,14 +291,20 @@ def show(value: Any, text: str | Callable[[], object], *, json: bool, quiet: boo
         print(text, flush=True) if isinstance(text, str) else text()
 
 
+def plain_console() -> Console:
+    """A console that prints texts as they are: what stands in brackets is no markup, and `:cat:` no picture."""
+    from rich.console import Console
+
+    return Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
+
+
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns under their heads: the first to the left, numbers to the right."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for place, head in enumerate(heads):
-        table.add_column(head, justify="right" if place else "left")
+        table.add_column(printable(head), justify="right" if place else "left")
     for row in rows:
-        table.add_row(*row)
-    Console(soft_wrap=True).print(table)
+        table.add_row(*map(printable, row))
+    plain_console().print(table)

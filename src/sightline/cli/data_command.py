@@ -58,7 +58,7 @@ def convert(
     Args:
         source: a file or folder in any format that `sightline data formats` lists.
         destination: where to write.
-        to: the format to write; by default the destination's name tells.
+        to: the format to write; by default the one that the destination's name ends like.
         split: keep the photos of this split only.
         force: write over an existing file.
     """
@@ -126,7 +126,7 @@ def _print_report(report: Report) -> None:
     def plain(text: str) -> str:  # without markup, and without codes that steer the terminal
         return escape(printable(text))
 
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, emoji=False)
     colour = "red" if report.problem_count else "yellow" if report.format == "unknown" else "green"
     path, about = plain(report.path), plain(report.about)
     console.print(f"[bold]{path}[/bold]  [{colour}]{report.format}[/{colour}]: {about}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from sightline import __version__
 from sightline.cli.console import show
+from sightline.errors import printable
 from sightline.files import cache_dir
 
 REQUIRED = ("numpy", "torch", "pillow", "safetensors", "pyyaml", "rich")
@@ -84,7 +85,7 @@ def _print(facts: dict[str, Any]) -> None:
     if "torch_error" in facts:
         table.add_row("torch", f"[red]cannot be imported[/red]: {escape(facts['torch_error'])}")
     table.add_row("threads", f"{facts['threads']} of {facts['cpus']} CPUs")
-    table.add_row("cache", facts["cache"])
+    table.add_row("cache", escape(printable(facts["cache"])))
     for name, version in facts["required"].items():
         table.add_row(name, version or f"[red]missing[/red]: pip install {name}")
     for name, part in facts["optional"].items():

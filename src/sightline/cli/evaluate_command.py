@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from sightline.cli.console import Arg, print_table, show
+from sightline.cli.console import Arg, plain_console, print_table, show
 from sightline.errors import ConfigError, MissingRecordError, printable
 from sightline.files import existing_path, model_file, refuse_to_replace
 
@@ -62,8 +62,8 @@ def evaluate(
         captions: references, one file or several, in any format with captions; by default those of the run.
         features: of the photos, in any format with features; the vision model must be the one of training.
         images: the folder of photos; by default that of the run, or where the captions are.
-        split: of the captions, by default test. Captions without splits are all used, and it is said, or those of
-            --photos; photos that the run has learned from are left out, unless --split all asks for them.
+        split: of the captions, by default test. Captions without splits are all used, or those of --photos, but for
+            photos that the run has learned from, and a note says so; --split all takes every photo.
         photos: a list of the split's photos, for captions without splits.
         concepts: r2m: what is in the photos, a file of named boxes.
         grounding: Flickr30k Entities; measures whether words point at the right boxes too.
@@ -213,15 +213,11 @@ def _choose_data(
             images = run.path(run.images, base)
         changes = {"images": images, **changes}
     test = split or TEST
-    if photos is not None:
-        lists = {test: existing_path(photos).absolute()}
+    lists = {} if photos is None else {test: existing_path(photos).absolute()}
+    if lists or (split != ALL and any(any_captions(path).splits() for path in paths)):
         return DataConfig(captions=paths, test=(test,), splits=lists, **changes), []
-    if split != ALL and any(any_captions(path).splits() for path in paths):
-        return DataConfig(captions=paths, test=(test,), **changes), []
     everything = DataConfig(captions=paths, test=(ALL,), shares={ALL: 1.0}, **changes)
-    if run is None or split == ALL:
-        return everything, []
-    new, learned = _new_photos(run, everything, base)
+    new, learned = ([], 0) if run is None or split == ALL else _new_photos(run, everything, base)
     if not learned:
         return everything, []
     if not new:
@@ -261,11 +257,9 @@ def _new_photos(run: DataConfig, everything: DataConfig, base: Path) -> tuple[li
 
 
 def _print(measured: Measurement, split: str, out: Path | None) -> None:
-    from rich.console import Console
-
     print_table(("", split), [(name, f"{value:.2f}") for name, value in measured.metrics.items()])
-    console = Console(soft_wrap=True, highlight=False)
+    console = plain_console()
     for sentence in measured.notes:
-        console.print(printable(sentence), style="dim", markup=False)
+        console.print(printable(sentence), style="dim")
     if out is not None:
-        console.print(printable(f"captions: {out}"), markup=False)
+        console.print(printable(f"captions: {out}"))

@@ -70,8 +70,8 @@ def index(
             progress=iter if quiet else progress_bar("indexing"),
             executor=executor,
         )
-    as_json = report.to_json(time.monotonic() - began, "copied", "moved", "gone", "total", "engine")
-    show({"store": place, **as_json}, f"{printable(place)}: {summary(report)}", json=json, quiet=quiet)
+    as_json = {"store": place, **report.to_json(time.monotonic() - began)}
+    show(as_json, f"{printable(place)}: {summary(report)}", json=json, quiet=quiet)
     report.print_problems()
     return 0 if report.made or report.kept else 1
 
@@ -122,7 +122,7 @@ def search(
         avoid: what not to find.
         store: where the index is; by default .sightline-index in the current folder, or in the nearest above it.
         count: photos to find, at most.
-        vectors_only: pay no heed to what captions say.
+        vectors_only: ignore what captions say.
         exact: compare every vector.
         ann: use the approximate index of LanceDB.
         explain: look again at the photos found, for where in them the words are.

@@ -48,8 +48,8 @@ def models(file: Annotated[Path | None, Arg("[FILE]")] = None, *, json: bool = F
         sightline models runs/jran/table-1/line-1/model.safetensors
 
     Args:
-        file: a checkpoint or a bundle, or the folder of a run; by default the model that comes with Sightline is told,
-            and the kinds that recipes train.
+        file: a checkpoint or a bundle, or the folder of a run; without one, the model that comes with Sightline is
+            described, and the kinds that recipes train are listed.
     """
     if file is not None:
         description = describe(model_file(file))
@@ -195,7 +195,7 @@ def card_text(description: dict[str, Any]) -> str:
     for key, value in card.items():
         if key not in ELSEWHERE and isinstance(value, str | int | float):
             rows.append((key, str(value)))
-    rows.append(("licence", str(description["licence"] or "not told in the file")))
+    rows.append(("licence", str(description["licence"] or "not named in the file")))
     width = max(len(printable(title)) for title, _ in rows) + 2
     name = description["name"] or "a model without a name"
     lines = [printable(f"{name}: {description['file']}, a {description['holds']}")]

@@ -57,7 +57,7 @@ def reproduce(
         out: rows are run in OUT/PAPER/TABLE/ROW, and with seeds above 0 in its folder seed-N.
         dry: only check the rows that would be run: build their models, look for their files, count their steps.
         json: print the results as one JSON object; with --dry what would be run.
-        quiet: tell nothing on the way.
+        quiet: print nothing on the way.
     """
     for text in settings:
         if "=" not in text:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.cli.console import print_table, show
+from sightline.cli.console import plain_console, print_table, show
 from sightline.errors import (
     ConfigError,
     CountError,
@@ -80,7 +80,7 @@ def score(
             raise DataError(what, where=df, fix="give the file of words, such as coco-train-words.p")
         frequencies = DocumentFrequencies(saved.counts, saved.ref_len)
     if instances is not None and "chair" not in metrics:
-        raise ConfigError("--instances says what is in the photos for chair alone", fix="add --metrics chair")
+        raise ConfigError("--instances is for the metric chair alone", fix="add --metrics chair")
     objects = None if instances is None else _objects(existing_path(instances), photos)
     console = Console(stderr=True, quiet=quiet)
     systems: dict[str, Scorecard] = {}
@@ -103,8 +103,10 @@ def score(
 @contextmanager
 def _bar(title: str, images: int, console: Console) -> Iterator[Callable[[str, int], None]]:
     """A bar that starts again with each metric, on a terminal; yields what moves it."""
+    from rich.markup import escape
     from rich.progress import Progress
 
+    title = escape(printable(title))
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(title, total=images)
         yield lambda metric, done: progress.update(bar, description=f"{title}: {metric}", completed=done)
@@ -167,14 +169,12 @@ def _as_json(systems: dict[str, Scorecard]) -> dict[str, Any]:
 
 
 def _print(systems: dict[str, Scorecard], metrics: tuple[str, ...]) -> None:
-    from rich.console import Console
-
     from sightline.metrics.scorecard import METRICS, ON_REQUEST, TITLES, default_metrics
 
     def number(value: float, fraction: bool) -> str:
         return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if fraction else f"{value:.2f}"
 
-    cards, console = systems.values(), Console(soft_wrap=True)
+    cards, console = systems.values(), plain_console()
     print_table(
         ["", *systems],
         [
@@ -188,5 +188,5 @@ def _print(systems: dict[str, Scorecard], metrics: tuple[str, ...]) -> None:
         print(f"note: {name} was left out; to have it: pip install 'sightline[{name}]'")
     for name, card in systems.items():
         for note in card.notes:
-            console.print(printable(f"note ({name}): {note}"), highlight=False, markup=False)
-        console.print(card.signature, style="dim", highlight=False)
+            console.print(printable(f"note ({name}): {note}"))
+        console.print(card.signature, style="dim")

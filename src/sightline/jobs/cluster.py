@@ -8,7 +8,6 @@ join are used, machines that leave are not missed.
 
 import contextlib
 import functools
-import importlib
 import itertools
 import logging
 import os
@@ -19,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sightline.errors import ClusterError, DataError, MissingExtraError, SightlineError
+from sightline.errors import ClusterError, DataError, SightlineError, library
 from sightline.jobs.job import BatchResult, Executor, Work, run_locally
 from sightline.jobs.job_photos import PhotoRef
 from sightline.photo import Photo
@@ -44,10 +43,7 @@ def executor_of(address: str | None, threads: int | None = None, device: str = "
     if address is None:
         yield functools.partial(run_locally, device=device)
         return
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ImportError as error:
-        raise MissingExtraError.of("ray", "ray", "`--ray`") from error
+    ray = library("ray", "ray", "`--ray`")
     was_running = ray.is_initialized()
     if not was_running:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
@@ -57,7 +53,7 @@ def executor_of(address: str | None, threads: int | None = None, device: str = "
             ray.init(None if address == "auto" else address, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, RuntimeError, ValueError) as error:
             what = f"no Ray cluster answers ({str(error).partition(chr(10))[0]})"
-            fix = "start one with `ray start --head`, which tells its address, or use `--ray auto`"
+            fix = "start one with `ray start --head`, which prints its address, or use `--ray auto`"
             raise ClusterError(what, where=address, fix=fix) from error
     try:
         yield functools.partial(run_on_cluster, cpus=threads or 1, gpus=device != "cpu")
@@ -129,9 +125,8 @@ class _WorkerPool:
     """The workers of a job, and what each of them has to do."""
 
     def __init__(self, cpus: int, gpus: bool, work: Work[Any], size: int) -> None:
-        ray: Any = importlib.import_module("ray")
-        self.ray, self.cpus, self.gpus, self.size = ray, cpus, gpus, size
-        self.work = ray.put(work)
+        self.ray, self.cpus, self.gpus, self.size = library("ray", "ray", "`--ray`"), cpus, gpus, size
+        self.work = self.ray.put(work)
         self.starting: dict[Any, Any] = {}  # workers that are not ready yet, by the reference of their `ready` call
         self.running: dict[Any, tuple[Any, _Batch]] = {}  # worker and batch, by the reference of the call
         self.loads: dict[Any, int] = {}  # batches of each worker

@@ -21,7 +21,7 @@ from sightline.checkpoint.checkpoint_file import kind_of_file
 from sightline.devices import choose_device
 from sightline.errors import CheckpointError, DataError
 from sightline.files import PathLike, model_file
-from sightline.jobs.job import Executor, Report, run, run_locally, select_news
+from sightline.jobs.job import Executor, Report, run, run_locally
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger, RecordLog
 from sightline.models.end_to_end import EndToEnd
@@ -82,9 +82,17 @@ def extract(
     ):
         _refuse_other_photos(photos, id_of(folder), folders, ledger, store)
         work = SceneMaker(encoder, device, narrow=writer.settings.dtype == "float16")
-        report = run(photos, work, writer, ledger, size=encoder.size, batch=batch, progress=progress, executor=executor)
-        report.bad, report.news = problems + report.bad, select_news(problems, ledger) + report.news
-    return report
+        return run(
+            photos,
+            work,
+            writer,
+            ledger,
+            size=encoder.size,
+            batch=batch,
+            progress=progress,
+            executor=executor,
+            problems=problems,
+        )
 
 
 def _refuse_other_photos(

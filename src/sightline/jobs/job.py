@@ -68,13 +68,13 @@ class Report:
     bad: list[SightlineError] = field(default_factory=list)  # why each of the others has no result
     news: list[SightlineError] = field(default_factory=list)  # those of `bad` that no earlier run has reported
 
-    def to_json(self, seconds: float, *more: str) -> dict[str, Any]:
-        """Counts (`more` names further ones), duration, and each file that was left out."""
+    def to_json(self, seconds: float) -> dict[str, Any]:
+        """Counts, duration, and each file that was left out."""
         new = {id(error) for error in self.news}
         bad = [
             {"path": error.where, "error": error.what, "fix": error.fix, "new": id(error) in new} for error in self.bad
         ]
-        counts = {name: getattr(self, name) for name in ("photos", "made", "kept", *more)}
+        counts = {name: value for name, value in vars(self).items() if name not in ("bad", "news")}
         return {**counts, "seconds": round(seconds, 3), "bad": bad}
 
     def print_problems(self) -> None:
@@ -82,8 +82,8 @@ class Report:
         if self.news:
             print(left_out(self.news), file=sys.stderr)
         if before := len(self.bad) - len(self.news):
-            many = "1 file that was told before is" if before == 1 else f"{before:,} files that were told before are"
-            print(f"{many} still left out; --json lists all", file=sys.stderr)
+            which = "1 file reported before is" if before == 1 else f"{before:,} files reported before are"
+            print(f"{which} still left out; --json lists all", file=sys.stderr)
         if not self.photos:
             print("No photo was found there. To fix: name a folder that has some.", file=sys.stderr)
 
@@ -165,6 +165,7 @@ def run(
     batch: int,
     progress: Progress = iter,
     executor: Executor = run_locally,
+    problems: Sequence[SightlineError] = (),
 ) -> Report:
     """Work on the photos that have no result yet. Files that cannot be read are left out; the next run tries again.
 
@@ -177,6 +178,7 @@ def run(
         batch: photos that are worked on together, and that a kill can cost each who works.
         progress: wraps the paths of the photos that are worked on: a progress bar.
         executor: who works: this process, or a cluster (`sightline.jobs.cluster`). Sink and ledger stay here.
+        problems: the errors of what could not be listed, which are reported like those of photos.
     """
     if batch < 1:
         raise ConfigError(f"`batch` is {batch}", fix="give 1 or more")
@@ -185,11 +187,9 @@ def run(
     todo = [photo for photo in photos if photo.id not in sink or ledger.get(photo.id) != Entry(photo.mark)]
     sink.drop(photo.id for photo in todo)
     report = Report(len(photos), kept=len(photos) - len(todo))
-    if not todo:
-        return report
     errors: dict[PhotoRef, SightlineError] = {}
-    pixels = size() if callable(size) else size
-    for result in executor(todo, work, size=pixels, batch=batch, progress=progress):
+    pixels = size() if callable(size) and todo else size
+    for result in executor(todo, work, size=pixels, batch=batch, progress=progress) if todo else ():
         with hold_interrupts():  # a batch is stored and written down, or neither: the next run counts what there is
             for _, stored in result.made:
                 sink.add(stored)
@@ -198,17 +198,10 @@ def run(
             ledger.record({photo.id: Entry(photo.mark) for photo, _ in result.made})
             report.made += len(result.made)
         errors.update(result.bad)
-    report.bad = [errors[photo] for photo in todo if photo in errors]
-    entries = {photo.id: Entry(photo.mark, error.what) for photo, error in errors.items()}
-    new = {id: entry for id, entry in entries.items() if ledger.get(id) != entry}  # only these are reported
-    report.news = [errors[photo] for photo in todo if photo.id in new]
+    bad = [(str(error.where), Entry(GONE, error.what), error) for error in problems]
+    bad += [(photo.id, Entry(photo.mark, errors[photo].what), errors[photo]) for photo in todo if photo in errors]
+    new = {id: entry for id, entry, _ in bad if ledger.get(id) != entry}
+    report.bad = [error for _, _, error in bad]
+    report.news = [error for id, _, error in bad if id in new]
     ledger.record(new)
     return report
-
-
-def select_news(problems: Sequence[SightlineError], ledger: Ledger) -> list[SightlineError]:
-    """The errors of what could not be listed that no earlier run has reported, which the ledger then knows, too."""
-    entries = {f"{error.where}": Entry(GONE, error.what) for error in problems}
-    new = {where: entry for where, entry in entries.items() if ledger.get(where) != entry}
-    ledger.record(new)
-    return [error for error in problems if f"{error.where}" in new]

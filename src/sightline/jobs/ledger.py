@@ -226,7 +226,7 @@ class CaptionLog(ChecksumLines):
         self._reading.seek(start)
         row = _parse(self._reading.read(size))
         if row is None:
-            raise DataError("this file has changed under our hands", where=self.path, fix="run it again")
+            raise DataError("this file was changed by something else", where=self.path, fix="run the command again")
         caption: dict[str, Any] = row[3]
         return caption
 

@@ -250,7 +250,7 @@ def _select_in(db: sqlite3.Connection, query: str, values: Collection[Any]) -> I
 def _state(db: sqlite3.Connection, name: str) -> Any:
     row = db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
     if row is None:
-        raise sqlite3.DatabaseError(f"it does not tell its {name}")
+        raise sqlite3.DatabaseError(f"it has no {name}")
     return row[0]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sightline.errors import DataError, MissingExtraError
+from sightline.errors import DataError, library
 from sightline.files import PathLike
 from sightline.scene import Array
 from sightline.search.engine import Candidate, Row, RowState
@@ -156,10 +156,7 @@ class LanceIndex:
         return table
 
     def _connection(self) -> Any:
-        try:
-            import lancedb
-        except ImportError as error:
-            raise MissingExtraError.of("lancedb", "search", f"the index in {self.place}") from error
+        lancedb = library("lancedb", "search", f"the index in {self.place}")
         options = storage_options(os.environ) if "://" in self.place else None
         return lancedb.connect(self.place, storage_options=options, read_consistency_interval=timedelta(0))
 

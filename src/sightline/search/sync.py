@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from sightline.errors import ConfigError, DataError, MissingExtraError, SightlineError
-from sightline.files import PathLike, cache_dir, fingerprint, lock, unwritable
-from sightline.jobs.job import Executor, Report, run, run_locally, select_news
+from sightline.files import PathLike, cache_dir, fingerprint, lock
+from sightline.jobs.job import Executor, Report, run, run_locally
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, photos_below
 from sightline.jobs.ledger import Ledger
 from sightline.photo import Photo, PhotoEmbedding
@@ -88,7 +88,7 @@ def _plan(
     todo.gone = {path for path in missing if not path.startswith(unread)}
     complete = {path: row for path, row in rows.items() if row.captioned or not captions}
     changed = {photo.id for photo in photos if photo.id in rows and rows[photo.id].mark != photo.mark}
-    by_length, moved = dict[int, dict[str, str]](), set[str]()
+    by_length, moved = dict[int, dict[str, str]](), set[str]()  # of files: paths by content; sources that have moved
     for path, row in complete.items():
         if row.content:
             by_length.setdefault(row.mark[0], {})[row.content] = path
@@ -97,7 +97,7 @@ def _plan(
             todo.embed.append(photo)
         elif photo.id in complete and complete[photo.id].mark == photo.mark:
             todo.kept += 1
-        elif source := _same_bytes(photo, by_length):
+        elif (known := by_length.get(photo.mark[0])) and (source := known.get(content_hash(photo.path))):
             exists = Path(source).exists()
             if photo.id not in rows and ((exists and source not in changed) or source in moved):
                 todo.copies.add(photo.id)
@@ -108,12 +108,6 @@ def _plan(
         else:
             todo.embed.append(photo)
     return todo
-
-
-def _same_bytes(photo: PhotoRef, by_length: Mapping[int, Mapping[str, str]]) -> str | None:
-    """The path of a row of the same bytes; files of other lengths are not read."""
-    by_content = by_length.get(photo.mark[0])
-    return None if by_content is None else by_content.get(content_hash(photo.path))
 
 
 def sync(
@@ -131,7 +125,7 @@ def sync(
 ) -> SyncReport:
     """Index the photos below a folder: new and changed ones are looked at, moved ones renamed, missing ones dropped.
 
-    What is not told here is as for `Pipeline.index`.
+    What is not described here is as for `Pipeline.index`.
 
     Args:
         folder: of photos, and of folders of them; also an address such as s3://bucket/photos, or a parquet file.
@@ -163,9 +157,16 @@ def sync(
         sink = IndexSink(index, {photo.id: photo.mark for photo in todo.embed})
         with Ledger(place / LEDGER) as ledger:
             report = run(
-                todo.embed, work, sink, ledger, size=size, batch=index.batch, progress=progress, executor=executor
+                todo.embed,
+                work,
+                sink,
+                ledger,
+                size=size,
+                batch=index.batch,
+                progress=progress,
+                executor=executor,
+                problems=problems,
             )
-            news = [*select_news(problems, ledger), *report.news]
         index.tidy()
         total = len(index)
     copied, moved = len(renamed & todo.copies), len(renamed - todo.copies)
@@ -173,8 +174,8 @@ def sync(
         photos=len(photos),
         made=report.made + copied,
         kept=todo.kept + moved,
-        bad=[*problems, *report.bad],
-        news=news,
+        bad=report.bad,
+        news=report.news,
         copied=copied,
         moved=moved,
         gone=len(todo.gone - {source for _, source in todo.known}),
@@ -266,11 +267,6 @@ def content_hash(path: PathLike) -> str:
 def hold_store(store: PathLike) -> Iterator[Path]:
     """Hold the store as its only writer; the folder is that of its ledger, which is on this machine in any case."""
     folder = cache_dir() / "indexes" / fingerprint(os.fspath(store)) if is_address(store) else Path(store)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / LOCK).touch()
-    except OSError as error:
-        raise unwritable(folder, error) from error
     with lock(folder / LOCK):
         yield folder
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
@@ -54,12 +53,19 @@ def make_app(
         yield
         service.close()
 
-    app = FastAPI(title="Sightline", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(
+        title="Sightline",
+        version=__version__,
+        description="Captions photos, shows where each word came from, and finds photos by words.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
     app.state.service = service
     app.include_router(_routes(service))
-    _add_document(app, bool(access.token))
     for file in (resources.files("sightline.serve") / "page").iterdir():
         _add_file(app, file.name, file.read_bytes())
+    _complete_document(app.openapi(), bool(access.token))  # which FastAPI keeps until there are further routes
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(RequestValidationError, _bad_parameter)
     app.add_middleware(Guard, access=access, limits=limits)
@@ -99,23 +105,14 @@ def _add_file(app: FastAPI, name: str, content: bytes) -> None:
     app.add_api_route(address, show, include_in_schema=False, methods=["GET", "HEAD"])
 
 
-def _add_document(app: FastAPI, token: bool) -> None:
-    """The OpenAPI document. FastAPI writes the answers; what is asked is added, because bodies are read by us."""
-    document: dict[str, Any] = {}
-
-    def openapi() -> dict[str, Any]:
-        if not document:
-            about = "Captions photos, shows where each word came from, and finds photos by words."
-            document.update(get_openapi(title=app.title, version=app.version, description=about, routes=app.routes))
-            bodies = [(body, "validation") for _, body, _, _ in ROUTES.values()]
-            _, requests = models_json_schema(bodies, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
-            document["components"]["schemas"] |= requests["$defs"]
-            if token:
-                document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-                document["security"] = [{"token": []}]
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
+def _complete_document(document: dict[str, Any], token: bool) -> None:
+    """Add to FastAPI's OpenAPI document what it cannot know: what is asked, because bodies are read by us."""
+    bodies = [(body, "validation") for _, body, _, _ in ROUTES.values()]
+    _, requests = models_json_schema(bodies, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
+    document["components"]["schemas"] |= requests["$defs"]
+    if token:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"token": []}]
 
 
 async def _no_route(_: Request, error: Exception) -> Response:

@@ -127,7 +127,7 @@ class Guard:
         except Exception as error:
             print(f"{scope['path']!r}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
             if not started:
-                problem = {"error": f"unexpected {type(error).__name__}", "fix": "the server's terminal tells more"}
+                problem = {"error": f"unexpected {type(error).__name__}", "fix": "the server's terminal shows more"}
                 await JSONResponse(problem, 500)(scope, receive, send_guarded)
         finally:
             self._release(body)

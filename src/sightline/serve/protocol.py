@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sightline.serve.limits import Limits
 
-MOST_DESCRIPTORS = 4096  # that are reckoned with, where more are allowed
+MOST_DESCRIPTORS = 4096  # that are made use of, where more are allowed
 SEND_BUFFER = 1 << 17  # bytes of answers in the system's hands: of megabytes there, a slow reader seems to take nothing
 STOP_SECONDS = 10  # that requests have to end in when the server is stopped
 

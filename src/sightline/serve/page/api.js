@@ -1,14 +1,9 @@
 // The server, asked politely: it says when it is busy, and then it is asked again.
-import { $ } from "./dom.js";
+import { $, stored } from "./dom.js";
 
 const TRIES = 30;
 const LATER = new Set([0, 408, 500, 503]); // what may go well another time
-const kept = (value) => {
-  try {
-    if (value !== undefined) sessionStorage.setItem("token", value);
-    return sessionStorage.getItem("token") ?? "";
-  } catch { return ""; }
-};
+const kept = (value) => stored("sessionStorage", "token", value) ?? "";
 const address = new URLSearchParams(location.search);
 if (address.has("token")) { // as the terminal prints the address: it goes no further, not into bookmarks either
   kept(address.get("token"));
@@ -77,6 +72,20 @@ export async function post(path, fields, signal) {
     }
   }
   return (await ask(path, { method: "POST", body: form, signal })).json();
+}
+
+/** Groups of at most `most` files and so many bytes, a request each, taken from a queue that may grow meanwhile. The
+ * first can be `alone`, so that something is seen soon; `file` gives the file of what is queued. */
+export function* requests(queue, { most, bytes, alone, file = (one) => one }) {
+  for (let count = alone ? 1 : most; queue.length; count = most) {
+    const group = [];
+    let room = bytes;
+    while (queue.length && group.length < count && (!group.length || file(queue[0]).size <= room)) {
+      room -= file(queue[0]).size;
+      group.push(queue.shift());
+    }
+    yield group;
+  }
 }
 
 /** An address of a photo of the index; it is fetched here, because a token goes with it. */

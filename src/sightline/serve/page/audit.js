@@ -1,5 +1,5 @@
 // Captions of others, from a file or typed, held against their photos.
-import { post } from "./api.js";
+import { post, requests } from "./api.js";
 import { $, el, isPicture, many, notice, tell } from "./dom.js";
 import { photoView, roving, wordButton } from "./photo.js";
 import { progress } from "./progress.js";
@@ -44,18 +44,6 @@ function captionsGiven() {
   return typed.length ? typed : chosen.captions;
 }
 
-/** Photos that fit into one request each, at most so many; the first alone, so that something is seen soon. */
-function groups(photos, most, bytes) {
-  const made = [];
-  let room = 0;
-  for (const photo of photos) {
-    if (made.length < 2 || made.at(-1).length >= most || photo.size > room) { made.push([]); room = bytes; }
-    made.at(-1).push(photo);
-    room -= photo.size;
-  }
-  return made;
-}
-
 async function check(limits) {
   notice("audit", null);
   audits = [];
@@ -77,8 +65,8 @@ async function check(limits) {
   tell(`Checking the captions of ${many(photos.length, "photo")}`);
   line.at(0, photos.length);
   try {
-    const room = 0.9 * limits.bytes - (captions.size ?? 0);
-    for (const group of groups(photos, Math.min(limits.photos, TOGETHER), room)) {
+    const bytes = 0.9 * limits.bytes - (captions.size ?? 0);
+    for (const group of requests([...photos], { most: Math.min(limits.photos, TOGETHER), bytes, alone: true })) {
       const answer = await post("/v1/audit", { captions, photos: group }, control.signal);
       left.push(...answer.unmatched.map((name) => `${name} has no caption`), ...answer.unread.map((one) => `${one.path}: ${one.error}`));
       const byName = new Map(group.map((photo) => [photo.name, photo]));

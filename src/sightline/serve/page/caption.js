@@ -1,8 +1,8 @@
 // Photos in, captions out, each as it comes; made for a hundred of them.
-import { post } from "./api.js";
+import { post, requests } from "./api.js";
 import { drawer, editCaption, findWords, otherWordings } from "./detail.js";
 import { $, asSentence, button, each, el, isPicture, many, notice, percent, sentence, tell } from "./dom.js";
-import { heatLegend, photoView, roving, sentenceOf, wordButton } from "./photo.js";
+import { heatLegend, photoView, sentenceOf, wordButton, wordList } from "./photo.js";
 import { progress, undoable } from "./progress.js";
 import { copyButton, saveCsv, saveJson } from "./save.js";
 import { closeViewer, openViewer, refreshViewer } from "./viewer.js";
@@ -107,16 +107,11 @@ async function run(queue) {
   if (begun.length > SPOKEN) tell($("caption-count").textContent);
 }
 
-/** Groups of what waits, small enough for a request; the first is one photo, so that something is seen soon. */
+/** Groups of what waits and was not removed meanwhile. */
 function* coming(queue, begun) {
-  while (queue.length) {
-    const group = [];
-    let room = 0.9 * server.limits.bytes;
-    const most = begun.length ? Math.min(TOGETHER, server.limits.photos) : 1;
-    while (queue.length && group.length < most && (!group.length || queue[0].file.size <= room)) {
-      room -= queue[0].file.size;
-      group.push(queue.shift());
-    }
+  const { photos, bytes } = server.limits;
+  const size = { most: Math.min(TOGETHER, photos), bytes: 0.9 * bytes, alone: !begun.length, file: (one) => one.file };
+  for (const group of requests(queue, size)) {
     begun.push(...group);
     yield group.filter((one) => entries.includes(one));
   }
@@ -282,12 +277,8 @@ function alsoSeen(photo, said, line) {
   const words = new Set(said.words.map((one) => one.word));
   const things = said.concepts.filter((one) => one.box && one.score >= SURE && !words.has(one.name)).slice(0, 6);
   if (!things.length) return null;
-  const seen = el("p", { className: "seen", role: "group", "aria-label": "Also seen" }, "Also seen: ");
-  things.forEach((one, i) => {
-    if (i) seen.append(", ");
-    seen.append(wordButton(photo, one.name, { box: one.box, tells: `${one.name}, ${percent(one.score)} sure`, line, extra: true }));
-  });
-  return roving(seen);
+  return wordList("Also seen", "Also seen: ", things.map((one) =>
+    [wordButton(photo, one.name, { box: one.box, tells: `${one.name}, ${percent(one.score)} sure`, line, extra: true })]));
 }
 
 function removeButton(one) {

@@ -15,6 +15,14 @@ export function el(tag, props = {}, ...children) {
 export const $ = (id) => document.getElementById(id);
 export const button = (label, onclick = () => {}, className = "") => el("button", { type: "button", className, onclick }, label);
 
+/** A text that the browser keeps in one of its storages, set where a value is given; null where it may not keep any. */
+export function stored(storage, name, value) {
+  try {
+    if (value !== undefined) window[storage].setItem(name, value);
+    return window[storage].getItem(name);
+  } catch { return null; }
+}
+
 /** Said by screen readers, seen by nobody. */
 export function tell(text) {
   $("status").textContent = text;

@@ -1,16 +1,11 @@
 // A photo and its words: lighting a word lights its box and what the model looked at; lighting a box lights its words.
-import { asSentence, el, percent } from "./dom.js";
+import { asSentence, el, percent, stored } from "./dom.js";
 
 // Viridis, eight of its colours: equal steps look equal, also to the colour-blind and in print. style.css has the legend.
 const VIRIDIS = ["440154", "46327e", "365c8d", "277f8e", "1fa187", "4ac16d", "a0da39", "fde725"]
   .map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 const same = (one, other) => one.every((value, i) => Math.abs(value - other[i]) < 0.5);
-const remember = (value) => {
-  try {
-    if (value !== undefined) localStorage.setItem("heat", value);
-    return localStorage.getItem("heat") !== "off";
-  } catch { return true; }
-};
+const remember = (value) => stored("localStorage", "heat", value) !== "off";
 
 /** A photo with a box for each different place; `size` is that of the boxes' pixels. */
 export function photoView(src, alt, size = [1, 1], lazy = false) {
@@ -113,6 +108,13 @@ export function roving(group) {
     return next.focus();
   });
   return group;
+}
+
+/** Words with commas between them; each is a list of its button and what stands behind it. */
+export function wordList(label, start, words) {
+  const list = el("p", { className: "seen", role: "group", "aria-label": label }, start);
+  words.forEach((word, i) => list.append(...(i ? [", "] : []), ...word));
+  return roving(list);
 }
 
 /** A sentence as it was written; those of its words that have a place are buttons. */

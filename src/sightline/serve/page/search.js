@@ -2,7 +2,7 @@
 import { picture, post } from "./api.js";
 import { drawer, findWords } from "./detail.js";
 import { $, asSentence, button, each, el, many, notice, percent, tell } from "./dom.js";
-import { photoView, roving, wordButton } from "./photo.js";
+import { photoView, wordButton, wordList } from "./photo.js";
 import { copyButton, saveCsv, saveJson } from "./save.js";
 import { closeViewer, openViewer } from "./viewer.js";
 
@@ -180,13 +180,10 @@ function explain({ hits }) {
 function reasons(photo, words, line = el("span", { className: "unseen" })) {
   const found = words.filter((one) => one.box);
   if (!found.length) return el("p", { className: "seen" }, "It is alike as a whole");
-  const seen = el("p", { className: "seen", role: "group", "aria-label": "Why it was found" }, "Looked for: ");
-  found.forEach((one, i) => {
-    if (i) seen.append(", ");
+  return wordList("Why it was found", "Looked for: ", found.map((one) => {
     const tells = `${one.word}, ${percent(one.score)} sure of the place`;
-    seen.append(wordButton(photo, one.word, { boxes: one.boxes, tells, line }), ` ${percent(one.score)}`);
-  });
-  return roving(seen);
+    return [wordButton(photo, one.word, { boxes: one.boxes, tells, line }), ` ${percent(one.score)}`];
+  }));
 }
 
 function open(one) {
