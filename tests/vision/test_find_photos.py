@@ -158,6 +158,14 @@ def test_a_folder_called_minus_is_a_folder_where_a_folder_is_asked_for(folder):
 
 
 @links
+def test_pictures_that_captions_were_drawn_into_are_no_photos_where_sightline_wrote_them(folder):
+    for place in ("c", "c/e"):
+        (folder / place / "z.captioned.jpg").touch()
+    (folder / "c" / ".sightline").mkdir()  # as `sightline caption --out` leaves it
+    assert names(folder) == [*ALL[:4], ALL[4], "photos/c/e/z.captioned.jpg"]
+    assert names(folder / "c" / "z.captioned.jpg") == ["photos/c/z.captioned.jpg"]  # whoever names it means it
+
+
 def test_links_to_folders_are_followed_and_circles_end(folder):
     elsewhere = Path("elsewhere")
     elsewhere.mkdir()

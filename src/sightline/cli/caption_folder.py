@@ -23,8 +23,8 @@ from sightline.files import atomic_write, cache_dir, fingerprint, hold_interrupt
 from sightline.jobs.job import Executor, run
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, top_of
 from sightline.jobs.ledger import CaptionLog, FileLedger, FileRecord, Ledger
+from sightline.vision.find_photos import DRAWN, OUTPUT
 
-HIDDEN = ".sightline"
 PAGE = "html"
 SHOWN = 3  # names of pictures that a line has
 
@@ -202,7 +202,7 @@ def file_captions(
 ) -> int:
     """Caption photos found in `sources`, write the files, also when interrupted, and return how many have a caption."""
     maker, out = work.fingerprint(), filing.out
-    place = out / HIDDEN if out else cache_dir() / "captions" / fingerprint(maker, *map(id_of, sources))
+    place = out / OUTPUT if out else cache_dir() / "captions" / fingerprint(maker, *map(id_of, sources))
     if out and not place.exists():  # nothing is made in the folder of something else
         _refuse_tables(filing, out, ())
     with (
@@ -327,7 +327,7 @@ def draw_picture(caption: PhotoCaption, path: Path, display: CaptionDisplay) -> 
 
 
 def picture_name(log: CaptionLog, id: str) -> str:
-    return f"{log.name(id)}.captioned.jpg"
+    return f"{log.name(id)}{DRAWN}jpg"
 
 
 def table_name(format: str) -> str:

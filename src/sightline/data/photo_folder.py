@@ -9,13 +9,10 @@ from sightline.data.format import Probe, Summary
 from sightline.data.photo_finder import PhotoFinder
 from sightline.data.records import STRICT, CaptionedPhoto, CaptionSet, Problems
 from sightline.errors import DataError, TruncatedError
-from sightline.vision.find_photos import is_picture
+from sightline.vision.find_photos import OUTPUT, is_picture
 from sightline.vision.picture_formats import kind_of
 
 TABLES = ("captions.csv", "captions.tsv", "captions.jsonl", "captions.json", *caption_table.IMAGE_FOLDER)
-
-OUTPUT = ".sightline"  # where a folder that `sightline caption --out` writes to keeps its log
-_DRAWN = ".captioned."  # in the names of the pictures that it draws there
 
 
 def photo_files(folder: Path) -> list[str]:
@@ -31,8 +28,7 @@ def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
     """Every photo of the folder, with its captions where the table has some. The file is the path inside the folder.
 
     The id is what the table says, or the file. A file that is called a picture and begins like none is an error, and so
-    is a photo of the table that is not there, unless `sightline caption` wrote the table here about photos elsewhere;
-    what it has drawn there is no photo.
+    is a photo of the table that is not there, unless `sightline caption` wrote the table here about photos elsewhere.
     """
     table, finder, output = table_of(path), PhotoFinder(path), (path / OUTPUT).is_dir()
     captions = CaptionSet(()) if table is None else caption_table.read(table, problems, finder, away=output)
@@ -42,7 +38,7 @@ def read(path: Path, problems: Problems = STRICT) -> CaptionSet:
     for file in finder.files:
         with problems:
             _check_picture(path / file)
-    bare = [file for file in finder.files if file not in with_captions and not (output and _DRAWN in file)]
+    bare = [file for file in finder.files if file not in with_captions]
     return CaptionSet((*captions.photos, *(CaptionedPhoto(file, (), file) for file in bare)), str(path))
 
 

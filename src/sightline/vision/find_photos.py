@@ -12,6 +12,8 @@ from sightline.files import PathLike, existing_path
 
 JPEGS = (".jpg", ".jpeg", ".jpe", ".jfif")
 SUFFIXES = (*JPEGS, ".png", ".webp", ".avif", ".heic", ".heif", ".gif", ".bmp", ".tif", ".tiff")
+OUTPUT = ".sightline"  # where a folder that `sightline caption --out` writes to keeps its log
+DRAWN = ".captioned."  # in the names of the pictures that it draws there
 Place = tuple[int, int]  # device and inode of a folder: the same folder by any name
 
 
@@ -26,9 +28,9 @@ def find_photos(sources: Iterable[PathLike]) -> PhotoPaths:
     """The photos that some names stand for; what cannot be found is a problem, and never stops the rest.
 
     A file is taken whatever it is called. Of a folder, everything below it that is called like a picture is taken, but
-    for hidden files and folders; links to folders are followed, and each folder is entered once. A name with `*`, `?`
-    or `[…]` that is no file is a pattern (`**` for any depth). `-` reads names from standard input, one a
-    line, or separated by NUL bytes as `find -print0` writes them.
+    for hidden files and folders, and for what `sightline caption` drew there; links to folders are followed, and each
+    folder is entered once. A name with `*`, `?` or `[…]` that is no file is a pattern (`**` for any depth). `-` reads
+    names from standard input, one a line, or separated by NUL bytes as `find -print0` writes them.
     """
     search = _Search()
     for source in sources:
@@ -120,13 +122,15 @@ class _Search:
 
 def _inside(folder: Path, place: Place) -> list[tuple[Path, Place | None]]:
     """The pictures of a folder, each with the folder's place, and the folders in it, by name."""
-    with os.scandir(folder) as entries:
-        shown = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    with os.scandir(folder) as scan:
+        entries = list(scan)
+    written = any(entry.name == OUTPUT and entry.is_dir() for entry in entries)
+    shown = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
     inside: list[tuple[Path, Place | None]] = []
     for entry in shown:
         if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and Path(entry).is_dir()):
             inside.append((folder / entry.name, None))
-        elif is_picture(entry.name):
+        elif is_picture(entry.name) and not (written and DRAWN in entry.name):
             inside.append((folder / entry.name, place))
     return inside
 
