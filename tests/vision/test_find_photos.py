@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.errors import DataError
+from sightline.jobs.ledger import FileLedger
 from sightline.vision.find_photos import SUFFIXES, find_photos, walk_folder
 
 links = pytest.mark.skipif(not hasattr(os, "symlink") or os.name == "nt", reason="needs symbolic links")
@@ -160,10 +161,16 @@ def test_a_folder_called_minus_is_a_folder_where_a_folder_is_asked_for(folder):
 @links
 def test_pictures_that_captions_were_drawn_into_are_no_photos_where_sightline_wrote_them(folder):
     for place in ("c", "c/e"):
-        (folder / place / "z.captioned.jpg").touch()
-    (folder / "c" / ".sightline").mkdir()  # as `sightline caption --out` leaves it
-    assert names(folder) == [*ALL[:4], ALL[4], "photos/c/e/z.captioned.jpg"]
-    assert names(folder / "c" / "z.captioned.jpg") == ["photos/c/z.captioned.jpg"]  # whoever names it means it
+        (folder / place / "z é.captioned.jpg").touch()
+    log = folder / "c" / ".sightline"
+    log.mkdir()
+    with FileLedger(log / "files.jsonl", folder / "c") as ledger:  # as `sightline caption --out` leaves it
+        ledger.record("z é.captioned.jpg", "photos/z é.jpg")
+    (folder / "c" / "mine.captioned.jpg").touch()
+    assert names(folder / "c") == [
+        "photos/c/d.webp", "photos/c/e/f.heic", "photos/c/e/z é.captioned.jpg", "photos/c/mine.captioned.jpg"
+    ]  # fmt: skip
+    assert names(folder / "c" / "z é.captioned.jpg") == ["photos/c/z é.captioned.jpg"]  # whoever names it means it
 
 
 def test_links_to_folders_are_followed_and_circles_end(folder):

@@ -23,7 +23,7 @@ from sightline.files import atomic_write, cache_dir, fingerprint, hold_interrupt
 from sightline.jobs.job import Executor, run
 from sightline.jobs.job_photos import GONE, PhotoRef, id_of, mark_of, top_of
 from sightline.jobs.ledger import CaptionLog, FileLedger, FileRecord, Ledger
-from sightline.vision.find_photos import DRAWN, OUTPUT
+from sightline.vision.find_photos import DRAWN, OUTPUT, WRITTEN
 
 PAGE = "html"
 SHOWN = 3  # names of pictures that a line has
@@ -210,7 +210,7 @@ def file_captions(
         CaptionLog(place / "captions.jsonl", maker, top_of(sources)) as log,
         CaptionLog(place / "distinct.jsonl", maker) as rewrites,
         Ledger(place / "ledger.jsonl") as ledger,
-        FileLedger(place / "files.jsonl", out or place) as own,
+        FileLedger(place / WRITTEN, out or place) as own,
     ):
         if out and not own.has_lines:
             own.adopt(_files_of_before(own, log, rewrites))

@@ -1,9 +1,10 @@
 """Find the photos that names on a command line stand for: files, folders, patterns, lists on standard input."""
 
 import glob
+import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from sightline.files import PathLike, existing_path
 
 JPEGS = (".jpg", ".jpeg", ".jpe", ".jfif")
 SUFFIXES = (*JPEGS, ".png", ".webp", ".avif", ".heic", ".heif", ".gif", ".bmp", ".tif", ".tiff")
-OUTPUT = ".sightline"  # where a folder that `sightline caption --out` writes to keeps its log
+OUTPUT, WRITTEN = ".sightline", "files.jsonl"  # where `sightline caption --out` lists the files that it wrote
 DRAWN = ".captioned."  # in the names of the pictures that it draws there
 Place = tuple[int, int]  # device and inode of a folder: the same folder by any name
 
@@ -122,17 +123,25 @@ class _Search:
 
 def _inside(folder: Path, place: Place) -> list[tuple[Path, Place | None]]:
     """The pictures of a folder, each with the folder's place, and the folders in it, by name."""
-    with os.scandir(folder) as scan:
-        entries = list(scan)
-    written = any(entry.name == OUTPUT and entry.is_dir() for entry in entries)
-    shown = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    with os.scandir(folder) as entries:
+        shown = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    drawn = _drawn(folder, [entry.name for entry in shown if DRAWN in entry.name])
     inside: list[tuple[Path, Place | None]] = []
     for entry in shown:
         if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and Path(entry).is_dir()):
             inside.append((folder / entry.name, None))
-        elif is_picture(entry.name) and not (written and DRAWN in entry.name):
+        elif is_picture(entry.name) and entry.name not in drawn:
             inside.append((folder / entry.name, place))
     return inside
+
+
+def _drawn(folder: Path, names: Sequence[str]) -> set[str]:
+    """Which of these pictures `sightline caption --out` drew into a folder: its list there begins lines with them."""
+    try:
+        written = (folder / OUTPUT / WRITTEN).read_text(encoding="ascii", errors="replace") if names else ""
+    except OSError:
+        return set()
+    return {name for name in names if f"[{json.dumps(name)}," in written}
 
 
 def _place(folder: Path) -> Place:
