@@ -10,8 +10,7 @@ from typing import NamedTuple
 from sightline.errors import DataError, SightlineError
 from sightline.files import PathLike, existing_path
 
-JPEGS = (".jpg", ".jpeg", ".jpe", ".jfif")
-SUFFIXES = (*JPEGS, ".png", ".webp", ".avif", ".heic", ".heif", ".gif", ".bmp", ".tif", ".tiff")
+SUFFIXES = tuple(".jpg .jpeg .jpe .jfif .png .webp .avif .heic .heif .gif .bmp .tif .tiff".split())
 Place = tuple[int, int]  # device and inode of a folder: the same folder by any name
 
 
