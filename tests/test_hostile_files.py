@@ -489,7 +489,7 @@ def test_a_tsv_cut_while_it_is_read_is_told(tmp_path):
     next(scenes)
     os.truncate(path, 100)
     with pytest.raises(TruncatedError, match="became shorter"):
-        next(scenes)
+        list(scenes)
 
 
 # `data inspect` goes on

@@ -220,12 +220,14 @@ def test_an_empty_file_has_no_scenes(tmp_path: Path) -> None:
     assert not FORMAT.matches(Probe(path))
 
 
-def test_reading_through_gives_memory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bottom_up_tsv, "_RESIDENT", 10_000)
-    scenes = sample_scenes(40, regions=6, width=128)
-    path = tmp_path / "x.tsv"
-    write_scenes(path, scenes)
-    assert_same_scenes(list(BottomUpTsv(path)), scenes)
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bottom_up_tsv, "_LONGEST", 1000)
+    path = file_of(tmp_path, GOOD, line(features=packed(*range(600))), GOOD)
+    with pytest.raises(DataError, match="line 2: the line is longer than"):
+        list(BottomUpTsv(path))
+    assert FORMAT.inspect(path).problem_count == 1
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import binascii
 import contextlib
 import gzip
 import io
-import mmap
 import re
 from collections.abc import Container, Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, NamedTuple, cast
@@ -30,7 +29,7 @@ from sightline.scene import Array, Scene, normalise_boxes
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _BUFFER = 1 << 22  # a line is 400 KB; with Python's 8 KiB buffer, joining the pieces costs as much as decoding
 _AGAIN = "download the file again, or extract this image again"
-_RESIDENT = 64 << 20  # mapped bytes that may stay in memory while a file is read through
+_LONGEST = 64 << 20  # bytes of a line: 100 regions of 2,048 numbers take one of these 64 MB
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _INVALID = 0xFFFF  # of a pair that is not base64; true pairs have twelve bits
@@ -38,20 +37,16 @@ _BLOCK = 65536  # characters at a time: the intermediate arrays then stay in cac
 
 
 class Line(NamedTuple):
-    """One record, uncopied: `data[start:stop]`, line break included; `offset` is its place in the (unpacked) file."""
+    """One record, line break included; `offset` is its place in the (unpacked) file."""
 
-    data: bytes | mmap.mmap
-    start: int
-    stop: int
+    data: bytes
     offset: int
     number: int
 
     def fields(self) -> list[memoryview]:
-        """The six fields; `split` would copy 400 KB a line, a quarter of the whole reading time."""
-        ends = self.data[max(self.start, self.stop - 2) : self.stop]
-        stop = self.stop - ends.endswith(b"\n") - ends.endswith(b"\r\n")
-        tabs = [self.start - 1]
-        while (tab := self.data.find(b"\t", tabs[-1] + 1, stop)) >= 0:
+        """The six fields; `split` would copy 400 KB a line."""
+        tabs = [-1]
+        while (tab := self.data.find(b"\t", tabs[-1] + 1)) >= 0:
             tabs.append(tab)
         if len(tabs) < len(FIELDS):
             what = f"the line has {len(tabs)} of the {len(FIELDS)} fields {', '.join(FIELDS)}"
@@ -59,16 +54,17 @@ class Line(NamedTuple):
         if len(tabs) > len(FIELDS):
             what = f"the line has {len(tabs)} fields, not {', '.join(FIELDS)}"
             raise DataError(what, fix="keep these six columns")
+        end = len(self.data) - self.data.endswith(b"\n") - self.data.endswith(b"\r\n")
         view = memoryview(self.data)
-        return [view[before + 1 : after] for before, after in pairwise([*tabs, stop])]
+        return [view[before + 1 : after] for before, after in pairwise([*tabs, end])]
 
     def id(self) -> str:
-        tab = self.data.find(b"\t", self.start, self.stop)
-        return self.data[self.start : self.stop if tab < 0 else tab].strip().decode("utf-8", "replace")
+        tab = self.data.find(b"\t")
+        return self.data[: None if tab < 0 else tab].strip().decode("utf-8", "replace")
 
 
 class BottomUpTsv(FeatureSource):
-    """Scenes of one TSV (`.tsv`, `.tsv.0`, `.tsv.gz`), memory-mapped. Ids are found in an index of byte offsets.
+    """Scenes of one TSV (`.tsv`, `.tsv.0`, `.tsv.gz`). Ids are found in an index of byte offsets.
 
     The index is made by one scan when first needed; iterating does not need it. Looking up ids in a `.gz` unpacks
     everything before the record: unpack the file first if you need more than iteration.
@@ -82,7 +78,7 @@ class BottomUpTsv(FeatureSource):
         if len(data) < length:
             what = f"image {id} was at byte {offset}, and the file has become shorter"
             raise TruncatedError(what, where=self.path, fix="open it again")
-        return self._scene(Line(data, 0, length, offset, number))
+        return self._scene(Line(data, offset, number))
 
     def each(self, problems: Problems) -> Iterator[Scene]:
         """Every scene, in one pass over the file; what is wrong with one goes to `problems`."""
@@ -101,7 +97,7 @@ class BottomUpTsv(FeatureSource):
         for line in _lines(self.path):
             id = line.id()
             self._refuse_twice(id, index, line)
-            index[id] = line.offset, line.stop - line.start, line.number
+            index[id] = line.offset, len(line.data), line.number
         return index
 
     @cached_property
@@ -204,47 +200,19 @@ def decode_base64(text: bytes | memoryview) -> npt.NDArray[np.uint8]:
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    """Every line that is not blank."""
-    for line in _unpacked_lines(path) if _is_packed(path) else _mapped_lines(path):
-        if line.stop - line.start > 2 or line.data[line.start : line.stop].strip():
-            yield line
-
-
-def _is_packed(path: Path) -> bool:
-    """True for gzip, whatever the file is called: what is unpacked cannot be mapped."""
+    """Every line that is not blank. They are read, not mapped, for the reason that `NpyRows` gives."""
+    size, offset = path.stat().st_size, 0
     with open_bytes(path) as file:
-        try:
-            file.fileno()
-        except io.UnsupportedOperation:
-            return True
-    return False
-
-
-def _mapped_lines(path: Path) -> Iterator[Line]:
-    with open_bytes(path) as file:
-        if (size := path.stat().st_size) == 0:
-            return
-        # Never closed by hand: a line the caller still holds keeps the mapping alive.
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    start, number, kept = 0, 1, 0
-    while start < size:
-        if mapped.size() < size:  # of the file now: touching pages that it lost would kill Python
-            raise TruncatedError("the file became shorter while it was read", where=path, fix="read it again")
-        stop = mapped.find(b"\n", start) + 1 or size
-        yield Line(mapped, start, stop, start, number)
-        start, number = stop, number + 1
-        if start - kept > _RESIDENT and hasattr(mmap, "MADV_DONTNEED"):  # pages already read count as our memory
-            window = (start - kept) // mmap.PAGESIZE * mmap.PAGESIZE
-            mapped.madvise(mmap.MADV_DONTNEED, kept, window)
-            kept += window
-
-
-def _unpacked_lines(path: Path) -> Iterator[Line]:
-    offset = 0
-    with open_bytes(path) as file:
-        for number, line in enumerate(io.BufferedReader(cast(io.RawIOBase, file), _BUFFER), start=1):
-            yield Line(line, 0, len(line), offset, number)
-            offset += len(line)
+        buffered = io.BufferedReader(cast(io.RawIOBase, file), _BUFFER)
+        for number, data in enumerate(iter(partial(buffered.readline, _LONGEST), b""), start=1):
+            if len(data) == _LONGEST:
+                what = f"the line is longer than {_LONGEST >> 20} MiB"
+                raise DataError(what, where=f"{path}, line {number}", fix=_AGAIN)
+            if len(data) > 2 or data.strip():
+                yield Line(data, offset, number)
+            offset += len(data)
+    if path.stat().st_size < size:  # perhaps at the end of a line, which would look like the end of the file
+        raise TruncatedError("the file became shorter while it was read", where=path, fix="read it again")
 
 
 def _matches(probe: Probe) -> bool:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from sightline.files import MAKE_ROOM, PathLike, existing_path, sync_folder, unw
 from sightline.scene import Array, Scene, check_order, normalise_boxes
 
 Size = tuple[int, int]
-T = TypeVar("T")
 _NO_SIZE = "they are in pixels, and no image size is stored"
 _SLASH = "%2F"  # as addresses spell it
 BOXES_LEFT_OUT = f"boxes left out: {_NO_SIZE}"
@@ -280,7 +279,7 @@ def survey_scenes(open_source: Callable[[Path], FeatureSource], path: Path, prob
     return counts | {label: parts[part] for part, label in labels.items() if parts[part]}, notes
 
 
-class PerProcess(Generic[T]):
+class PerProcess:
     """One open handle a process, for libraries whose handles must not cross a fork or a pickle (HDF5, LMDB).
 
     Call it for this process's handle: made by `make` at the first call, and again in every forked or spawned worker.
@@ -290,11 +289,11 @@ class PerProcess(Generic[T]):
     True
     """
 
-    def __init__(self, make: Callable[[], T]) -> None:
+    def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
-        self._handle: tuple[int, T] | None = None  # with the id of the process that made it
+        self._handle: tuple[int, Any] | None = None  # with the id of the process that made it
 
-    def __call__(self) -> T:
+    def __call__(self) -> Any:
         if self._handle is None or self._handle[0] != os.getpid():
             self._handle = (os.getpid(), self._make())
         return self._handle[1]

@@ -60,15 +60,15 @@ def _count_words(words: list[str]) -> Summary:
     return {"words": len(words)}, notes
 
 
-class DocumentFrequencies(NamedTuple):
-    """In how many images' references each n-gram occurs."""
+class SavedFrequencies(NamedTuple):
+    """In how many images' references each n-gram occurs, as the file says it."""
 
     counts: dict[NGram, float]  # images of each n-gram
     ref_len: float  # as stored: the number of images, of which CIDEr takes the logarithm
     layout: str  # "words", or "ids" where n-grams are word ids as text, with 0 for the end
 
 
-def read_document_frequencies(path: PathLike, _: Problems = STRICT) -> DocumentFrequencies:
+def read_document_frequencies(path: PathLike, _: Problems = STRICT) -> SavedFrequencies:
     content, fix = load_path(path, {**CONTAINERS, **NUMBERS}), "make it with self-critical's prepro_ngrams.py"
     if not isinstance(content, dict) or not isinstance(content.get("document_frequency"), dict):
         raise DataError("no document_frequency in it", where=path, fix=fix)
@@ -78,7 +78,7 @@ def read_document_frequencies(path: PathLike, _: Problems = STRICT) -> DocumentF
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"not n-grams with numbers: {error}", where=path, fix=fix) from error
     layout = "ids" if counts and all(word.isdigit() for ngram in counts for word in ngram) else "words"
-    return DocumentFrequencies(counts, ref_len, layout)
+    return SavedFrequencies(counts, ref_len, layout)
 
 
 def _ngram(key: object) -> NGram:

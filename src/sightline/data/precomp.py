@@ -7,11 +7,11 @@ are as many feature rows as captions. Ids are unique in what is read, one split 
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from sightline.errors import CountError, DataError, DuplicateRecordError, Missin
 from sightline.files import PathLike, open_bytes, read_json, write_text
 from sightline.scene import Array, Scene
 
-S = TypeVar("S", bound=Sized)
 CAPTIONS_PER_IMAGE = 5  # lines of `_caps.txt` that an image has
 PARTS = ("ims.npy", "ims.h5", "ims_box.h5", "caps.txt", "ids.txt", "files.json", "tags.txt")
 _PART = re.compile(r"(?P<split>.+?)_(?:ims\.npy|ims\.h5|caps\.txt)$")
@@ -152,7 +151,7 @@ class _Split:
     def _id_lines(self) -> list[str] | None:
         return self.lines("ids.txt")
 
-    def _one_an_image(self, entries: S, path: Path) -> S:
+    def _one_an_image(self, entries: list[str], path: Path) -> list[str]:
         if len(entries) != self.image_count:
             what = f"{len(entries)} entries for {self.image_count} images"
             raise CountError(what, where=path, fix="make all files of a split from the same list of images")

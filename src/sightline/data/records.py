@@ -115,7 +115,7 @@ class GroundedPrediction:
 
 
 class SceneSource(Protocol):
-    """Scenes by image id, in file order, read when asked for: memory-mapped or streamed, never all in memory."""
+    """Scenes by image id, in file order, read when asked for, never all in memory."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Scene]: ...

@@ -49,7 +49,7 @@ def write_scenes(path: Path, scenes: Iterable[Scene], dtype: str | None = None) 
 
 FORMAT = Format(
     name=NAME,
-    about="Sightline's own feature store: memory-mapped, checksummed scenes in one folder",
+    about="Sightline's own feature store: checksummed scenes in one folder",
     matches=_matches,
     survey=_survey,
     scenes=FeatureStore,

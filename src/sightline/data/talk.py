@@ -38,12 +38,10 @@ class Labels:
     end: Integers
     length: Integers
     path: Path
-    sound: bool = True  # False where a collecting read met a problem: then do not decode
 
 
 def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
     """The labels of `path`; rows of two photos or of none, and lengths that are not true, are CountErrors."""
-    before = problems.total
     file = Hdf5File(existing_path(path))
     with about(path):
         rows, start, end, length = (_integers(file, name) for name in _DIMENSIONS)
@@ -65,7 +63,7 @@ def read_labels(path: Path, problems: Problems = STRICT) -> Labels:
         what = f"row {row + 1} has `label_length` {length[row]} and {np.count_nonzero(rows[row])} words"
         fix = "labels must be words followed by zeros, and the length their number"
         problems.report(CountError(what, where=path, fix=fix))
-    return Labels(rows, start, end, length, path, sound=problems.total == before)
+    return Labels(rows, start, end, length, path)
 
 
 def _integers(file: Hdf5File, name: str) -> Integers:
@@ -92,11 +90,12 @@ def read_talk(path: Path, problems: Problems = STRICT) -> tuple[tuple[str, ...],
     photos: Sequence[CaptionedPhoto] = record.each("images", problems, _photo)
     count = len(record.items("images"))
     if label_path is not None:
+        before = problems.total
         labels = read_labels(label_path, problems)
         if len(labels.start) != count:
             what = f"{len(labels.start)} photos have labels in {label_path}, {count} are here"
             raise CountError(what, where=word_path)
-        if labels.sound and len(photos) == count:
+        if problems.total == before and len(photos) == count:  # labels with problems may name rows that are not there
             photos = tuple(_decode(photos, words, labels, byte_pairs, problems))
     return words, caption_set(photos, word_path, problems)
 

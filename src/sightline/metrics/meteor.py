@@ -210,11 +210,6 @@ def _bound(hypothesis: Sentence, reference: Sentence, candidates: Candidates) ->
     ours, theirs = candidates.hyp_matched.bit_count(), candidates.ref_matched.bit_count()
     our_weight = _covered(candidates.hyp_matched, candidates.hyp_exact, hypothesis.functions)
     their_weight = _covered(candidates.ref_matched, candidates.ref_exact, reference.functions)
-    if candidates.word_by_word:  # as many words here as there: the rest, at best function words, stays unmatched
-        lightest = (1 - DELTA) * WEIGHTS[2]
-        our_weight -= max(0, ours - theirs) * lightest
-        their_weight -= max(0, theirs - ours) * lightest
-        ours = theirs = min(ours, theirs)
     precision = our_weight / _weight(len(hypothesis.ids), hypothesis.functions.bit_count())
     recall = their_weight / _weight(len(reference.ids), reference.functions.bit_count())
     one_chunk = ours == len(hypothesis.ids) and theirs == len(reference.ids)

@@ -94,7 +94,6 @@ class Candidates:
     ref_matched: int  # words of the reference that some match takes
     ref_exact: int
     ref_contested: int
-    word_by_word: bool = True  # no match takes several words
 
     def sole_starts(self) -> int:
         """The words of the reference where a match starts that competes with no other, as a mask."""
@@ -225,8 +224,6 @@ def _add_paraphrases(pair: Candidates, hypothesis: Sentence, reference: Sentence
             pair.hyp_matched |= mask
             pair.ref_contested |= pair.ref_matched & reference_mask
             pair.ref_matched |= reference_mask
-            if width > 1 or mask & mask - 1:
-                pair.word_by_word = False
 
 
 def _partners(

@@ -81,8 +81,7 @@ def non_maximum(
     """Non-maximum suppression: the `keep` best boxes of each image, best first, as indices and scores (B, keep).
 
     All images go through the greedy algorithm together, one kept box of each a step, and only overlaps with kept boxes
-    are ever computed. Nothing waits for the device, so a GPU's queue stays filled. On a CPU each step costs what it
-    costs to call its dozen small operations; that is why they write into memory made beforehand.
+    are ever computed. Nothing waits for the device, so a GPU's queue stays filled.
 
     Args:
         boxes: (B, n, 4).
@@ -110,43 +109,25 @@ def _choose(boxes: Tensor, scores: Tensor, keep: int, iou: float, soft: bool) ->
 
     `scores` (B, n), logarithms if soft, are used up.
     """
-    images, count = scores.shape
-    table = scores.new_empty(5, images, count)  # -x1 -y1 x2 y2 area: with the first two negated, minima intersect boxes
-    corners, areas = table[:4], table[4]
-    corners.copy_(boxes.permute(2, 0, 1))
-    corners[:2].neg_()
-    widths, heights = (corners[:2] + corners[2:]).relu_()
-    torch.mul(widths, heights, out=areas)
-
-    # What the steps write into.
-    best = scores.new_empty(5, images)  # the row of `table` of the box that each image keeps
-    best_corners, best_area = best[:4, :, None], best[4, :, None]
-    intersections = torch.empty_like(corners)
-    low, high = intersections[:2], intersections[2:]
-    wide, tall = high
-    union = torch.empty_like(areas)
-    overlaps = torch.empty_like(areas, dtype=torch.bool)
-    starts = torch.arange(0, images * count, count, device=scores.device)  # of each image among all boxes
-    place = starts.clone()
-    flat_table, flat_scores = table.flatten(1), scores.view(-1)
-    threshold = scores.new_full((), iou)  # a tensor, as a number would be made into one at every step
-    picks, best_scores = starts.new_empty(keep, images), scores.new_empty(keep, images)
-    for pick, score in zip(picks.unbind(), best_scores.unbind(), strict=True):
-        torch.argmax(scores, -1, out=pick)
-        torch.add(starts, pick, out=place)
-        torch.index_select(flat_scores, 0, place, out=score)
-        torch.index_select(flat_table, 1, place, out=best)
-        torch.minimum(corners, best_corners, out=intersections)
-        high.add_(low).relu_()
-        intersection = wide.mul_(tall)
-        torch.add(areas, best_area, out=union).sub_(intersection)
+    x1y1, x2y2 = torch.split(boxes.to(scores.dtype).movedim(-1, 0), 2)
+    corners = torch.cat([-x1y1, x2y2])  # (4, B, n): with the first two negated, minima intersect boxes
+    areas = (corners[:2] + corners[2:]).relu_().prod(0)
+    picks, best_scores = [], []
+    for _ in range(keep):
+        score, pick = scores.max(-1, keepdim=True)  # (B, 1)
+        picks.append(pick)
+        best_scores.append(score)
+        low, high = torch.split(torch.minimum(corners, corners.gather(2, pick.expand(4, -1, -1))), 2)
+        wide, tall = low.add_(high).relu_()
+        intersection = wide.mul_(tall)  # (B, n)
+        union = (areas + areas.gather(1, pick)).sub_(intersection)
         if soft:
-            squared = intersection.div_(union.clamp_(min=1e-7)).div_(iou).square_()
-            scores.addcmul_(squared, torch.square(squared, out=union), value=-1)
+            squared = intersection.div_(union.clamp_(min=_SMALLEST)).div_(iou).square_()
+            scores.addcmul_(squared, squared.square(), value=-1)
         else:
-            scores.masked_fill_(torch.gt(intersection, union.mul_(threshold), out=overlaps), _GONE)
-        flat_scores.index_fill_(0, place, _GONE)
-    return picks.mT, best_scores.mT
+            scores.masked_fill_(intersection > union.mul_(iou), _GONE)
+        scores.scatter_(1, pick, _GONE)
+    return torch.cat(picks, 1), torch.cat(best_scores, 1)
 
 
 def roi_mean(maps: Tensor, boxes: Tensor, size: int) -> Tensor:

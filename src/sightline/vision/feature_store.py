@@ -1,4 +1,4 @@
-"""The feature store: the scenes of many photos in one folder, memory-mapped, checksummed, growing while it is read.
+"""The feature store: the scenes of many photos in one folder, checksummed, growing while it is read.
 
 >>> import tempfile, numpy as np
 >>> from sightline.scene import Scene
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import mmap
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -54,7 +53,6 @@ from sightline.vision.store_layout import (
     shard_name,
 )
 
-RESIDENT = 64 << 20  # mapped bytes that may stay in memory while a store is read through
 SHARD_BYTES = 1 << 30  # a data file that would grow beyond this is followed by another
 FLUSH_EVERY = 64  # records between two waits for the disk
 
@@ -69,8 +67,9 @@ class RepairReport(NamedTuple):
 class FeatureStore:
     """Scenes by image id, as they were when the store was opened.
 
-    The arrays of a scene are read-only views of the mapped file. Each record's checksum is compared when it is first
-    read. Reading the whole store keeps about 64 MB of it resident: mapped pages are given back as reading goes on.
+    A record is read, with its checksum compared the first time, when its scene is asked for; nothing is kept. Records
+    are not mapped: that takes as long, pages that were touched count as memory in use, and a file that becomes shorter
+    would kill Python. The arrays of a scene are read-only.
 
     Args:
         path: the store's folder.
@@ -83,7 +82,7 @@ class FeatureStore:
         self._entries = Index.read(self.path).refuse_damage().entries
         self._verify = verify
         self._verified: set[str] = set()
-        self._shards = _Shards(self.path)
+        self._shards: dict[int, Path] = {}  # the data files that were read from
 
     @property
     def fingerprint(self) -> str:
@@ -109,7 +108,7 @@ class FeatureStore:
         if entry is None:
             fix = "extract it, or check the id's spelling and leading zeros"
             raise MissingRecordError(f"no image {id} among the {len(self)} scenes here", where=self.path, fix=fix)
-        record = self._shards.view(entry)
+        record = self._read(entry)
         if self._verify and id not in self._verified:
             if checksum(record) != entry.crc:
                 raise self._damaged(entry)
@@ -174,57 +173,34 @@ class FeatureStore:
                 _replace_index(folder, (entry for entry in store._entries.values() if entry.id not in damaged))
             return RepairReport(len(damaged), len(index.damaged))
 
+    def _read(self, entry: Entry) -> bytes:
+        """The bytes of a record."""
+        file = self._shards.get(entry.shard)
+        if file is None:
+            file = self.path / shard_name(entry.shard)
+            if file.exists():
+                refuse_special(file)
+            self._shards[entry.shard] = file
+        try:
+            with file.open("rb", buffering=0) as data:
+                data.seek(entry.offset)
+                record = data.read(entry.size)
+        except OSError as error:
+            what = f"the record of image {entry.id} cannot be read ({error.strerror})"
+            raise self._truncated(entry, what) from error
+        if len(record) < entry.size:
+            what = f"the file ends at byte {file.stat().st_size}, inside or before the record of image {entry.id}"
+            raise self._truncated(entry, f"{what} ({entry.size} bytes from byte {entry.offset})")
+        return record
+
+    def _truncated(self, entry: Entry, what: str) -> TruncatedError:
+        repair = f"drop the record with `sightline data repair {self.path}` and extract this photo again"
+        return TruncatedError(what, where=self.path / shard_name(entry.shard), fix=f"copy the store again, or {repair}")
+
     def _damaged(self, entry: Entry) -> ChecksumError:
         what = f"the record of image {entry.id} is damaged ({entry.size} bytes from byte {entry.offset})"
         fix = f"drop it with `sightline data repair {self.path}`, then extract this photo again"
         return ChecksumError(what, where=self.path / shard_name(entry.shard), fix=fix)
-
-
-class _Shards:
-    """The mapped data files; pages are handed back to the system after every `RESIDENT` bytes read."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._maps: dict[int, mmap.mmap] = {}
-        self._touched = 0
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Cross to another process as the folder alone; it maps the files itself."""
-        return _Shards, (self._folder,)
-
-    def view(self, entry: Entry) -> memoryview:
-        """The bytes of `entry`'s record."""
-        data = self._maps.get(entry.shard)
-        if data is None:
-            data = self._maps[entry.shard] = self._map(entry)
-        end = min(len(data), data.size())  # the file's length now: touching pages that it lost would kill Python
-        if entry.offset + entry.size > end:
-            what = f"the file ends at byte {end}, inside or before the record of image {entry.id}"
-            raise self._truncated(entry, f"{what} ({entry.size} bytes from byte {entry.offset})")
-        self._touched += entry.size
-        if self._touched > RESIDENT:
-            # Views stay valid: a page that is read again is mapped again from the file.
-            self._touched = 0
-            if hasattr(mmap, "MADV_DONTNEED"):
-                for other in tuple(self._maps.values()):  # another thread may be mapping a file
-                    other.madvise(mmap.MADV_DONTNEED)
-        return memoryview(data)[entry.offset : entry.offset + entry.size]
-
-    def _map(self, entry: Entry) -> mmap.mmap:
-        file = self._folder / shard_name(entry.shard)
-        if file.exists():
-            refuse_special(file)
-        try:
-            with file.open("rb") as handle:
-                return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:  # a ValueError: the file is empty
-            what = f"the record of image {entry.id} cannot be read: the file is missing or empty"
-            raise self._truncated(entry, what) from error
-
-    def _truncated(self, entry: Entry, what: str) -> TruncatedError:
-        where = self._folder / shard_name(entry.shard)
-        repair = f"drop the record with `sightline data repair {self._folder}` and extract this photo again"
-        return TruncatedError(what, where=where, fix=f"copy the store again, or {repair}")
 
 
 def _prepare(folder: Path, fingerprint: str, dtype: str | None) -> Settings:
@@ -358,7 +334,7 @@ class StoreWriter:
             self._index.close()
 
     def _open_shard(self) -> AppendFile:
-        # What a stopped writer left behind stays: cutting a file that a reader has mapped would crash the reader.
+        # What a stopped writer left behind stays: cutting a file that another program has mapped would crash that.
         data = AppendFile(self.path / shard_name(self._shard))
         data.append(bytes(-data.end % ALIGN))
         sync_folder(self.path)

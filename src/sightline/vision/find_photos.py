@@ -11,8 +11,7 @@ from typing import NamedTuple
 from sightline.errors import DataError, SightlineError
 from sightline.files import PathLike, existing_path
 
-JPEGS = (".jpg", ".jpeg", ".jpe", ".jfif")
-SUFFIXES = (*JPEGS, ".png", ".webp", ".avif", ".heic", ".heif", ".gif", ".bmp", ".tif", ".tiff")
+SUFFIXES = tuple(".jpg .jpeg .jpe .jfif .png .webp .avif .heic .heif .gif .bmp .tif .tiff".split())
 OUTPUT, WRITTEN = ".sightline", "files.jsonl"  # where `sightline caption --out` lists the files that it wrote
 DRAWN = ".captioned."  # in the names of the pictures that it draws there
 Place = tuple[int, int]  # device and inode of a folder: the same folder by any name

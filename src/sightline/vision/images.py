@@ -30,7 +30,7 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # what is wrong with
 MAX_PIXELS = 200_000_000  # as many as the largest phone cameras take
 LIMIT_VARIABLE = "SIGHTLINE_MAX_PIXELS"
 SPARE = 2  # a JPEG is decoded at no less than so many times the square; with 1, pixels change by up to 4 levels
-THIN = 100  # pixels a byte: of a large picture that is packed tighter, nothing is a photo. Photos have 2 to 20
+THIN = 100  # pixels a byte; photos have 2 to 20, and a large picture with more than this is none
 LARGE = 25_000_000  # pixels to decode, 100 MB: from here on, one picture at a time
 BLOCK = 64 << 20  # bytes Pillow then asks for at once: allocators give so much back to the system when it is freed
 _one_large = threading.Lock()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import PIL
 from PIL import Image, features
 
-from sightline.errors import ImageError, MissingExtraError, about
+from sightline.errors import ImageError, about, library
 
 Array = npt.NDArray[Any]
 PAPER = (255, 255, 255)  # what is seen through transparent places
@@ -29,13 +29,14 @@ class Kind:
 
     name: str  # as people call it
     format: str  # Pillow's name of it
-    plugin: str  # the module whose import teaches Pillow to open it
+    plugin: str  # the module that teaches Pillow to open it
     feature: str | None = None  # the part of Pillow (`PIL.features`) without which it cannot be decoded
 
     def opener(self, where: str) -> Opener:
         """What opens such a file; a MissingExtraError where that is an extra that is not installed."""
-        if self.format == "HEIF":
-            return _heif_opener(where)
+        if self.format == "HEIF":  # whose plugin teaches Pillow nothing by itself
+            with about(where):
+                return library(self.plugin, "heic", "reading HEIC photos").HeifImageFile  # type: ignore[no-any-return]
         importlib.import_module(self.plugin)
         return Image.OPEN[self.format][0]
 
@@ -107,15 +108,6 @@ def _is_text(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return all(letter.isprintable() or letter.isspace() for letter in text)
-
-
-def _heif_opener(where: str) -> Opener:
-    try:
-        from pillow_heif import HeifImageFile
-    except ImportError as error:
-        with about(where):
-            raise MissingExtraError.of("pillow-heif", "heic", "reading HEIC photos") from error
-    return HeifImageFile  # type: ignore[no-any-return]
 
 
 def as_rgb(image: Image.Image) -> Image.Image:

@@ -1,18 +1,14 @@
 """Photos that show nothing: of one colour, or of a few pixels. A captioner would see a sky in them."""
 
 import colorsys
-import math
+
+from PIL import Image, ImageStat
 
 from sightline.photo import Photo, Pixels
 
 # Levels, of 255, by which pixels of one colour may differ: noise, and what JPEG makes of it. The least of 600 photos of
 # Flickr8k is 9.8.
 NOISE = 2.0
-# Rows that are looked at first, one in so many. Of pixels of one colour, a share of 1 / EVERY differs at most √EVERY
-# times as much as all do, so that most photos are known by it to be others. To look at all takes longer than to read
-# the photo.
-EVERY = 16
-SLACK = 1e-6  # for the rounding of both sums
 SMALLEST = 8  # pixels of a side
 # The degrees at which each hue ends; above the last it is red again.
 HUES = ((15, "red"), (45, "orange"), (70, "yellow"), (165, "green"), (260, "blue"), (320, "purple"), (345, "pink"))
@@ -35,15 +31,8 @@ def plain_photo(photo: Photo) -> tuple[str, str] | None:
 
 
 def is_plain(pixels: Pixels) -> bool:
-    """Whether the pixels (H, W, 3) differ by no more than `NOISE`."""
-    rows = pixels[::EVERY]
-    limit = NOISE * math.sqrt(pixels.size / max(rows.size, 1))
-    return _deviation(rows) <= limit + SLACK and _deviation(pixels) <= NOISE
-
-
-def _deviation(pixels: Pixels) -> float:
-    """The deviation of the colour channel that varies most."""
-    return float(pixels.reshape(-1, 3).std(0).max())
+    """Whether the colour channel of the pixels (H, W, 3) that varies most deviates by no more than `NOISE`."""
+    return max(ImageStat.Stat(Image.fromarray(pixels)).stddev) <= NOISE
 
 
 def colour_name(pixels: Pixels) -> str:

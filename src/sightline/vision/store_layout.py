@@ -165,9 +165,9 @@ def _dtype(part: str, dtype: str) -> np.dtype[Any]:
     return np.dtype("<f4" if part in EXACT or dtype == "float32" else "<f2")
 
 
-def decode(record: memoryview, entry: Entry, settings: Settings, source: str) -> Scene:
+def decode(record: bytes, entry: Entry, settings: Settings, source: str) -> Scene:
     """The scene in `record`; its arrays are read-only views of it."""
-    meta = json.loads(bytes(record[: entry.meta]))
+    meta = json.loads(record[: entry.meta])
     arrays: dict[str, Array] = {}
     end = entry.meta
     for name, shape in meta["shapes"].items():
