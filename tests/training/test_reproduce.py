@@ -23,7 +23,7 @@ from sightline.training.checkpoint_finder import MODEL as WEIGHTS
 from sightline.training.data_config import is_encoder, way_to_make
 from sightline.training.evaluation import Evaluation, measure
 from sightline.training.launch import Callbacks
-from sightline.training.reproduce import choose, finished_run, plan, run
+from sightline.training.reproduce import Outcome, choose, finished_run, plan, run
 from sightline.training.results_page import Line, Table, curves_of, html, markdown, notes
 
 STAGE = {
@@ -413,3 +413,9 @@ def test_cl_is_another_name_of_contrastive(capsys):
     assert choose("cl", "4", ["Full"]) == ["contrastive/table-4#Full"]
     main(["reproduce", "cl", "--table", "4", "--rows", "Full", "--dry"])
     assert "contrastive/table-4#Full" in capsys.readouterr().out
+
+
+def test_a_row_without_published_numbers_shows_its_own():
+    (row,) = plan(choose("r2m", "3", ["Flickr8k-COCO-imagenet-XE"]))
+    outcome = Outcome(row, "trained", results={"metrics": {"split": "test", "CIDEr": 14.938}, "seconds": 5.0})
+    assert command._line(outcome).endswith("-XE: trained, 5 s: CIDEr 14.94")

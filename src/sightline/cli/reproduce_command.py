@@ -266,7 +266,9 @@ def _line(outcome: Outcome) -> str:
     if outcome.why:
         return f"{_title(outcome.row)}: {outcome.state}. {outcome.why}"
     metrics, paper = outcome.results.get("metrics", {}), outcome.row.recipe.paper
-    pairs = [f"{name} {metrics[name]:.2f} ({paper[name]:.2f})" for name in paper if name in metrics]
-    numbers = f": {', '.join(pairs)}, the paper's in brackets" if pairs else ""
+    ours = {name: f"{name} {value:.2f}" for name, value in metrics.items() if isinstance(value, float)}
+    pairs = [f"{ours[name]} ({paper[name]:.2f})" for name in paper if name in ours]
+    numbers = f"{', '.join(pairs)}, the paper's in brackets" if pairs else ", ".join(ours.values())
+    numbers = f": {numbers}" if numbers else ""
     seconds = f", {duration(outcome.results.get('seconds', 0))}" if outcome.state != "finished before" else ""
     return f"{_title(outcome.row)}: {outcome.state}{seconds}{numbers}"
