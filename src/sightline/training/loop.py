@@ -148,7 +148,7 @@ class StageTrainer:
                         self.save()
                     raise KeyboardInterrupt
                 weight = weight or 1.0
-                progress = Progress(step // self.steps_per_epoch, step, step / last_step)
+                progress = Progress(step // self.steps_per_epoch, step)
                 torch.manual_seed(_seed(self.run.context.seed, counters.stage, step, distributed.rank))
                 factor = stage.schedule.at(progress.epoch, step, last_step)
                 for group in optimiser.param_groups:
