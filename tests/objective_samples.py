@@ -90,7 +90,7 @@ def descend(model: torch.nn.Module, objective: Objective, batch: Batch, steps: i
     for step in range(steps):
         torch.manual_seed(step)
         optimiser.zero_grad()
-        (objective(model, batch, Progress(0, step, step / steps)).total / objective.weight(batch)).backward()
+        (objective(model, batch, Progress(0, step)).total / objective.weight(batch)).backward()
         optimiser.step()
 
 

@@ -71,13 +71,13 @@ def test_a_weight_that_no_step_used_gets_none():
     assert weight.grad is None
 
 
-def test_without_gradients_sums_are_written_into():
+def test_without_gradients_sums_are_added_and_left_as_they_are():
     weight, inputs, _ = (part.detach() for part in tensors().values())
-    sums = torch.zeros(5, 4, dtype=torch.float64)
+    sums = torch.ones(5, 4, dtype=torch.float64)
     with torch.no_grad():
         found = LoopWeights(weight).times(inputs, plus=sums)
-    assert found.data_ptr() == sums.data_ptr()
-    torch.testing.assert_close(found, inputs @ weight.T)
+    assert (sums == 1).all()
+    torch.testing.assert_close(found, inputs @ weight.T + 1)
 
 
 @pytest.mark.parametrize("gradients", [True, False])

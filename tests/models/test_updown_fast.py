@@ -12,7 +12,7 @@ from captioner_contract import REGION_WIDTH, WORDS, random_scenes, random_words
 from sightline.errors import CountError
 from sightline.models.captioner import expand
 from sightline.models.updown import UpDown, UpDownConfig
-from sightline.models.updown_fast import ActiveRows, FastUpDown, PackedCaptions, blocked_scores
+from sightline.models.updown_fast import FastUpDown, PackedCaptions
 from sightline.text.vocabulary import END, PAD, START
 
 torch.set_num_threads(1)
@@ -102,32 +102,6 @@ def test_captions_that_end_early_are_learned_as_by_stepping(change):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("block", [1, 400, 1 << 21])
-def test_attention_scores_in_blocks_have_the_values_and_gradients_of_the_formula(block, monkeypatch):
-    monkeypatch.setattr("sightline.models.updown_fast.BLOCK", block)
-    torch.manual_seed(0)
-    shapes = ((3, 5, 7), (3, 2, 7), (7,))  # keys, queries, weight
-    keys, query, weight = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
-    assert torch.autograd.gradcheck(blocked_scores, (keys, query, weight))
-    found = blocked_scores(keys, query, weight)
-    for b in range(3):
-        for k in range(2):
-            for n in range(5):
-                score = sum(weight[i] * torch.tanh(keys[b, n, i] + query[b, k, i]) for i in range(7))
-                torch.testing.assert_close(found[b, k, n], score)
-
-
-def test_attention_in_small_blocks_is_the_same_attention(monkeypatch):
-    model, scenes, words = make_model().eval(), random_scenes(5), random_words(15)
-    whole = model(model.encode(scenes), words)
-    for block in (1, 2 * 3 * 5 * 14):
-        monkeypatch.setattr("sightline.models.updown_fast.BLOCK", block)
-        with torch.no_grad():
-            parts = model(model.encode(scenes), words)
-        torch.testing.assert_close(whole.log_probs, parts.log_probs)
-        torch.testing.assert_close(whole.trace.regions, parts.trace.regions)
-
-
 MEMORY = {"gates": torch.tensor([[100.0], [200.0]])}
 CAPTIONS = torch.tensor([[START, 11, 12, PAD], [START, 21, PAD, PAD], [START, 31, 32, 33], [START, 41, PAD, 43]])
 
@@ -182,9 +156,3 @@ def test_captions_that_end_together_are_all_computed_at_every_step():
 def test_captions_that_the_images_cannot_share_are_refused():
     with pytest.raises(CountError, match="3 captions for 2 images"):
         PackedCaptions(CAPTIONS[:3], MEMORY, to_end=True)
-
-
-def test_without_gradients_rows_are_written_into():
-    rows = torch.zeros(4, 1)
-    with torch.no_grad():
-        assert ActiveRows().plus_image(rows, MEMORY, "gates").data_ptr() == rows.data_ptr()

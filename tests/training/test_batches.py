@@ -1,5 +1,6 @@
 """Which rows a step sees: everything once an epoch, the same for the same (seed, epoch, step), whoever draws."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -208,7 +209,7 @@ def test_batches_by_length_are_a_function_of_seed_epoch_and_step():
         assert tuple(other.batch(epoch, step).captions.tolist()) == whole[epoch][step]
     assert sorted(whole[0]) != sorted(whole[1])
     assert captions_of(Batches(VARIED, BY_LENGTH, seed=8), 0) != whole[0]
-    with prefetch(other, 2, range(20, 60)) as feed:  # as after a stop in an epoch of 28 steps
+    with closing(prefetch(other, 2, range(20, 60))) as feed:  # as after a stop in an epoch of 28 steps
         found = [[tuple(batch.captions.tolist()) for batch in some] for some in feed]
     assert found == [whole[step // 28][step % 28 * 2 : step % 28 * 2 + 2] for step in range(20, 60)]
 
@@ -249,7 +250,7 @@ def test_every_tensor_that_objectives_compute_with_is_moved():
 def test_prefetched_batches_are_those_of_each_step(accumulate, first):
     batches = Batches(POOL, Batching(size=2, captions=1), 0)  # 5 an epoch
     per_epoch = 5 // accumulate
-    with prefetch(batches, accumulate, range(first, 9)) as feed:
+    with closing(prefetch(batches, accumulate, range(first, 9))) as feed:
         found = [[rows(batch) for batch in some] for some in feed]
     expected = [
         [rows(batches.batch(step // per_epoch, step % per_epoch * accumulate + i)) for i in range(accumulate)]
@@ -260,9 +261,9 @@ def test_prefetched_batches_are_those_of_each_step(accumulate, first):
 
 def test_prefetching_passes_errors_on_and_nothing_is_nothing():
     batches = Batches(POOL, Batching(size=2), 0)
-    with prefetch(batches, 1, range(3, 3)) as feed:
+    with closing(prefetch(batches, 1, range(3, 3))) as feed:
         assert list(feed) == []
-    with prefetch(batches, 1, range(3), 0, 9) as feed, pytest.raises(ConfigError, match="9 processes"):
+    with closing(prefetch(batches, 1, range(3), 0, 9)) as feed, pytest.raises(ConfigError, match="9 processes"):
         next(feed)
 
 
@@ -302,7 +303,7 @@ def test_the_views_of_a_step_are_the_same_whatever_else_is_drawn_meanwhile():
     def views_of_a_run() -> list[list[float]]:
         seen = []
         batches = Batches(pool_with_views(40), Batching("photos", 8), seed=1)
-        with prefetch(batches, 1, range(10)) as feed:
+        with closing(prefetch(batches, 1, range(10))) as feed:
             for (batch,) in feed:
                 torch.manual_seed(0)  # as the loop does at every step, while the thread makes the next batch
                 torch.rand(10_000)

@@ -310,4 +310,5 @@ def test_the_loop_trains_to_the_same_model_by_graphs(tmp_path, monkeypatch):
         models.append(train(run).model.state_dict())
     assert recorder.runs == 12 + 9  # of the two batches of a step, the second adds to gradients
     for name, part in models[0].items():
-        torch.testing.assert_close(models[1][name], part, rtol=0.02, atol=0.005)
+        if name != "attention_score.bias":  # it changes no softmax: its gradient is rounding, of which Adam makes steps
+            torch.testing.assert_close(models[1][name], part, rtol=0.02, atol=0.005)

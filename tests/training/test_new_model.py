@@ -13,6 +13,7 @@ from captioner_contract import GRID_WIDTH, REGION_WIDTH, WORDS, random_scenes
 from learning_samples import DATA, sentences, write_dataset, write_recipe
 from recipe_samples import small
 from sightline.checkpoint.model_checkpoint import load
+from sightline.errors import ConfigError
 from sightline.models.adaptive_attention import AdaptiveAttentionConfig
 from sightline.models.end_to_end import end_to_end
 from sightline.models.jran import JRANConfig
@@ -29,6 +30,7 @@ from sightline.training.data import build_data
 from sightline.training.launch import _model, launch
 from sightline.training.new_model import NEVER, log_frequencies, start_output_bias
 from sightline.training.recipe import read_recipe
+from sightline.vision.concept_tokens import token_names
 from sightline.vision.grid_encoder import GridEncoder
 
 torch.set_num_threads(1)
@@ -118,6 +120,18 @@ def test_training_from_scratch_starts_at_the_frequencies_of_the_training_caption
         id = END if word == "<end>" else data.vocabulary.id(word)
         assert model.output.bias[id].item() == pytest.approx(math.log(count / counts.total()), abs=1e-5), word
     assert not untrained(replace(recipe, output_bias="zero"), root)[0].output.bias.any()
+
+
+def test_a_captioner_of_names_knows_from_the_start_which_words_they_are(root):
+    recipe = read_recipe(write_recipe(root / "r.yaml"), "short")
+    config = SceneTransConfig(
+        region_width=6, hidden_size=8, heads=2, layers=1, ffn_size=8, sources="regions", concepts=len(token_names())
+    )
+    model, data = untrained(replace(recipe, model=config), root)
+    words = {data.vocabulary.word(id) for id in model.names.words.flatten().tolist() if id != PAD}
+    assert words == {word for word in data.vocabulary.words if word in token_names()} != set()
+    with pytest.raises(ConfigError, match=f"`model.concepts` is 7.* set it to {len(token_names())}"):
+        untrained(replace(recipe, model=replace(config, concepts=7)), root)
 
 
 def test_r2m_starts_at_the_frequencies_of_its_corpus(root):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -51,7 +53,9 @@ def test_the_reward_compares_samples_with_the_references_of_their_photos():
     photos = torch.tensor([3, 0, 1, 1])
     said = [pool.texts.ids[first[photo]].tolist() for photo in photos]  # each photo's first reference
     samples = torch.tensor([[ids, [START, 5, 6, *[PAD] * (len(ids) - 3)]] for ids in said])  # and a cut sample
-    on_host = reward(Batch(photos), samples)
-    reward._on_device = DeviceCiderD(reward._score, torch.device("cpu"))
-    torch.testing.assert_close(reward(Batch(photos), samples), on_host, atol=1e-4, rtol=1e-5)
-    assert (on_host[:, 0] > on_host[:, 1]).all()
+    captions = [VOCABULARY.encode(words)[1:-1] for words in pool.texts.words]
+    scorer = CiderDReward([captions[start:stop] for start, stop in pairwise(first.tolist())])
+    expected = scorer(photos.repeat_interleave(2).numpy(), samples[..., 1:].flatten(0, 1).numpy())
+    scores = reward(Batch(photos), samples)
+    torch.testing.assert_close(scores, torch.from_numpy(expected).view(4, 2).float(), atol=1e-4, rtol=1e-5)
+    assert (scores[:, 0] > scores[:, 1]).all()

@@ -107,10 +107,7 @@ class Captioner(nn.Module, ABC):
         With `rows` (n,) it is (n, V), of those hypotheses alone. The caller may write into the log-probabilities.
         """
         hidden, state = self.advance(words, memory, state)
-        logits = self.predict(hidden if rows is None else hidden.index_select(0, rows))
-        if not torch.is_grad_enabled() and logits.dtype == torch.float32 and logits.device.type == "cpu":
-            return torch.log_softmax(logits, -1, out=logits), state  # in place: fresh memory costs more than the sums
-        return log_softmax(logits), state
+        return log_softmax(self.predict(hidden if rows is None else hidden.index_select(0, rows))), state
 
     def forward(self, memory: Memory, words: Tensor) -> Output:
         """Teacher forcing over words (N, T + 1): START, the caption, END, padding. N is a multiple of the images."""
@@ -127,7 +124,7 @@ class Captioner(nn.Module, ABC):
         Distributions over the vocabulary exist for `CHUNK` positions at a time, in the backward pass too. `smoothing`
         is that of `target_log_probs`.
         """
-        return self.target_log_probs(self._unrolled(memory, words), words[:, 1:], smoothing)
+        return self.target_log_probs(self.unroll(memory, captions_read(words))[0], words[:, 1:], smoothing)
 
     def sampled_log_probs(self, memory: Memory, words: Tensor) -> Tensor:
         """`word_log_probs` by the distribution samples come from: PAD and START, never said, have no share in it.
@@ -135,11 +132,7 @@ class Captioner(nn.Module, ABC):
         A policy gradient needs it. It moves the share of what is never drawn neither up nor down, but at random, so
         that by `word_log_probs` padding may end up with all of it, and the samples' log-probabilities without bound.
         """
-        return self.target_log_probs(self._unrolled(memory, words), words[:, 1:], never=(PAD, START))
-
-    def _unrolled(self, memory: Memory, words: Tensor) -> Tensor:
-        """(N, T, d) what each word after START is predicted from; END is not read."""
-        return self.unroll(memory, words[:, :-1].masked_fill(words[:, 1:] == PAD, PAD))[0]
+        return self.target_log_probs(self.unroll(memory, captions_read(words))[0], words[:, 1:], never=(PAD, START))
 
     def target_log_probs(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, never: tuple[int, ...] = ()
@@ -201,6 +194,11 @@ class WrappedCaptioner(Captioner):
 
     def output_bias(self) -> nn.Parameter | None:
         return self.reader.output_bias()
+
+
+def captions_read(words: Tensor) -> Tensor:
+    """(N, T) what is read of captions (N, T + 1) to predict each word after START: all but END."""
+    return words[:, :-1].masked_fill(words[:, 1:] == PAD, PAD)
 
 
 def log_softmax(logits: Tensor) -> Tensor:

@@ -43,28 +43,19 @@ class LoopWeights:
     def times(self, *inputs: Tensor, plus: Tensor | None = None) -> Tensor:
         """(N, out) the sum of the products of the inputs, each (N, in), and of the bias, if there is one.
 
-        `plus` (N, out) stands in the place of a bias, which there must not be then; without gradients it is written
-        into.
+        `plus` (N, out) stands in the place of a bias, which there must not be then.
         """
         assert plus is None or self._bias is None
         if self._deferred:
             total: Tensor = _Use.apply(self._uses, plus, self._bias, *inputs, *self._weights)  # type: ignore[no-untyped-call]
             return total
-        if plus is None:
-            return _products(self._bias, inputs, self._weights, in_place=False)
-        in_place = not (torch.is_grad_enabled() or torch.is_autocast_enabled(plus.device.type))
-        return _products(plus, inputs, self._weights, in_place)
+        return _products(self._bias if plus is None else plus, inputs, self._weights)
 
 
-def _products(sums: Tensor | None, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], in_place: bool) -> Tensor:
-    """`sums` (N, out) and the products of the inputs with their weights; with `in_place` it is written into `sums`."""
+def _products(sums: Tensor | None, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...]) -> Tensor:
+    """`sums` (N, out) and the products of the inputs with their weights."""
     for x, weight in zip(inputs, weights, strict=True):
-        if sums is None:
-            sums = x @ weight.T
-        else:
-            sums = sums.addmm_(x, weight.T) if in_place else torch.addmm(sums, x, weight.T)
-        # The tensor is this function's own by now, and may be written into unless a gradient needs it.
-        in_place = in_place or (not torch.is_grad_enabled() and sums.dtype == weight.dtype)
+        sums = x @ weight.T if sums is None else torch.addmm(sums, x, weight.T)
     assert sums is not None
     return sums
 
@@ -99,7 +90,7 @@ class _Use(torch.autograd.Function):
         ctx.uses = uses
         count = len(inputs_and_weights) // 2
         inputs, weights = inputs_and_weights[:count], inputs_and_weights[count:]
-        return _products(bias if sums is None else sums, inputs, weights, in_place=False)
+        return _products(bias if sums is None else sums, inputs, weights)
 
     @staticmethod
     @once_differentiable

@@ -110,16 +110,10 @@ def read_sequence(rnn: nn.GRU, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tens
 
 
 def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """The LSTM after its matrices: gates (N, 4h) in PyTorch's order and the old cell (N, h) to the new h and cell.
-
-    Without gradients it works in the memory of `gates`: a large beam waits for new memory as long as for arithmetic.
-    """
+    """The LSTM after its matrices: gates (N, 4h) in PyTorch's order and the old cell (N, h) to the new h and cell."""
     i, f, g, o = gates.chunk(4, 1)
-    if torch.is_grad_enabled():
-        cell = torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh())
-        return o.sigmoid() * cell.tanh(), cell
-    cell = (f.sigmoid_() * cell).addcmul_(i.sigmoid_(), g.tanh_())
-    return cell.tanh().mul_(o.sigmoid_()), cell
+    cell = torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh())
+    return o.sigmoid() * cell.tanh(), cell
 
 
 def read_both_ways(gru: nn.GRU, rows: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -54,10 +54,7 @@ class FastRecurrentMemory(RecurrentMemory):
     def _update(
         self, memory: Tensor, key: Tensor, value: Tensor, gates: Tensor, weights: Weights
     ) -> tuple[Tensor, Tensor]:
-        """M_{t-1} (N, d) and the inputs of f_t to M_t (N, d) and the weight M→M (N, H) of Eq. 5; f→M is the rest.
-
-        `gates` may be written into.
-        """
+        """M_{t-1} (N, d) and the inputs of f_t to M_t (N, d) and the weight M→M (N, H) of Eq. 5; f→M is the rest."""
         qkv = self.attention.norm(weights.qkv.times(memory)).unflatten(-1, (3, self.attention.heads, -1))
         query, memory_key, memory_value = qkv.unbind(-3)  # (N, H, d_k)
         difference = (query * (memory_key - key)).sum(-1, keepdim=True) / self.attention.root

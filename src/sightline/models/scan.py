@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.config import check_config
+from sightline.config import check_config, check_ranges
 from sightline.errors import ConfigError, MissingPartError
 from sightline.models.layers import WordGRU, l2norm, masked_softmax
 from sightline.models.matcher import AligningMatcher, Embedding, full_precision
@@ -51,10 +51,9 @@ class SCANConfig:
 
     def __post_init__(self) -> None:
         check_config(self)
-        if not self.lambda_lse > 0:
-            raise ConfigError(f"`lambda_lse` is {self.lambda_lse}", fix="give a number above 0")
-        if not 0 < self.temperature <= 40:  # squares of exp(λ) must stay finite in float32
-            raise ConfigError(f"`lambda_softmax` is {self.lambda_softmax}", fix="give a number above 0, at most 40")
+        check_ranges(self, lambda_lse="(0, ∞)")
+        # squares of exp(λ) must stay finite in float32
+        check_ranges({"lambda_softmax": self.temperature}, lambda_softmax="(0, 40]")
 
     @property
     def temperature(self) -> float:

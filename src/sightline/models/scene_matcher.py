@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from sightline.batch import SceneBatch, TextBatch
-from sightline.config import check_config
+from sightline.config import check_config, check_ranges
 from sightline.errors import ConfigError
 from sightline.models.layers import GRU, corners_and_area, l2norm, masked_mean, masked_softmax, read_both_ways
 from sightline.models.matcher import AligningMatcher, Embedding, GlobalMatcher, full_precision, require_rows
@@ -48,8 +48,7 @@ class SceneMatcherConfig:
         check_config(self, may_be_zero=("ffn_size",))
         if self.size % self.heads or self.size % 2:
             raise ConfigError(f"`size` is {self.size} with {self.heads} heads", fix="give an even multiple of `heads`")
-        if not 0 < self.sharpness <= 100:
-            raise ConfigError(f"`sharpness` is {self.sharpness}", fix="give a number above 0, at most 100")
+        check_ranges(self, sharpness="(0, 100]")
 
     def build(self, vocab_size: int) -> SceneMatcher:
         return SceneMatcher(self, vocab_size)

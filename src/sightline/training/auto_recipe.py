@@ -48,14 +48,12 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
     """The recipe for `own` data, with `changes`, and what was decided."""
     notes: list[str] = []
     data: dict[str, Any] = {name: str(existing_path(path).absolute()) for name, path in own.paths().items()}
-    if kind == "r2m" and own.corpus is not None and own == OwnData(corpus=own.corpus):
-        sentences = _corpus(own)
-        data |= _corpus_settings(own, sentences, notes)
-        training = len(notes)  # the place of the note that tells how long it takes
-        stages, size = _text_stages(len(sentences), 0, False, notes)
-    elif own.images is None and own.features is None:
+    photos = captions = 0
+    on_photos = own.images is not None or own.features is not None
+    on_text = kind == "r2m" and own.corpus is not None and own == OwnData(corpus=own.corpus)
+    if not (on_photos or on_text):
         raise ConfigError("neither photos nor features are given", fix="add --images photos/ or --features FILE")
-    else:
+    if on_photos:
         photos, captions = _count(own)
         data["shares"] = SHARES
         if own.features is None:
@@ -70,18 +68,18 @@ def auto_recipe(kind: str, own: OwnData, out: Path, changes: Sequence[str] = ())
             "Photos are shared out by a hash of their names: 90 % to train on, 5 % to choose the best model by, 5 % to "
             "measure it on."
         )
-        if kind == "r2m":
-            sentences = _corpus(own)
-            data |= _corpus_settings(own, sentences, notes)
-            training = len(notes)
-            stages, size = _text_stages(len(sentences), photos, photos > 0 or own.features is not None, notes)
-        elif captions:
-            data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, notes), "vocabulary": "train"}
-            training = len(notes)
-            stages, size = _caption_stages(photos, captions, notes)
-        else:
-            fix = "add --captions FILE, or train r2m with --corpus text.txt, which needs no captions of photos"
-            raise ConfigError(f"{kind} learns from captions, and there are none", fix=fix)
+    if kind == "r2m":
+        sentences = _corpus(own)
+        data |= _corpus_settings(own, sentences, notes)
+        training = len(notes)  # the place of the note that tells how long it takes
+        stages, size = _text_stages(len(sentences), photos, on_photos, notes)
+    elif captions:
+        data |= {"rule": "neuraltalk2", "min_count": _min_count(captions, notes), "vocabulary": "train"}
+        training = len(notes)
+        stages, size = _caption_stages(photos, captions, notes)
+    else:
+        fix = "add --captions FILE, or train r2m with --corpus text.txt, which needs no captions of photos"
+        raise ConfigError(f"{kind} learns from captions, and there are none", fix=fix)
     values = {
         "model": {"kind": kind, **_model(kind, own, size, notes)},
         "data": data,

@@ -5,8 +5,7 @@ Which rows a step sees is a pure function of (seed, epoch, step), so that resumi
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -190,11 +189,13 @@ class Batches:
         return table
 
 
-@contextlib.contextmanager
 def prefetch(
     batches: Batches, accumulate: int, steps: range, rank: int = 0, world: int = 1
-) -> Iterator[Iterator[list[Batch]]]:
-    """The `accumulate` batches of each optimiser step; a thread makes those of the next step meanwhile."""
+) -> Generator[list[Batch], None, None]:
+    """The `accumulate` batches of each optimiser step; a thread makes those of the next step meanwhile.
+
+    Whoever stops before the last step closes it (`contextlib.closing`), which ends the thread.
+    """
     per_epoch = max(1, len(batches) // accumulate)
 
     def make(step: int) -> list[Batch]:
@@ -202,12 +203,9 @@ def prefetch(
         places = [(place * accumulate + i) % len(batches) for i in range(accumulate)]
         return [batches.batch(epoch, place, rank, world) for place in places]
 
-    def feed(pool: ThreadPoolExecutor) -> Iterator[list[Batch]]:
-        following = [pool.submit(make, step) for step in steps[:1]]
+    with ThreadPoolExecutor(1) as thread:
+        following = [thread.submit(make, step) for step in steps[:1]]
         for step in steps:
             current = following.pop().result()
-            following = [pool.submit(make, step + 1)] if step + 1 in steps else []
+            following = [thread.submit(make, step + 1)] if step + 1 in steps else []
             yield current
-
-    with ThreadPoolExecutor(1) as pool:
-        yield feed(pool)

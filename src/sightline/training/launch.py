@@ -26,7 +26,7 @@ from sightline.training.distributed import first_process, processes
 from sightline.training.evaluation import Measurement, evaluate
 from sightline.training.feature_cache import Progress, cache_features, extract
 from sightline.training.loop import Run, train
-from sightline.training.new_model import build_model, preprocessing, start_output_bias, with_vision
+from sightline.training.new_model import build_model, preprocessing, start_output_bias, tell_names, with_vision
 from sightline.training.objective import Context, refuse_other_vision
 from sightline.training.objectives.r2m_stages import R2MTextConfig, text_loss
 from sightline.training.recipe import Recipe, read_run_recipe
@@ -182,6 +182,7 @@ def _model(recipe: Recipe, data: Data, parent: Checkpoint | None, find: Finder) 
         pool = data.pools.get("corpus", data.pools.get("train"))  # R2M learns to write from its corpus alone
         texts = None if pool is None or recipe.output_bias == "zero" else pool.texts
         start_output_bias(model, None if texts is None else texts.ids)
+        tell_names(model, data.vocabulary)
         return model
     receiver, fingerprint = model, data.fingerprint
     if isinstance(model, EndToEnd) and not isinstance(parent.model, EndToEnd):  # it read features of the same backbone

@@ -137,10 +137,10 @@ class StageTrainer:
         saved_step = counters.step
         autocast = torch.autocast(device.type, torch.bfloat16, enabled=stage.precision == "bfloat16")
         batches_of_steps = prefetch(self.batches, stage.accumulate, steps, distributed.rank, distributed.world)
-        with _matmul_precision(stage.precision), batches_of_steps as feed:
+        with _matmul_precision(stage.precision), contextlib.closing(batches_of_steps):
             if stage.select.start and counters.step == 0:  # no state is written before step 1: it is not done twice
                 self.evaluate(epoch=0)
-            for step, batches in zip(steps, feed, strict=True):
+            for step, batches in zip(steps, batches_of_steps, strict=True):
                 # whoever was interrupted, all processes stop here
                 weight, stop = distributed.sum(sum(map(objective.weight, batches)), interrupted())
                 if stop:
@@ -148,7 +148,7 @@ class StageTrainer:
                         self.save()
                     raise KeyboardInterrupt
                 weight = weight or 1.0
-                progress = Progress(step // self.steps_per_epoch, step, step / last_step)
+                progress = Progress(step // self.steps_per_epoch, step)
                 torch.manual_seed(_seed(self.run.context.seed, counters.stage, step, distributed.rank))
                 factor = stage.schedule.at(progress.epoch, step, last_step)
                 for group in optimiser.param_groups:

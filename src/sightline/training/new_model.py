@@ -21,8 +21,10 @@ from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import EndToEnd, end_to_end
 from sightline.models.matcher import Matcher
 from sightline.models.model_configs import ModelConfig
-from sightline.text.vocabulary import PAD, START
+from sightline.models.scene_trans import SceneTrans
+from sightline.text.vocabulary import PAD, START, Vocabulary
 from sightline.vision.concept_names import concept_names
+from sightline.vision.concept_tokens import token_names
 from sightline.vision.detector import Detector, DetectorConfig
 from sightline.vision.efficientnet_lite import Variant
 from sightline.vision.encoder import VisionModel
@@ -153,6 +155,18 @@ def build_model(config: ModelConfig, vocab_size: int) -> Captioner | Matcher:
         what = f"the weights of a {config.kind} model of these sizes take {size / 1e9:,.0f} GB"
         raise ConfigError(f"{what}; this machine has {memory / 1e9:,.0f}", where="model", fix=FIX)
     return config.build(vocab_size)
+
+
+def tell_names(model: Captioner | Matcher, vocabulary: Vocabulary) -> None:
+    """Tell a captioner that reads what vision calls things (Scene-Trans with `concepts`) which words the names are."""
+    captioner = model.reader if isinstance(model, EndToEnd) else model
+    if not isinstance(captioner, SceneTrans) or captioner.names is None:
+        return
+    names = token_names()
+    if captioner.config.concepts != len(names):
+        what = f"`model.concepts` is {captioner.config.concepts}, and the vision model has {len(names):,} names"
+        raise ConfigError(what, fix=f"set it to {len(names)}, or to 0, which leaves names out")
+    captioner.names.set_words(names, vocabulary)
 
 
 def log_frequencies(captions: Tensor, vocab_size: int) -> Tensor:

@@ -27,11 +27,10 @@ from sightline.training.tensor_tables import Pool
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training is: the stage's epoch and step, both from 0, and the part of the stage that is done (0 to 1)."""
+    """How far training is: the stage's epoch and step, both from 0."""
 
     epoch: int = 0
     step: int = 0
-    part: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from sightline.training.new_model import CachedFeatures, Vision
 from sightline.training.stage import Stage
 
 SHIPPED = Path(str(files("sightline.training"))) / "recipes"
+Rows = dict[str, dict[str, Any]]  # of a recipe file, by name
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,11 @@ def read_recipe(path: PathLike, row: str | None = None, overrides: Sequence[str]
     rows = read_rows(path)
     if row is None and len(rows) > 1:
         raise ConfigError("the recipe has several rows", where=path, fix=f"name one of {', '.join(rows)}")
-    name = row if row is not None else next(iter(rows))
+    return build_row(rows, next(iter(rows)) if row is None else row, path, overrides)
+
+
+def build_row(rows: Rows, name: str, path: PathLike, overrides: Sequence[str] = ()) -> Recipe:
+    """One of the rows of a recipe file that was read from `path`."""
     if name not in rows:
         raise ConfigError(f"no row {name!r}", where=path, fix=f"choose one of {', '.join(rows)}")
     return build(Recipe, override(rows[name], overrides), where=f"{path}, row {name}")
@@ -87,7 +92,7 @@ def shipped_recipes(folder: Path = SHIPPED) -> Iterator[Path]:
     yield from sorted(folder.rglob("*.yaml"))
 
 
-def read_rows(path: PathLike) -> dict[str, dict[str, Any]]:
+def read_rows(path: PathLike) -> Rows:
     """Every row of a recipe file, each its base with the row's changes; a file without rows has one, called `base`."""
     values = load_yaml(path)
     unknown = [key for key in values if key not in ("about", "axis", "base", "rows")]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sightline import __version__
-from sightline.config import RENAMED, build, override
+from sightline.config import RENAMED
 from sightline.data.concept_dictionary import NAMED
 from sightline.devices import choose_device
 from sightline.errors import ConfigError, SightlineError, plural
@@ -22,7 +22,7 @@ from sightline.training.distributed import first_process, processes
 from sightline.training.evaluation import measure
 from sightline.training.launch import Callbacks, data_root, launch, write_measurement
 from sightline.training.new_model import outline
-from sightline.training.recipe import SHIPPED, Recipe, read_rows, shipped_recipes
+from sightline.training.recipe import SHIPPED, Recipe, Rows, build_row, read_rows, shipped_recipes
 from sightline.training.recipe_captions import read_photos
 from sightline.training.results import (
     NAMES,
@@ -38,7 +38,6 @@ from sightline.training.stage import Stage
 
 RESULTS = "results.json"
 SHORT = {short: folder for folder, short in NAMES.items()}  # what a paper is also called, and its folder of recipes
-Rows = dict[str, dict[str, Any]]  # of a recipe file, by name
 State = Literal["trained", "measured", "finished before", "failed", "not run"]
 
 
@@ -141,14 +140,9 @@ def _read_row(address: str, changes: Sequence[str], folder: Path, rows_of: Calla
     path = folder / f"{table}.yaml"
     if not path.is_file():
         raise ConfigError(f"there is no recipe {table}", where=address, fix="correct the name")
-    rows = rows_of(path)
-    if name not in rows:
-        raise ConfigError(f"no row {name!r}", where=path, fix=f"choose one of {', '.join(rows)}")
-    where = f"{path}, row {name}"
-    recipe = build(Recipe, rows[name], where=where)
+    recipe = build_row(rows_of(path), name, path)
     fitting = tuple(change for change in changes if _has(recipe, change.partition("=")[0].split(".")))
-    changed = build(Recipe, override(rows[name], fitting), where=where) if fitting else recipe
-    return Row(table, name, changed, fitting)
+    return Row(table, name, build_row(rows_of(path), name, path, fitting) if fitting else recipe, fitting)
 
 
 def _has(node: Any, keys: Sequence[str]) -> bool:

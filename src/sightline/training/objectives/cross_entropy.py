@@ -11,11 +11,11 @@ from torch import Tensor
 
 from sightline.config import check_ranges
 from sightline.decoding.decode import draw
-from sightline.models.captioner import Captioner, Memory, expand
+from sightline.models.captioner import Captioner, Memory, captions_read, expand
 from sightline.models.end_to_end import frozen_scenes
 from sightline.text.vocabulary import PAD
 from sightline.training.batches import Batch
-from sightline.training.objective import Context, Losses, Objective, Progress
+from sightline.training.objective import Context, Losses, Objective, Progress, no_gradients
 from sightline.training.objectives.name_variation import NameVariation
 from sightline.vision.concept_tokens import token_names
 
@@ -75,8 +75,8 @@ class CrossEntropy(Objective):
 
     Scheduled sampling: from the second word on, each caption at each step reads, with the probability of the epoch, a
     word drawn from the distribution the model gave one step before, in place of the caption's own. What is to be
-    predicted stays the caption. Gradients flow through the states of all steps, not through the draw. With probability
-    0, and in evaluation mode, all steps run at once.
+    predicted stays the caption. Gradients flow through the states of all steps, not through the draw. In evaluation
+    mode all words are the captions' own.
 
     Relations: CL (`contrastive`) starts from a model trained by this and compares with it; `distillation` adds a term
     for attention; `self-critical` continues it.
@@ -98,15 +98,9 @@ class CrossEntropy(Objective):
             with torch.no_grad():  # a vision model that learns is taught by `detect-and-caption`
                 images = self.variation.leave_out(frozen_scenes(model, images), self.config.leave_out)
             images, words = self.variation.rename(images, words, self.config.rename)
-        memory = model.encode(images)
-        plan = self.config.scheduled_sampling
-        probability = plan.at(progress.epoch) if plan is not None and model.training else 0.0
-        smoothing = self.config.smoothing
-        if probability > 0:
-            hidden = _read_sampled(model, memory, words, probability)
-            expected = model.target_log_probs(hidden, words[:, 1:], smoothing)  # (N, T), Σ q · ln p
-        else:
-            expected = model.word_log_probs(memory, words, smoothing)
+        memory, smoothing = model.encode(images), self.config.smoothing
+        hidden, _ = model.unroll(memory, words_read(self.config.scheduled_sampling, model, memory, words, progress))
+        expected = model.target_log_probs(hidden, words[:, 1:], smoothing)  # (N, T), Σ q · ln p
         constant = _entropy(smoothing, model.vocab_size) * (words[:, 1:] != PAD).sum()
         return Losses(-expected.sum() - constant)
 
@@ -118,22 +112,29 @@ def _entropy(smoothing: float, vocab_size: int) -> float:
     return -(1 - smoothing) * math.log(1 - smoothing) - smoothing * math.log(smoothing / (vocab_size - 1))
 
 
-def _read_sampled(model: Captioner, memory: Memory, words: Tensor, probability: float) -> Tensor:
-    """Read words (N, T + 1) step by step, some replaced by the model's own: hidden (N, T, d)."""
-    state = expand(model.start(memory), len(words))
-    steps: list[Tensor] = []
-    for t, read in enumerate(words[:, :-1].unbind(1)):
-        if t > 0:
-            read = sample_words(model, read, steps[-1], probability)
-        hidden, state = model.advance(read, memory, state)
-        steps.append(hidden)
-    return torch.stack(steps, 1)
+def words_read(
+    plan: ScheduledSampling | None, model: Captioner, memory: Memory, words: Tensor, progress: Progress
+) -> Tensor:
+    """(N, T) what the model reads to predict captions (N, T + 1): they without END, or some words of its own instead.
+
+    A pass without gradients draws these words, so that the model then reads all of a caption at once.
+    """
+    own = captions_read(words)
+    probability = plan.at(progress.epoch) if plan is not None and model.training else 0.0
+    if probability == 0:
+        return own
+    with no_gradients(words.device):
+        state = expand(model.start(memory), len(words))
+        read = [own[:, 0]]
+        for column in own[:, 1:].unbind(1):
+            hidden, state = model.advance(read[-1], memory, state)
+            read.append(_sample_words(model, column, hidden, probability))
+    return torch.stack(read, 1)
 
 
-@torch.no_grad()
-def sample_words(model: Captioner, words: Tensor, hidden: Tensor, probability: float) -> Tensor:
+def _sample_words(model: Captioner, words: Tensor, hidden: Tensor, probability: float) -> Tensor:
     """Words (N,), each with `probability` replaced by one drawn from what the step before predicted, never padding."""
-    replaced = torch.rand(len(words), device=words.device) < probability
+    replaced = (torch.rand(len(words), device=words.device) < probability) & (words != PAD)
     if not replaced.any():
         return words
     logits = model.predict(hidden[replaced]).float()

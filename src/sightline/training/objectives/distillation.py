@@ -14,14 +14,13 @@ from torch import Tensor
 from sightline.batch import SceneBatch, TextBatch
 from sightline.config import check_ranges
 from sightline.errors import ConfigError
-from sightline.models.captioner import Captioner, Memory, expand
 from sightline.models.layers import masked_softmax
 from sightline.models.matcher import AligningMatcher
 from sightline.text.tagger import NOUNS, Tagger
 from sightline.text.vocabulary import UNK
 from sightline.training.batches import Batch
 from sightline.training.objective import Context, Losses, Objective, Progress, Teacher, no_gradients
-from sightline.training.objectives.cross_entropy import ScheduledSampling, sample_words
+from sightline.training.objectives.cross_entropy import ScheduledSampling, words_read
 from sightline.training.word_boxes import POSITIVE
 
 BOXES = "boxes"
@@ -65,8 +64,8 @@ class Distillation(Objective):
     tokens, and its mean over nouns comes times the tokens: for one batch the loss is the formula above, for several (of
     processes, or accumulated) their means over nouns are averaged by tokens.
 
-    One pass gives likelihood and attention; scheduled sampling first draws what it reads, in a pass of its own. The
-    teacher is frozen. Relations: λ₁ = 0 is `cross-entropy`; `self-critical` with a matcher's reward is the next stage.
+    One pass gives likelihood and attention. The teacher is frozen. Relations: λ₁ = 0 is `cross-entropy`;
+    `self-critical` with a matcher's reward is the next stage.
 
     Parts: `cross-entropy` and `attention`.
     """
@@ -87,7 +86,8 @@ class Distillation(Objective):
     def forward(self, model: Any, batch: Batch, progress: Progress) -> Losses:
         model, texts = self.captioner(model), self.captions(batch)
         memory = model.encode(self.scenes(batch))
-        hidden, trace = model.unroll(memory, self._read(model, memory, texts.ids[:, :-1], progress))
+        read = words_read(self.config.scheduled_sampling, model, memory, texts.ids, progress)
+        hidden, trace = model.unroll(memory, read)
         if trace.regions is None:
             raise ConfigError(f"a {model.config.kind} model has no attention over regions", fix="train updown or jran")
         nll = -model.target_log_probs(hidden, texts.ids[:, 1:]).sum()
@@ -128,20 +128,6 @@ class Distillation(Objective):
         alpha = masked_softmax(target / TEMPERATURE, target >= 0) if self.positives else target
         p, q = (beta, alpha) if form == "kl" else (alpha, beta)
         return (p * (_log(p) - _log(q))).sum(1)  # Eq. 15
-
-    def _read(self, model: Captioner, memory: Memory, words: Tensor, progress: Progress) -> Tensor:
-        """(N, T) what the model reads: the captions, with some words of its own where sampling is scheduled."""
-        plan = self.config.scheduled_sampling
-        probability = plan.at(progress.epoch) if plan is not None and model.training else 0.0
-        if probability == 0:
-            return words
-        with no_gradients(words.device):
-            state = expand(model.start(memory), len(words))
-            read = [words[:, 0]]
-            for column in words[:, 1:].unbind(1):
-                hidden, state = model.advance(read[-1], memory, state)
-                read.append(sample_words(model, column, hidden, probability))
-        return torch.stack(read, 1)
 
 
 def _log(weights: Tensor) -> Tensor:
