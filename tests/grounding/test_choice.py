@@ -19,6 +19,7 @@ from sightline.grounding.choice import (
     Choice,
     EncodedPhotos,
     _supports,
+    beside,
     is_sure,
     signs_of,
 )
@@ -138,6 +139,49 @@ def test_a_concept_that_is_surer_takes_the_place_of_a_noun(bundle):
     assert (" ".join(words), origin) == ("rabbit sits with cat", "swap")  # a ball is no animal, a cat was said
     assert gain == pytest.approx(0.8 - 0.2)
     assert len(found) == 1  # a cat is an animal, so that "animal" is said already
+
+
+def test_another_animal_that_the_photo_is_probably_of_leaves_a_noun_the_rest():
+    box = (0.0, 0.0, 1.0, 1.0)
+    assert beside(Concept("tiger", 0.8), "zebra", 0.95) == pytest.approx(0.2)
+    assert beside(Concept("tiger", 0.8), "zebra", 0.1) == 0.1
+    assert beside(Concept("tiger", 0.8), "cat", 0.95) == 0.95  # it is one
+    assert beside(Concept("tiger", 0.8), "tree", 0.95) == 0.95  # both may be there
+    assert beside(Concept("tiger", 0.8, box), "zebra", 0.95) == 0.95  # the region may be another one's
+    assert beside(Concept("egret", 0.8), "swan", 0.95) == 0.95  # both are birds
+    assert beside(Concept("race car", 0.8), "motorcycle", 0.95) == 0.95
+
+
+@torch.no_grad()
+def test_a_landscape_is_said_alone_where_nothing_supports_what_is_said_to_be_in_it(bundle):
+    support = SupportModel(weights=(0,) * 7 + (1.0,), usual=(0.0,) * 8, bias=-2.0)  # by concepts alone
+    unknown, zebra = 1 / (1 + math.exp(2)), 1 / (1 + math.exp(2 - math.log(0.9 / 0.1)))
+    pipeline = Pipeline(replace(bundle, choice=Choice(swap=2.0, vague=0.5, support=support)))
+    evidence = pipeline._grounder.photo_evidence(pipeline.scenes([pipeline.read(PHOTOS[0])]))
+    box = (0.0, 0.0, 1.0, 1.0)
+    one = replace(candidate("a sheep standing on top of a mountain"), nouns=(1, 7), support=(0.9, 0.9))
+
+    def gain(*concepts, said=one, chooser=pipeline._chooser):
+        evidence.concepts = [concepts]
+        found = [other for other in chooser.other_nouns(said, 0, evidence) if other[1] == "place"]
+        assert all(" ".join(words) == "a view of a mountain" for words, _, _ in found)
+        return found[0][2] if found else None
+
+    assert zebra > 0.5 > unknown
+    assert gain() == pytest.approx(0.5 - unknown)
+    assert gain(Concept("zebra", 0.9, box)) == pytest.approx(0.5 - zebra)  # an animal is there
+    assert gain(Concept("mountain", 0.9), Concept("beach", 0.6, box)) == pytest.approx(0.9 - unknown)
+    assert gain(Concept("sheep", 0.3)) is None  # the photo may be of sheep
+    assert gain(said=replace(one, support=(0.1, 0.4))) is None  # the mountain is doubted as well
+    never = Pipeline(replace(bundle, choice=Choice(swap=0.5, support=support)))
+    assert gain(chooser=never._chooser) is None
+
+
+def test_what_is_said_instead_is_as_long_as_asked_for(bundle):
+    chooser = Pipeline(bundle)._chooser
+    assert chooser._is_sayable(("a", "dog"), Rules(2, min_words=2))
+    assert not chooser._is_sayable(("a", "dog"), Rules(4, min_words=3))
+    assert not chooser._is_sayable(("a", "dog"), Rules(1))
 
 
 def test_a_word_for_its_kind_may_take_the_place_of_the_least_supported_noun(bundle):

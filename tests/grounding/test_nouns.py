@@ -5,6 +5,7 @@ import pytest
 from sightline.grounding.nouns import (
     MANY,
     box_counts,
+    concept_kind,
     excludes,
     implies,
     may_name_the_same,
@@ -151,6 +152,30 @@ def test_names_are_filed_as_people_would():
         "animal",
         "person",
         "artifact",
+        "",
+    ]
+
+
+def test_a_concept_is_the_animal_plant_or_food_that_imagenet_means():
+    names = (
+        "tiger",
+        "leopards",
+        "otter",
+        "lobster",
+        "mushroom",
+        "daisy",
+        "hot dog",
+        "banana",
+        "drum",
+        "animal",
+        "xyzzy",
+    )
+    assert [concept_kind(name) for name in names] == [
+        *["animal"] * 4,
+        *["plant"] * 2,
+        *["food"] * 2,
+        "artifact",
+        usual_kind("animal"),
         "",
     ]
 

@@ -2,11 +2,12 @@
 
 import pytest
 
-from sightline.grounding.nouns import noun_tags
+from sightline.grounding.nouns import box_counts, noun_tags
 from sightline.grounding.wording import (
     beginnings,
     is_alone,
     mentions,
+    place_alone,
     plural_of,
     replaceable,
     reword,
@@ -26,6 +27,10 @@ def wording(text, most=None):
         ("a pair of hair dryer on a wall", "a pair of hair dryers on a wall"),
         ("a group of animal and a knife", "a group of animals and a knife"),
         ("three brown dog with a ball", "three brown dogs with a ball"),
+        ("two leopard near a group of otter", "two leopards near a group of otters"),
+        ("a bunch of daisy growing next to a group of corn", "a bunch of daisies growing next to a group of corn"),
+        ("a purple flowers", "a purple flower"),
+        ("a corn sitting on a table", "corn sitting on a table"),
         ("two sheep and several clownfish", "two sheep and several clownfish"),
         ("a pile of luggage", "a pile of luggage"),
         ("a bunch of broccoli", "a bunch of broccoli"),
@@ -151,6 +156,9 @@ def test_animals_stand_for_animals_or_what_comes_first_and_nothing_for_people():
     nouns = (1, 4, 7)
     assert replaceable(words, nouns, "fox") == [4]
     assert replaceable(tuple("a glove on a field".split()), (1, 4), "snail") == [1]
+    assert replaceable(tuple("a zebra on a field".split()), (1, 4), "tiger") == [1]
+    assert replaceable(tuple("two giraffes on a field".split()), (1, 4), "mushroom") == [1]
+    assert replaceable(tuple("a man on a field".split()), (1, 4), "daisy") == []
     assert replaceable(tuple("a clock on a table".split()), (1, 4), "telephone") == [1]
     assert replaceable(tuple("a man holding a skateboard in a room".split()), (1, 4, 7), "banjo") == [4]
     assert replaceable(tuple("a plate of donuts on a table".split()), (3, 6), "pretzel") == [3]
@@ -159,6 +167,33 @@ def test_animals_stand_for_animals_or_what_comes_first_and_nothing_for_people():
     assert replaceable(tuple("people on a beach".split()), (0, 3), "fox") == []
     assert replaceable(tuple("a dog on a couch".split()), (1, 4), "valley") == []
     assert replaceable(tuple("a kitchen with a sink".split()), (1, 4), "clock") == []  # a place
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a herd of sheep grazing in a field", "a view of a field"),
+        ("a flock of small birds flying over a mountain", "a view of a mountain"),
+        ("a plane flying in the sky over a snow covered field", "a view of the sky over a snow covered field"),
+        ("two umbrellas sitting next to each other in a field", "a view of a field"),
+        ("a black and white photo of a boat in the water", "a black and white photo of the water"),
+        ("a group of bananas sitting on top of a lake", "a view of a lake"),
+        ("a man standing on a beach", None),  # people are mostly there
+        ("a palm tree sitting on a beach", None),
+        ("a group of mountains next to a lake", None),
+        ("a dog sitting on a couch", None),
+        ("a dog and a cat on a beach", None),
+        ("a lake with a boat", None),
+        ("a dog with a field", None),
+        ("a field", None),
+        ("", None),
+    ],
+)
+def test_a_landscape_is_said_without_what_is_in_it(text, expected):
+    words = tuple(text.split())
+    (tags,) = noun_tags([words])
+    found = place_alone(words, [at for at, count in enumerate(box_counts(words, tags)) if count])
+    assert (found and " ".join(found[1])) == expected
 
 
 def test_beginnings_end_where_something_is_added():
@@ -191,6 +226,8 @@ def test_plurals_are_those_that_people_say():
     [
         ("a ram standing next to each other", True),
         ("an animal on top of each other", True),
+        ("a black and white bird standing next to each other", True),
+        ("a bride and groom standing next to each other", False),
         ("two rams standing next to each other", False),
         ("a man and a woman next to each other", False),
         ("a group of sheep next to each other", False),

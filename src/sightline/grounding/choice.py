@@ -7,7 +7,8 @@ The score of a caption is
 with the matcher's cosine, and with a support (`SupportModel`) of which the captioner itself is no part: it is always
 sure of what it says. Candidates are the captions of the beam. Where the best has a noun of little support, there are
 more: its own beginnings, which say less, and a second beam in which words cost what they are doubted. At last, a noun
-may give its place to the name of a concept that is surer than it, or to a word for its kind: "an animal".
+may give its place to the name of a concept that is surer than it, or to a word for its kind: "an animal"; and a
+landscape is said without the animals and things that nothing supports: "a view of a lake".
 """
 
 from __future__ import annotations
@@ -28,18 +29,32 @@ from sightline.errors import ConfigError
 from sightline.grounding.calibration import Signs, SupportModel
 from sightline.grounding.evidence import Evidence
 from sightline.grounding.noun_scores import Grounder
-from sightline.grounding.nouns import box_counts, family_of, is_one_name, noun_tags, usual_kind
+from sightline.grounding.nouns import box_counts, concept_kind, excludes, family_of, implies, is_one_name, noun_tags
 from sightline.grounding.photo_evidence import PhotoEvidence
-from sightline.grounding.wording import Words, beginnings, is_alone, mentions, replaceable, reword, with_noun
+from sightline.grounding.wording import (
+    LANDSCAPES,
+    Words,
+    beginnings,
+    is_alone,
+    mentions,
+    place_alone,
+    replaceable,
+    reword,
+    with_noun,
+)
 from sightline.models.captioner import Memory, select
 from sightline.models.matcher import Embedding, GlobalMatcher
 from sightline.scene import Concept
 from sightline.text.grammar import noun_forms
+from sightline.vision.concept_names import imagenet_chains
 
 DEAR = 8.0  # what a word costs in a second beam that is not supported at all, in nats
 SURE = 0.35  # a concept of the whole photo takes the place of a noun from this score on
 SURE_THING = 0.5  # the same, if it is no animal
 SURE_REGION = 0.8  # and one of a region
+# What a caption says is in a landscape is left out if it is less probable than this, or than that the photo is of one,
+# and if all else in the caption is not.
+LIKELY = 0.5
 KINDS = ("animal", "vehicle", "building", "food")  # words that say less, of families of things
 
 
@@ -51,7 +66,9 @@ class Choice:
     shorten: float = 0.0  # where a noun of the best caption has less support, its beginnings are candidates too
     second_look: float = 0.0  # where one has less support than this, so are the captions of a second beam
     swap: float = 2.0  # a concept replaces a noun if its score is above the noun's support by this; 2 is never
-    vague: float = 2.0  # a word for its kind replaces it if its own support is above the noun's by this
+    # A word for its kind replaces it if its own support is above the noun's by this. Where that is never, neither are
+    # landscapes said alone.
+    vague: float = 2.0
     support: SupportModel = field(default_factory=SupportModel)  # of nouns, from evidence that is not the captioner's
 
     def __post_init__(self) -> None:
@@ -79,7 +96,7 @@ class Candidate:
     nouns: tuple[int, ...] = ()  # places of those that name a thing
     support: tuple[float, ...] = ()  # of each of them
     evidence: tuple[Evidence, ...] = ()  # of each of them
-    origin: str = "beam"  # or beginning, second, swap, vague
+    origin: str = "beam"  # or beginning, second, swap, place, vague
     # The caption in which a noun was replaced. How likely the captioner finds the new one tells nothing.
     instead_of: Candidate | None = None
 
@@ -110,7 +127,7 @@ class CaptionChooser:
         changes: list[tuple[int, Words, str]] = []
         for photo, candidate in enumerate(best):
             for words, origin, gain in self.other_nouns(candidate, photo, photos.evidence):
-                needed = self.choice.swap if origin == "swap" else self.choice.vague
+                needed = {"swap": self.choice.swap, "vague": self.choice.vague}.get(origin, 0.0)
                 if gain > needed and self._is_sayable(words, rules):
                     changes.append((photo, words, origin))
                     break
@@ -119,7 +136,7 @@ class CaptionChooser:
         return self._reword(best, photos, rules)
 
     def _is_sayable(self, words: Words, rules: Rules) -> bool:
-        return len(words) <= rules.max_words and all(word in self._vocabulary for word in words)
+        return rules.min_words <= len(words) <= rules.max_words and all(word in self._vocabulary for word in words)
 
     def _reword(self, best: list[Candidate], photos: EncodedPhotos, rules: Rules) -> list[Candidate]:
         """The captions as people would word them, where the captioner knows the words and there is room for them."""
@@ -244,23 +261,46 @@ class CaptionChooser:
     ) -> Iterator[tuple[Words, str, float]]:
         """The caption with another word for a noun, where that came from, and by how much more it is supported.
 
-        Names of concepts come first, the surest one first; then words for kinds of things.
+        Names of concepts come first, the surest one first; then a landscape alone, and words for kinds of things.
         """
         words, support = candidate.words, dict(zip(candidate.nouns, candidate.support, strict=True))
         for concept in sorted(evidence.concepts[photo], key=lambda concept: -concept.score):
             if not is_sure(concept) or mentions(words, concept.name):
                 continue
-            if usual_kind(concept.name) != "animal" and (concept.box is not None or concept.score < SURE_THING):
+            if concept_kind(concept.name) != "animal" and (concept.box is not None or concept.score < SURE_THING):
                 continue  # many things are in a photo, and those that a caption names are mostly there
             if places := replaceable(words, candidate.nouns, concept.name):
-                at = min(places, key=support.__getitem__)
-                yield with_noun(words, at, concept.name), "swap", concept.score - support[at]
+                left = {at: beside(concept, words[at], support[at]) for at in places}
+                at = min(left, key=left.__getitem__)
+                yield with_noun(words, at, concept.name), "swap", concept.score - left[at]
+        if self.choice.vague <= 1 and (place := self._place_alone(candidate, photo, evidence)) is not None:
+            yield place
         if support:
             at = min(support, key=support.__getitem__)
             kind = family_of(words[at])
             if kind in KINDS and kind != words[at] and not mentions([*words[:at], *words[at + 1 :]], kind):
                 by_kind = self.choice.support.support(evidence.of(photo, [kind], [0]), [kind])
                 yield with_noun(words, at, kind), "vague", float(by_kind[0]) - support[at]
+
+    def _place_alone(
+        self, candidate: Candidate, photo: int, evidence: PhotoEvidence
+    ) -> tuple[Words, str, float] | None:
+        """The caption of a landscape without what is said to be in it, and by how much that is too little supported."""
+        words, found = candidate.words, place_alone(candidate.words, candidate.nouns)
+        if found is None:
+            return None
+        at, place = found
+        of_whole = [concept for concept in evidence.concepts[photo] if concept.box is None]
+        rest = [support for noun, support in zip(candidate.nouns, candidate.support, strict=True) if noun > at]
+        if min(rest) < LIKELY or any(implies(concept.name, words[at]) for concept in of_whole):
+            return None
+        # In its caption, the vector of a noun knows the words around it: a bird on a mountain is found where the
+        # mountain is. So it is asked for alone, and so is its kind.
+        kinds = [kind for kind in KINDS if kind == family_of(words[at]) != words[at]]
+        known = evidence.of(photo, words, [at]) + evidence.of(photo, kinds, range(len(kinds)))
+        alone = float(self.choice.support.support(known, [words[at], *kinds]).max())
+        needed = max([LIKELY, *(concept.score for concept in of_whole if concept.name in LANDSCAPES)])
+        return place, "place", needed - alone
 
 
 def is_sure(concept: Concept) -> bool:
@@ -270,6 +310,19 @@ def is_sure(concept: Concept) -> bool:
     which some region does that shows something else.
     """
     return concept.score >= (SURE if concept.box is None else SURE_REGION)
+
+
+def beside(concept: Concept, noun: str, support: float) -> float:
+    """The support of a noun, if the photo is as surely of a concept as it says.
+
+    To an animal that cannot be the concept, a probability leaves no more than the rest. Stripes and spots deceive the
+    evidence for a zebra and a giraffe, which alone have them in COCO's captions. A swan and an egret are told apart by
+    the support: both are birds.
+    """
+    if concept.box is not None or concept_kind(concept.name) != "animal" or not excludes(concept.name, noun):
+        return support
+    both = any(implies(noun, kind) for kind in imagenet_chains().get(concept.name, ()) if kind != "animal")
+    return support if both else min(support, 1 - concept.score)
 
 
 def signs_of(candidate: Candidate, concepts: Sequence[Concept]) -> Signs:

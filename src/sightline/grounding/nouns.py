@@ -252,6 +252,19 @@ def usual_kind(name: str) -> str:
 
 
 @lru_cache(wordnet.CACHE_SIZE)
+def concept_kind(name: str) -> str:
+    """`usual_kind` of a concept's name; one that ImageNet has for a kind of animal, plant or food is that.
+
+    To WordNet, a tiger is first of all a fierce person, a leopard fur, and a hot dog a show-off.
+
+    >>> [(usual_kind(name), concept_kind(name)) for name in ("tiger", "hot dog", "bench")]
+    [('person', 'animal'), ('person', 'food'), ('artifact', 'artifact')]
+    """
+    first, *above = imagenet_chains().get(lemma(name, "n"), (name,))
+    return above[-1] if above and above[-1] in ("animal", "food", "plant") else usual_kind(first)
+
+
+@lru_cache(wordnet.CACHE_SIZE)
 def _ancestors(noun: str) -> frozenset[int]:
     """What the usual meaning of a noun is a kind of."""
     senses = _senses(lemma(noun, "n"))

@@ -9,13 +9,14 @@ from functools import lru_cache
 from itertools import pairwise
 
 from sightline.decoding.sentence_end import WHERE, ends_badly
-from sightline.grounding.nouns import PAIRS, PLURAL, implies, is_thing, noun_tags, usual_kind
+from sightline.grounding.nouns import PAIRS, PLURAL, concept_kind, implies, is_thing, noun_tags, usual_kind
 from sightline.text.grammar import ARTICLES, noun_forms, with_right_articles
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS
 from sightline.vision.concept_names import concept_names, imagenet_chains
 
 Words = tuple[str, ...]
+FAR = 3  # words between the nouns of "a herd of white sheep", and one more
 LEAST_WORDS = 3  # of the beginning of a caption
 KEPT_BEFORE = frozenset(  # adjectives that suit a thing whatever it is
     "black white brown red green blue yellow orange pink purple grey gray golden small little large big young".split()
@@ -29,7 +30,7 @@ UNCHANGED = frozenset(  # names whose plural is no other word
 )
 DESCRIBING = NOUNS | {"JJ", "VBN"}  # tags of what stands between an article and its noun
 # Names of things of which "a" is one too many.
-UNCOUNTED = frozenset("armor baggage clothing equipment furniture gymnastics jewelry luggage pottery".split())
+UNCOUNTED = frozenset("armor baggage clothing corn equipment furniture gymnastics jewelry luggage pottery".split())
 # Places that one is in. What is said to be on top of a lake may be in it or beside it.
 IN = frozenset("field room library market park zoo".split())
 ON = frozenset("beach court floor ground road sidewalk street".split())  # and on
@@ -43,6 +44,14 @@ WRONG = {  # what is said of places that are none of the kind
     "next to": frozenset({"room"}),
     "on": frozenset({"room"}),
 }
+LANDSCAPES = frozenset(
+    "beach canyon cliff coast desert field forest hill hillside lake landscape meadow mountain ocean pond river road "
+    "sea shore sky snow street sunset valley water woods".split()
+)
+# Kinds of what a captioner imagines in a landscape in which nothing is: sheep, a plane, a sign, fruit, a kite. People
+# and plants are mostly there.
+IMAGINED = ("animal", "artifact", "communication", "food", "possession")
+GREY = ("a", "black", "and", "white", "photo", "of")
 TRANSITIVE = frozenset("eating holding riding wearing".split())
 NO_THING = ("", "act", "possession")  # kinds of words that begin a name and are none: gymnastics, guinea
 
@@ -69,15 +78,16 @@ def mentions(words: Sequence[str], name: str) -> bool:
 def replaceable(words: Words, nouns: Sequence[int], name: str) -> list[int]:
     """The nouns, by their places, that may have been said where something of this name is.
 
-    One animal is taken for another, or for whatever the caption begins with, unless that is a person; one thing that
-    people made for another, unless that is a place (a room, a street); food for food, a volcano for a rock.
+    One animal is taken for another, or for whatever the caption begins with, unless that is a person, and so is a
+    plant; one thing that people made for another, unless that is a place (a room, a street); food for food, a volcano
+    for a rock.
     """
-    kind = usual_kind(name)
-    alike = [at for at in nouns if usual_kind(words[at]) == kind and (kind != "artifact" or is_thing(words[at]))]
+    kind = concept_kind(name)
+    alike = [at for at in nouns if concept_kind(words[at]) == kind and (kind != "artifact" or is_thing(words[at]))]
     if alike and kind in ALIKE:
         return alike
-    first = [at for at in nouns[:1] if usual_kind(words[at]) not in ("person", "group")]
-    return first if kind == "animal" else []
+    first = [at for at in nouns[:1] if concept_kind(words[at]) not in ("person", "group")]
+    return first if kind in ("animal", "plant") else []
 
 
 def with_noun(words: Words, at: int, name: str) -> Words:
@@ -123,6 +133,33 @@ def plural_of(name: str) -> str:
     return " ".join([*before, irregular[0] if irregular else regular])
 
 
+def place_alone(words: Words, nouns: Sequence[int]) -> tuple[int, Words] | None:
+    """What a caption says is in a landscape, by its place, and the caption of the landscape without it.
+
+    None of one that is not so made, or of one that says it of people or plants.
+
+    >>> for caption, nouns in (("a herd of sheep in a field", (1, 3, 6)), ("a bird on top of a lake", (1, 6))):
+    ...     at, place = place_alone(tuple(caption.split()), nouns)
+    ...     print(caption.split()[at], "/", *place)
+    sheep / a view of a field
+    bird / a view of a lake
+    """
+    if not nouns:
+        return None
+    at, *others = nouns
+    while others and words[at + 1] == "of" and others[0] - at <= FAR:
+        at = others.pop(0)  # a herd of sheep
+    imagined = lemma(words[at], "n") == "animal" or concept_kind(words[at]) in IMAGINED
+    if not others or lemma(words[others[0]], "n") not in LANDSCAPES or not imagined:
+        return None
+    between = words[at + 1 : others[0]]
+    articles = [place for place, word in enumerate(between) if word in ("a", "an", "the")]
+    if not articles or articles[-1] == 0 or "with" in between or "and" in between:
+        return None
+    opening = GREY if words[: len(GREY)] == GREY else ("a", "view", "of")
+    return at, (*opening, *words[at + 1 + articles[-1] :])
+
+
 def is_alone(words: Words) -> bool:
     """True where a caption says "each other" of one thing.
 
@@ -134,7 +171,8 @@ def is_alone(words: Words) -> bool:
     before = words[: words.index("each")]
     (tags,) = noun_tags([words])
     several = any(tag in PLURAL for tag in tags[: len(before)])
-    return not several and not set(before) & {"and", *COUNTED, *GROUPS, *UNCHANGED}
+    joined = any(word == "and" and tags[at - 1] in NOUNS for at, word in enumerate(before))  # not black and white
+    return not several and not joined and not set(before) & {*COUNTED, *GROUPS, *UNCHANGED}
 
 
 def reword(words: Words, most: int | None = None) -> Words:
@@ -169,12 +207,19 @@ def with_plurals(words: Words, tags: Sequence[str]) -> Words:
         while head + 1 < len(words) and (tags[head + 1] in NOUNS or tags[head + 1] in ("JJ", "VBN")):
             head += 1
         noun = words[head]
-        countable = noun in ("animal", "vehicle") or usual_kind(noun) in ("animal", "person") or is_thing(noun)
+        countable = (
+            noun in ("animal", "vehicle") or usual_kind(noun) in ("animal", "person") or is_thing(noun) or _grows(noun)
+        )
         if noun == "person":
             changed[head] = "people"
         elif tags[head] == "NN" and noun not in PAIRS | UNCOUNTED and countable:
             changed[head] = plural_of(noun)
     return tuple(changed)
+
+
+def _grows(noun: str) -> bool:
+    """Whether it is a concept's name for an animal that is not eaten, or for a plant: leopards, daisies, not corn."""
+    return noun in imagenet_chains() and concept_kind(noun) in ("animal", "plant") and usual_kind(noun) != "food"
 
 
 def with_whole_names(words: Words, tags: Sequence[str]) -> Words:
@@ -201,7 +246,7 @@ def _rest_of_names() -> dict[str, Words]:
 
 
 def with_articles(words: Words, tags: Sequence[str]) -> Words:
-    """A caption without "a scissors", "a clothing", "a ladles" and "a ground"."""
+    """A caption without "a scissors", "a clothing", "a ladles", "a flowers" and "a ground"."""
     changed = list(words)
     for article, head in reversed(_phrases(words, tags)):
         noun = words[head]
@@ -211,7 +256,7 @@ def with_articles(words: Words, tags: Sequence[str]) -> Words:
             del changed[article]
         elif noun == "ground":
             changed[article] = "the"
-        elif tags[head] in PLURAL and usual_kind(noun) in ("animal", "artifact"):
+        elif tags[head] in PLURAL and usual_kind(noun) in ("animal", "artifact", "plant"):
             changed[head] = lemma(noun, "n")
     return tuple(changed)
 
