@@ -9,7 +9,7 @@ import pytest
 from sightline.errors import DataError
 from sightline.text import wordnet
 from sightline.vision import concept_names as module
-from sightline.vision.concept_names import CLASSES, imagenet_classes
+from sightline.vision.concept_names import CLASSES, imagenet_classes, name_senses, relations
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 
@@ -87,3 +87,13 @@ def test_a_broken_line_of_the_table_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "IMAGENET_LIST", path)
     with pytest.raises(DataError, match="line 2"):
         imagenet_classes.__wrapped__()
+
+
+def test_a_name_of_classes_means_what_they_are_whatever_the_word_means_first():
+    names = ("person", "animal", "tiger", "skunk", "crane", "punching bag", "printer", "snake", "cobra")
+    implied, _ = relations(names)
+    of = {name: {names[other] for other in row.nonzero()[0]} - {name} for name, row in zip(names, implied, strict=True)}
+    assert of["tiger"] == of["skunk"] == {"animal"}  # a fierce person, and a mean one, by their first senses
+    assert "person" not in set().union(*of.values())
+    assert of["snake"] == {"animal"}
+    assert name_senses("tiger") == [(102129604, True)]

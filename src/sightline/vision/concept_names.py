@@ -136,8 +136,16 @@ def _same_person(above: Sequence[Sequence[frozenset[int]]], senses: Sequence[Seq
 
 
 def name_senses(name: str) -> list[tuple[int, bool]]:
-    """The synsets of a name, and whether each is its own or that of which it is a kind; none where WordNet has none."""
-    keys = _meanings().get(name) or ((f"{name}.1",) if wordnet.has(name, "n") else ())
+    """The synsets of a name, and whether each is its own or that of which it is a kind; none where WordNet has none.
+
+    A name of ImageNet's classes is what they are, whatever else the word means first: to WordNet a tiger is a person.
+    """
+    keys = _meanings().get(name)
+    if keys is None and (classes := _classes_of_names().get(name)):
+        common = frozenset.intersection(*map(wordnet.ancestors, classes))
+        own = [synset for synset in wordnet.senses(name, "n") if synset in common]
+        return [(own[0], True)] if own else [(synset, len(classes) == 1) for synset in classes]
+    keys = keys or ((f"{name}.1",) if wordnet.has(name, "n") else ())
     return [(_synset(key.removeprefix("<")), not key.startswith("<")) for key in keys]
 
 
@@ -185,6 +193,12 @@ def imagenet_classes() -> tuple[ImageNetClass, ...]:
 
 
 @cache
+def class_names() -> frozenset[str]:
+    """What people call the classes, without what these are kinds of."""
+    return frozenset(each.name for each in imagenet_classes())
+
+
+@cache
 def imagenet_chains() -> dict[str, tuple[str, ...]]:
     """Each name of a class, and of a kind of class, with itself and what it is a kind of, from the most specific.
 
@@ -193,3 +207,13 @@ def imagenet_chains() -> dict[str, tuple[str, ...]]:
     """
     chains = [each.chain for each in imagenet_classes()]
     return {chain[place]: chain[place:] for chain in chains for place in range(len(chain))}
+
+
+@cache
+def _classes_of_names() -> dict[str, list[int]]:
+    """The synsets of the classes that a name is the name of, or a kind of."""
+    synsets: dict[str, list[int]] = {}
+    for each in imagenet_classes():
+        for name in each.chain:
+            synsets.setdefault(name, []).append(int(f"1{each.synset[1:]}"))
+    return synsets
