@@ -315,13 +315,14 @@ def is_sure(concept: Concept) -> bool:
 def beside(concept: Concept, noun: str, support: float) -> float:
     """The support of a noun, if the photo is as surely of a concept as it says.
 
-    To an animal that cannot be the concept, a probability leaves no more than the rest, if it had a share: a tiger may
-    be called a zebra, which alone is striped in COCO's captions, and is among the classes. No class is a giraffe, so
-    that the classifier calls it a spotted cat. A swan and an egret are told apart by the support: both are birds.
+    To an animal that cannot be the concept, a probability leaves no more than the rest, where ImageNet has a class for
+    both: a tiger may be called a zebra, which alone is striped in COCO's captions. No class is a giraffe, so that the
+    classifier calls one an antelope or some spotted cat. A swan and an egret are told apart by the support: both are
+    birds.
     """
     if concept.box is not None or concept_kind(concept.name) != "animal" or not excludes(concept.name, noun):
         return support
-    if lemma(noun, "n") not in class_names():
+    if not {concept.name, lemma(noun, "n")} <= class_names():
         return support
     both = any(implies(noun, kind) for kind in imagenet_chains().get(concept.name, ()) if kind != "animal")
     return support if both else min(support, 1 - concept.score)
