@@ -169,14 +169,14 @@ def r2m(rows: Rows) -> Iterator[Picture]:
     model = checkpoint.model
     assert isinstance(model, R2M)
     assert isinstance(vision, Detector)
-    words = concept_words(token_names(), ConceptDictionary.coco(), checkpoint.vocabulary)
+    words = concept_words(token_names(), ConceptDictionary.imagenet(), checkpoint.vocabulary)
     captions = rows.captions(checkpoint, StyleCaptioner(model, vision, words, checkpoint.vocabulary).eval())
     for place in DRAWN:
         shows = f"R²M says “{captions[place].text}” of what the shipped detector names, and what its memories weigh"
         yield memory_weights(captions[place], PHOTOS[place]), shows
 
 
-R2M_ROW = "r2m/table-3#Flickr8k-COCO-rec-I"
+R2M_ROW = "r2m/table-3#Flickr8k-COCO-imagenet-rec-I"
 PAPERS: dict[str, tuple[Paper, tuple[str, ...]]] = {  # and the rows that it needs
     "jran": (jran, ("jran/flickr8k#line-6",)),
     "pos-scan": (

@@ -28,7 +28,7 @@ MODELS = {
     "pos-scan/table-1#Up-Down+0.1KL-POS-SCAN-cosine-detector": UpDownConfig(region_width=512, **SMALL),
     "contrastive/flickr8k#AA": AdaptiveAttentionConfig(grid_width=1280, vector_width=1280, **SMALL),
     "contrastive/flickr8k#AA+CL": AdaptiveAttentionConfig(grid_width=1280, vector_width=1280, **SMALL),
-    "r2m/table-3#Flickr8k-COCO-rec-I": R2MConfig(hidden_size=8, heads=2, vector_width=8),
+    "r2m/table-3#Flickr8k-COCO-imagenet-rec-I": R2MConfig(hidden_size=8, heads=2, vector_width=8),
     "vsrn/table-4#Flickr8k-4RRR+GSR-no-LG": VSRNConfig(region_width=512, size=8, word_size=8, generation=False),
 }
 
