@@ -18,8 +18,8 @@ export const button = (label, onclick = () => {}, className = "") => el("button"
 /** A text that the browser keeps in one of its storages, set where a value is given; null where it may not keep any. */
 export function stored(storage, name, value) {
   try {
-    if (value !== undefined) window[storage].setItem(name, value);
-    return window[storage].getItem(name);
+    if (value !== undefined) globalThis[storage].setItem(name, value);
+    return globalThis[storage].getItem(name);
   } catch { return null; }
 }
 
