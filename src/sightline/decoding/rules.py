@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from sightline.config import check_ranges
 from sightline.errors import ConfigError
 
 LENGTHS = {"short": (1, 7), "normal": (0, 20), "long": (13, 20)}  # the fewest and the most words
@@ -37,9 +36,14 @@ class Rules:
     must_include: tuple[str, ...] = ()  # words and phrases that every caption has; needs a beam
     must_not: tuple[str, ...] = ()  # words and phrases that no caption has
 
-    def __post_init__(self) -> None:
-        check_ranges(self, max_words="[1, ∞)", no_repeat_ngram="[0, ∞)", repeat_penalty="[0, ∞)")
-        check_ranges(self, min_words=f"[0, {self.max_words}]")
+    def __post_init__(self) -> None:  # without `config.check_ranges`, whose file reads YAML: --help would wait for it
+        if self.max_words < 1:
+            raise ConfigError(f"`max_words` is {self.max_words}", fix="give 1 or more")
+        if not 0 <= self.min_words <= self.max_words:
+            raise ConfigError(f"`min_words` is {self.min_words}", fix=f"give 0 to max_words, {self.max_words}")
+        for name in ("no_repeat_ngram", "repeat_penalty"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}", fix="give 0 (off) or more")
         for name in ("must_include", "must_not"):
             phrases = getattr(self, name)
             if isinstance(phrases, str) or not all(phrase.split() for phrase in phrases):

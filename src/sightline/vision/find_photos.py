@@ -135,11 +135,14 @@ def _inside(folder: Path, place: Place) -> list[tuple[Path, Place | None]]:
 
 
 def _drawn(folder: Path, names: Sequence[str]) -> set[str]:
-    """Which of these pictures `sightline caption --out` drew into a folder: its list there begins lines with them."""
+    """Which of these pictures `sightline caption --out` drew into a folder: its list there begins lines with them.
+
+    Versions before the list left the folder for it alone; there the name tells.
+    """
     try:
         written = (folder / OUTPUT / WRITTEN).read_text(encoding="ascii", errors="replace") if names else ""
     except OSError:
-        return set()
+        return set(names) if (folder / OUTPUT).is_dir() else set()
     return {name for name in names if f"[{json.dumps(name)}," in written}
 
 
