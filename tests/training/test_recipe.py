@@ -248,8 +248,8 @@ def test_every_file_that_recipes_name_is_there(data_dir):
     named: set[Path] = set()
     for row in ROWS.values():
         given = row.recipe.data
-        named |= {*(given.captions if isinstance(given.captions, tuple) else [given.captions]), *given.splits.values()}
-        named |= {path for path in (given.features, given.grounding, given.corpus, given.concepts) if path is not None}
+        named |= {*given.caption_files, *given.concept_files, *given.splits.values()}
+        named |= {path for path in (given.features, given.grounding, given.corpus) if path is not None}
     assert {path.as_posix() for path in named if not (data_dir / path).exists()} <= MADE
 
 
