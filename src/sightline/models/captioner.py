@@ -107,7 +107,10 @@ class Captioner(nn.Module, ABC):
         With `rows` (n,) it is (n, V), of those hypotheses alone. The caller may write into the log-probabilities.
         """
         hidden, state = self.advance(words, memory, state)
-        return log_softmax(self.predict(hidden if rows is None else hidden.index_select(0, rows))), state
+        logits = self.predict(hidden if rows is None else hidden.index_select(0, rows))
+        if not torch.is_grad_enabled() and logits.dtype == torch.float32 and logits.device.type == "cpu":
+            return torch.log_softmax(logits, -1, out=logits), state  # in place: fresh memory costs more than the sums
+        return log_softmax(logits), state
 
     def forward(self, memory: Memory, words: Tensor) -> Output:
         """Teacher forcing over words (N, T + 1): START, the caption, END, padding. N is a multiple of the images."""
