@@ -29,9 +29,9 @@ from sightline.vision.concept_names import relations
 from sightline.vision.concept_tokens import token_names
 from sightline.vision.detector import Detector
 
-# The score from which the detector's names are spoken of: a wrong name costs a caption more than a missing one. A model
-# of COCO's captions (`r2m/table-3#Flickr8k-COCO-imagenet-rec-S`) has CIDEr 19.5, 20.0, 20.9 and 19.4 on 500 Flickr8k
-# dev photos from 0.3, 0.4, 0.5 and 0.6 on, and 34.5, 42.1 and 51.6 on 500 COCO val photos from 0.3, 0.4 and 0.5 on.
+# The score from which the detector's names are spoken of, chosen by CIDEr: a model of COCO's captions
+# (`r2m/table-3#Flickr8k-COCO-imagenet-rec-S`) has 19.5, 20.0, 20.9 and 19.4 on 500 Flickr8k dev photos from 0.3, 0.4,
+# 0.5 and 0.6 on, and 34.5, 42.1 and 51.6 on 500 COCO val photos from 0.3, 0.4 and 0.5 on.
 SURE = 0.5
 
 
