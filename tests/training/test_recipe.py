@@ -219,7 +219,8 @@ def test_contrastive_rows_are_no_worse_than_their_start_and_others_are_the_last_
 @pytest.mark.parametrize("row", OF_CL, ids=lambda row: row.address)
 def test_rows_of_contrastive_learning_are_chosen_and_measured_alike(row):
     how = row.recipe.evaluate
-    assert (how.strategy, how.rules.max_words, how.self_retrieval) == (Beam(size=3), 18, True)
+    assert (how.strategy, how.rules.max_words) == (Beam(size=3), 18)
+    assert how.self_retrieval == (row.table in ("contrastive/table-1", "contrastive/flickr8k"))
     assert row.recipe.data.rule == "adaptive-attention"
     if not row.recipe.measure:
         assert how.in_training().strategy == how.strategy

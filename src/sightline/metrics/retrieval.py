@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from sightline.errors import ConfigError, CountError, MissingRecordError, NonFiniteError
 from sightline.metrics.ngrams import FloatArray, IntArray
+from sightline.text.vocabulary import PAD
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -189,17 +190,21 @@ def self_retrieval(
     import torch
 
     index = np.arange(len(words))
+    lengths = (words != PAD).sum(1)
+    order = torch.argsort(lengths, stable=True)  # captions of a block are of like length: few steps are padding
     with torch.inference_mode():
         blocks = [index[start : start + block[0]].tolist() for start in range(0, len(words), block[0])]
         memories = [captioner.encode(scenes(images)) for images in blocks]
         device = next(iter(memories[0].values())).device
-        captions = words.to(device)
+        captions = words[order].to(device)
 
         def similarity(images: IntArray, columns: IntArray) -> FloatArray:
+            longest = int(lengths[order[columns]].max())
             memory, chosen = memories[int(images[0]) // block[0]], captions[torch.from_numpy(columns).to(device)]
-            scores = captioner.log_prob(memory, chosen.repeat(len(images), 1))
+            scores = captioner.log_prob(memory, chosen[:, :longest].repeat(len(images), 1))
             return scores.reshape(len(images), -1).double().cpu().numpy()
 
-        ranks = rank_pool(similarity, index, index, block).text_to_image
+        ranks = np.empty(len(words), np.int64)
+        ranks[order] = rank_pool(similarity, order.numpy(), index, block).text_to_image
     chance = {k: 100.0 * min(1.0, k / len(words)) for k in ks}
     return SelfRetrievalScores(recalls(ranks, ks), chance, len(words), tuple(ranks.tolist()))
