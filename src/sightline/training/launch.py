@@ -37,6 +37,8 @@ DATA = "data.json"
 PER_IMAGE = "per_image.npz"  # what each photo adds to the metrics, for comparisons on the same photos
 CAPTIONS = "captions.json"  # by photo
 
+ReadData = Callable[..., Data]  # called as `build_data`
+
 
 @dataclass(frozen=True)
 class Callbacks:
@@ -56,11 +58,13 @@ def launch(
     about: str = "",
     base: Path | None = None,
     callbacks: Callbacks | None = None,
+    read: ReadData = build_data,
 ) -> Checkpoint:
     """Train what the recipe says, or go on where an earlier call stopped; `out` then holds the model and its metrics.
 
     A folder that holds a run of another recipe is refused. `name` is how a command names the recipe, `about` what the
-    recipe that is left in `out` says of itself; `base` is what the data's root is relative to (`data_root()`).
+    recipe that is left in `out` says of itself; `base` is what the data's root is relative to (`data_root()`); `read`
+    gives the data.
     """
     if recipe.measure:
         raise ConfigError("this row trains nothing, it measures trained models", fix="use `sightline reproduce`")
@@ -83,7 +87,7 @@ def launch(
         if dist.is_initialized() and first_process():
             dist.barrier()
         words = None if parent is None else parent.vocabulary
-        data = build_data(recipe.data, recipe.model, stages, base=base, vocabulary=words, vision=recipe.vision)
+        data = read(recipe.data, recipe.model, stages, base=base, vocabulary=words, vision=recipe.vision)
         for sentence in data.notes:
             callbacks.say(sentence)
         start = Checkpoint(

@@ -17,10 +17,11 @@ from sightline.errors import ConfigError, SightlineError, plural
 from sightline.files import MODEL, read_json, write_json
 from sightline.text.vocabulary import SPECIALS
 from sightline.training.checkpoint_finder import RUNS, Finder
+from sightline.training.data import build_data
 from sightline.training.data_config import DataConfig
 from sightline.training.distributed import first_process, processes
 from sightline.training.evaluation import measure
-from sightline.training.launch import Callbacks, data_root, launch, write_measurement
+from sightline.training.launch import Callbacks, ReadData, data_root, launch, write_measurement
 from sightline.training.new_model import outline
 from sightline.training.recipe import SHIPPED, Recipe, Rows, build_row, read_rows, shipped_recipes
 from sightline.training.recipe_captions import read_photos
@@ -179,10 +180,12 @@ def run(
     base: Path | None = None,
     callbacks: Callable[[Row], Callbacks] = lambda row: Callbacks(),
     tell: Callable[[Outcome], None] = lambda outcome: None,
+    read: ReadData = build_data,
 ) -> list[Outcome]:
     """Run rows, as `plan` orders them, each in OUT/PAPER/TABLE/ROW; `tell` is called with each outcome.
 
-    One that is finished is not run again; where one fails, those that need it are left out.
+    One that is finished is not run again; where one fails, those that need it are left out. `read` gives the data that
+    is trained on.
     """
     outcomes: dict[str, Outcome] = {}
     for row in rows:
@@ -190,20 +193,22 @@ def run(
         if lost:
             outcome = Outcome(row, "not run", f"it needs {' and '.join(lost)}")
         else:
-            outcome = _run(row, out, device, base or data_root(), callbacks(row))
+            outcome = _run(row, out, device, base or data_root(), callbacks(row), read)
         outcomes[row.address] = outcome
         tell(outcome)
     return list(outcomes.values())
 
 
-def _run(row: Row, out: Path, device: str, base: Path, callbacks: Callbacks) -> Outcome:
+def _run(row: Row, out: Path, device: str, base: Path, callbacks: Callbacks, read: ReadData) -> Outcome:
     folder = row.folder(out)
     if (before := finished_run(row, out)) is not None:
         return Outcome(row, "finished before", results=before)
     since = time.perf_counter()
     try:
-        act = _measure if row.recipe.measure else _train
-        measured = act(row, folder, device, base, callbacks)
+        if row.recipe.measure:
+            measured = _measure(row, folder, device, base, callbacks)
+        else:
+            measured = _train(row, folder, device, base, callbacks, read)
     except SightlineError as error:
         return Outcome(row, "failed", str(error))
     except Exception as error:  # out of memory, a defect: the other rows are none the worse
@@ -238,8 +243,10 @@ def finished_run(row: Row, out: Path) -> dict[str, Any] | None:
     return results if isinstance(results, dict) and results.get("recipe") == row.recipe.fingerprint() else None
 
 
-def _train(row: Row, folder: Path, device: str, base: Path, callbacks: Callbacks) -> dict[str, Any]:
-    trained = launch(row.recipe, folder, device, name=row.table, base=base, callbacks=callbacks)
+def _train(
+    row: Row, folder: Path, device: str, base: Path, callbacks: Callbacks, read: ReadData
+) -> dict[str, Any]:
+    trained = launch(row.recipe, folder, device, name=row.table, base=base, callbacks=callbacks, read=read)
     card, split = trained.card, trained.card["measured on"]
     photos = 0 if split is None else card["data"]["counts"][split]["photos"]
     return {
