@@ -5,7 +5,8 @@
 
 RUNS are folders that `sightline reproduce --out` filled. A row's seeds become one record. Ratios are those that
 docs/results/comparisons.yaml names, by paired bootstrap over the photos that both rows were measured on; those of pairs
-neither of whose rows is in RUNS stay as they are. Curves of training go to docs/images/results.
+neither of whose rows is in RUNS stay as they are. What each photo adds to the compared metrics of a row is kept in
+docs/results/scores, so that rows of another day can be compared with it. Curves of training go to docs/images/results.
 
 METEOR, whose data a machine may lack, is computed here from the captions of a run; their references are read below the
 folder that SIGHTLINE_DATA names.
@@ -28,7 +29,7 @@ from sightline.config import build
 from sightline.draw.charts import curves
 from sightline.errors import SightlineError
 from sightline.files import read_json, write_json
-from sightline.metrics.bootstrap import Interval, PerImage, compare, pool_seeds
+from sightline.metrics.bootstrap import PRECISION, RECALL, Interval, PerImage, compare, pool_seeds
 from sightline.metrics.scorecard import scorecard
 from sightline.training.launch import CAPTIONS, PER_IMAGE, data_root
 from sightline.training.recipe_captions import read_captions
@@ -37,6 +38,7 @@ from sightline.training.results_page import Points, curves_of
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAIRS, COMPARISONS = "comparisons.yaml", "comparisons.json"
+SCORES = "scores"  # the folder of what photos add to compared metrics, a file a row
 SHOWN = ("CIDEr", "rsum")  # what curves show: what models are chosen by on val
 
 
@@ -94,6 +96,28 @@ def scores_of(runs: Sequence[Path]) -> dict[str, PerImage]:
         if (path.parent / PER_IMAGE).is_file():
             found.setdefault(read_record(path).address, []).append(PerImage.read(path.parent / PER_IMAGE))
     return {address: pool_seeds(seeds) for address, seeds in found.items()}
+
+
+def scores_file(out: Path, record: ResultRecord) -> Path:
+    return (out / SCORES / record.file).with_suffix(".npz")
+
+
+def keep_scores(out: Path, record: ResultRecord, scores: PerImage | None, pairs: Sequence[Pair]) -> None:
+    """Keep the scores of the metrics by which a row is compared; without any, those of an earlier run go."""
+    metrics = {metric for pair in pairs if record.address in (pair.row, pair.base) for metric in pair.metrics}
+    names = {metric + part for metric in metrics for part in ("", PRECISION, RECALL)}
+    shares = {} if scores is None else {name: share for name, share in scores.shares.items() if name in names}
+    if scores is None or not shares:
+        scores_file(out, record).unlink(missing_ok=True)
+        return
+    scores_file(out, record).parent.mkdir(exist_ok=True)
+    PerImage(scores.ids, shares).write(scores_file(out, record))
+
+
+def kept_scores(out: Path, records: Mapping[str, ResultRecord]) -> dict[str, PerImage]:
+    """The scores by photo that were kept of these rows."""
+    files = {address: scores_file(out, record) for address, record in records.items()}
+    return {address: PerImage.read(path) for address, path in files.items() if path.is_file()}
 
 
 def compared(pair: Pair, scores: Mapping[str, PerImage], records: Mapping[str, ResultRecord]) -> list[Compared]:
@@ -154,11 +178,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if record.address in records:
                 raise SystemExit(f"{record.address} is in two of the folders")
             records[record.address] = record
+    pairs, scores = read_pairs(options.out), scores_of(options.runs)
     for record in records.values():
         write_record(options.out / record.file, record)
+        keep_scores(options.out, record, scores.get(record.address), pairs)
     everything = {one.address: one for one in map(read_record, sorted(options.out.glob("*-*.json")))}
-    pairs, scores = read_pairs(options.out), scores_of(options.runs)
-    here = [pair for pair in pairs if pair.row in scores and pair.base in scores]
+    scores |= kept_scores(options.out, {name: one for name, one in everything.items() if name not in records})
+    new = [pair for pair in pairs if {pair.row, pair.base} & set(records)]
+    here = [pair for pair in new if pair.row in scores and pair.base in scores]
     kept = [one for one in read_comparisons(options.out) if not {one.row, one.base} & set(records)]
     found = [one for one in kept if up_to_date(one, everything)]
     found += [one for pair in here for one in compared(pair, scores, everything)]

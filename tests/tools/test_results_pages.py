@@ -19,7 +19,7 @@ from sightline.metrics.meteor import Meteor
 from sightline.training import recipe as recipe_module
 from sightline.training.launch import PER_IMAGE
 from sightline.training.recipe import SHIPPED, read_recipe, read_rows
-from sightline.training.results import Metrics, RecipeRecord, ResultRecord, read_records, write_record
+from sightline.training.results import Metrics, RecipeRecord, ResultRecord, read_record, read_records, write_record
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -161,7 +161,7 @@ def test_runs_become_records_ratios_and_curves(docs):
     ]
 
 
-def test_ratios_of_rows_that_were_not_run_again_stay_unless_their_recipe_changed(docs, tmp_path):
+def test_ratios_of_rows_that_were_not_run_again_stay_and_others_are_computed_again(docs, tmp_path):
     (before,) = collecting.read_comparisons(docs)
     other = tmp_path / "other"
     write_run(other, record("line-1-XE", recipe=RecipeRecord("jran/table-1#line-1-XE", "c")), scores(50, 3))
@@ -170,13 +170,35 @@ def test_ratios_of_rows_that_were_not_run_again_stay_unless_their_recipe_changed
     assert collecting.read_comparisons(docs) == [before]
     write_run(other, record(recipe=RecipeRecord("jran/table-1#line-6-XE", "new")), scores(50, 4))
     collecting.main(arguments)
-    assert collecting.read_comparisons(docs) == []
+    (after,) = collecting.read_comparisons(docs)
+    assert (before.recipes, after.recipes) == (("abc", "b"), ("new", "b"))
 
 
-def test_ratios_go_when_one_of_their_rows_was_run_again_alone(docs, tmp_path):
+def test_a_row_is_compared_with_one_of_another_day(docs, tmp_path):
     write_run(tmp_path / "again", record(), scores(50, 5))  # the same recipe, perhaps other features or seeds
-    collecting.main([str(tmp_path / "again"), "--out", str(docs), "--images", str(tmp_path / "images")])
+    arguments = [str(tmp_path / "again"), "--out", str(docs), "--images", str(tmp_path / "images")]
+    collecting.main(arguments)
+    (found,) = collecting.read_comparisons(docs)
+    wanted = compare(scores(50, 0), scores(50, 5), "CIDEr")
+    assert found.difference.low == pytest.approx(wanted.difference.low, abs=1e-3)
+    (docs / "scores" / "jran-table-2-Baseline-XE.npz").unlink()
+    collecting.main(arguments)
     assert collecting.read_comparisons(docs) == []
+
+
+def test_scores_of_photos_are_kept_where_a_row_is_compared_and_go_with_a_run_that_has_none(docs, tmp_path):
+    kept = docs / "scores" / "jran-table-1-line-6-XE.npz"
+    assert PerImage.read(kept).metrics == ("CIDEr",)
+    write_run(tmp_path / "again", record(), PerImage())
+    collecting.main([str(tmp_path / "again"), "--out", str(docs), "--images", str(tmp_path / "images")])
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "results" / "scores").glob("*.npz")), ids=lambda path: path.stem)
+def test_scores_that_are_kept_are_those_of_the_record(path):
+    metrics, scores = read_record(path.parents[1] / f"{path.stem}.json").metrics.mean, PerImage.read(path)
+    for name in scores.metrics:
+        assert scores.score(name) == pytest.approx(metrics[name], abs=0.01)
 
 
 def test_meteor_is_computed_from_the_captions_of_a_run_that_lacks_it(tmp_path, monkeypatch):
