@@ -6,7 +6,8 @@
 RUNS are folders that `sightline reproduce --out` filled. A row's seeds become one record. Ratios are those that
 docs/results/comparisons.yaml names, by paired bootstrap over the photos that both rows were measured on; those of pairs
 neither of whose rows is in RUNS stay as they are. What each photo adds to the compared metrics of a row is kept in
-docs/results/scores, so that rows of another day can be compared with it. Curves of training go to docs/images/results.
+docs/results/scores, so that rows of another day can be compared with it, and its curve of training in
+docs/results/curves. Pictures of the curves go to docs/images/results.
 
 METEOR, whose data a machine may lack, is computed here from the captions of a run; their references are read below the
 folder that SIGHTLINE_DATA names.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,7 @@ from sightline.training.results_page import Points, curves_of
 DOCS = Path(__file__).parents[1] / "docs"
 PAIRS, COMPARISONS = "comparisons.yaml", "comparisons.json"
 SCORES = "scores"  # the folder of what photos add to compared metrics, a file a row
+CURVES = "curves"  # the folder of what models were chosen by, a file a row
 SHOWN = ("CIDEr", "rsum")  # what curves show: what models are chosen by on val
 
 
@@ -49,6 +51,15 @@ class Pair:
     row: str
     base: str
     metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A quantity of a stage, by step."""
+
+    stage: str
+    quantity: str
+    points: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -145,25 +156,38 @@ def up_to_date(one: Compared, records: Mapping[str, ResultRecord]) -> bool:
     return held == one.recipes
 
 
-def draw_curves(runs: Sequence[Path], images: Path) -> None:
-    """A small picture a table: what models were chosen by on val, over steps."""
-    series: dict[tuple[str, str, str], dict[str, Points]] = {}
+def keep_curves(runs: Sequence[Path], out: Path) -> set[str]:
+    """Keep what each row's models were chosen by on val, step by step; gives the tables it was of, as PAPER-TABLE."""
+    tables = set()
     for path in sorted(path for folder in runs for path in folder.rglob(RECORD)):
         record = read_record(path)
-        if record.seeds != (0,):
-            continue
-        for (stage, quantity), points in curves_of(path.parent).items():
-            if quantity.removeprefix("val ") in SHOWN and len(points) > 1:
-                key = (f"{record.paper}-{record.table}", stage, quantity)
-                series.setdefault(key, {})[record.row] = points
+        found = curves_of(path.parent) if record.seeds == (0,) else {}
+        shown = {key: points for key, points in found.items() if key[1].removeprefix("val ") in SHOWN}
+        kept = [Curve(*key, tuple(points)) for key, points in shown.items() if len(points) > 1]
+        if kept:
+            (out / CURVES).mkdir(parents=True, exist_ok=True)
+            write_json(out / CURVES / record.file, [asdict(curve) for curve in kept])
+            tables.add(f"{record.paper}-{record.table}")
+    return tables
+
+
+def draw_curves(tables: Collection[str], out: Path, images: Path) -> None:
+    """Small pictures of these tables: the curves that were kept of all their rows."""
+    series: dict[tuple[str, str, str], dict[str, Points]] = {}
+    for path in sorted((out / CURVES).glob("*.json")):
+        record = read_record(out / path.name)
+        if (table := f"{record.paper}-{record.table}") in tables:
+            for one in read_json(path):
+                curve = build(Curve, one, where=path)
+                series.setdefault((table, curve.stage, curve.quantity), {})[record.row] = list(curve.points)
     images.mkdir(parents=True, exist_ok=True)
     for (table, stage, quantity), lines in series.items():
-        parts = list(legible(lines))
-        for number, part in enumerate(parts, 1):
-            title = f"{quantity}, {stage}"
-            name = f"{table}-curves-{stage}-{quantity.removeprefix('val ')}-{number}.png"
-            picture = curves(part, title=title, x="step", width=640, height=240)
-            picture.quantize(128).save(images / name, optimize=True)  # a fifth of the size
+        name = f"{table}-curves-{stage}-{quantity.removeprefix('val ')}"
+        for old in images.glob(f"{name}-*.png"):
+            old.unlink()
+        for number, part in enumerate(legible(lines), 1):
+            picture = curves(part, title=f"{quantity}, {stage}", x="step", width=640, height=240)
+            picture.quantize(128).save(images / f"{name}-{number}.png", optimize=True)  # a fifth of the size
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -195,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     values: list[dict[str, Any]] = [asdict(one) for one in listed]
     write_json(options.out / COMPARISONS, values, indent=1)
-    draw_curves(options.runs, options.images)
+    draw_curves(keep_curves(options.runs, options.out), options.out, options.images)
     print(f"{len(records)} records and {len(values)} ratios in {options.out}")
     return 0
 

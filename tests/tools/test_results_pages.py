@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from result_samples import record
 from sightline.metrics.bootstrap import PerImage, compare
@@ -184,6 +185,23 @@ def test_a_row_is_compared_with_one_of_another_day(docs, tmp_path):
     (docs / "scores" / "jran-table-2-Baseline-XE.npz").unlink()
     collecting.main(arguments)
     assert collecting.read_comparisons(docs) == []
+
+
+def test_curves_of_rows_of_another_day_stay_in_the_picture_of_their_table(docs, tmp_path):
+    images = docs.parent / "images"
+    (picture,) = images.glob("jran-table-1-*.png")
+    alone = Image.open(picture).convert("RGB")
+    stale = picture.with_name(picture.name.replace("-1.png", "-2.png"))
+    stale.write_bytes(b"of rows that had a second picture")
+    write_run(tmp_path / "other", record("line-1-XE", recipe=RecipeRecord("jran/table-1#line-1-XE", "c")), PerImage())
+    collecting.main([str(tmp_path / "other"), "--out", str(docs), "--images", str(images)])
+    assert sorted(path.name for path in (docs / "curves").iterdir()) == [
+        "jran-table-1-line-1-XE.json",
+        "jran-table-1-line-6-XE.json",
+        "jran-table-2-Baseline-XE.json",
+    ]
+    assert Image.open(picture).convert("RGB").tobytes() != alone.tobytes()  # another name in its legend
+    assert not stale.exists()
 
 
 def test_scores_of_photos_are_kept_where_a_row_is_compared_and_go_with_a_run_that_has_none(docs, tmp_path):
