@@ -243,9 +243,7 @@ def finished_run(row: Row, out: Path) -> dict[str, Any] | None:
     return results if isinstance(results, dict) and results.get("recipe") == row.recipe.fingerprint() else None
 
 
-def _train(
-    row: Row, folder: Path, device: str, base: Path, callbacks: Callbacks, read: ReadData
-) -> dict[str, Any]:
+def _train(row: Row, folder: Path, device: str, base: Path, callbacks: Callbacks, read: ReadData) -> dict[str, Any]:
     trained = launch(row.recipe, folder, device, name=row.table, base=base, callbacks=callbacks, read=read)
     card, split = trained.card, trained.card["measured on"]
     photos = 0 if split is None else card["data"]["counts"][split]["photos"]
