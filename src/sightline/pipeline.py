@@ -51,7 +51,7 @@ from sightline.models.end_to_end import EndToEnd, PooledCaptioner, Reader
 from sightline.models.int8_linear import with_int8
 from sightline.models.matcher import Embedding, GlobalMatcher, Matcher
 from sightline.models.r2m import R2M
-from sightline.photo import Photo, PhotoEmbedding
+from sightline.photo import Photo, PhotoEmbedding, Pixels
 from sightline.scene import Array, Concept
 from sightline.text.vocabulary import rule
 from sightline.vision.encoder import scenes_fingerprint
@@ -238,7 +238,7 @@ class Pipeline:
         """The captions of photos that were read, looked at together; beam and rules are those of `caption`."""
         captions, scenes = [], self.scenes(photos) if scenes is None else scenes
         with self._threads_for(len(photos)):
-            choices = self.choose_captions(scenes, beam, rules, images)
+            choices = self.choose_captions(scenes, beam, rules, images, [photo.pixels for photo in photos])
         for photo, (caption, signs, concepts) in zip(photos, choices, strict=True):
             path = os.fspath(photo.path)
             if (plain := plain_photo(photo)) is not None:
@@ -264,16 +264,24 @@ class Pipeline:
 
     @torch.inference_mode()
     def choose_captions(
-        self, scenes: SceneBatch, beam: int = 3, rules: Rules | None = None, images: Embedding | None = None
+        self,
+        scenes: SceneBatch,
+        beam: int = 3,
+        rules: Rules | None = None,
+        images: Embedding | None = None,
+        pixels: Sequence[Pixels] = (),
     ) -> list[ChosenCaption]:
-        """Decode each scene, choose the caption that fits the photo best, and point its nouns at boxes."""
+        """Decode each scene, choose the caption that fits the photo best, and point its nouns at boxes.
+
+        With the pixels of the photos, captions say nothing of colours that these do not show.
+        """
         vocabulary = self.bundle.captioner.vocabulary
         rules, names = split_rules(rules or CAREFUL, vocabulary)
         if rules.whole:
             beam = max(beam, WIDE_BEAM)
         evidence = self._grounder.photo_evidence(scenes, images)
         memory, concepts = self.captioner.encode(scenes), evidence.concepts
-        photos = EncodedPhotos(memory, evidence)
+        photos = EncodedPhotos(memory, evidence, pixels)
         tries = list[list[Candidate]]()  # one, unless a name has no place in the captions without it
         for attempt in (rules, *(rules_with_stand_ins(rules, names, turn) for turn in turns(names))):
             size = beam if attempt is rules else max(beam, 3)

@@ -26,6 +26,7 @@ from sightline.grounding.choice import (
 )
 from sightline.pipeline import Pipeline
 from sightline.scene import Concept
+from sightline.vision.photo_colours import colour_spread
 
 torch.set_num_threads(1)
 PHOTOS = sorted(EXAMPLES.glob("*.jpg"))
@@ -227,6 +228,19 @@ def test_a_caption_is_reworded_with_its_own_likelihood_and_the_confidence_it_had
     assert numbers[:2] == pytest.approx(features(plain)[:2], abs=1e-4)
     monkeypatch.setattr("sightline.grounding.choice.reword", lambda words, _: (*words[:-1], "xyzzys"))
     assert pipeline.caption(PHOTOS[0]).words == plain.words  # the captioner does not know it
+
+
+def test_colours_are_those_of_the_pixels(bundle, monkeypatch):
+    pipeline = Pipeline(replace(bundle, choice=Choice(swap=0.9, vague=0.9)))
+    spreads = []
+    monkeypatch.setattr(
+        "sightline.grounding.choice.with_true_colours", lambda words, spread: spreads.append(spread) or words
+    )
+    photos = [pipeline.read(path) for path in PHOTOS[:2]]
+    pipeline.caption(photos)
+    assert spreads == [colour_spread(photo.pixels) for photo in photos]
+    pipeline.choose_captions(pipeline.scenes(photos))  # scenes alone have no pixels
+    assert [math.isnan(spread) for spread in spreads[2:]] == [True, True]
 
 
 @torch.no_grad()

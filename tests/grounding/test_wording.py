@@ -1,5 +1,7 @@
 """Captions as people would word them."""
 
+import math
+
 import pytest
 
 from sightline.grounding.nouns import box_counts, noun_tags
@@ -12,6 +14,7 @@ from sightline.grounding.wording import (
     replaceable,
     reword,
     with_noun,
+    with_true_colours,
 )
 
 
@@ -237,3 +240,40 @@ def test_plurals_are_those_that_people_say():
 )
 def test_one_thing_has_no_other(text, alone):
     assert is_alone(tuple(text.split())) == alone
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a black and white photo of a forest", "a view of a forest"),
+        ("a black and white picture of the sky", "a view of the sky"),
+        ("a black and white photo of a city street", "a view of a city street"),
+        ("a black and white photo of a road in a forest", "a road in a forest"),
+        ("a black and white photo of an animal", "an animal"),
+        ("a black and white cat on a bed", "a black and white cat on a bed"),
+        ("a black and white photo", "a black and white photo"),
+        ("a brown dog", "a brown dog"),
+    ],
+)
+def test_no_photo_with_colours_is_black_and_white(text, expected):
+    assert " ".join(with_true_colours(tuple(text.split()), 40.0)) == expected
+    assert " ".join(with_true_colours(tuple(text.split()), 4.0)) == text  # it may be either
+    assert " ".join(with_true_colours(tuple(text.split()), math.nan)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a black and white photo of a brown dog", "a black and white photo of a dog"),
+        ("two brown and white dogs in a green field", "two white dogs in a field"),
+        ("a white and brown dog", "a white dog"),
+        ("a red and blue kite", "a kite"),
+        ("a man in red", "a man in red"),
+        ("an orange on a plate", "an orange on a plate"),
+        ("a black cat", "a black cat"),
+        ("brown", "brown"),
+        ("", ""),
+    ],
+)
+def test_a_photo_without_colours_has_no_hues(text, expected):
+    assert " ".join(with_true_colours(tuple(text.split()), 0.0)) == expected

@@ -40,13 +40,16 @@ from sightline.grounding.wording import (
     replaceable,
     reword,
     with_noun,
+    with_true_colours,
 )
 from sightline.models.captioner import Memory, select
 from sightline.models.matcher import Embedding, GlobalMatcher
+from sightline.photo import Pixels
 from sightline.scene import Concept
 from sightline.text.grammar import noun_forms
 from sightline.text.lemmas import lemma
 from sightline.vision.concept_names import class_names, imagenet_chains
+from sightline.vision.photo_colours import colour_spread
 
 DEAR = 8.0  # what a word costs in a second beam that is not supported at all, in nats
 SURE = 0.35  # a concept of the whole photo takes the place of a noun from this score on
@@ -84,6 +87,7 @@ class EncodedPhotos:
 
     memory: Memory
     evidence: PhotoEvidence
+    pixels: Sequence[Pixels] = ()  # none where scenes came without their photos
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,11 @@ class CaptionChooser:
     def _reword(self, best: list[Candidate], photos: EncodedPhotos, rules: Rules) -> list[Candidate]:
         """The captions as people would word them, where the captioner knows the words and there is room for them."""
         most = rules.max_words if rules.whole else None
-        drafts = [(photo, reword(candidate.words, most), candidate.origin) for photo, candidate in enumerate(best)]
+        spreads = map(colour_spread, photos.pixels) if photos.pixels else itertools.repeat(math.nan)
+        drafts = [
+            (photo, reword(with_true_colours(candidate.words, spread), most), candidate.origin)
+            for photo, (candidate, spread) in enumerate(zip(best, spreads))  # noqa: B905 - one of them may not end
+        ]
         changes = [
             (photo, words, origin)
             for photo, words, origin in drafts

@@ -14,6 +14,7 @@ from sightline.text.grammar import ARTICLES, noun_forms, with_right_articles
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS
 from sightline.vision.concept_names import concept_names, imagenet_chains
+from sightline.vision.photo_colours import COLOURED, GREY
 
 Words = tuple[str, ...]
 FAR = 3  # words between the nouns of "a herd of white sheep", and one more
@@ -51,7 +52,10 @@ LANDSCAPES = frozenset(
 # Kinds of what a captioner imagines in a landscape in which nothing is: sheep, a plane, a sign, fruit, a kite. People
 # and plants are mostly there.
 IMAGINED = ("animal", "artifact", "communication", "food", "possession")
-GREY = ("a", "black", "and", "white", "photo", "of")
+GREY_PHOTO = ("a", "black", "and", "white", "photo", "of")
+PHOTO = frozenset("photo photograph picture image".split())
+HUES = frozenset("red green yellow pink purple blue brown tan".split())  # no photo without colours shows them
+VIEW = ("a", "view", "of")
 TRANSITIVE = frozenset("eating holding riding wearing".split())
 NO_THING = ("", "act", "possession")  # kinds of words that begin a name and are none: gymnastics, guinea
 
@@ -156,8 +160,36 @@ def place_alone(words: Words, nouns: Sequence[int]) -> tuple[int, Words] | None:
     articles = [place for place, word in enumerate(between) if word in ("a", "an", "the")]
     if not articles or articles[-1] == 0 or "with" in between or "and" in between:
         return None
-    opening = GREY if words[: len(GREY)] == GREY else ("a", "view", "of")
+    opening = GREY_PHOTO if words[: len(GREY_PHOTO)] == GREY_PHOTO else VIEW
     return at, (*opening, *words[at + 1 + articles[-1] :])
+
+
+def with_true_colours(words: Words, spread: float) -> Words:
+    """A caption that says of a photo's colours what its pixels do; `spread` is their `colour_spread`, or NaN.
+
+    >>> for caption, spread in (("a black and white photo of a forest", 40.0), ("a brown and white dog", 0.0)):
+    ...     print(*with_true_colours(tuple(caption.split()), spread))
+    a view of a forest
+    a white dog
+    """
+    (tags,) = noun_tags([words])
+    first = len(GREY_PHOTO)
+    if spread > COLOURED and words[:4] == GREY_PHOTO[:4] and words[4:5] and words[4] in PHOTO and words[5:6] == ("of",):
+        rest, phrases = words[first:], _phrases(words[first:], tags[first:], ("a", "an", "the"))
+        alone = phrases == [(0, len(rest) - 1)] and lemma(rest[-1], "n") in LANDSCAPES
+        return (*VIEW, *rest) if alone else rest
+    return without_hues(words, tags) if spread < GREY else words
+
+
+def without_hues(words: Words, tags: Sequence[str]) -> Words:
+    """A caption without the colours that describe its nouns, but for black, white and grey."""
+    dropped = set[int]()
+    for at, word in enumerate(words[:-1]):
+        if word in HUES and words[at + 1] == "and" and {*words[at + 2 : at + 3]} & KEPT_BEFORE:
+            dropped |= {at, at + 1}
+        elif word in HUES and tags[at + 1] in DESCRIBING:
+            dropped |= {at - 1, at} if words[at - 1] == "and" and words[at - 2] in KEPT_BEFORE else {at}
+    return tuple(word for at, word in enumerate(words) if at not in dropped)
 
 
 def is_alone(words: Words) -> bool:
