@@ -7,8 +7,8 @@ from sightline.photo import Pixels
 SAMPLES = 64  # pixels of a side that are looked at
 ALIKE = 128  # of them are compared, as bright as each other
 
-# Root mean squares of `colour_spread`. Of COCO's 4,392 val photos two people or more call 26 black and white: two of them
-# are above `COLOURED`, and so are 4,131 of the 4,301 that nobody calls so. In 141 photos below `GREY` nobody names a hue.
+# Root mean squares of `colour_spread`. Of COCO's 4,392 val photos two people or more call 26 black and white: two of
+# them are above `COLOURED`, and so are 4,131 of the 4,301 that nobody calls so. Of 141 below `GREY` nobody names a hue.
 GREY, COLOURED = 2.0, 5.5
 
 
