@@ -14,6 +14,7 @@ from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
 from sightline.grounding.calibration import SupportModel, features
 from sightline.grounding.choice import (
+    IMPROBABLE,
     UNLIKELY,
     Candidate,
     CaptionChooser,
@@ -228,6 +229,45 @@ def test_a_caption_is_reworded_with_its_own_likelihood_and_the_confidence_it_had
     assert numbers[:2] == pytest.approx(features(plain)[:2], abs=1e-4)
     monkeypatch.setattr("sightline.grounding.choice.reword", lambda words, _: (*words[:-1], "xyzzys"))
     assert pipeline.caption(PHOTOS[0]).words == plain.words  # the captioner does not know it
+
+
+@torch.no_grad()
+def test_no_caption_ends_in_what_nothing_supports(bundle, monkeypatch):
+    pipeline = Pipeline(replace(bundle, choice=Choice(swap=0.9, vague=0.9)))
+    chooser, photo = pipeline._chooser, PHOTOS[0]
+    photos, _ = everything(pipeline, [photo])
+    long = tuple("a dog sitting on a cat".split())
+    (whole,) = chooser._score([(0, long, "beam")], photos)
+
+    def ending(supports, rules=CAREFUL):
+        asked = []
+        monkeypatch.setattr(
+            chooser, "_alone", lambda _, photo, words, at: asked.append(words[at]) or supports[words[at]]
+        )
+        (chosen,) = chooser._end_sooner([whole], photos, rules)
+        return " ".join(chosen.words), asked, chosen
+
+    assert ending({"cat": IMPROBABLE, "dog": 0.0})[:2] == ("a dog sitting on a cat", ["cat"])
+    text, asked, chosen = ending({"cat": 0.1, "dog": 0.1})
+    assert (text, asked) == ("a dog", ["cat"])  # of the first noun nobody asks
+    assert chosen.instead_of == whole
+    assert signs_of(chosen, ()).least == min(chosen.least, whole.least)  # it is no surer
+    assert signs_of(replace(chosen, support=(0.99,), instead_of=replace(whole, support=(0.9, 0.1))), ()).least == 0.1
+    assert chosen.log_prob == pytest.approx(chooser._score([(0, ("a", "dog"), "x")], photos)[0].log_prob, abs=1e-4)
+    (whole,) = chooser._score([(0, (*long[:-1], "room"), "beam")], photos)
+    assert ending({"room": IMPROBABLE})[0] == "a dog"  # to say so would tell little
+    assert ending({"room": UNLIKELY})[0] == "a dog sitting on a room"
+    (whole,) = chooser._score([(0, long, "beam")], photos)
+    assert ending({"cat": 0.1}, replace(CAREFUL, min_words=4))[0] == "a dog sitting on a cat"
+
+
+def test_a_noun_is_asked_for_alone_and_so_is_its_kind(bundle):
+    pipeline = Pipeline(replace(bundle, choice=Choice(swap=0.9, vague=0.9)))
+    photos, _ = everything(pipeline, PHOTOS[:1])
+    chooser, evidence = pipeline._chooser, photos.evidence
+    support = chooser.choice.support
+    expected = max(float(support.support(evidence.of(0, [word], [0]), [word])[0]) for word in ("dog", "animal"))
+    assert chooser._alone(evidence, 0, ("a", "dog"), 1) == pytest.approx(expected)
 
 
 def test_colours_are_those_of_the_pixels(bundle, monkeypatch):

@@ -15,6 +15,7 @@ from sightline.grounding.wording import (
     reword,
     with_noun,
     with_true_colours,
+    without_ending,
 )
 
 
@@ -277,3 +278,30 @@ def test_no_photo_with_colours_is_black_and_white(text, expected):
 )
 def test_a_photo_without_colours_has_no_hues(text, expected):
     assert " ".join(with_true_colours(tuple(text.split()), 0.0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a cat sitting on top of a bed", "a cat"),
+        ("a bird standing next to a brown bear", "a bird"),
+        ("a car parked on the side of a road", "a car"),
+        ("a flock of birds flying over a city", "a flock of birds flying"),
+        ("a woman sitting on a bench in a library", "a woman sitting on a bench"),
+        ("a group of people playing a game of frisbee", "a group of people"),
+        ("a man flying through the air while riding skis", "a man flying through the air"),
+        ("a black and white photo of a woman in a room", "a black and white photo of a woman"),
+        ("an insect in the middle of a bunch of flowers", "an insect"),
+        ("a view of a lake", None),
+        ("a black and white photo of a field", None),
+        ("a cat and a dog", None),
+        ("a man doing a trick in it", None),
+        ("a cat", None),
+        ("of a cat", None),
+        ("", None),
+    ],
+)
+def test_a_caption_without_its_ending_is_a_caption(text, expected):
+    words = tuple(text.split())
+    shorter = without_ending(words, noun_tags([words])[0])
+    assert (None if shorter is None else " ".join(shorter)) == expected

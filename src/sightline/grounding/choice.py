@@ -7,8 +7,9 @@ The score of a caption is
 with the matcher's cosine, and with a support (`SupportModel`) of which the captioner itself is no part: it is always
 sure of what it says. Candidates are the captions of the beam. Where the best has a noun of little support, there are
 more: its own beginnings, which say less, and a second beam in which words cost what they are doubted. At last, a noun
-may give its place to the name of a concept that is surer than it, or to a word for its kind: "an animal"; and a
-landscape is said without the animals and things that nothing supports: "a view of a lake".
+may give its place to the name of a concept that is surer than it, or to a word for its kind: "an animal"; a landscape
+is said without the animals and things that nothing supports: "a view of a lake"; and no caption ends in what nothing
+supports: "a snake", not "a snake on top of a table".
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from sightline.grounding.wording import (
     reword,
     with_noun,
     with_true_colours,
+    without_ending,
 )
 from sightline.models.captioner import Memory, select
 from sightline.models.matcher import Embedding, GlobalMatcher
@@ -59,6 +61,10 @@ SURE_REGION = 0.8  # and one of a region
 # more than `LIKELY`. Of 150 captions of landscapes of two public collections 19 lose an animal or a thing so, of 1,200
 # of COCO's val photos none; with 0.5, or with the probability of the landscape, those lose five that are there.
 UNLIKELY, LIKELY = 0.4, 0.5
+# A caption does not end in what is less probable than `IMPROBABLE`, nor in a room, which says next to nothing, that is
+# less probable than `UNLIKELY`. Of 1,000 of Flickr8k's dev photos 22 captions end sooner so, of 2,000 of COCO's val
+# photos 27, of 2,000 of a public collection about 120. With 0.3, COCO's captions lose 0.8 of CIDEr-D instead of 0.2.
+IMPROBABLE = 0.2
 KINDS = ("animal", "vehicle", "building", "food")  # words that say less, of families of things
 
 
@@ -101,7 +107,7 @@ class Candidate:
     nouns: tuple[int, ...] = ()  # places of those that name a thing
     support: tuple[float, ...] = ()  # of each of them
     evidence: tuple[Evidence, ...] = ()  # of each of them
-    origin: str = "beam"  # or beginning, second, swap, place, vague
+    origin: str = "beam"  # or beginning, second, swap, place, vague, ending
     # The caption in which a noun was replaced. How likely the captioner finds the new one tells nothing.
     instead_of: Candidate | None = None
 
@@ -138,10 +144,38 @@ class CaptionChooser:
                     break
         for (photo, _, _), candidate in zip(changes, self._score(changes, photos), strict=True):
             best[photo] = replace(candidate, instead_of=best[photo])
-        return self._reword(best, photos, rules)
+        return self._reword(self._end_sooner(best, photos, rules), photos, rules)
 
     def _is_sayable(self, words: Words, rules: Rules) -> bool:
         return rules.min_words <= len(words) <= rules.max_words and all(word in self._vocabulary for word in words)
+
+    def _end_sooner(self, best: list[Candidate], photos: EncodedPhotos, rules: Rules) -> list[Candidate]:
+        """The captions without the last of what they say, as long as nothing supports that."""
+        changes: list[tuple[int, Words, str]] = []
+        for photo, candidate in enumerate(best):
+            shorter = words = candidate.words
+            while (rest := without_ending(words, noun_tags([words])[0])) is not None:
+                least = UNLIKELY if words[-1] == "room" else IMPROBABLE
+                if self._alone(photos.evidence, photo, words, len(words) - 1) >= least:
+                    break
+                words = rest
+                if self._is_sayable(words, rules):
+                    shorter = words
+            if shorter != candidate.words:
+                changes.append((photo, shorter, "ending"))
+        for (photo, _, _), candidate in zip(changes, self._score(changes, photos), strict=True):
+            best[photo] = replace(candidate, instead_of=best[photo].instead_of or best[photo])
+        return best
+
+    def _alone(self, evidence: PhotoEvidence, photo: int, words: Words, at: int) -> float:
+        """The support of a noun, or of its kind, asked for alone.
+
+        In its caption, the vector of a noun knows the words around it: a bird on a mountain is found where the
+        mountain is.
+        """
+        kinds = [kind for kind in KINDS if kind == family_of(words[at]) != words[at]]
+        known = evidence.of(photo, words, [at]) + evidence.of(photo, kinds, range(len(kinds)))
+        return float(self.choice.support.support(known, [words[at], *kinds]).max())
 
     def _reword(self, best: list[Candidate], photos: EncodedPhotos, rules: Rules) -> list[Candidate]:
         """The captions as people would word them, where the captioner knows the words and there is room for them."""
@@ -303,12 +337,7 @@ class CaptionChooser:
         rest = [support for noun, support in zip(candidate.nouns, candidate.support, strict=True) if noun > at]
         if min(rest) < LIKELY or any(implies(concept.name, words[at]) for concept in of_whole):
             return None
-        # In its caption, the vector of a noun knows the words around it: a bird on a mountain is found where the
-        # mountain is. So it is asked for alone, and so is its kind.
-        kinds = [kind for kind in KINDS if kind == family_of(words[at]) != words[at]]
-        known = evidence.of(photo, words, [at]) + evidence.of(photo, kinds, range(len(kinds)))
-        alone = float(self.choice.support.support(known, [words[at], *kinds]).max())
-        return place, "place", UNLIKELY - alone
+        return place, "place", UNLIKELY - self._alone(evidence, photo, words, at)
 
 
 def is_sure(concept: Concept) -> bool:
@@ -337,8 +366,11 @@ def beside(concept: Concept, noun: str, support: float) -> float:
 
 
 def signs_of(candidate: Candidate, concepts: Sequence[Concept]) -> Signs:
+    """What speaks for a caption. One that ends sooner is no surer: who sees a table where none is may err in the rest."""
     missing = (concept.score for concept in concepts if not mentions(candidate.words, concept.name))
-    return Signs(candidate.cosine, candidate.least, 1 - max(missing, default=0.0))
+    longer = candidate.instead_of if candidate.origin == "ending" else None
+    least = candidate.least if longer is None else min(candidate.least, longer.least)
+    return Signs(candidate.cosine, least, 1 - max(missing, default=0.0))
 
 
 def _supports(candidates: Iterable[Candidate]) -> dict[str, float]:

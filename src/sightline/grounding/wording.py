@@ -56,6 +56,7 @@ GREY_PHOTO = ("a", "black", "and", "white", "photo", "of")
 PHOTO = frozenset("photo photograph picture image".split())
 HUES = frozenset("red green yellow pink purple blue brown tan".split())  # no photo without colours shows them
 VIEW = ("a", "view", "of")
+MOVING = frozenset("flying grazing jumping playing running sleeping swimming walking".split())  # said without a place
 TRANSITIVE = frozenset("eating holding riding wearing".split())
 NO_THING = ("", "act", "possession")  # kinds of words that begin a name and are none: gymnastics, guinea
 
@@ -190,6 +191,37 @@ def without_hues(words: Words, tags: Sequence[str]) -> Words:
         elif word in HUES and tags[at + 1] in DESCRIBING:
             dropped |= {at - 1, at} if words[at - 1] == "and" and words[at - 2] in KEPT_BEFORE else {at}
     return tuple(word for at, word in enumerate(words) if at not in dropped)
+
+
+def without_ending(words: Words, tags: Sequence[str]) -> Words | None:
+    """A caption without the phrase that it ends in; None of one that is a single phrase, or ends otherwise.
+
+    >>> for caption in ("a cat sitting on top of a bed", "a dog running with a ball", "a girl holding a kite in the sky"):
+    ...     print(*without_ending(tuple(caption.split()), noun_tags([caption.split()])[0]))
+    a cat
+    a dog running
+    a girl holding a kite
+    """
+    if not words or tags[-1] not in NOUNS:
+        return None
+    first = _phrase_before(tags, len(words))
+    while first and words[first - 1] == "of":  # on top of a bed, a game of chess
+        first = _phrase_before(tags, first - 1)
+    if words[max(0, first - 2) : first] == ("next", "to"):
+        first -= 1
+    if not first or not (tags[first - 1] in ("IN", "VBG") or words[first - 1] == "next"):
+        return None
+    end = first - 1
+    while end and (tags[end - 1] in ("VBG", "VBN") or words[end - 1] == "while") and words[end - 1] not in MOVING:
+        end -= 1
+    return words[:end] if end > 1 else None
+
+
+def _phrase_before(tags: Sequence[str], end: int) -> int:
+    """Where the phrase of a noun begins that ends before a place."""
+    while end and tags[end - 1] in DESCRIBING | {"DT", "CD", "PRP$"}:
+        end -= 1
+    return end
 
 
 def is_alone(words: Words) -> bool:
