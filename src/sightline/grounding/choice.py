@@ -366,7 +366,7 @@ def beside(concept: Concept, noun: str, support: float) -> float:
 
 
 def signs_of(candidate: Candidate, concepts: Sequence[Concept]) -> Signs:
-    """What speaks for a caption. One that ends sooner is no surer: who sees a table where none is may err in the rest."""
+    """What speaks for a caption. One that ends sooner is no surer: where a table was seen in vain, all is doubtful."""
     missing = (concept.score for concept in concepts if not mentions(candidate.words, concept.name))
     longer = candidate.instead_of if candidate.origin == "ending" else None
     least = candidate.least if longer is None else min(candidate.least, longer.least)

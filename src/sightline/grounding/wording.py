@@ -196,11 +196,11 @@ def without_hues(words: Words, tags: Sequence[str]) -> Words:
 def without_ending(words: Words, tags: Sequence[str]) -> Words | None:
     """A caption without the phrase that it ends in; None of one that is a single phrase, or ends otherwise.
 
-    >>> for caption in ("a cat sitting on top of a bed", "a dog running with a ball", "a girl holding a kite in the sky"):
+    >>> for caption in ("a cat sitting on top of a bed", "a dog running with a ball", "a girl with a kite in the sky"):
     ...     print(*without_ending(tuple(caption.split()), noun_tags([caption.split()])[0]))
     a cat
     a dog running
-    a girl holding a kite
+    a girl with a kite
     """
     if not words or tags[-1] not in NOUNS:
         return None
