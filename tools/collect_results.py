@@ -161,9 +161,12 @@ def keep_curves(runs: Sequence[Path], out: Path) -> set[str]:
     tables = set()
     for path in sorted(path for folder in runs for path in folder.rglob(RECORD)):
         record = read_record(path)
-        found = curves_of(path.parent) if record.seeds == (0,) else {}
+        if record.seeds != (0,):
+            continue
+        found = curves_of(path.parent)
         shown = {key: points for key, points in found.items() if key[1].removeprefix("val ") in SHOWN}
         kept = [Curve(*key, tuple(points)) for key, points in shown.items() if len(points) > 1]
+        (out / CURVES / record.file).unlink(missing_ok=True)
         if kept:
             (out / CURVES).mkdir(parents=True, exist_ok=True)
             write_json(out / CURVES / record.file, [asdict(curve) for curve in kept])

@@ -33,7 +33,6 @@ import torch
 import yaml
 
 from sightline.cli.reproduce_command import reproduce, write_pages
-from sightline.errors import SightlineError
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.data import Data, build_data, mark_of, needs_of
 from sightline.training.data_config import DataConfig
@@ -139,14 +138,14 @@ class SharedData:
         return data
 
     def prepare(self, row: Row, out: Path) -> None:
-        """Read what a row trains on. What cannot be read is an error of the row, which its own process tells."""
+        """Read what a row trains on. What goes wrong is told by the row's own process, and stops no other."""
         try:
             for planned in Words.of(row).plan():
                 recipe = planned.recipe
                 frozen = isinstance(recipe.vision, CachedFeatures) and not recipe.data.encoder
                 if frozen and not recipe.measure and finished_run(planned, out) is None:
                     self(recipe.data, recipe.model, recipe.stage_list(), base=data_root(), vision=recipe.vision)
-        except SightlineError:
+        except (Exception, SystemExit):
             pass
 
 
@@ -230,7 +229,7 @@ def reread(path: Path) -> Callable[[], list[Row]]:
             if (now := path.stat().st_mtime_ns) != stamp:
                 stamp = now
                 held = read_rows(path)
-        except (OSError, KeyError, TypeError, yaml.YAMLError, SystemExit) as error:
+        except (Exception, SystemExit) as error:
             print(f"{path} is as it was before: {error}", file=sys.stderr, flush=True)
         return held
 
@@ -264,9 +263,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     out = options.out
     torch.set_num_threads(1)  # a fork has no threads but one, and would wait for the others for ever
-    data = SharedData()
+    data, read = SharedData(), reread(options.file)
     state = run(
-        reread(options.file),
+        read,
         check if options.dry else lambda row: train(row, out, options.device, data),
         out / "logs",
         options.slots,
@@ -274,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (lambda row: None) if options.dry else lambda row: data.prepare(row, out),
     )
     if not options.dry:
-        for paper in sorted({Words.of(row).paper for row in read_rows(options.file)}):
+        for paper in sorted({Words.of(row).paper for row in read() if state.get(row.id) in ("done", "stopped")}):
             print(f"All tables: {write_pages(paper, out)}")
         print(f"Records: {len(write_records(out, out / RECORDS))} in {out / RECORDS}")
     counts = {what: list(state.values()).count(what) for what in dict.fromkeys(state.values())}

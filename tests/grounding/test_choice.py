@@ -252,7 +252,12 @@ def test_no_caption_ends_in_what_nothing_supports(bundle, monkeypatch):
     assert (text, asked) == ("a dog", ["cat"])  # of the first noun nobody asks
     assert chosen.instead_of == whole
     assert signs_of(chosen, ()).least == min(chosen.least, whole.least)  # it is no surer
-    assert signs_of(replace(chosen, support=(0.99,), instead_of=replace(whole, support=(0.9, 0.1))), ()).least == 0.1
+    before = replace(whole, support=(0.9, 0.1), instead_of=replace(whole, support=(0.05, 0.1)))  # a noun was replaced
+    (twice,) = chooser._end_sooner([before], photos, CAREFUL)
+    assert (twice.instead_of, twice.left_out) == (before.instead_of, 0.1)
+    monkeypatch.setattr("sightline.grounding.choice.reword", lambda words, _: (*words[:-1], "ball"))
+    (twice,) = chooser._reword([twice], photos, CAREFUL)
+    assert (twice.words, twice.left_out) == (("a", "ball"), 0.1)
     assert chosen.log_prob == pytest.approx(chooser._score([(0, ("a", "dog"), "x")], photos)[0].log_prob, abs=1e-4)
     (whole,) = chooser._score([(0, (*long[:-1], "room"), "beam")], photos)
     assert ending({"room": IMPROBABLE})[0] == "a dog"  # to say so would tell little
@@ -279,8 +284,21 @@ def test_colours_are_those_of_the_pixels(bundle, monkeypatch):
     photos = [pipeline.read(path) for path in PHOTOS[:2]]
     pipeline.caption(photos)
     assert spreads == [colour_spread(photo.pixels) for photo in photos]
+    with pytest.raises(ValueError, match="shorter"):
+        pipeline.choose_captions(pipeline.scenes(photos), pixels=[photos[0].pixels])
     pipeline.choose_captions(pipeline.scenes(photos))  # scenes alone have no pixels
-    assert [math.isnan(spread) for spread in spreads[2:]] == [True, True]
+    assert [math.isnan(spread) for spread in spreads[-2:]] == [True, True]
+
+
+def test_a_caption_too_short_without_its_false_colours_is_reworded_all_the_same(bundle, monkeypatch):
+    chooser = Pipeline(replace(bundle, choice=Choice(swap=0.9, vague=0.9)))._chooser
+    monkeypatch.setattr("sightline.grounding.choice.with_true_colours", lambda words, _: words[-2:])
+    monkeypatch.setattr("sightline.grounding.choice.reword", lambda words, _: (*words[:-1], "ball"))
+    photos, _ = everything(Pipeline(bundle), PHOTOS[:1])
+    (whole,) = chooser._score([(0, ("a", "dog", "on", "a", "cat"), "beam")], photos)
+    for least, expected in ((1, "a ball"), (4, "a dog on a ball"), (9, "a dog on a cat")):
+        (chosen,) = chooser._reword([whole], photos, replace(CAREFUL, min_words=least))
+        assert " ".join(chosen.words) == expected
 
 
 @torch.no_grad()

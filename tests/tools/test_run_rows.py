@@ -71,12 +71,13 @@ def test_rows_that_are_added_to_the_file_run_and_rows_that_are_taken_out_stop(tm
     file.write_text("[{id: long, row: x}]")
     read = reread(file)
     assert [row.id for row in read()] == ["long-0"]
-    file.write_text("[{id: short")  # while it is written
-    os.utime(file, ns=(1, 1))
-    assert [row.id for row in read()] == ["long-0"]
-    assert "is as it was before" in capsys.readouterr().err
+    for stamp, text in enumerate(("[{id: short", '[{id: short, row: "jran \'a"}]', "[{id: short, row: 5}]", "abc"), 1):
+        file.write_text(text)  # while it is written
+        os.utime(file, ns=(stamp, stamp))
+        assert [row.id for row in read()] == ["long-0"]
+        assert "is as it was before" in capsys.readouterr().err
     file.write_text("[{id: short, row: x}]")
-    os.utime(file, ns=(2, 2))
+    os.utime(file, ns=(9, 9))
     assert [row.id for row in read()] == ["short-0"]
     sleeping, next_one = Row("long", ("sleep 60",)), Row("short", ("true",))
     looks = iter([[sleeping], [sleeping]])
@@ -135,6 +136,15 @@ def test_data_is_read_once_for_rows_that_train_on_it_and_is_what_is_read_otherwi
     assert data_of(line_4)[1] is data
     assert data_of(line_6.with_seed(5), vocabulary=alone.vocabulary)[1] is data  # of a model that it starts from
     assert data_of(line_1)[1] is not data  # it reads regions alone
+
+
+def test_a_mistyped_row_fails_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SIGHTLINE_DATA", str(write_data(tmp_path / "data")))
+    rows = ["{id: typo, row: jran --tabel 1}", f'{{id: right, row: "jran --table flickr8k --rows line-6 {TINY}"}}']
+    (tmp_path / "rows.yaml").write_text("\n".join(f"- {row}" for row in rows))
+    assert main([str(tmp_path / "rows.yaml"), "--out", str(tmp_path / "runs"), "--device", "cpu"]) == 1
+    assert "1 failed, 1 done" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "jran" / "results.html").is_file()
 
 
 def test_rows_trained_side_by_side_are_those_that_are_trained_alone(tmp_path, monkeypatch, capsys):

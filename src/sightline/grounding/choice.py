@@ -110,6 +110,7 @@ class Candidate:
     origin: str = "beam"  # or beginning, second, swap, place, vague, ending
     # The caption in which a noun was replaced. How likely the captioner finds the new one tells nothing.
     instead_of: Candidate | None = None
+    left_out: float = 1.0  # the least support of the caption that this one ends sooner than
 
     def total(self, fit: float, doubt: float) -> float:
         fitting = 0.0 if math.isnan(self.cosine) else fit * self.cosine
@@ -164,7 +165,8 @@ class CaptionChooser:
             if shorter != candidate.words:
                 changes.append((photo, shorter, "ending"))
         for (photo, _, _), candidate in zip(changes, self._score(changes, photos), strict=True):
-            best[photo] = replace(candidate, instead_of=best[photo].instead_of or best[photo])
+            before = best[photo]
+            best[photo] = replace(candidate, instead_of=before.instead_of or before, left_out=before.least)
         return best
 
     def _alone(self, evidence: PhotoEvidence, photo: int, words: Words, at: int) -> float:
@@ -180,18 +182,16 @@ class CaptionChooser:
     def _reword(self, best: list[Candidate], photos: EncodedPhotos, rules: Rules) -> list[Candidate]:
         """The captions as people would word them, where the captioner knows the words and there is room for them."""
         most = rules.max_words if rules.whole else None
-        spreads = map(colour_spread, photos.pixels) if photos.pixels else itertools.repeat(math.nan)
-        drafts = [
-            (photo, reword(with_true_colours(candidate.words, spread), most), candidate.origin)
-            for photo, (candidate, spread) in enumerate(zip(best, spreads))  # noqa: B905 - one of them may not end
-        ]
-        changes = [
-            (photo, words, origin)
-            for photo, words, origin in drafts
-            if words != best[photo].words and self._is_sayable(words, rules)
-        ]
+        spreads = [colour_spread(pixels) for pixels in photos.pixels] or [math.nan] * len(best)
+        changes: list[tuple[int, Words, str]] = []
+        for photo, (candidate, spread) in enumerate(zip(best, spreads, strict=True)):
+            drafts = (reword(words, most) for words in (with_true_colours(candidate.words, spread), candidate.words))
+            words = next((draft for draft in drafts if self._is_sayable(draft, rules)), candidate.words)
+            if words != candidate.words:
+                changes.append((photo, words, candidate.origin))
         for (photo, _, _), candidate in zip(changes, self._score(changes, photos), strict=True):
-            best[photo] = replace(candidate, instead_of=best[photo].instead_of or best[photo])
+            before = best[photo]
+            best[photo] = replace(candidate, instead_of=before.instead_of or before, left_out=before.left_out)
         return best
 
     def best(self, candidates: Sequence[Candidate]) -> Candidate:
@@ -368,9 +368,7 @@ def beside(concept: Concept, noun: str, support: float) -> float:
 def signs_of(candidate: Candidate, concepts: Sequence[Concept]) -> Signs:
     """What speaks for a caption. One that ends sooner is no surer: where a table was seen in vain, all is doubtful."""
     missing = (concept.score for concept in concepts if not mentions(candidate.words, concept.name))
-    longer = candidate.instead_of if candidate.origin == "ending" else None
-    least = candidate.least if longer is None else min(candidate.least, longer.least)
-    return Signs(candidate.cosine, least, 1 - max(missing, default=0.0))
+    return Signs(candidate.cosine, min(candidate.least, candidate.left_out), 1 - max(missing, default=0.0))
 
 
 def _supports(candidates: Iterable[Candidate]) -> dict[str, float]:

@@ -9,7 +9,18 @@ from functools import lru_cache
 from itertools import pairwise
 
 from sightline.decoding.sentence_end import WHERE, ends_badly
-from sightline.grounding.nouns import PAIRS, PLURAL, concept_kind, implies, is_thing, noun_tags, usual_kind
+from sightline.grounding.nouns import (
+    PAIRS,
+    PLURAL,
+    box_counts,
+    concept_kind,
+    implies,
+    is_one_name,
+    is_thing,
+    names_thing,
+    noun_tags,
+    usual_kind,
+)
 from sightline.text.grammar import ARTICLES, noun_forms, with_right_articles
 from sightline.text.lemmas import lemma
 from sightline.text.tagger import NOUNS
@@ -55,6 +66,7 @@ IMAGINED = ("animal", "artifact", "communication", "food", "possession")
 GREY_PHOTO = ("a", "black", "and", "white", "photo", "of")
 PHOTO = frozenset("photo photograph picture image".split())
 HUES = frozenset("red green yellow pink purple blue brown tan".split())  # no photo without colours shows them
+COLOURS = HUES | frozenset("black white grey gray golden silver orange".split())
 VIEW = ("a", "view", "of")
 MOVING = frozenset("flying grazing jumping playing running sleeping swimming walking".split())  # said without a place
 TRANSITIVE = frozenset("eating holding riding wearing".split())
@@ -183,14 +195,30 @@ def with_true_colours(words: Words, spread: float) -> Words:
 
 
 def without_hues(words: Words, tags: Sequence[str]) -> Words:
-    """A caption without the colours that describe its nouns, but for black, white and grey."""
-    dropped = set[int]()
+    """A caption without the colours that describe its nouns, but for black, white and grey; names keep theirs.
+
+    >>> for caption in ("a red and blue kite", "a white and brown dog", "a light blue car", "a red panda"):
+    ...     print(*without_hues(tuple(caption.split()), noun_tags([caption.split()])[0]))
+    a kite
+    a white dog
+    a car
+    a red panda
+    """
     for at, word in enumerate(words[:-1]):
-        if word in HUES and words[at + 1] == "and" and {*words[at + 2 : at + 3]} & KEPT_BEFORE:
-            dropped |= {at, at + 1}
-        elif word in HUES and tags[at + 1] in DESCRIBING:
-            dropped |= {at - 1, at} if words[at - 1] == "and" and words[at - 2] in KEPT_BEFORE else {at}
-    return tuple(word for at, word in enumerate(words) if at not in dropped)
+        following = words[at + 1]
+        if word not in HUES or is_one_name(word, following):
+            continue
+        if following == "and" and {*words[at + 2 : at + 3]} & COLOURS:
+            first, end = at, at + 2
+        elif at > 1 and words[at - 1] == "and" and words[at - 2] in COLOURS:
+            first, end = at - 1, at + 1
+        elif tags[at + 1] in DESCRIBING:
+            first, end = at, at + 1
+        else:
+            continue
+        first -= first > 0 and words[first - 1] in ("light", "dark", "bright")
+        return without_hues((*words[:first], *words[end:]), (*tags[:first], *tags[end:]))
+    return words
 
 
 def without_ending(words: Words, tags: Sequence[str]) -> Words | None:
@@ -202,7 +230,7 @@ def without_ending(words: Words, tags: Sequence[str]) -> Words | None:
     a dog running
     a girl with a kite
     """
-    if not words or tags[-1] not in NOUNS:
+    if not words or tags[-1] not in NOUNS or not names_thing(words, len(words) - 1):
         return None
     first = _phrase_before(tags, len(words))
     while first and words[first - 1] == "of":  # on top of a bed, a game of chess
@@ -214,7 +242,8 @@ def without_ending(words: Words, tags: Sequence[str]) -> Words | None:
     end = first - 1
     while end and (tags[end - 1] in ("VBG", "VBN") or words[end - 1] == "while") and words[end - 1] not in MOVING:
         end -= 1
-    return words[:end] if end > 1 else None
+    whole = tags[end - 1] in NOUNS or words[end - 1] in MOVING  # not "a man is", "a man that"
+    return words[:end] if end > 1 and whole and any(box_counts(words[:end], tags[:end])) else None
 
 
 def _phrase_before(tags: Sequence[str], end: int) -> int:

@@ -189,7 +189,7 @@ def self_retrieval(
     """
     import torch
 
-    index = np.arange(len(words))
+    index, words = np.arange(len(words)), words.cpu()
     lengths = (words != PAD).sum(1)
     order = torch.argsort(lengths, stable=True)  # captions of a block are of like length: few steps are padding
     with torch.inference_mode():
