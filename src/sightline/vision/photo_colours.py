@@ -8,8 +8,8 @@ CELLS = 64  # of a side, each the mean of some pixels: what JPEG makes of colour
 ALIKE = 128  # of them are compared, as bright as each other
 
 # Root mean squares of `colour_spread`. Of COCO's 4,392 val photos two people or more call 26 black and white: two of
-# them are above `COLOURED`, and so are 4,109 of the 4,301 that nobody calls so. Of 164 below `GREY` somebody names a hue
-# in one. Sepia is near `GREY`, on either side.
+# them are above `COLOURED`, and so are 4,109 of the 4,301 that nobody calls so. Of 164 below `GREY` one has a hue that
+# somebody names. Sepia is near `GREY`, on either side.
 GREY, COLOURED = 3.0, 5.5
 
 
