@@ -252,6 +252,8 @@ def test_no_caption_ends_in_what_nothing_supports(bundle, monkeypatch):
     assert (text, asked) == ("a dog", ["cat"])  # of the first noun nobody asks
     assert chosen.instead_of == whole
     assert signs_of(chosen, ()).least == min(chosen.least, whole.least)  # it is no surer
+    (certain,) = chooser._end_sooner([replace(whole, log_prob=-1.0)], photos, CAREFUL)
+    assert certain.words == long
     before = replace(whole, support=(0.9, 0.1), instead_of=replace(whole, support=(0.05, 0.1)))  # a noun was replaced
     (twice,) = chooser._end_sooner([before], photos, CAREFUL)
     assert (twice.instead_of, twice.left_out) == (before.instead_of, 0.1)
