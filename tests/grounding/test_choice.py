@@ -14,6 +14,7 @@ from sightline.decoding.strategies import Beam
 from sightline.errors import ConfigError
 from sightline.grounding.calibration import SupportModel, features
 from sightline.grounding.choice import (
+    BETTER,
     IMPROBABLE,
     UNLIKELY,
     Candidate,
@@ -238,6 +239,7 @@ def test_no_caption_ends_in_what_nothing_supports(bundle, monkeypatch):
     photos, _ = everything(pipeline, [photo])
     long = tuple("a dog sitting on a cat".split())
     (whole,) = chooser._score([(0, long, "beam")], photos)
+    whole = replace(whole, cosine=-1.0)  # the shorter one fits better
 
     def ending(supports, rules=CAREFUL):
         asked = []
@@ -252,6 +254,9 @@ def test_no_caption_ends_in_what_nothing_supports(bundle, monkeypatch):
     assert (text, asked) == ("a dog", ["cat"])  # of the first noun nobody asks
     assert chosen.instead_of == whole
     assert signs_of(chosen, ()).least == min(chosen.least, whole.least)  # it is no surer
+    for cosine, text in ((BETTER + 0.01, "a dog sitting on a cat"), (BETTER - 0.01, "a dog"), (math.nan, "a dog")):
+        fitting = replace(whole, cosine=chosen.cosine + cosine)
+        assert " ".join(chooser._end_sooner([fitting], photos, CAREFUL)[0].words) == text
     (certain,) = chooser._end_sooner([replace(whole, log_prob=-1.0)], photos, CAREFUL)
     assert certain.words == long
     before = replace(whole, support=(0.9, 0.1), instead_of=replace(whole, support=(0.05, 0.1)))  # a noun was replaced
@@ -261,10 +266,10 @@ def test_no_caption_ends_in_what_nothing_supports(bundle, monkeypatch):
     (twice,) = chooser._reword([twice], photos, CAREFUL)
     assert (twice.words, twice.left_out) == (("a", "ball"), 0.1)
     assert chosen.log_prob == pytest.approx(chooser._score([(0, ("a", "dog"), "x")], photos)[0].log_prob, abs=1e-4)
-    (whole,) = chooser._score([(0, (*long[:-1], "room"), "beam")], photos)
+    whole, before_room = replace(whole, words=(*long[:-1], "room")), whole
     assert ending({"room": IMPROBABLE})[0] == "a dog"  # to say so would tell little
     assert ending({"room": UNLIKELY})[0] == "a dog sitting on a room"
-    (whole,) = chooser._score([(0, long, "beam")], photos)
+    whole = before_room
     assert ending({"cat": 0.1}, replace(CAREFUL, min_words=4))[0] == "a dog sitting on a cat"
 
 
