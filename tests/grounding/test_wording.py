@@ -15,7 +15,7 @@ from sightline.grounding.wording import (
     reword,
     with_noun,
     with_true_colours,
-    without_ending,
+    without_last_phrase,
 )
 
 
@@ -317,5 +317,5 @@ def test_a_photo_without_colours_has_no_hues(text, expected):
 )
 def test_a_caption_without_its_ending_is_a_caption(text, expected):
     words = tuple(text.split())
-    shorter = without_ending(words, noun_tags([words])[0])
+    shorter = without_last_phrase(words, noun_tags([words])[0])
     assert (None if shorter is None else " ".join(shorter)) == expected

@@ -42,7 +42,7 @@ from sightline.grounding.wording import (
     reword,
     with_noun,
     with_true_colours,
-    without_ending,
+    without_last_phrase,
 )
 from sightline.models.captioner import Memory, select
 from sightline.models.matcher import Embedding, GlobalMatcher
@@ -159,7 +159,7 @@ class CaptionChooser:
             if candidate.log_prob >= CERTAIN:
                 continue
             shorter = words = candidate.words
-            while (rest := without_ending(words, noun_tags([words])[0])) is not None:
+            while (rest := without_last_phrase(words, noun_tags([words])[0])) is not None:
                 least = UNLIKELY if words[-1] == "room" else IMPROBABLE
                 if self._alone(photos.evidence, photo, words, len(words) - 1) >= least:
                     break

@@ -221,11 +221,11 @@ def without_hues(words: Words, tags: Sequence[str]) -> Words:
     return words
 
 
-def without_ending(words: Words, tags: Sequence[str]) -> Words | None:
+def without_last_phrase(words: Words, tags: Sequence[str]) -> Words | None:
     """A caption without the phrase that it ends in; None of one that is a single phrase, or ends otherwise.
 
     >>> for caption in ("a cat sitting on top of a bed", "a dog running with a ball", "a girl with a kite in the sky"):
-    ...     print(*without_ending(tuple(caption.split()), noun_tags([caption.split()])[0]))
+    ...     print(*without_last_phrase(tuple(caption.split()), noun_tags([caption.split()])[0]))
     a cat
     a dog running
     a girl with a kite
