@@ -63,7 +63,7 @@ def lemma_of_tag(word: str, tag: str) -> str:
     if tag not in _INFLECTED and wordnet.has(word, pos):
         return word
     if tag in _REGULAR and not _candidates(word, pos):
-        return _without_last_phrase(word, _REGULAR[tag])
+        return _without_ending(word, _REGULAR[tag])
     return _lemma(word, pos)
 
 
@@ -122,7 +122,7 @@ def _lost_doubling(base: str, word: str) -> bool:
     return ending != word and ending[:1] in ("e", "i") and _DOUBLES.fullmatch(base) is not None
 
 
-def _without_last_phrase(word: str, ending: str) -> str:
+def _without_ending(word: str, ending: str) -> str:
     stem = word.removesuffix(ending)
     if stem == word or not re.search("[aeiouy]", stem):
         return word
